@@ -1,25 +1,25 @@
-//! Reads for how long the CPU limits of a process's control group, and of those above it, have stopped it.
+//! Measures how long CPU limits of this process's control group, and of the groups above it, have stopped it.
 
 use std::{fs::File, os::unix::fs::FileExt as _, sync::LazyLock, time::Duration};
 
-/// More than the kernel writes into a `cpu.stat`, or `/proc/self/cgroup` has lines for.
+/// An upper bound of the length of `cpu.stat`, and of the part of `/proc/self/cgroup` that is needed.
 const MAX_TEXT_BYTES: usize = 2048;
-/// How many groups are read: the process's own and those above it. A pod's container has four to six.
+/// The number of groups that are read: the process's own and those above it. A pod's container has four to six.
 const MAX_LEVELS: usize = 8;
 
-/// The accounts of this process's group and of those above it, which are found once.
+/// The open `cpu.stat` files of this process's group and of those above it, found once.
 static STATS: LazyLock<Vec<File>> = LazyLock::new(|| {
     let groups = File::open("/proc/self/cgroup").ok();
     groups.and_then(|groups| with_text(&groups, |groups| Some(accounts(groups)))).unwrap_or_default()
 });
 
-/// For how long each of the groups has been stopped since it was made, the process's own first.
+/// The time that each of the groups has been stopped since it was made, the process's own first.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Throttled([Duration; MAX_LEVELS]);
 
 impl Throttled {
-    /// Returns for how long CPU limits have stopped the processors of this process's groups, all processors of a group
-    /// added up. Zero of groups without a limit.
+    /// Returns the time that CPU limits have stopped this process's groups, added up over all processors of a group; 0
+    /// for groups without a limit.
     pub(crate) fn now() -> Self {
         let mut levels = [Duration::ZERO; MAX_LEVELS];
         for (level, file) in levels.iter_mut().zip(STATS.iter()) {
@@ -28,8 +28,8 @@ impl Throttled {
         Self(levels)
     }
 
-    /// Returns for how long the group was stopped since then that was stopped the longest. Groups are stopped at the
-    /// same time as those above them, so times of several do not add up.
+    /// Returns the longest time that any of the groups was stopped since `before`. Groups are stopped together with
+    /// those above them, so their times do not add up.
     pub(crate) fn since(&self, before: &Self) -> Duration {
         let levels = self.0.iter().zip(before.0);
         levels.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or_default()
@@ -45,19 +45,19 @@ fn accounts(groups: &str) -> Vec<File> {
     found.find(|files| !files.is_empty()).unwrap_or_default()
 }
 
-/// Yields a group and all above it: of `/a/b` also `/a` and that of the mount's root.
+/// Yields a group and all groups above it: for `/a/b` also `/a` and the mount's root.
 fn levels_of(group: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(group.trim_end_matches('/')), |group| Some(group.rsplit_once('/')?.0))
 }
 
-/// Passes on the text that a file of the kernel's has now.
+/// Passes the present text of a kernel file to `read`.
 fn with_text<T>(file: &File, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let mut text = [0; MAX_TEXT_BYTES];
     let len = file.read_at(&mut text, 0).ok()?;
     read(std::str::from_utf8(&text[..len]).ok()?)
 }
 
-/// Returns the wall time in which a process was stopped that ran for `cpu` in `wall`, where all its processors together
+/// Returns the wall time in which a process was stopped, if it ran for `cpu` in `wall`, and all its processors together
 /// were stopped for `throttled`.
 pub(crate) fn stopped(wall: Duration, cpu: Duration, throttled: Duration) -> Duration {
     let wanted = (cpu + throttled).as_secs_f64();
@@ -67,8 +67,8 @@ pub(crate) fn stopped(wall: Duration, cpu: Duration, throttled: Duration) -> Dur
     wall.mul_f64(throttled.as_secs_f64() / wanted).min(throttled)
 }
 
-/// Returns where the group may be that `/proc/self/cgroup` names, as a mount and a path below it: in version 1 where
-/// that has the processors, else in version 2. A container may see its own group only, at the mount's root.
+/// Returns the places where the group in `/proc/self/cgroup` may be mounted, as a mount and a path below it: in version
+/// 1 if that has the CPU controller, else in version 2. A container may see only its own group, at the mount's root.
 fn places_of(groups: &str) -> [Option<(&'static str, String)>; 3] {
     let of = |is_it: fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

@@ -1,9 +1,9 @@
-//! Block devices, and files that are the image of one: what is at a place, how long it is, and the parts that it is
-//! synced in.
+//! Block devices, and files that are images of them: the kind of a path's entry, its length, and the parts in which
+//! it is synced.
 //!
-//! A device is synced as a folder of files is, each of which is one part of it, [`PART_BYTES`] long but for the last.
-//! What the parts are follows from the device's length alone, so nobody has to say it. Parts bound what is held in
-//! memory of a device of any length, and let one part be compared while the one before is on its way.
+//! A device is synced like a folder of files, each of which is one part, [`PART_BYTES`] long except for the last. The
+//! parts follow from the device's length alone, so they need not be sent. They bound the memory that a device of any
+//! length takes, and let one part be compared while the one before is in flight.
 
 use std::{
     io,
@@ -28,40 +28,40 @@ use crate::{
     },
 };
 
-/// The length of every part but the last. A part of it has granules of 16 KiB, and 128 KiB of their names.
+/// The length of every part but the last, in bytes. A part has granules of 16 KiB, and 128 KiB of their names.
 pub(crate) const PART_BYTES: u64 = 256 << 20;
 
 /// The longest device: a million parts.
 pub(crate) const MAX_BYTES: u64 = 256 << 40;
 
-/// What every part's name begins with; the number of its first byte follows.
+/// The prefix of every part's name; the offset of its first byte follows.
 const PART_NAME: &str = "bytes from ";
 
-/// As many digits as the numbers of bytes have at most, so that names are in the order of the parts.
+/// The number of digits of an offset in a name, enough for all, so that names sort in the order of the parts.
 const DIGITS: usize = 15;
 
 /// Why a device or an image cannot be used.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// A folder on the way to it.
+    /// A folder on the way to it cannot be opened.
     #[error(transparent)]
     TreeLocation(#[from] RootError),
     /// The system refused.
     #[error("cannot {operation} {path}")]
     System {
-        /// What was tried.
+        /// The call that failed.
         operation: &'static str,
-        /// With what.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process has it open exclusively.
     #[error(
         "{path} is in use: unmount it, and stop whatever else holds it, such as swap, RAID, LVM or another run; then run again"
     )]
     Busy {
-        /// What.
+        /// Its path.
         path: PathBuf,
     },
     /// The source does not fit.
@@ -71,30 +71,30 @@ pub enum DeviceError {
     TooSmall {
         /// The destination.
         path: PathBuf,
-        /// What it has.
+        /// Its length in bytes.
         size: u64,
-        /// What it has to have.
+        /// The length that it needs, in bytes.
         needed: u64,
     },
-    /// There is nothing to be read, or more than a run can do.
+    /// The source is empty, or longer than a run supports.
     #[error(
         "{path} has {size} bytes: a device or an image has to have some, and {MAX_BYTES} at most; see that its disk is attached"
     )]
     Length {
-        /// What.
+        /// Its path.
         path: PathBuf,
-        /// What it has.
+        /// Its length in bytes.
         size: u64,
     },
-    /// Something else took its place.
+    /// The path is neither a block device nor a regular file.
     #[error("{0} is neither a block device nor a regular file")]
     Neither(PathBuf),
 }
 
-/// What there is at a place.
+/// The kind of the entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathKind {
-    /// Nothing, as far as can be seen.
+    /// No entry that can be seen.
     Nothing,
     /// A block device.
     Device,
@@ -102,14 +102,14 @@ pub(crate) enum PathKind {
     Image,
     /// A regular file.
     File,
-    /// Anything else: a folder, if it is of any use.
+    /// Another kind: usable only if it is a folder.
     Other,
 }
 
 impl PathKind {
-    /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic
-    /// link is followed, and no device node taken for a device: who writes to a volume does not say which of the
-    /// machine's devices are used.
+    /// Returns the kind at `place`; with `images`, a regular file is an image. Below the trusted folder, follows no
+    /// symbolic link and takes no device node for a device: users of a volume must not choose among the machine's
+    /// devices.
     pub(crate) fn at(place: &TreeLocation, images: bool) -> Self {
         let found = match place.below.split_last() {
             None => rustix::fs::stat(&place.trusted).map_err(io::Error::from),
@@ -126,12 +126,12 @@ impl PathKind {
         }
     }
 
-    /// Whether it is synced as a device is.
+    /// Returns whether it is synced as a device.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Device | Self::Image)
     }
 
-    /// What it is, for people.
+    /// Returns its name in messages.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Device => "a block device",
@@ -141,7 +141,7 @@ impl PathKind {
     }
 }
 
-/// The folder that the last name of a place below a trusted one is in.
+/// Opens the folder that contains the last name of a place below a trusted one.
 fn folder(place: &TreeLocation) -> io::Result<Root> {
     Root::enter(&folder_of(place)).map_err(|error| match error {
         RootError::Missing(_) => io::ErrorKind::NotFound.into(),
@@ -149,7 +149,7 @@ fn folder(place: &TreeLocation) -> io::Result<Root> {
     })
 }
 
-/// Where the folder is that the last name of a place is in.
+/// Returns the location of the folder that contains the last name of a place.
 pub(crate) fn folder_of(place: &TreeLocation) -> TreeLocation {
     let trusted = place.trusted.clone();
     match place.below.split_last() {
@@ -176,8 +176,8 @@ impl AsFd for Opened {
 }
 
 impl Opened {
-    /// Opens what is at `place` as a source, to be read only. One without bytes is a disk that is not attached, or a
-    /// backup that failed.
+    /// Opens the device or image at `place` for reading, as a source. An empty one is refused: its disk is not
+    /// attached, or the backup failed.
     pub(crate) fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
         let opened = Self::look(place)?;
         match opened.len {
@@ -186,20 +186,20 @@ impl Opened {
         }
     }
 
-    /// Opens what is at `place` to be looked at.
+    /// Opens the device or image at `place` to inspect it.
     pub(crate) fn look(place: &TreeLocation) -> Result<Self, DeviceError> {
         Self::open(place, OFlags::RDONLY, Mode::empty())
     }
 
-    /// Leaves what is behind the first `len` bytes out of sight.
+    /// Hides all bytes after the first `len`.
     pub(crate) fn limit(&mut self, len: u64) {
         self.len = len;
     }
 
-    /// Opens what is at `place` with these flags.
+    /// Opens the device or image at `place` with these flags.
     ///
     /// # Errors
-    /// [`DeviceError::Busy`] where a device is to be exclusively this process's, and cannot.
+    /// [`DeviceError::Busy`] where a device is to be opened exclusively and is in use.
     pub(crate) fn open(place: &TreeLocation, flags: OFlags, mode: Mode) -> Result<Self, DeviceError> {
         let path = place.path();
         let refused = |operation, error: Errno| match error {
@@ -225,12 +225,12 @@ impl Opened {
         Ok(Self { fd, len, is_block })
     }
 
-    /// How many bytes are of interest: those that it had when it was opened, or those that it was limited to.
+    /// Returns its length in bytes: the one when it was opened, or the one that it was limited to.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it is a block device and no image.
+    /// Returns whether it is a block device, rather than an image.
     pub(crate) fn is_block(&self) -> bool {
         self.is_block
     }
@@ -246,7 +246,7 @@ impl Opened {
         }
     }
 
-    /// Whether both are the same device, or the same file.
+    /// Returns whether both are the same device or file.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let key = |it: &Self| {
             let stat = rustix::fs::fstat(it).ok()?;
@@ -259,27 +259,27 @@ impl Opened {
 /// One part of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DevicePart {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
 }
 
 impl DevicePart {
-    /// The part of this name, of a device of `len` bytes.
+    /// Returns the part of this name, of a device of `len` bytes; `None` if no part has that name.
     pub(crate) fn named(name: &[u8], len: u64) -> Option<Self> {
         let digits = std::str::from_utf8(name.strip_prefix(PART_NAME.as_bytes())?).ok()?;
         let start = digits.parse().ok().filter(|start| start % PART_BYTES == 0 && *start < len)?;
         Some(Self { start, len: (len - start).min(PART_BYTES) })
     }
 
-    /// Its name.
+    /// Returns its name in the tree of the device.
     pub(crate) fn name(&self) -> String {
         format!("{PART_NAME}{:0DIGITS$}", self.start)
     }
 }
 
-/// The parts of a device of `len` bytes, which is at most [`MAX_BYTES`].
+/// Yields the parts of a device of `len` bytes, which is at most [`MAX_BYTES`].
 pub(crate) fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
     let count = len.div_ceil(PART_BYTES);
     (0..count).map(move |nth| {
@@ -288,7 +288,7 @@ pub(crate) fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
     })
 }
 
-/// A device of `len` bytes, at most [`MAX_BYTES`], as a folder that has a file for each part.
+/// Returns the tree that stands for a device of `len` bytes, at most [`MAX_BYTES`]: a folder with a file for each part.
 pub(crate) fn tree(len: u64) -> Tree {
     let mut listing = ListingBuilder::default();
     for part in parts(len) {
@@ -300,7 +300,7 @@ pub(crate) fn tree(len: u64) -> Tree {
     Tree { dirs: vec![root], totals: totals(len), ..Tree::default() }
 }
 
-/// What a run counts of a device: it is one file.
+/// Returns the totals of a device: it counts as one file.
 pub(crate) fn totals(len: u64) -> Totals {
     Totals { entries: 1, bytes: len, ..Totals::default() }
 }

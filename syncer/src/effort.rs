@@ -1,9 +1,8 @@
-//! Measures what the threads of an end do in each phase: what they run, and what they wait for.
+//! Measures how the threads of an end spend each phase: on which work, and waiting for which resource.
 //!
-//! Each thread has a clock of its own, which costs nothing but to the threads that have one. A thread's CPU time and
-//! its time in the queue for a core are the kernel's (`schedstat`). What is left of its wall time, without the waits
-//! that were named, is time in which it was blocked by what it read or wrote. The kernel is asked only about phases and
-//! threads that took long enough to be judged.
+//! Each measured thread has a clock of its own; other threads pay nothing. The kernel supplies a thread's CPU time and
+//! its time in the queue for a core (`schedstat`). The rest of its wall time, less the named waits, counts as blocked
+//! by its reads and writes. The kernel is asked only about phases and threads that took long enough to be judged.
 
 use std::{
     cell::RefCell,
@@ -19,14 +18,14 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// What a thread does.
+/// The activity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Reading files or names, or working on what was read.
     Reading,
     /// Writing files or names, or working on what is written.
     Writing,
-    /// Copying files, without a look at which end of it takes how long; see [`copying`].
+    /// Copying files without timing reads and writes separately; see [`copying`].
     Copying,
     /// Making a volume durable.
     Syncing,
@@ -36,27 +35,27 @@ pub(crate) enum Activity {
     Network,
     /// Waiting for the peer.
     Peer,
-    /// Waiting for a turn at what other threads of its kind use: charged as what it does with its turn.
+    /// Waiting for a turn at a resource of several threads. The time is charged to what the thread does with its turn.
     Turn,
     /// Waiting for other threads of its end.
     Idle,
 }
 
-/// Transfers of fewer bytes do not keep the transport's threads busy for long.
+/// The number of bytes from which the transport's threads are measured: fewer do not keep them busy for long.
 const MIN_MEASURED_BYTES: u64 = 32 << 20;
 
 const ACTIVITIES: usize = Activity::Idle as usize + 1;
 
-/// The groups of threads that are measured each on its own.
+/// A group of threads that is measured separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadGroup {
     /// The thread that goes through the phases.
     Main,
-    /// Those that read, copy or write.
+    /// The threads that read, copy or write.
     Workers,
-    /// Those that read what the destination has, beside the ones that write.
+    /// The threads that read the destination's content, beside those that write.
     Readers,
-    /// Those of the transport.
+    /// The threads of the transport.
     Transport,
 }
 
@@ -72,7 +71,8 @@ pub(crate) fn during<T>(activity: Activity, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns what the thread did before; `None` where that is not to be told apart.
+/// Switches this thread's clock to another activity, and returns the one before. `None` if the thread has no clock, or
+/// the activity counts as part of the one before.
 fn switch(to: Activity) -> Option<Activity> {
     CLOCK.with_borrow_mut(|clock| {
         let clock = clock.as_mut()?;
@@ -88,11 +88,11 @@ struct ThreadClock {
     since: Instant,
     doing: Activity,
     laps: [Duration; ACTIVITIES],
-    /// What the thread had used before.
+    /// The thread's usage when the present phase began.
     before: ThreadUse,
 }
 
-/// What the kernel says that a thread has used.
+/// The CPU time of a thread, and its time in the queue for a core, as the kernel reports them.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadUse {
     running: Duration,
@@ -112,7 +112,7 @@ impl ThreadClock {
         std::mem::replace(&mut self.doing, to)
     }
 
-    /// Returns what the thread has done, and goes on with another activity.
+    /// Returns the thread's effort since the last call, and continues with another activity.
     fn turn(&mut self, base: Activity) -> Effort {
         self.lap(base);
         let wall = self.since - self.began;
@@ -131,8 +131,8 @@ impl ThreadClock {
     }
 }
 
-/// What a thread did in `wall` time. The time in which it was blocked, and did not say by what, goes to what it read
-/// and wrote, as long as that took.
+/// Computes a thread's effort in `wall` time. Blocked time without a named wait is divided among reading, writing and
+/// syncing in proportion to their laps.
 fn effort(wall: Duration, laps: &[Duration; ACTIVITIES], running: Duration, queued: Duration) -> Effort {
     let lap = |activity: Activity| laps[activity as usize];
     let [network, peer] = [Activity::Network, Activity::Peer].map(lap);
@@ -140,7 +140,7 @@ fn effort(wall: Duration, laps: &[Duration; ACTIVITIES], running: Duration, queu
     let named = network + peer + idle + turns + running + queued;
     let blocked = wall.saturating_sub(named).as_secs_f64();
     let busy = (running + queued).as_secs_f64() + blocked;
-    // A thread that waited for its turn did so because of what the others did with theirs.
+    // The thread waited for its turn because of the work of the others in theirs.
     let scale = if busy > 0.0 { 1.0 + turns.as_secs_f64() / busy } else { 1.0 };
     let us = |seconds: f64| (seconds * scale * 1e6) as u64;
     let [read, written, synced] =
@@ -159,7 +159,8 @@ fn effort(wall: Duration, laps: &[Duration; ACTIVITIES], running: Duration, queu
     }
 }
 
-/// The shares of reading, writing and syncing, with copies divided as those were that were looked at.
+/// Returns the shares of reading, writing and syncing. Copies that were not timed separately are divided in the
+/// proportion of the others.
 fn split_copies(laps: &[Duration; ACTIVITIES]) -> [f64; 3] {
     let seconds = |activity: Activity| laps[activity as usize].as_secs_f64();
     let [read, written, synced] = [Activity::Reading, Activity::Writing, Activity::Syncing].map(seconds);
@@ -174,12 +175,12 @@ fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 
-/// Whether a phase or a thread took so long that the kernel is asked about it.
+/// Returns whether a phase or a thread took long enough to ask the kernel about it.
 pub(crate) fn is_judged(wall: Duration) -> bool {
     micros(wall) >= MIN_JUDGED_US
 }
 
-/// What this thread has used. The CPU time is asked for apart, because the account of a thread that runs is up to a
+/// Returns this thread's usage. The CPU time comes from its clock, because `schedstat` of a running thread is up to a
 /// tick old.
 fn usage() -> ThreadUse {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -200,17 +201,23 @@ fn nanoseconds(word: &[u8]) -> Option<Duration> {
     Some(Duration::from_nanos(std::str::from_utf8(word).ok()?.parse().ok()?))
 }
 
-/// Measures the thread that goes through the phases; a later call on the same thread begins anew.
+/// Whether threads are measured at all. `make bench-timings` compares with a program that measures none.
+const IS_MEASURED: bool = !cfg!(feature = "unmeasured");
+
+/// Measures the thread that goes through the phases; a later call on the same thread starts again.
 pub(crate) fn start_main() {
+    if !IS_MEASURED {
+        return;
+    }
     CLOCK.set(Some(ThreadClock { before: usage(), ..ThreadClock::start(Activity::Peer) }));
 }
 
-/// Returns what the thread that goes through the phases did in the one that ends, and goes on with `base`.
+/// Returns the main thread's effort in the phase that ends, and continues with `base`.
 pub(crate) fn turn_main(base: Activity) -> Effort {
     CLOCK.with_borrow_mut(|clock| clock.as_mut().map_or_else(Effort::default, |clock| clock.turn(base)))
 }
 
-/// What the main thread of an end does in a phase where it does not say something else.
+/// Returns the activity of an end's main thread in a phase, unless it names another.
 pub(crate) fn base_of(phase: Phase) -> Activity {
     match phase {
         Phase::Connect => Activity::Peer,
@@ -221,8 +228,8 @@ pub(crate) fn base_of(phase: Phase) -> Activity {
     }
 }
 
-/// Threads that do the same kind of work in one phase. What the busiest of them did goes to the book when the pool is
-/// dropped.
+/// The threads that do the same kind of work in one phase. The effort of the busiest one is added to the book when the
+/// pool is dropped.
 #[derive(Debug)]
 pub(crate) struct EffortPool<'a> {
     book: &'a EffortBook,
@@ -237,8 +244,11 @@ impl<'a> EffortPool<'a> {
         Self { book, phase, side, group, busiest: Mutex::default() }
     }
 
-    /// Measures `work` of the calling thread, which is one that the pool has started.
+    /// Runs `work` on the calling thread, which belongs to the pool, and measures it.
     pub(crate) fn run<T>(&self, base: Activity, work: impl FnOnce() -> T) -> T {
+        if !IS_MEASURED {
+            return work();
+        }
         CLOCK.set(Some(ThreadClock::start(base)));
         let done = work();
         let effort = CLOCK.take().map(|mut clock| clock.turn(base)).unwrap_or_default();
@@ -261,8 +271,8 @@ impl Drop for EffortPool<'_> {
     }
 }
 
-/// Copies by `work`, and tells reading from writing if the copy `is_looked_at`: clocks for each small file would cost
-/// more than the percent that measuring may.
+/// Copies by `work`. Times reading and writing separately only if `is_looked_at`: timing every small file would cost
+/// more than the one percent that measuring may.
 pub(crate) fn copying<T>(is_looked_at: bool, work: impl FnOnce() -> T) -> T {
     match is_looked_at {
         true => during(Activity::Writing, work),
@@ -270,7 +280,7 @@ pub(crate) fn copying<T>(is_looked_at: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Measures threads from outside, by their numbers.
+/// Measures threads from outside, by their thread ids.
 #[derive(Debug)]
 pub(crate) struct OutsideClock<'a> {
     pool: EffortPool<'a>,
@@ -278,9 +288,9 @@ pub(crate) struct OutsideClock<'a> {
 }
 
 impl<'a> OutsideClock<'a> {
-    /// Begins to measure the `threads`, for a pool that has none of its own, if they have many `bytes` to move.
+    /// Starts to measure `threads` that the pool did not start, if they have many `bytes` to move.
     pub(crate) fn start(pool: EffortPool<'a>, threads: &[u32], bytes: u64) -> Self {
-        let threads = if bytes >= MIN_MEASURED_BYTES { threads } else { &[] };
+        let threads = if IS_MEASURED && bytes >= MIN_MEASURED_BYTES { threads } else { &[] };
         let before = threads.iter().filter_map(|thread| Some((*thread, usage_of(*thread)?))).collect();
         Self { pool, before }
     }
@@ -303,20 +313,20 @@ fn usage_of(thread: u32) -> Option<ThreadUse> {
     use_in(&format!("/proc/self/task/{thread}/schedstat"))
 }
 
-/// What the kernel's account of a thread says; `None` where it keeps none.
+/// Returns a thread's usage from its `schedstat` file; `None` if there is none.
 fn use_in(path: &str) -> Option<ThreadUse> {
     let account = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     read_account(&account).ok()
 }
 
-/// What the threads of a process did in each phase of a run, for both ends where it has both.
+/// The effort of the threads of a process in each phase of a run, of both ends if both are in the process.
 #[derive(Debug, Default)]
 pub(crate) struct EffortBook(Mutex<BookPages>);
 
 #[derive(Debug, Default)]
 struct BookPages {
     groups: Vec<(Phase, (Side, ThreadGroup), Effort)>,
-    /// What the whole process used.
+    /// The usage of the whole process.
     phases: Vec<Effort>,
 }
 
@@ -325,7 +335,7 @@ impl EffortBook {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets all, for the next run.
+    /// Clears all entries, for the next run.
     pub(crate) fn clear(&self) {
         *self.lock() = BookPages::default();
     }
@@ -338,7 +348,7 @@ impl EffortBook {
         }
     }
 
-    /// Adds wall and CPU time of the whole process, and for how long its CPU limit stopped it.
+    /// Adds the wall and CPU time of the whole process, and the time that its CPU limit stopped it.
     pub(crate) fn add_phase(&self, phase: Phase, times: [Duration; 3]) {
         let [wall_us, cpu_us, throttled_us] = times.map(micros);
         let more = Effort { phase, wall_us, cpu_us, throttled_us, ..Effort::default() };
@@ -349,7 +359,7 @@ impl EffortBook {
         }
     }
 
-    /// Returns what one end did in each phase: what the process used, and what the busiest group of threads did.
+    /// Returns one end's effort in each phase: the process's usage, and the activities of its busiest group of threads.
     pub(crate) fn of(&self, side: Side) -> Vec<Effort> {
         let book = self.lock();
         let busiest = |phase: Phase| {

@@ -1,4 +1,4 @@
-//! Finds where a tree is on its machine, for [`Whereabouts`].
+//! Finds the place of a tree on its machine, for [`Whereabouts`].
 
 use std::{
     fs,
@@ -18,11 +18,11 @@ use crate::{
     whereabouts::Whereabouts,
 };
 
-/// More folders above one another than a path can have.
+/// The largest number of nested folders that is followed, more than a path can have.
 const MAX_FOLDERS: usize = 4096;
 
-/// Locates the tree at `place`, for a run that is known by a random `nonce`. Returns no tokens on a machine without a
-/// boot id.
+/// Returns the place of the tree at `place`, as tokens made with a `nonce` of the run. Without a boot id of the
+/// machine, returns none.
 pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
     let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
     let mut found = Whereabouts::new(nonce);
@@ -45,15 +45,15 @@ pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
     found
 }
 
-/// Draws a nonce that no other run has.
+/// Returns a random nonce, to make the tokens of each run different.
 pub(crate) fn nonce() -> [u8; 16] {
     let mut nonce = [0; 16];
-    // Without a nonce the tokens still match; they are then equal in each run of a boot.
+    // Without a random nonce the tokens still match; they are then equal in all runs until the next boot.
     let _ = fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut nonce));
     nonce
 }
 
-/// Returns device and inode of a folder and of those above it, up to the root that this process sees.
+/// Returns device and inode of a folder and of the folders above it, up to the root that this process sees.
 fn inodes(root: &Root) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut last = None;
@@ -74,7 +74,8 @@ fn inodes(root: &Root) -> Vec<Vec<u8>> {
     names
 }
 
-/// Returns the path of a folder in its file system, wherever that is mounted, and those of the folders above it there.
+/// Returns the path of a folder within its file system, which does not depend on where it is mounted, and the paths of
+/// the folders above it.
 fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;

@@ -1,4 +1,4 @@
-//! Tells the user of an engine how far it is, and tells the engine to stop.
+//! Reports an engine's progress to its user, and the user's wish to stop to the engine.
 
 use std::{
     fmt, io,
@@ -43,9 +43,9 @@ pub struct Monitor {
     /// The same for threads that [`pause`](Self::pause), which `stops` wakes.
     stopped: Mutex<bool>,
     stops: Condvar,
-    /// The limit on what local copies move.
+    /// The bandwidth limit of local copies.
     pace: OnceLock<Pace>,
-    /// What the threads of this end did.
+    /// The effort of the threads of this end.
     efforts: EffortBook,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
@@ -53,7 +53,7 @@ pub struct Monitor {
     checks: CheckCount,
 }
 
-/// How often a stop was checked for, and the check at which to stop.
+/// The number of checks for a stop, and the check at which to stop.
 #[cfg(test)]
 #[derive(Debug)]
 struct CheckCount {
@@ -99,7 +99,7 @@ impl Monitor {
         }
     }
 
-    /// Stops at the check of this number, so that a test knows how much was done before.
+    /// Makes a monitor that stops at the check of this number, so that a test knows how much work was done before.
     #[cfg(test)]
     pub fn canceled_at(look: u64) -> Self {
         Self { checks: CheckCount { made: AtomicU64::new(0), cancel_at: look }, ..Self::default() }
@@ -133,7 +133,7 @@ impl Monitor {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// Sets the files and bytes that shall arrive. May be called again as a plan grows.
+    /// Sets the number of files and bytes that are expected. May be called again as a plan grows.
     pub fn set_totals(&self, files: u64, bytes: u64) {
         self.files_total.store(files, Relaxed);
         self.bytes_total.store(bytes, Relaxed);
@@ -149,12 +149,12 @@ impl Monitor {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Returns what the threads of this end did so far.
+    /// Returns the book of efforts of this end's threads.
     pub(crate) fn efforts(&self) -> &EffortBook {
         &self.efforts
     }
 
-    /// Begins to measure threads that one end starts in the present phase.
+    /// Starts a pool for threads that one end starts in the present phase.
     pub(crate) fn pool(&self, side: Side, group: ThreadGroup) -> EffortPool<'_> {
         EffortPool::new(&self.efforts, self.snapshot().phase, (side, group))
     }
@@ -180,7 +180,7 @@ impl Monitor {
         self.efforts.clear();
     }
 
-    /// Asks the engine to stop as soon as it can leave the destination in order. It cannot be undone.
+    /// Tells the engine to stop as soon as it can leave the destination in order. This cannot be undone.
     pub fn cancel(&self) {
         self.cancelled.store(true, SeqCst);
         self.cancel.send_replace(true);
@@ -188,7 +188,7 @@ impl Monitor {
         self.stops.notify_all();
     }
 
-    /// Whether the engine was asked to stop.
+    /// Returns whether the engine was asked to stop.
     pub fn cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
     }
@@ -196,7 +196,8 @@ impl Monitor {
     /// Checks whether the engine was asked to stop. Every loop that reads, writes or lists calls this for each entry
     /// and at least once in [`MAX_UNCHECKED_BYTES`].
     ///
-    /// # Errors `ECANCELED` if it was.
+    /// # Errors
+    /// `ECANCELED` if it was.
     pub fn check(&self) -> io::Result<()> {
         #[cfg(test)]
         if self.checks.made.fetch_add(1, SeqCst) + 1 == self.checks.cancel_at {
@@ -208,19 +209,20 @@ impl Monitor {
         }
     }
 
-    /// Limits what local copies move from now on, in bytes per second. Only the first limit counts.
+    /// Limits the rate of local copies from now on, in bytes per second. Only the first limit counts.
     pub fn limit_copies(&self, bytes_per_second: u64) {
         let _ = self.pace.set(Pace::new(bytes_per_second, 1.0));
     }
 
-    /// Returns how many bytes a local copy may move between two calls of [`may_copy`](Self::may_copy).
+    /// Returns the number of bytes that a local copy may move between two calls of [`may_copy`](Self::may_copy).
     pub fn copy_bytes(&self) -> u64 {
         self.pace.get().map_or(MAX_UNCHECKED_BYTES, |pace| pace.piece_bytes() as u64)
     }
 
     /// Waits until a local copy may move `bytes` more, at most [`copy_bytes`](Self::copy_bytes).
     ///
-    /// # Errors `ECANCELED` if the engine was asked to stop.
+    /// # Errors
+    /// `ECANCELED` if the engine was asked to stop.
     pub fn may_copy(&self, bytes: u64) -> io::Result<()> {
         self.check()?;
         let Some(pace) = self.pace.get() else { return Ok(()) };
@@ -230,7 +232,7 @@ impl Monitor {
         }
     }
 
-    /// Waits for so long, or until the engine is asked to stop.
+    /// Waits for the given time, or until the engine is asked to stop.
     ///
     /// # Errors
     /// `ECANCELED` when it was.
@@ -241,8 +243,8 @@ impl Monitor {
         self.check()
     }
 
-    /// Waits until the engine is asked to stop; returns at once if it was before. Cancel-safe, and never returns once
-    /// the monitor is gone.
+    /// Waits until the engine is asked to stop; returns at once if it was asked before. Cancel-safe. If the monitor is
+    /// dropped first, it never returns.
     pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut cancel = self.cancel.subscribe();
         async move {

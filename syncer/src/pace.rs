@@ -1,4 +1,4 @@
-//! Limits the bandwidth: bytes leave, or are copied, in small pieces, each at its time.
+//! Limits the bandwidth: data is sent or copied in small pieces, each at its scheduled time.
 //!
 //! It is the generic cell rate algorithm (ITU-T I.371). A piece of n bytes takes n / rate seconds of a clock that may
 //! lag behind the present by at most the burst, so unused time is not saved up.
@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How far the clock may lag. It covers inexact timers (a millisecond, or some on a busy machine) without losing rate.
+/// The longest time that the clock may lag behind the present. It makes up for timers that are late (a millisecond, or
+/// several on a busy machine) without losing rate.
 const BURST: Duration = Duration::from_millis(20);
 
-/// The time of a piece at the limit, as far as pieces can be cut.
+/// The time that one piece takes at the limit, unless its size would exceed the bounds.
 const PIECE: Duration = Duration::from_millis(5);
 const MIN_PIECE_BYTES: usize = 1 << 10;
 const MAX_PIECE_BYTES: usize = 256 << 10;
@@ -20,11 +21,11 @@ const MAX_PIECE_BYTES: usize = 256 << 10;
 /// headers.
 pub(crate) const WIRE_OVERHEAD: f64 = 1.03;
 
-/// A limit that all streams of a connection share, or all threads that copy files.
+/// A limit shared by all streams of a connection, or by all threads that copy files.
 #[derive(Debug)]
 pub(crate) struct Pace {
     bytes_per_second: f64,
-    /// What each byte counts as.
+    /// The number of bytes that each byte counts as.
     overhead: f64,
     clock: Mutex<Option<Instant>>,
 }
@@ -40,7 +41,7 @@ impl Pace {
         ((self.bytes_per_second * PIECE.as_secs_f64()) as usize).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
 
-    /// Waits until `bytes` more may leave.
+    /// Waits until `bytes` more may be sent.
     pub(crate) async fn wait(&self, bytes: usize) {
         let now = Instant::now();
         let wait = self.reserve(now, bytes);

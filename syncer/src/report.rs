@@ -62,8 +62,8 @@ impl Failures {
         self.count.fetch_add(count.saturating_sub(here), Relaxed);
     }
 
-    /// Returns a digest of the paths of all failures, so that two processes that look at the same trees can tell
-    /// whether they have seen the same ones fail, in whatever order.
+    /// Returns a digest of the paths of all failures, in any order, by which two processes that compare the same trees
+    /// can tell whether they had the same failures.
     pub fn paths(&self) -> u64 {
         let [here, peers] = self.lock().digests;
         if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }
@@ -79,7 +79,7 @@ impl Failures {
         self.lock().first.clone()
     }
 
-    /// Forgets all of them, because another process of the run reports the same ones.
+    /// Removes all failures, because another process of the run reports them.
     pub fn forget(&self) {
         *self.lock() = NamedFailures::default();
         self.count.store(0, Relaxed);
@@ -108,7 +108,7 @@ fn word(digest: &[u8; 16]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Counts the sink's work as it is done.
+/// Counts the sink's work while it is done.
 #[derive(Debug, Default)]
 #[allow(missing_docs)] // each of the others is the field of its name in `Work`
 pub struct Counters {
@@ -162,11 +162,11 @@ pub struct Stopwatch<'a> {
     since: Instant,
     spent: [Duration; Phase::COUNT],
     work: Work,
-    /// Which end's phases these are: the source's where it is a process of its own.
+    /// The end whose phases these are: the source if it is a process of its own.
     side: Side,
     /// The CPU time that this process had used before, and before the running phase.
     cpu_before: [Duration; 2],
-    /// For how long the CPU limit had stopped this process's group before the running phase.
+    /// The time that the CPU limit had stopped this process's group before the running phase.
     throttled_before: Throttled,
 }
 
@@ -182,23 +182,23 @@ impl<'a> Stopwatch<'a> {
         Self { monitor, start, phase, since: start, spent, work, side, cpu_before, throttled_before }
     }
 
-    /// Takes the phases for the source's, in a process that has no sink.
+    /// Records the phases as the source's, in a process that has no sink.
     pub fn of_source(&mut self) {
         self.side = Side::Source;
     }
 
-    /// Moves the start to another moment in [`Phase::Connect`], so that waiting for a peer does not count as part of
+    /// Moves the start to another moment in [`Phase::Connect`], so that the wait for a peer does not count as part of
     /// the run.
     pub fn started_at(&mut self, start: Instant) {
         (self.start, self.since) = (start, start);
     }
 
-    /// Returns what this run has used as the source.
+    /// Returns the resources that this run has used as the source.
     pub fn source_usage(&self) -> Usage {
         Usage { source_cpu_ms: self.cpu_ms(), source_peak_rss: peak_rss(), ..Usage::default() }
     }
 
-    /// Returns what this run has used as the sink, beside the usage of its source.
+    /// Returns the resources that this run has used as the sink, added to the usage of its source.
     pub fn sink_usage(&self, source: Usage) -> Usage {
         Usage { sink_cpu_ms: self.cpu_ms(), sink_peak_rss: peak_rss(), ..source }
     }
@@ -207,7 +207,7 @@ impl<'a> Stopwatch<'a> {
         cpu().saturating_sub(self.cpu_before[0]).as_millis() as u64
     }
 
-    /// Returns what one end's threads did in each phase so far.
+    /// Returns the effort of one end's threads in each phase so far.
     pub fn efforts(&mut self, side: Side) -> Vec<Effort> {
         self.enter(self.phase);
         self.monitor.efforts().of(side)
@@ -222,7 +222,7 @@ impl<'a> Stopwatch<'a> {
         self.monitor.set_phase(phase);
     }
 
-    /// Books what the running phase took.
+    /// Adds the running phase to the book of efforts.
     fn book(&mut self, wall: Duration, next: Phase) {
         let book = self.monitor.efforts();
         let before = (self.cpu_before[1], self.throttled_before);

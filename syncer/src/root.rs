@@ -65,7 +65,7 @@ impl TreeLocation {
     }
 }
 
-/// Says why a root cannot be opened.
+/// The reason why a root cannot be opened.
 #[derive(Debug, Error)]
 pub enum RootError {
     /// It, or a folder on the way to it, is missing.
@@ -91,7 +91,7 @@ pub enum RootError {
     },
 }
 
-/// An open root directory.
+/// An open root directory, below which a tree is read or written.
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
@@ -101,13 +101,13 @@ pub struct Root {
 /// Folders that are filled in another place before they move to their own.
 #[derive(Debug, Default)]
 struct Elsewhere {
-    /// The directory that contains those that are not beside their places.
+    /// The directory that contains the folders that are not filled beside their places.
     base: OnceLock<OwnedFd>,
-    /// Where they are, by their paths below the root.
+    /// The places of these folders, by their paths below the root.
     places: RwLock<HashMap<Box<[u8]>, FilledAt>>,
 }
 
-/// Where a folder is filled.
+/// The place where a folder is filled.
 #[derive(Debug, Clone)]
 enum FilledAt {
     /// By this name in the base.
@@ -139,7 +139,7 @@ impl Elsewhere {
         places.insert(path.as_bytes().into(), place);
     }
 
-    /// The name beside its place that the folder at `path` has.
+    /// Returns the temporary name that the folder at `path` has beside its place, if it is filled there.
     fn beside(&self, path: &[u8]) -> Option<String> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         match places.get(path) {
@@ -150,7 +150,7 @@ impl Elsewhere {
 }
 
 impl Root {
-    /// Makes an open directory a root; it was opened without following a link.
+    /// Makes a root of an open directory, which was opened without following a link.
     pub(crate) fn of_dir(fd: OwnedFd) -> Self {
         Self { fd, elsewhere: Elsewhere::default() }
     }
@@ -161,7 +161,7 @@ impl Root {
         Ok(Self::of_dir(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// Opens the same root once more.
+    /// Duplicates the root.
     pub fn again(&self) -> io::Result<Self> {
         Ok(Self::of_dir(self.fd.try_clone()?))
     }

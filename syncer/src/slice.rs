@@ -21,7 +21,8 @@ impl<'a> Slice<'a> {
 
     /// Fills `bytes` from `offset` on.
     ///
-    /// # Errors `UnexpectedEof` if the file ends before.
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self.read_at(bytes, offset)? == bytes.len() {
             true => Ok(()),
@@ -29,7 +30,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Fills `bytes` from `offset` on, as far as the file goes, and returns how many were read.
+    /// Fills `bytes` from `offset` on, up to the end of the file, and returns the number of bytes read.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -47,7 +48,7 @@ impl<'a> Slice<'a> {
 /// The length of the pieces that are checked for zeros: a page, and the block of most file systems and disks.
 const PAGE_BYTES: usize = 4096;
 
-/// Returns the ranges of `bytes` that are not zeros, by the page. The first byte is at `offset`.
+/// Returns the page-sized ranges of `bytes` that are not zeros. The first byte is at `offset`.
 pub(crate) fn data_in(bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (page, start) in bytes.chunks(PAGE_BYTES).zip((offset..).step_by(PAGE_BYTES)) {

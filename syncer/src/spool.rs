@@ -1,5 +1,5 @@
-//! Stores bytes that may exceed memory, such as the names in one directory. Few stay in memory. Many go to a file
-//! without a name, which is mapped for reading, so that the kernel can take its memory back.
+//! Stores bytes that may exceed memory, such as the names in one directory. A few stay in memory. Many go to an unnamed
+//! file, which is mapped for reading, so that the kernel can reclaim its memory.
 
 use std::{
     env,
@@ -12,11 +12,11 @@ use memmap2::Mmap;
 
 use crate::listing::Row;
 
-/// From this many bytes on they go to a file: some 250,000 entries of a directory, and little beside the 64 MiB of an
-/// end.
+/// The number of bytes from which a file is used: those of some 250,000 entries of a directory, and little compared to
+/// the 64 MiB of an end.
 pub(crate) const SPILL_BYTES: usize = 8 << 20;
 
-/// Bytes that are written to the file at once, because an appended piece may be as short as a name.
+/// The size of the writes to the file, because an appended piece may be as short as a name.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Gathers bytes in order.
@@ -36,7 +36,7 @@ impl Default for Spool {
 }
 
 impl Spool {
-    /// Makes one that starts with a file.
+    /// Makes a spool that uses a file from the start.
     pub(crate) fn in_file() -> Self {
         Self { most_in_memory: 0, ..Self::default() }
     }

@@ -9,7 +9,7 @@ pub(crate) fn modified(stat: &Stat) -> Time {
     Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
 }
 
-/// Returns when anything of it was last changed; no user can set this.
+/// Returns when the file or its metadata last changed; no user can set this time.
 pub(crate) fn changed(stat: &Stat) -> Time {
     Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
 }

@@ -24,7 +24,7 @@ const MAX_NAMES_BYTES: usize = 64 << 10;
 /// Paths are shorter than this (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Reads attributes in one directory after the other.
+/// Reads the attributes of the entries of one directory after another.
 #[derive(Debug)]
 pub(crate) struct AttrReader {
     classes: Classes,
@@ -34,9 +34,9 @@ pub(crate) struct AttrReader {
     own_cwd: bool,
     /// Whether the file system of the current directory has attributes.
     supported: bool,
-    /// The directory's path up to its slash, or nothing, for the question whether an entry has attributes.
+    /// The directory's path up to its slash, or empty: used to find out whether an entry has attributes.
     hint: Vec<u8>,
-    /// The directory's path up to its slash, or nothing, for reads that count.
+    /// The directory's path up to its slash, or empty: used to read values.
     safe: Vec<u8>,
 }
 
@@ -46,8 +46,13 @@ impl AttrReader {
         // The call is deprecated because of descriptors of other threads, which this flag does not concern.
         #[allow(deprecated)]
         let own_cwd = !classes.is_empty() && rustix::thread::unshare(UnshareFlags::FS).is_ok();
-        let marks_unreadable = false;
-        Self { classes, marks_unreadable, own_cwd, supported: false, hint: Vec::new(), safe: Vec::new() }
+        Self { own_cwd, ..Self::staying(classes) }
+    }
+
+    /// Reads attributes of these kinds and leaves the working directory as it is, which costs more for each entry.
+    pub(crate) fn staying(classes: Classes) -> Self {
+        let (hint, safe) = (Vec::new(), Vec::new());
+        Self { classes, marks_unreadable: false, own_cwd: false, supported: false, hint, safe }
     }
 
     /// Marks the `user.*` attributes of unreadable files as unknown. Otherwise such a file is an error.
@@ -97,7 +102,7 @@ impl AttrReader {
             Ok(len) => with_name(&mut self.safe, name, |path| {
                 read_values(path, &few[..len], classes, marks, get_of_entry, out)
             }),
-            // There are many, or the hint led nowhere.
+            // The names exceed the buffer, or the hint led nowhere.
             Err(_) => with_name(&mut self.safe, name, |path| match list(path) {
                 Err(Errno::NOENT) => Ok(()),
                 names => read_values(path, &names?, classes, marks, get_of_entry, out),
@@ -130,7 +135,7 @@ pub(crate) fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<Attr
         _ => {}
     }
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // Following a link of `/proc` ends at the file itself.
+    // A link in `/proc` leads to the file itself.
     let get = |path: &[u8], attr: &[u8], buffer: &mut [u8]| rustix::fs::getxattr(path, attr, buffer);
     let mut out = Vec::new();
     read_values(path.as_bytes(), &list_held(&path)?, classes, false, get, &mut out)?;

@@ -1,5 +1,5 @@
-//! The house has no circle: no file imports another that imports it, directly or through others, and no module of the
-//! engine imports one of a layer above its own. The layers are the table in `syncer/doc/design.md`.
+//! No imports in a circle: no file imports another that imports it, directly or through others, and no module of the
+//! engine imports a module of a higher layer. The layers are the table in `syncer/doc/design.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The crates whose files may not import one another in a circle, by their folders.
+/// The crates, by their folders, whose files may not import one another in a circle.
 const CRATES: [&str; 7] =
     ["syncer/contract", "syncer/core", "syncer/trend", "syncer", "syncer/cli", "operator", "e2e"];
 
-/// What files import: of each module path, the module paths of others.
+/// The imports of each file: module paths of other files, by its own module path.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
@@ -92,7 +92,7 @@ fn no_type_and_no_file_of_the_engine_has_the_name_of_another() {
     assert!(shared.is_empty(), "names of several:\n{}", shared.join("\n"));
 }
 
-/// Modules that remove or rename names, and the names that they do it to; no other module of the engine does.
+/// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
 const REMOVERS: [(&str, &str); 10] = [
     ("apply::retire", "entries of the destination"),
     ("apply::attr_writer", "a file in staging that attributes are tried on"),
@@ -106,7 +106,7 @@ const REMOVERS: [(&str, &str); 10] = [
     ("snapshot", ".volferry/snapshots"),
 ];
 
-/// The calls by which a name goes, however they are imported.
+/// The calls that remove or rename a directory entry, by any import.
 const REMOVING: [&str; 9] = [
     "renameat",
     "renameat_with",
@@ -153,7 +153,7 @@ fn only_retire_removes_old_versions_of_entries() {
     }
 }
 
-/// Whether a file imports a function of a module `fs`, or calls it by its path.
+/// Returns whether a file imports a function of a module `fs`, or calls it by its path.
 fn calls(text: &str, function: &str) -> bool {
     let imported = uses_of(text).0.into_iter().any(|path| {
         path.rsplit_once("::").is_some_and(|(module, name)| name == function && module.ends_with("fs"))
@@ -163,7 +163,7 @@ fn calls(text: &str, function: &str) -> bool {
     imported || text.match_indices(&path).any(|(at, _)| !text[at + path.len()..].starts_with(is_part))
 }
 
-/// The names of the types that a file defines; those that belong to a trait are not its own.
+/// Returns the names of the types that a file defines, without the associated types of traits.
 fn types_in(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
@@ -179,7 +179,7 @@ fn repository() -> PathBuf {
     Path::new(&package).join("..")
 }
 
-/// The rows of the table of layers, bottom first: the folder of a crate, and modules of it.
+/// Returns the rows of the table of layers, bottom first: the folder of a crate, and modules of it.
 fn layers() -> Vec<(String, BTreeSet<String>)> {
     let design = fs::read_to_string(repository().join("syncer/doc/design.md")).unwrap_or_default();
     let rows =
@@ -193,8 +193,8 @@ fn layers() -> Vec<(String, BTreeSet<String>)> {
     rows
 }
 
-/// What each file below `src` imports of the others. A file is called by its module path; that of the crate's root is
-/// empty.
+/// Returns each file's imports of the other files below `src`. A file's name is its module path; that of the crate's
+/// root is empty.
 fn imports_of(src: &Path) -> Imports {
     let mut files = BTreeMap::new();
     find_files(src, &mut Vec::new(), &mut files);
@@ -223,8 +223,8 @@ fn find_files(folder: &Path, above: &mut Vec<String>, files: &mut BTreeMap<Strin
     }
 }
 
-/// The module path of the file that has what `path`, in the file of `module`, names; `None` for what is of another
-/// crate.
+/// Returns the module path of the file with the item `path`, as used in the file of `module`; `None` for items of
+/// another crate.
 fn file_of(path: &str, module: &str, files: &BTreeMap<String, String>) -> Option<String> {
     let mut at: Vec<&str> = module.split("::").filter(|name| !name.is_empty()).collect();
     let mut names = path.split("::").peekable();
@@ -249,7 +249,7 @@ fn join(above: &[&str], name: &str) -> String {
     above.iter().copied().chain([name]).collect::<Vec<_>>().join("::")
 }
 
-/// The text without comments, and without the modules of tests.
+/// Returns the text without comments and without the modules of tests.
 fn without_tests(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines().map(|line| line.split("//").next().unwrap_or_default()).peekable();
@@ -265,7 +265,7 @@ fn without_tests(text: &str) -> String {
     kept
 }
 
-/// The paths that a file imports by `use`, and those that it names from the root of its crate.
+/// Returns the paths that a file imports by `use`, and the paths in its code from the root of its crate.
 fn paths_in(text: &str) -> Vec<String> {
     let (mut paths, rest) = uses_of(text);
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -276,7 +276,7 @@ fn paths_in(text: &str) -> Vec<String> {
     paths
 }
 
-/// The paths that a file imports by `use`, and the rest of its text.
+/// Returns the paths that a file imports by `use`, and the rest of its text.
 fn uses_of(text: &str) -> (Vec<String>, String) {
     let (mut paths, mut rest, mut tree) = (Vec::new(), String::new(), None::<String>);
     for line in text.lines() {
@@ -295,7 +295,7 @@ fn uses_of(text: &str) -> (Vec<String>, String) {
     (paths, rest)
 }
 
-/// What follows `use` in a line that begins with it.
+/// Returns the text after `use` in a line that begins with it.
 fn used_in(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = ["pub(crate) ", "pub(super) ", "pub "]
@@ -305,7 +305,7 @@ fn used_in(line: &str) -> Option<&str> {
     line.strip_prefix("use ")
 }
 
-/// Writes out a tree of paths in braces, one by one.
+/// Expands a tree of paths in braces into single paths.
 fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((path, inside)) = tree.split_once('{') else {
@@ -332,7 +332,7 @@ fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// A circle among the imports, from a file to itself, if there is one.
+/// Returns a circle among the imports, from a file to itself, if there is one.
 fn circle_in(imports: &Imports) -> Option<Vec<String>> {
     let mut done = BTreeSet::new();
     imports.keys().find_map(|file| circle_from(file, imports, &mut Vec::new(), &mut done))

@@ -1,4 +1,4 @@
-//! The bar's line, from numbers alone: no terminal, no clock.
+//! Formats the line of the progress bar. Pure: no terminal, no clock.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use contract::{Phase, Progress};
 
 use trend::human;
 
-/// A bar narrower than this says less than the figure that it would push out.
+/// The narrowest bar that is shown. A narrower one would be less useful than the figure that it displaces.
 const MIN_BAR: usize = 10;
 const MAX_BAR: usize = 40;
 
-/// More than this is no forecast.
+/// The longest remaining time that is shown as a forecast.
 const MAX_TIME_LEFT: Duration = Duration::from_secs(100 * 3600);
 
-/// A moment of a run.
+/// The state of a run at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) progress: Progress,
-    /// This end listens for its peer.
+    /// Whether this end listens for its peer.
     pub(super) listens: bool,
-    /// Since the run began.
+    /// The time since the run began.
     pub(super) elapsed: Duration,
     /// Bytes per second over a longer span than [`Progress::rate`], so that the time left does not jump.
     pub(super) steady_rate: u64,
 }
 
-/// The line for `moment`, at most `width` columns wide: the phase, a bar, files, bytes, rate and time left.
-/// In a narrow terminal the bar shrinks first, and then figures are left out from the right.
+/// Returns the line for `moment`, at most `width` columns wide: the phase, a bar, files, bytes, rate and remaining
+/// time. In a narrow terminal the bar shrinks first, and then figures are left out from the right.
 pub(super) fn line(moment: &Moment, width: usize, color: bool) -> String {
     let phase = format!("{:<12}", phase_name(moment));
     let Some(done) = share_done(&moment.progress) else {
@@ -61,7 +61,7 @@ fn phase_name(moment: &Moment) -> &'static str {
     }
 }
 
-/// From 0 to 1, by bytes, or by files where none has any; nothing until the plan is made.
+/// Returns the share that is done, from 0 to 1, by bytes, or by files if all are empty; `None` until the plan is made.
 fn share_done(progress: &Progress) -> Option<f64> {
     let (part, total) = match (progress.bytes_total, progress.files_total) {
         (0, 0) => return None,
@@ -82,7 +82,7 @@ fn figures(moment: &Moment) -> Vec<String> {
     figures
 }
 
-/// At the steady rate; nothing while next to nothing moves.
+/// Returns the remaining time at the steady rate; `None` while hardly any bytes arrive.
 fn time_left(moment: &Moment) -> Option<Duration> {
     let left = moment.progress.bytes_total.saturating_sub(moment.progress.bytes);
     let seconds = left as f64 / moment.steady_rate as f64;

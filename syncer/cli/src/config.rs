@@ -1,5 +1,4 @@
-//! What a command line asks for, resolved: nothing in here conflicts, and everything in here the engine can
-//! do.
+//! The resolved configuration of a command line: no options conflict, and the engine supports all of them.
 
 use std::{
     env, fs,
@@ -26,10 +25,10 @@ use syncer::{
     session::{Endpoint, Exchange},
 };
 
-/// How long an end goes on dialling that was not told for how long.
+/// The longest time that an end dials, unless the user names another.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a command line that could be read cannot be followed; says what to write instead.
+/// Why a command line that was parsed cannot be followed; the message says what to write instead.
 #[derive(Debug, Error)]
 pub(super) enum ConfigError {
     #[error("neither --listen nor --connect: one end waits with --listen, the other dials it with --connect")]
@@ -100,7 +99,7 @@ pub(super) enum Config {
     },
     Report(ReportFlags),
     Doctor(DoctorFlags),
-    /// With the link to the other end, if this is one of two.
+    /// A bench, with the link to the other end if this is one of two.
     Bench(Box<BenchFlags>, Option<LinkConfig>),
     Generate(GenerateFlags),
     Run(Box<Run>),
@@ -122,7 +121,7 @@ pub(super) enum Job {
 }
 
 impl Job {
-    /// Has each change told before it is made, or not.
+    /// Sets whether each change is reported before it is made.
     fn tell_changes(&mut self, tells: bool) {
         match self {
             Self::Send { params, .. } | Self::Sync { params, .. } => params.itemize_changes = tells,
@@ -134,7 +133,7 @@ impl Job {
         matches!(self, Self::Send { .. })
     }
 
-    /// Whether this end waits for the other one to dial.
+    /// Returns whether this end waits for the other one to dial.
     pub(super) fn listens(&self) -> bool {
         match self {
             Self::Send { link, .. } | Self::Receive { link, .. } => link.listens(),
@@ -143,12 +142,12 @@ impl Job {
     }
 }
 
-/// How to reach the other end, and how the two know each other.
+/// The way to reach the other end, and the keys by which the two recognise each other.
 #[derive(Debug)]
 pub(super) enum LinkConfig {
-    /// By files. The identity is not read yet: that it cannot be has an exit code of its own.
+    /// By files. The identity is read later, because a failure to read it has an exit code of its own.
     Known { endpoint: Endpoint, side: Side, identity: PathBuf, connect_timeout: Duration },
-    /// By what a third party passes on.
+    /// By contacts that another program passes on.
     Exchanged(Exchange),
 }
 
@@ -156,20 +155,20 @@ pub(super) enum LinkConfig {
 pub(super) struct Output {
     pub(super) report: Option<PathBuf>,
     pub(super) progress: ProgressMode,
-    /// Whether a run that went well is left out of what is printed.
+    /// Whether successful runs are left out of the printed lines.
     pub(super) quiet: bool,
     pub(super) color: bool,
     pub(super) verbosity: u8,
-    /// How changes are printed.
+    /// The form in which changes are printed.
     pub(super) changes: ChangeForm,
     pub(super) log_format: LogFormat,
 }
 
-/// The form of the lines that tell changes on standard output, or in the log.
+/// The form of the lines for changes, on standard output or in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeForm {
     Words,
-    /// Those of rsync; `sends` is whether this end sends the files.
+    /// The form of rsync; `sends` is whether this end sends the files.
     Letters {
         sends: bool,
     },
@@ -186,14 +185,14 @@ pub(super) enum ProgressMode {
     None,
 }
 
-/// What of the process's surroundings a configuration depends on.
+/// The properties of the process's environment that a configuration depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Surroundings {
-    /// Standard error is a terminal.
+    /// Whether standard error is a terminal.
     pub(super) terminal: bool,
-    /// The terminal can move its cursor.
+    /// Whether the terminal can move its cursor.
     pub(super) cursor: bool,
-    /// Colours are welcome on a terminal (see <https://no-color.org>).
+    /// Whether colours may be used on a terminal (see <https://no-color.org>).
     pub(super) color: bool,
 }
 
@@ -208,7 +207,7 @@ impl Surroundings {
     }
 }
 
-/// Checks that a path is not written as rsync and scp write those of other machines.
+/// Refuses a path in the form in which rsync and scp write paths of other machines.
 fn check_local(path: &Path) -> Result<(), ConfigError> {
     let text = path.to_string_lossy();
     let is_remote = match text.split_once(':') {
@@ -223,8 +222,8 @@ fn check_local(path: &Path) -> Result<(), ConfigError> {
 }
 
 impl Config {
-    /// Resolves `flags`. Looks at the file system only to see that a report can be written where it is
-    /// wanted, which would else be found out at the end of a run.
+    /// Resolves `flags`. Touches the file system only to check that a report can be written to its path, which would
+    /// otherwise fail at the end of a run.
     pub(super) fn resolve(flags: Flags, surroundings: Surroundings) -> Result<Self, ConfigError> {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.into_inner().out },
@@ -283,7 +282,7 @@ impl Config {
     }
 }
 
-/// Refuses flags of a link where there is none.
+/// Refuses the flags of a link for a command without one.
 fn check_unlinked(link: &LinkFlags, bandwidth_limit: Option<u64>) -> Result<(), ConfigError> {
     let LinkFlags { listen, connect, identity, exchange, connect_timeout } = link;
     let given = [
@@ -300,7 +299,7 @@ fn check_unlinked(link: &LinkFlags, bandwidth_limit: Option<u64>) -> Result<(), 
     }
 }
 
-/// The parameters that were typed, with the patterns of the files that they name.
+/// Returns the typed parameters, with the patterns of the files that they name.
 fn params(flags: ParamFlags) -> Result<RunParams, ConfigError> {
     let files = [&flags.include_from, &flags.exclude_from];
     let patterns = files.into_iter().flatten().filter(|path| *path == Path::new("-")).count();
@@ -315,7 +314,7 @@ fn params(flags: ParamFlags) -> Result<RunParams, ConfigError> {
     Ok(RunParams { include, exclude, files_from, ..typed })
 }
 
-/// Reads the paths of a list; `None` if it has the whole tree.
+/// Reads the paths of a list; `None` if it contains the root, and so the whole tree.
 fn listed(list: FilesFrom) -> Result<Option<FilesFrom>, PathListError> {
     let paths = path_list::read(Path::new(&list.file), list.from0)?;
     Ok(paths.map(|paths| FilesFrom { paths, ..list }))

@@ -1,4 +1,4 @@
-//! `volferry generate`: completions and manual pages, from the flags themselves.
+//! `volferry generate`: prints completions and writes manual pages, made from the flags.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use contract::ExitCode;
 use crate::flags::{Flags, GenerateFlags};
 use trend::human::chain;
 
-/// Makes what is asked for. An error is printed, and names the folder.
+/// Makes the requested output. An error is printed, and names the folder.
 pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
     if let Some(shell) = flags.completions
         && let Err(error) = print_completions(shell)
@@ -30,7 +30,7 @@ pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
     }
 }
 
-/// Prints a shell's completions. A reader that has seen enough, such as `head`, is no error.
+/// Prints a shell's completions. It is not an error if the reader, such as `head`, closes early.
 fn print_completions(shell: clap_complete::Shell) -> io::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Flags::command(), "volferry", &mut script);

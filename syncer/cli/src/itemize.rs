@@ -4,8 +4,7 @@ use contract::{Action, Difference, EntryKind, PlannedAction};
 
 use trend::human::printable;
 
-/// The letters of what may differ, in rsync's order. The seventh place is for the time of the last use, which is not
-/// kept.
+/// The letters of the differences, in rsync's order. The seventh place is for the access time, which is not kept.
 const LETTERS: [(Option<Difference>, char); 9] = [
     (Some(Difference::Content), 'c'),
     (Some(Difference::Size), 's'),
@@ -18,7 +17,7 @@ const LETTERS: [(Option<Difference>, char); 9] = [
     (Some(Difference::Xattr), 'x'),
 ];
 
-/// One line without its end. `sends` is whether this end sends the files.
+/// Returns one line without its newline. `sends` is whether this end sends the files.
 pub(super) fn line(planned: &PlannedAction, sends: bool) -> String {
     let path = name(&planned.path, planned.kind);
     if planned.action == Action::Delete {
@@ -60,7 +59,7 @@ fn kind(kind: EntryKind) -> char {
     }
 }
 
-/// Nine places: all `+` for an entry that takes nobody's place or that of another kind.
+/// Returns nine places: all `+` for a new entry, or one that replaces an entry of another kind.
 fn letters(planned: &PlannedAction) -> String {
     let is_new = match planned.action {
         Action::Create | Action::Move => true,

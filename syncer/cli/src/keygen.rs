@@ -21,7 +21,7 @@ enum KeygenError {
     Identity(#[from] IdentityError),
 }
 
-/// Makes a pair of identities in `out` and says what each file is for.
+/// Makes a pair of identities in `out`, and prints the purpose of each file.
 pub(super) fn run(out: &Path) -> ExitCode {
     match generate(out) {
         Ok(()) => {
@@ -40,7 +40,7 @@ pub(super) fn run(out: &Path) -> ExitCode {
     }
 }
 
-/// Looks at both names first, so that an old half of a pair is never joined by a new one.
+/// Writes a pair of identities to `out`, unless a file of it exists: a new half must never join an old one.
 fn generate(out: &Path) -> Result<(), KeygenError> {
     let taken = ["source", "sink"]
         .map(|name| out.join(name))

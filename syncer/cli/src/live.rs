@@ -1,5 +1,4 @@
-//! What is shown while a run goes on: a bar for people, lines of JSON for programs, or nothing, at the cost
-//! of nothing.
+//! Shows the progress of a run: a bar for people, lines of JSON for programs, or nothing, at no cost.
 
 use std::{
     io,
@@ -23,12 +22,12 @@ const JSON_INTERVAL: Duration = Duration::from_millis(250);
 const RATE_SPAN: Duration = Duration::from_secs(1);
 const STEADY_SPAN: Duration = Duration::from_secs(8);
 
-/// In which form progress is shown.
+/// The form in which progress is shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) mode: ProgressMode,
     pub(super) color: bool,
-    /// This end listens, so before a run it waits and does not dial.
+    /// Whether this end listens, and so waits before a run instead of dialling.
     pub(super) listens: bool,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Fails when the system has no thread to give.
+    /// Starts to show progress. Fails if the system cannot start a thread.
     pub(super) fn start(look: Look, screen: &Arc<Screen>, monitor: &Arc<Monitor>) -> io::Result<Self> {
         let view = Arc::new(Mutex::new(View::new(look, Arc::clone(screen), Arc::clone(monitor))));
         let interval = match look.mode {
@@ -52,8 +51,8 @@ impl Live {
         Ok(Self { view, ticker })
     }
 
-    /// Says that the run is over, and begins another with the monitor at its start. No progress of the run
-    /// follows its end.
+    /// Shows that the run is over, and resets the display for the next one. No progress of the run is printed after its
+    /// end.
     pub(super) fn finish(&self, report: &Report) {
         lock(&self.view).finish(report);
     }
@@ -89,7 +88,7 @@ impl Ticker {
 
     fn stop(self) {
         drop(self.stop);
-        // It could only have panicked, which then was on standard error.
+        // It can only have panicked, and the panic's message was printed on standard error.
         let _ = self.thread.join();
     }
 }
@@ -102,7 +101,7 @@ struct View {
     start: Instant,
     rate: RateWindow,
     steady_rate: RateWindow,
-    /// What was told last.
+    /// The progress that was printed last.
     told: Progress,
 }
 
@@ -142,7 +141,7 @@ impl View {
         Moment { progress, listens, elapsed: now.duration_since(self.start), steady_rate }
     }
 
-    /// The progress, unless it was told before; a rate that falls while nothing moves is news too.
+    /// Returns the progress, unless it was printed before; a rate that falls while no bytes arrive is also printed.
     fn news(&mut self, now: Instant) -> Option<Progress> {
         let progress = self.progress(now);
         let told = std::mem::replace(&mut self.told, progress);
@@ -165,7 +164,7 @@ impl View {
     }
 
     fn event(&self, event: &Event) {
-        // A reader that went away is no reason to end a run.
+        // A reader of standard output that went away does not end a run.
         if let Err(error) = self.screen.event(event) {
             tracing::debug!(%error, "standard output is gone");
         }

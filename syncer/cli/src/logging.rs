@@ -24,15 +24,15 @@ use tracing_subscriber::{
 
 use super::{config::Output, flags::LogFormat, run_log::RUNS, screen::Screen};
 
-/// The module that warns of each file as it fails. The first of them are named when the run is over, which is
-/// enough unless more is asked for.
+/// The module that warns of each failed file. The first of them are named at the end of the run, so these warnings are
+/// only shown with `-v`.
 const FAILED_FILES: &str = "syncer::report";
 
 /// The crates of this program: its engine, the engine's core, and the command line.
 const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
 
-/// Starts the log: warnings of this program and a line for each run, and more with each `-v`; of the libraries that it
-/// uses one level less. Writes above the bar.
+/// Starts the log: warnings of this program and a line for each run, and more with each `-v`; the libraries log one
+/// level less. Writes above the bar.
 pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
     let filter = filter(output.verbosity, output.quiet);
     let screen = Arc::clone(screen);
@@ -41,11 +41,11 @@ pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
         LogFormat::Text => lines.fmt_fields(escaped_fields()).boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    // Fails only where the process has a subscriber, which then is the one that its owner wants.
+    // Fails only if the process has a subscriber already, which its owner has chosen.
     let _ = registry().with(lines.with_filter(filter)).try_init();
 }
 
-/// Writes a message and its fields on one line, whatever the peer has put into them.
+/// Writes a message and its fields on one line, with control characters from a peer escaped.
 fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() != "message" {
@@ -56,7 +56,7 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
     .delimited(" ")
 }
 
-/// Chooses what is logged, by the crate that says it.
+/// Returns the log levels of each crate.
 fn filter(verbosity: u8, quiet: bool) -> Targets {
     let (own, others) = levels(verbosity);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
@@ -76,7 +76,7 @@ fn levels(verbosity: u8) -> (LevelFilter, LevelFilter) {
     }
 }
 
-/// Passes each line on as it comes; the layer writes a line at once.
+/// Writes each log line to the screen; the layer writes a line at once.
 struct ScreenWriter(Arc<Screen>);
 
 impl io::Write for ScreenWriter {

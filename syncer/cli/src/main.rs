@@ -1,5 +1,5 @@
-//! `volferry`: moves one tree onto another, on one machine or over QUIC. Flags as typed become a configuration, that
-//! a session of the engine, and its outcome the exit code.
+//! `volferry`: moves one tree onto another, on one machine or over QUIC. The typed flags become a configuration, the
+//! configuration a session of the engine, and its outcome the exit code.
 
 mod bar;
 mod bench;
@@ -46,7 +46,7 @@ fn main() -> process::ExitCode {
     perform().into()
 }
 
-/// Does what the process's arguments ask for.
+/// Carries out the command in the process's arguments.
 fn perform() -> ExitCode {
     let config = Flags::try_parse().and_then(|flags| {
         let command = flags.command.name();
@@ -78,7 +78,7 @@ fn perform() -> ExitCode {
     }
 }
 
-/// Takes all the descriptors that the process may have: a walk holds one for each level of a tree.
+/// Raises the limit on open files to the largest that the process may have: a walk holds one for each level of a tree.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -86,7 +86,7 @@ fn raise_file_limit() {
 
 /// Prints help or version on standard output, an error on standard error.
 fn answer(error: &clap::Error) -> ExitCode {
-    // Where the text cannot be printed there is nowhere to say so.
+    // If the text cannot be printed, no error can be either.
     let _ = error.print();
     if let Some(hint) = takers(error) {
         let _ = writeln!(io::stderr(), "{hint}");
@@ -94,7 +94,7 @@ fn answer(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::Usage } else { ExitCode::Done }
 }
 
-/// Says which commands take a flag that was given to another.
+/// Returns a line that names the commands which take a flag that was given to another.
 fn takers(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
@@ -110,7 +110,7 @@ fn takers(error: &clap::Error) -> Option<String> {
     (!takers.is_empty()).then(|| format!("hint: {flag} has no effect here; {takers} takes it"))
 }
 
-/// `error` in the form that the parser gives to its own, with the usage of `command`.
+/// Returns `error` in the form of the parser's own errors, with the usage of `command`.
 fn usage_error(command: &str, error: &config::ConfigError) -> clap::Error {
     let mut flags = Flags::command();
     flags.build();

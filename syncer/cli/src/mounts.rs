@@ -13,9 +13,9 @@ pub(super) struct MountedAt {
     pub(super) path: PathBuf,
     /// The kind of file system, such as `ext4`.
     pub(super) kind: String,
-    /// What is mounted: a device, or a server's path.
+    /// The device or the server's path that is mounted.
     pub(super) device: String,
-    /// How it is mounted, such as `rw,relatime`; at this place, and as a whole.
+    /// The mount options, such as `rw,relatime`: those of this mount, and those of the file system.
     pub(super) options: String,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn read() -> io::Result<Vec<MountedAt>> {
     Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// Returns the mount that a path without links is on: of those above it, the deepest one, and of those the last.
+/// Returns the mount that a path without links is on: the deepest one above it, and if there are several, the last.
 pub(super) fn of<'m>(mounts: &'m [MountedAt], path: &Path) -> Option<&'m MountedAt> {
     mounts
         .iter()

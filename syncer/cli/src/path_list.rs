@@ -13,7 +13,7 @@ use crate::list_file::read_at_most;
 /// The longest list, in bytes: some millions of paths.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Says why the paths of a list cannot be used.
+/// Why the paths of a list cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum PathListError {
     #[error("cannot read the paths in {path}: {source}", path = .path.display())]
@@ -46,14 +46,14 @@ pub(super) fn read(file: &Path, nul: bool) -> Result<Option<Vec<Vec<u8>>>, PathL
     Ok(Some(paths))
 }
 
-/// The entries of a list. On lines, comments and empty ones are left out, as rsync leaves them out.
+/// Yields the entries of a list. In lists of lines, comments and empty lines are left out, as in rsync.
 fn entries(bytes: &[u8], nul: bool) -> impl Iterator<Item = &[u8]> {
     let ends = move |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r' | 0) };
     let is_comment = move |entry: &[u8]| !nul && (entry.starts_with(b"#") || entry.starts_with(b";"));
     bytes.split(ends).filter(move |entry| !entry.is_empty() && !is_comment(entry))
 }
 
-/// A path as it is written, perhaps with a slash or dots that mean nothing.
+/// Parses a path, which may contain slashes and dots without a meaning.
 fn path(written: &[u8]) -> Result<RelPath, String> {
     let mut names = written.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     let path =

@@ -12,7 +12,7 @@ use crate::list_file::read_at_most;
 /// The longest file, in bytes. The engine takes some thousands of patterns.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Says why the patterns of a file cannot be used.
+/// Why the patterns of a file cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum PatternFileError {
     #[error("cannot read the patterns in {path}: {source}", path = .path.display())]
@@ -37,7 +37,7 @@ fn read(path: &Path) -> Result<Vec<String>, PatternFileError> {
     Ok(patterns(&text))
 }
 
-/// The lines of a `.gitignore` file that are patterns: no empty lines, no comments.
+/// Returns the lines of a `.gitignore` file that are patterns, without empty lines and comments.
 fn patterns(text: &str) -> Vec<String> {
     let lines = text.trim_start_matches('\u{feff}').lines();
     lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(String::from).collect()

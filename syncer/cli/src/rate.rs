@@ -1,26 +1,26 @@
-//! Speed over a span just past, from samples of a counter.
+//! Computes a speed over a recent span from samples of a counter.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// A counter's growth per second over the last `span`, or over what has passed of the run when that is less.
+/// The growth of a counter per second over the last `span`, or since the start if that is shorter.
 #[derive(Debug)]
 pub(super) struct RateWindow {
     span: Duration,
-    /// Oldest first. The first is at least `span` old once there has been time for that, and the only one.
+    /// The samples, oldest first. Once the run is long enough, only the first is at least `span` old.
     samples: VecDeque<(Instant, u64)>,
 }
 
 impl RateWindow {
-    /// A counter that is 0 at `start`.
+    /// Starts with a counter that is 0 at `start`.
     pub(super) fn new(span: Duration, start: Instant) -> Self {
         Self { span, samples: VecDeque::from([(start, 0)]) }
     }
 
-    /// Takes in that the counter is at `value` at `now`, and gives its growth per second. A counter that fell
-    /// has begun again.
+    /// Adds the counter's `value` at `now`, and returns its growth per second. A counter that fell counts from the
+    /// start again.
     pub(super) fn sample(&mut self, now: Instant, value: u64) -> u64 {
         if self.samples.back().is_some_and(|(_, last)| value < *last) {
             self.samples.clear();

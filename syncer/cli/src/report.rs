@@ -1,4 +1,4 @@
-//! `volferry report`: what the reports of earlier runs say together.
+//! `volferry report`: judges the reports of several runs together.
 
 use std::io::{self, Write as _};
 
@@ -7,7 +7,7 @@ use trend::{Reports, TrendError, human::chain};
 
 use crate::flags::ReportFlags;
 
-/// Prints what the files say, in the form that is asked for.
+/// Prints the judgement of the files' reports in the requested form.
 pub(super) fn run(flags: &ReportFlags) -> ExitCode {
     match tell(flags) {
         Ok(()) => ExitCode::Done,

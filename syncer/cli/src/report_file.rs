@@ -1,4 +1,4 @@
-//! The file that `--report` names: a reader finds a whole report in it, or the one that was there before.
+//! Writes the file of `--report` at once: a reader finds a whole report in it, the new one or the one before.
 
 use std::{
     ffi::OsString,
@@ -10,13 +10,13 @@ use std::{
 
 use contract::Report;
 
-/// A report as its file has it.
+/// Returns a report in the form of its file.
 pub(super) fn text(report: &Report) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
-/// Writes `text` to `path` by way of a temporary file beside it. What is not a regular file (a pipe, a
-/// terminal) cannot be replaced, and is written to. A symbolic link stays, and what it points at is replaced.
+/// Writes `text` to `path` by way of a temporary file beside it. An entry that is not a regular file (a pipe, a
+/// terminal) cannot be replaced, and is written to. A symbolic link stays, and its target is replaced.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => replace(&fs::canonicalize(path)?, text.as_bytes()),
@@ -30,17 +30,17 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (temporary, mut file) = new_beside(path, random_word)?;
     let written = file.write_all(content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // The first error is the one to tell of.
+        // The first error is the one to report.
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// How many names are tried before somebody is taken to make files of each of them on purpose.
+/// The number of names that are tried. If all are taken, another user must have made files of these names on purpose.
 const MAX_TRIES: usize = 16;
 
-/// Makes a new file beside `path`, under a name with a `word` in it, so that no file or link of another user is written
-/// to.
+/// Makes a new file beside `path`, under a name with a random `word` in it, so that no file or link of another user is
+/// written to.
 ///
 /// # Errors
 /// `AlreadyExists` when each of [`MAX_TRIES`] names is taken.
@@ -59,7 +59,7 @@ fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<(Path
     }
 }
 
-/// Sixteen hexadecimal digits that nobody can foresee: each hasher has a key of its own.
+/// Returns sixteen hexadecimal digits that cannot be foreseen: each hasher has a key of its own.
 pub(super) fn random_word() -> String {
     format!("{:016x}", RandomState::new().hash_one(()))
 }

@@ -1,4 +1,4 @@
-//! `volferry send`, `receive` and `sync`: from a configuration to an exit code.
+//! `volferry send`, `receive` and `sync`: carries out a configuration, and returns its exit code.
 
 use std::{
     io::{self, BufRead as _, Read as _},
@@ -29,10 +29,10 @@ use syncer::{
     session::{self, LinkOptions, Outcome, SessionError},
 };
 
-/// A contact takes some 150 bytes.
+/// The largest number of bytes that is read for a contact, which takes some 150.
 const MAX_CONTACT_BYTES: u64 = 4096;
 
-/// Why this end has no identity to go by.
+/// Why this end has no peer or no identity.
 #[derive(Debug, Error)]
 pub(super) enum LinkError {
     #[error(transparent)]
@@ -47,8 +47,8 @@ pub(super) enum LinkError {
 }
 
 impl LinkError {
-    /// Returns the outcome of a run that did not begin, for want of a peer or of an identity. A file that is not there
-    /// was mistyped on the command line; any other refusal of one is about who the ends are.
+    /// Returns the outcome of a run that could not begin without a peer or an identity. A missing file was mistyped on
+    /// the command line; any other refusal of it concerns the identity of the ends.
     fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
         let (exit, reason) = self.refusal();
         match self {
@@ -57,7 +57,7 @@ impl LinkError {
         }
     }
 
-    /// Returns the exit code that stands for the error, and the word.
+    /// Returns the exit code for the error, and its word for programs.
     pub(super) fn refusal(&self) -> (ExitCode, &'static str) {
         match self {
             Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
@@ -72,7 +72,7 @@ impl LinkError {
     }
 }
 
-/// Carries out `run`, and tells of it in every way that it asks for.
+/// Carries out `run`, and reports it in all requested forms.
 pub(super) fn run(run: Run) -> ExitCode {
     let Run { job, output } = run;
     let listens = job.listens();
@@ -107,7 +107,7 @@ fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync
     }
 }
 
-/// Shows each action as it becomes known.
+/// Returns the function that shows each action as it is planned.
 fn show(screen: &Arc<Screen>, form: ChangeForm) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
     let screen = Arc::clone(screen);
     move |action| {
@@ -142,7 +142,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     outcome.exit
 }
 
-/// Tells of each run as it ends, and at last of whatever kept this end from serving.
+/// Serves runs, reports each of them when it ends, and finally the reason if this end cannot go on serving.
 fn receive(
     destination: TreeLocation,
     link: &LinkOptions,
@@ -160,7 +160,7 @@ fn receive(
     outcome.exit
 }
 
-/// Makes the identity of an end ready, and meets the peer where a third party passes on the contacts.
+/// Prepares the identity of an end; exchanges contacts with the peer first if another program passes them on.
 pub(super) fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Result<LinkOptions, LinkError> {
     match link {
         LinkConfig::Exchanged(exchange) => {
@@ -176,7 +176,7 @@ pub(super) fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Resu
     }
 }
 
-/// Reads the line about the peer on standard input.
+/// Reads the peer's contact, one line on standard input.
 fn hear_contact() -> io::Result<Contact> {
     let mut line = String::new();
     io::stdin().lock().take(MAX_CONTACT_BYTES).read_line(&mut line)?;
@@ -186,7 +186,7 @@ fn hear_contact() -> io::Result<Contact> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// The outcome of a run that did not begin, for want of an identity.
+/// Returns the outcome of a run that could not begin without an identity.
 fn refused(run: &str, reason: &str, exit: ExitCode, message: String) -> Outcome {
     let now = contract::timestamp(SystemTime::now());
     let report = Report {
@@ -201,12 +201,12 @@ fn refused(run: &str, reason: &str, exit: ExitCode, message: String) -> Outcome 
     Outcome { report, exit, peer: None }
 }
 
-/// Tells of runs that are over: as an event, in the report's file, and to people.
+/// Reports runs that are over: as an event, in the report's file, and to people.
 struct Teller {
     output: Output,
     screen: Arc<Screen>,
     live: Live,
-    /// This end serves run after run, so the log has a line of each, with its peer and the time.
+    /// Whether this end serves run after run, so that the log has a line for each, with its peer and the time.
     serves: bool,
     told: Option<Report>,
 }
@@ -221,7 +221,7 @@ impl Teller {
             run_log::log(outcome);
         }
         match log_format {
-            // Each failed file was logged as it failed where the log is more than the least.
+            // With `-v`, each failed file was logged when it failed.
             LogFormat::Json if verbosity > 0 => {}
             LogFormat::Json => run_log::log_failures(report),
             LogFormat::Text if quiet || self.serves => self.screen.say(&summary::trouble(report)),
@@ -230,7 +230,7 @@ impl Teller {
         self.told = Some(report.clone());
     }
 
-    /// A report that cannot be written does not change what the run did, nor its exit code.
+    /// Writes the report to its file. A failure to do so changes neither the run nor its exit code.
     fn write(&self, report: &Report) {
         let Some(path) = &self.output.report else { return };
         let written = report_file::text(report).and_then(|text| match path == Path::new("-") {

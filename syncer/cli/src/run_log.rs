@@ -1,10 +1,10 @@
-//! The line that the log has of each run.
+//! Logs a line for each run.
 
 use contract::{PlannedAction, Report, RunResult};
 
 use syncer::session::Outcome;
 
-/// The module whose lines are logged without being asked for.
+/// The module whose lines are logged without `-v`.
 pub(super) const RUNS: &str = module_path!();
 
 /// Logs one line with the same fields at the level of the outcome.
@@ -31,7 +31,7 @@ macro_rules! line {
     }};
 }
 
-/// Logs how a run ended, with its peer and what it did, so that an end that serves needs no other record.
+/// Logs how a run ended, with its peer and its counts, so that an end that serves needs no other record.
 pub(super) fn log(outcome: &Outcome) {
     match outcome.report.result {
         RunResult::Succeeded => line!(outcome, info, "the run succeeded"),
@@ -48,7 +48,7 @@ pub(super) fn log_change(planned: &PlannedAction) {
     tracing::info!(?action, ?kind, path, from, target, bytes, differs, "a change");
 }
 
-/// Logs the first failures of a run, for a log that has not named each file as it failed.
+/// Logs the first failures of a run, for a log that has not named each file when it failed.
 pub(super) fn log_failures(report: &Report) {
     let Report { run, failures, .. } = report;
     for failure in failures {

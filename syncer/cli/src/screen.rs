@@ -1,5 +1,5 @@
-//! Standard output and standard error, shared by the bar, the log, the lines of JSON and the summary, so that
-//! none breaks into another's line.
+//! Standard output and standard error, shared by the bar, the log, the lines of JSON and the summary, so that none of
+//! them splits another's line.
 
 use std::{
     io::{self, Write as _},
@@ -11,10 +11,10 @@ use rustix::termios::tcgetwinsize;
 
 const CLEAR_LINE: &str = "\r\x1b[2K";
 
-/// What the process writes to. Only where a bar is shown do writers wait for each other.
+/// The output streams of the process. Writers wait for each other only if a bar is shown.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// The line that stands below everything else, where there is to be one; empty while none is shown.
+    /// The line at the bottom of the terminal, if there is to be one; empty while none is shown.
     bar: Option<Mutex<String>>,
 }
 
@@ -38,20 +38,19 @@ impl Screen {
         })
     }
 
-    /// Prints `text`, whole lines, on standard error. A standard error that is gone is nothing that could be
-    /// reported.
+    /// Prints `text`, whole lines, on standard error. Errors are ignored, because they could not be reported.
     pub(super) fn say(&self, text: &str) {
         let _ = self.beside_bar(|| io::stderr().lock().write_all(text.as_bytes()));
     }
 
-    /// Prints `text` as [`say`](Self::say) does, where there is a bar, so a person who watches it.
+    /// Prints `text` as [`say`](Self::say) does, if there is a bar, and so a person who watches it.
     pub(super) fn hint(&self, text: &str) {
         if self.bar.is_some() {
             self.say(text);
         }
     }
 
-    /// Puts `line` in the place of the bar that was shown. It must fit the terminal's width.
+    /// Replaces the bar that was shown by `line`, which must fit the terminal's width.
     pub(super) fn draw_bar(&self, line: String) {
         let Some(mut bar) = self.lock_bar() else { return };
         if *bar != line {
@@ -60,13 +59,13 @@ impl Screen {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear_bar(&self) {
         self.draw_bar(String::new());
     }
 
-    /// Columns of the terminal that the bar may fill: all but the last, where some terminals would begin a
-    /// new line.
+    /// Returns the number of columns that the bar may fill: all but the last, in which some terminals would begin a new
+    /// line.
     pub(super) fn bar_width(&self) -> usize {
         let columns = tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
         usize::from(if columns == 0 { 80 } else { columns }) - 1

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks the run to stop in order, a second SIGINT ends the process at once.
+//! Handles SIGINT and SIGTERM: the first asks the run to stop in order, a second SIGINT ends the process at once.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use signal_hook::{
 use super::screen::Screen;
 use syncer::monitor::Monitor;
 
-/// Passes signals on to `monitor` from a thread of its own, for as long as the process lives.
+/// Passes signals on to `monitor` from a thread of its own, until the process ends.
 pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Result<()> {
-    // The order counts: the first SIGINT finds the flag down and raises it, so the second has its default
-    // effect, in the signal handler itself, whatever any thread waits for.
+    // The order matters: the first SIGINT finds the flag unset and sets it, so the second has its default effect, in
+    // the signal handler itself, whatever the threads wait for.
     let interrupted = Arc::new(AtomicBool::new(false));
     flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
     flag::register(SIGINT, interrupted)?;

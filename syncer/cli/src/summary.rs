@@ -1,4 +1,4 @@
-//! A report in a few lines for people.
+//! Formats a report as a few lines for people.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,8 +6,8 @@ use contract::{Failure, Report, RunResult, Timings, Work};
 
 use trend::human::{bytes, count, counted, measured, printable};
 
-/// What the run did, how long it took and what it waited for; then what was left undone and what went wrong. A run that
-/// did not get to its end has only the latter.
+/// Returns the changes of a run, its times and its bottleneck, then the work that was left undone and the failures. A
+/// run that failed has only the latter.
 pub(super) fn summary(report: &Report) -> String {
     match report.result {
         RunResult::Succeeded | RunResult::PartiallyFailed => outcome(report) + &trouble(report),
@@ -15,12 +15,12 @@ pub(super) fn summary(report: &Report) -> String {
     }
 }
 
-/// Only what went wrong; empty for a run that succeeded.
+/// Returns only the failures and the next step; empty for a run that succeeded.
 pub(super) fn trouble(report: &Report) -> String {
     let mut text = String::new();
     match report.result {
         RunResult::Succeeded => return text,
-        // Its message counts the files that failed, and what that kept the run from doing.
+        // Its message counts the failed files, and the deletes that they kept back.
         RunResult::PartiallyFailed if !report.message.is_empty() => add(&mut text, "error", &report.message),
         RunResult::PartiallyFailed if report.work.files_failed == 0 => {}
         RunResult::PartiallyFailed => {
@@ -42,7 +42,7 @@ pub(super) fn trouble(report: &Report) -> String {
     text
 }
 
-/// Names the option that helps where a folder stands in the place of something else.
+/// Returns the option that helps if a folder is in the place of another entry.
 fn hint_of_failures(report: &Report) -> Option<&'static str> {
     let is_in_the_way = |failure: &Failure| failure.operation == "make way";
     report
@@ -52,7 +52,7 @@ fn hint_of_failures(report: &Report) -> Option<&'static str> {
         .then_some("a folder gives way only with --delete, and only if --exclude keeps nothing in it")
 }
 
-/// Names the option that helps after a run that failed for this reason.
+/// Returns the option that helps after a run that failed for this reason.
 fn hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "DeleteLimitExceeded" => {

@@ -1,5 +1,4 @@
-//! The program `volferry` as a script sees it, up to where an engine begins to work: what it prints where,
-//! and its exit codes.
+//! The program `volferry` as a script sees it, before an engine begins to work: its output and its exit codes.
 
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
@@ -263,7 +262,7 @@ fn the_log_has_one_json_object_for_a_run_with_its_figures_and_each_key_once() {
     assert_eq!((&fields["created"], &fields["bytes_changed"]), (&1.into(), &4.into()), "{line}");
     let failed = sync(&dir, &["--log-format=json", "--expect-volume=01010101010101010101010101010101"]);
     for text in [stderr(&run), stderr(&failed)] {
-        // A key that came twice is lost as the line is parsed.
+        // Parsing loses a key that occurs twice, so the text is checked too.
         assert!(text.contains("\"level\":"), "{text}");
         for line in text.lines() {
             let parsed: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -321,7 +320,7 @@ fn checksum_finds_what_size_and_time_hide() {
     }
 }
 
-/// A folder with a source of one file, and no destination yet.
+/// Makes a folder with a source of one file, and no destination yet.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("source")).unwrap();

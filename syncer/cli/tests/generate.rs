@@ -1,4 +1,4 @@
-//! `volferry generate`, read by the programs that its output is for.
+//! `volferry generate`, whose output is read by the programs that it is for.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{

@@ -1,5 +1,5 @@
-//! The page of `volferry report --html` in a real browser, which has no window: chromium, told what to do by its
-//! DevTools protocol.
+//! The page of `volferry report --html` in a real browser: chromium without a window, controlled by its DevTools
+//! protocol.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What is on the page, as the browser shows it.
+/// The script that returns the page's content as the browser shows it.
 const LOOK: &str = "(() => {
   const all = (query) => [...document.querySelectorAll(query)];
   const style = getComputedStyle(document.body);
@@ -37,20 +37,20 @@ struct Browser {
     from: BufReader<ChildStdout>,
     session: Option<String>,
     calls: u64,
-    /// What the page did.
+    /// The events that the browser reported of the page.
     events: Vec<Value>,
     _profile: TempDir,
 }
 
 impl Browser {
-    /// `None`, with a line that says why, where there is no chromium.
+    /// Starts the browser. Returns `None` and prints the reason where there is no chromium.
     fn start() -> Option<Self> {
         if Command::new("chromium").arg("--version").output().is_err() {
             eprintln!("skipped: there is no chromium; `.ci/tools browser` installs it");
             return None;
         }
         let profile = tempfile::tempdir().unwrap();
-        // The browser reads what it is told from descriptor 3, and answers on 4.
+        // The browser reads commands from descriptor 3, and answers on 4.
         let pipes = "exec timeout 300 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
                      --no-first-run --disable-background-networking --disable-component-update --disable-sync \
                      --remote-debugging-pipe \"--user-data-dir=$0\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
@@ -73,7 +73,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method, and returns its result. Events that come meanwhile are kept.
+    /// Calls a method and returns its result. Events that come meanwhile are kept.
     #[track_caller]
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
@@ -101,7 +101,7 @@ impl Browser {
         serde_json::from_slice(&message).unwrap()
     }
 
-    /// Opens a page for readers of light or dark colours, and returns once it is there.
+    /// Opens a page for readers of light or dark colours, and returns once it is loaded.
     fn open(&mut self, page: &Path, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"media": "", "features": features}));
@@ -127,7 +127,7 @@ impl Browser {
         }
     }
 
-    /// Checks that the page complained of nothing, and asked for nothing but itself.
+    /// Checks that the page reported no error and requested nothing but itself.
     #[track_caller]
     fn assert_quiet(&self, page: &Path) {
         let own = format!("file://{}", page.display());
@@ -155,7 +155,7 @@ fn volferry(args: &[&str]) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-/// Writes the page of a bench of real volumes.
+/// Writes the page of a bench of real volumes; returns its path.
 fn write_page(dir: &Path) -> std::path::PathBuf {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_string();
     ["source", "destination"].iter().for_each(|name| fs::create_dir(path(name)).unwrap());

@@ -1,4 +1,4 @@
-//! What `volferry bench` finds of two volumes, and the tree that it finds it with. Pure.
+//! The figures that `volferry bench` measures between two volumes, and the tree that it uses. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ pub const MAX_BENCH_GROUPS: usize = 100;
 pub struct BenchTree {
     /// Groups of equal files.
     pub files: Vec<BenchFiles>,
-    /// How many percent change before the last step: of the files of a group, or, where they have 1 MiB or more, of the
-    /// parts of 64 KiB of each.
+    /// The percentage that changes before the last step: of the files of a group, or of the 64 KiB parts of each file
+    /// if they have 1 MiB or more.
     #[serde(default = "some_percent")]
     pub change_percent: u8,
 }
@@ -28,13 +28,13 @@ pub struct BenchTree {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BenchFiles {
-    /// How many.
+    /// The number of files.
     #[schemars(range(min = 1, max = MAX_BENCH_FILES))]
     pub count: u64,
     /// The size of each, in bytes.
     #[schemars(range(max = MAX_BENCH_BYTES))]
     pub bytes: u64,
-    /// How many folders they are in.
+    /// The number of folders that they are in.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = MAX_BENCH_FILES))]
     pub folders: u64,
@@ -61,22 +61,22 @@ impl BenchTree {
         Some(Self { files, change_percent: some_percent() })
     }
 
-    /// Returns how many files it has.
+    /// Returns the number of its files.
     pub fn count(&self) -> u64 {
         self.files.iter().map(|group| group.count).fold(0, u64::saturating_add)
     }
 
-    /// Returns how many folders it has.
+    /// Returns the number of its folders.
     pub fn folders(&self) -> u64 {
         self.files.iter().map(|group| group.folders.saturating_add(1)).fold(0, u64::saturating_add)
     }
 
-    /// Returns the sum of the files' sizes.
+    /// Returns the sum of the files' sizes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|group| group.count.saturating_mul(group.bytes)).fold(0, u64::saturating_add)
     }
 
-    /// Returns what makes the tree impossible, as `files[2].folders is 0, and has to be 1 to 5`.
+    /// Returns why the tree is impossible, such as `files[2].folders is 0, and has to be 1 to 5`; `None` if it is not.
     pub fn fault(&self) -> Option<String> {
         let bounds = |field: String, value: u64, least: u64, most: u64| {
             let fits = (least..=most).contains(&value);
@@ -97,28 +97,28 @@ impl BenchTree {
     }
 }
 
-/// What a bench found.
+/// The figures of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchFigures {
-    /// The tree that was brought from one volume to the other.
+    /// The tree that was copied from one volume to the other.
     pub bench: BenchTree,
     /// When the bench began, RFC 3339.
     pub start_time: String,
-    /// The volume that it was read from; absent from what the other end found.
+    /// The volume that it was read from; absent in the other end's figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<BenchPlace>,
-    /// The volume that it was written to; absent from what the other end found.
+    /// The volume that it was written to; absent in the other end's figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<BenchPlace>,
-    /// What each step took, in the order of the steps.
+    /// The times of each step, in the order of the steps.
     pub steps: Vec<BenchStep>,
-    /// What could not be put back as it was, and why.
+    /// Files or folders that could not be put back as they were, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Where an end of a bench worked.
+/// The place where an end of a bench worked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchPlace {
@@ -126,9 +126,9 @@ pub struct BenchPlace {
     pub path: String,
     /// The kind of file system, such as `ext4`.
     pub file_system: String,
-    /// What is mounted there: a device, or a server's path.
+    /// The device or the server's path that is mounted there.
     pub device: String,
-    /// How it is mounted, such as `rw,relatime`.
+    /// The mount options, such as `rw,relatime`.
     pub mount_options: String,
     /// The storage class of the volume's claim; in a cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,9 +168,9 @@ pub struct BenchMachine {
 pub enum BenchStepName {
     /// The first copy of all files.
     First,
-    /// A run of which nothing has changed.
+    /// A run after no change.
     Unchanged,
-    /// A run of which some has changed.
+    /// A run after some files have changed.
     Changed,
 }
 
@@ -188,13 +188,13 @@ impl BenchStepName {
     }
 }
 
-/// What a step took in all rounds.
+/// The times of a step in all rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchStep {
-    /// Which step.
+    /// The step.
     pub step: BenchStepName,
-    /// How often it was run.
+    /// The number of rounds.
     pub rounds: u32,
     /// The median of its wall times, in milliseconds.
     pub median_ms: u64,
@@ -202,15 +202,15 @@ pub struct BenchStep {
     pub least_ms: u64,
     /// The longest of its wall times, in milliseconds.
     pub most_ms: u64,
-    /// How far the runs spread: the factor that a run's time is usually within, at least 1.
+    /// The spread of the runs: the factor within which a run's time usually is, at least 1.
     pub spread: f64,
     /// Entries of the tree for each second of the median.
     pub files_per_second: f64,
     /// Changed bytes for each second of the median.
     pub bytes_per_second: f64,
-    /// The median of each phase by itself, in milliseconds.
+    /// The median of each phase separately, in milliseconds.
     pub timings: Timings,
-    /// What the run of the median time waited for most; none of one that was too short to be judged.
+    /// The bottleneck of the run with the median time; absent if that was too short to be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
 }

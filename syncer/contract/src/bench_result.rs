@@ -1,4 +1,4 @@
-//! The runs of a bench, and what follows from them. Pure.
+//! The runs of a bench, and the figures that follow from them. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,20 +9,20 @@ use crate::{
     report::Report,
 };
 
-/// What a bench found, and the runs that it found it by.
+/// The figures of a bench, and the runs that they come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchResult {
-    /// What it found.
+    /// The figures.
     #[serde(flatten)]
     pub figures: BenchFigures,
-    /// All runs in their order: of each round, the first copy, that of no change, and that of some.
+    /// All runs in their order: of each round, the first copy, the run after no change, and the run after some changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<Report>,
 }
 
 impl BenchStep {
-    /// Sums up the runs of one step; `None` if none succeeded.
+    /// Combines the runs of one step into its figures; `None` if none succeeded.
     pub fn of(step: BenchStepName, runs: &[Report]) -> Option<Self> {
         let usual = Baseline::of_reports(runs)?;
         let mut by_time: Vec<&Report> = runs.iter().collect();

@@ -1,23 +1,23 @@
-//! What a run waited for, and what it waited for most. Pure.
+//! The bottleneck of a run: what it waited for most. Pure.
 //!
-//! Each end measures its phases, and in each phase the thread that was busiest: a step of a pipeline that holds up the
-//! others has a thread that waits for none of them. The time of a phase goes to what the busier end's thread did, then
-//! to what the other end's did while the first one waited, and the rest to what is between them.
+//! Each end measures its phases, and in each phase its busiest thread: the step of a pipeline that holds up the others
+//! has a thread that waits for none of them. The time of a phase is charged first to the activities of the busier end's
+//! thread, then to those of the other end's while the first one waited, and the rest to the link between them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::phase::Phase;
 
-/// How many efforts one end may have: one of each phase.
+/// The largest number of efforts of one end: one for each phase.
 pub const MAX_EFFORTS: usize = Phase::COUNT;
-/// Shorter phases are neither measured in full nor judged, in microseconds: what a run of some milliseconds waits for
-/// matters to nobody, and asking the kernel would cost it more than a percent.
+/// The length of a phase, in microseconds, from which it is measured in full and judged. The bottleneck of a
+/// run of some milliseconds does not matter, and a query of the kernel would cost such a run more than one percent.
 pub const MIN_JUDGED_US: u64 = 250_000;
-/// The share of its bandwidth limit from which on a transfer waits for the limit, and not for the link.
+/// The share of its bandwidth limit from which a transfer counts as waiting for the limit, rather than for the link.
 const LIMITED_FROM: f64 = 0.75;
 
-/// What one end did in one phase, in microseconds. All but `wall_us`, `cpu_us` and `throttled_us` are the times of its
+/// The times of one end in one phase, in microseconds. All but `wall_us`, `cpu_us` and `throttled_us` are those of its
 /// busiest thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -36,13 +36,13 @@ pub struct Effort {
     /// CPU time of the busiest thread.
     #[serde(skip_serializing_if = "is_zero")]
     pub running_us: u64,
-    /// Time in which the thread could have run, and had no core.
+    /// Time in which the thread was ready to run, but had no core.
     #[serde(skip_serializing_if = "is_zero")]
     pub queued_us: u64,
-    /// Time in which it waited for data that it read, or for names.
+    /// Time in which it waited for reads of data or names.
     #[serde(skip_serializing_if = "is_zero")]
     pub reading_us: u64,
-    /// Time in which it waited for what it wrote.
+    /// Time in which it waited for its writes.
     #[serde(skip_serializing_if = "is_zero")]
     pub writing_us: u64,
     /// Time in which it waited until a volume was durable.
@@ -54,10 +54,10 @@ pub struct Effort {
     /// Time that compressing or decompressing took, most of it also in `running_us`.
     #[serde(skip_serializing_if = "is_zero")]
     pub compressing_us: u64,
-    /// Time in which the link took nothing more; of a run on one machine, in which its bandwidth limit did not.
+    /// Time in which the link was full; of a run on one machine, in which its bandwidth limit was reached.
     #[serde(skip_serializing_if = "is_zero")]
     pub network_us: u64,
-    /// Time in which the other end was to say or send something.
+    /// Time in which it waited for the other end.
     #[serde(skip_serializing_if = "is_zero")]
     pub peer_us: u64,
 }
@@ -67,7 +67,8 @@ fn is_zero(time: &u64) -> bool {
 }
 
 impl Effort {
-    /// Returns how long the thread kept others waiting: it ran, waited for a core, or waited for a disk.
+    /// Returns how long the thread kept others waiting, in microseconds: it ran, waited for a core, or waited for a
+    /// disk.
     pub fn busy_us(&self) -> u64 {
         self.cpu().saturating_add(self.disk())
     }
@@ -80,13 +81,13 @@ impl Effort {
         self.reading_us.saturating_add(self.writing_us).saturating_add(self.syncing_us)
     }
 
-    /// Returns for how long the CPU limit stopped the thread, which did not run meanwhile.
+    /// Returns how long the CPU limit stopped the thread, in microseconds, while it did not run.
     fn stopped(&self) -> u64 {
         self.throttled_us.min(self.wall_us.saturating_sub(self.running_us))
     }
 
-    /// Counts the time in which the CPU limit stopped the thread as time without a core. Not every kernel does so: then
-    /// that time looks like time in which a disk blocked the thread.
+    /// Counts the time in which the CPU limit stopped the thread as time without a core. Not every kernel does so; on
+    /// others, that time looks like time in which a disk blocked the thread.
     fn with_limit(self) -> Self {
         let stopped = self.stopped();
         if stopped <= self.queued_us {
@@ -99,7 +100,7 @@ impl Effort {
         Self { queued_us: stopped, reading_us, writing_us, syncing_us, ..self }
     }
 
-    /// Adds what the thread, or another one that followed it, did later in the same phase.
+    /// Adds the effort of the thread, or of one that followed it, later in the same phase.
     pub fn add(&mut self, later: &Self) {
         let Self {
             phase: _,
@@ -134,26 +135,26 @@ impl Effort {
     }
 }
 
-/// What both ends did in each phase.
+/// The efforts of both ends in each phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Efforts {
-    /// The source's end, as far as it has said so.
+    /// The source's end, as far as it has reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub source: Vec<Effort>,
-    /// The sink's end; of a run on one machine, also all that copies.
+    /// The sink's end; of a run on one machine, also the threads that copy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sink: Vec<Effort>,
 }
 
 impl Efforts {
-    /// Whether nothing was measured.
+    /// Returns whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.source.is_empty() && self.sink.is_empty()
     }
 }
 
-/// What holds up a run.
+/// The cause of a bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Cause {
@@ -171,7 +172,7 @@ pub enum Cause {
     SinkDisk,
     /// The processors of the one machine that has both ends.
     Cpu,
-    /// The source, which has not said what it did meanwhile.
+    /// The source, which has not reported its activities.
     Peer,
 }
 
@@ -190,7 +191,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// What a run waited for most.
+/// The bottleneck of a run: what it waited for most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bottleneck {
@@ -202,14 +203,14 @@ pub struct Bottleneck {
     pub message: String,
 }
 
-/// A run, as far as the judgement goes by it.
+/// The measurements of a run from which its bottleneck is found.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured<'a> {
-    /// What the source's end did.
+    /// The efforts of the source's end.
     pub source: &'a [Effort],
-    /// What the sink's end did.
+    /// The efforts of the sink's end.
     pub sink: &'a [Effort],
-    /// Both ends are one process.
+    /// Whether both ends are one process.
     pub is_local: bool,
     /// The bandwidth limit, in bytes per second.
     pub bandwidth_limit: Option<u64>,
@@ -217,7 +218,7 @@ pub struct Measured<'a> {
     pub bytes_on_wire: u64,
 }
 
-/// Phases that are judged together, because the source does not tell them apart.
+/// Phases that are judged together, because the source does not measure them separately.
 const GROUPS: [&[Phase]; 7] = [
     &[Phase::Connect],
     &[Phase::Scan],
@@ -228,7 +229,7 @@ const GROUPS: [&[Phase]; 7] = [
     &[Phase::Snapshot],
 ];
 
-/// Returns what a run waited for most; `None` of one that nothing is known of.
+/// Returns the bottleneck of a run; `None` if nothing was measured.
 pub fn bottleneck(run: &Measured<'_>) -> Option<Bottleneck> {
     let mut blame = Blame::default();
     for phases in GROUPS {
@@ -261,12 +262,12 @@ impl Cause {
     }
 }
 
-/// How much time each cause took, in microseconds.
+/// The time of each cause, in microseconds.
 #[derive(Debug, Default)]
 struct Blame(Vec<(Cause, u64)>);
 
 impl Blame {
-    /// Charges `time` to a cause, as far as there is so much `left`.
+    /// Charges `time` to a cause, but no more than is `left`.
     fn charge(&mut self, cause: Cause, time: u64, left: &mut u64) {
         let time = time.min(*left);
         *left -= time;
@@ -287,7 +288,7 @@ impl EndTime {
         self.parts.iter().fold(0, |sum, (_, time)| sum.saturating_add(*time))
     }
 
-    /// Charges the end's time; where it is more than is left, in proportion.
+    /// Charges the end's time; in proportion if it is more than is left.
     fn charge(&self, blame: &mut Blame, left: &mut u64) {
         let (busy, room) = (self.busy(), *left);
         for (cause, time) in self.parts {
@@ -316,7 +317,7 @@ impl Measured<'_> {
         EndTime { parts: [(Cause::SourceDisk, effort.disk()), (cpu, effort.cpu()), (Cause::SinkDisk, 0)] }
     }
 
-    /// On one machine, the sink's threads read the files that they copy from the source.
+    /// Returns the causes of the sink's time. On one machine, its threads also read the files that they copy.
     fn of_sink(&self, effort: &Effort, phases: &[Phase]) -> EndTime {
         let cpu = if self.is_local { Cause::Cpu } else { Cause::SinkCpu };
         let copies = self.is_local && phases == [Phase::Transfer];
@@ -349,7 +350,7 @@ impl Measured<'_> {
         })
     }
 
-    /// Returns the end whose processors are the cause, and all that it did.
+    /// Returns the end whose processors are the cause, and the sum of its efforts.
     fn end_of(&self, cause: Cause) -> Option<(&'static str, Effort)> {
         let of = |efforts: &[Effort]| sum(efforts, &GROUPS.concat()).with_limit();
         match cause {
@@ -360,13 +361,13 @@ impl Measured<'_> {
         }
     }
 
-    /// Returns the end that its CPU limit stopped for most of the time that the processors are blamed for.
+    /// Returns the end that was stopped by its CPU limit for most of the time that is charged to its processors.
     fn limited_end(&self, cause: Cause) -> Option<&'static str> {
         let (end, effort) = self.end_of(cause)?;
         (effort.stopped() > effort.cpu() / 2).then_some(end)
     }
 
-    /// Says what took most of the processors' time, if one thing did.
+    /// Returns the activity that took more than half of the processors' time, or an empty text if none did.
     fn mostly(&self, cause: Cause) -> &'static str {
         let Some((_, effort)) = self.end_of(cause) else { return "" };
         let half = effort.cpu() / 2;
@@ -397,7 +398,7 @@ fn seconds(us: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A transfer of ten seconds; what is not said is 0.
+    /// Returns a transfer of ten seconds with this effort.
     fn transfer(effort: Effort) -> Vec<Effort> {
         vec![Effort { phase: Phase::Transfer, wall_us: 10_000_000, ..effort }]
     }
@@ -406,7 +407,7 @@ mod tests {
         bottleneck(run).map(|it| (it.cause, it.share)).unwrap()
     }
 
-    /// Each of the causes: the source's effort, the sink's, and the word that follows from them.
+    /// Returns an example for each cause: the source's effort, the sink's, and the cause that follows.
     fn remote_cases() -> [(Effort, Effort, Cause); 6] {
         const S: u64 = 1_000_000;
         let idle = Effort { running_us: S, peer_us: 9 * S, ..Effort::default() };

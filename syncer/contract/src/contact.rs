@@ -13,7 +13,7 @@ use crate::parse_error::{ParseParamError, bad};
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a raw Ed25519 public key.
+    /// Returns the fingerprint of a raw Ed25519 public key.
     pub fn of(public_key: &[u8]) -> Self {
         let digest = digest(&SHA256, public_key);
         let mut bytes = [0; 32];
@@ -66,8 +66,8 @@ impl From<Fingerprint> for String {
     }
 }
 
-/// How a peer knows an end and finds it. It holds no secret, but whoever passes it on decides which key the peer
-/// accepts.
+/// The address and the key fingerprint by which a peer finds and recognises an end. It contains no secret, but the
+/// program that passes it on decides which key the peer accepts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contact {

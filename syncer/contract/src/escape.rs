@@ -1,8 +1,8 @@
-//! Text of other machines, made safe for a terminal and a log.
+//! Makes text from other machines safe for a terminal and a log.
 
 use std::fmt::{self, Write};
 
-/// Escapes control characters on the way to a writer, so that nobody forges lines of a log or moves the cursor.
+/// Escapes control characters on the way to a writer, so that text cannot forge lines of a log or move the cursor.
 pub struct Escaping<'a, W: ?Sized>(pub &'a mut W);
 
 impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {

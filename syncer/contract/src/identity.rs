@@ -18,16 +18,16 @@ use zeroize::Zeroizing;
 
 use crate::{contact::Fingerprint, report::Side};
 
-/// An identity file is a few hundred bytes; anything much larger is something else.
+/// The largest size of an identity file, which has a few hundred bytes; a larger one is another file.
 const MAX_FILE_BYTES: usize = 4096;
 
-/// More than an Ed25519 key in PKCS #8 takes.
+/// More bytes than an Ed25519 key in PKCS #8 takes.
 const MAX_KEY_BYTES: usize = 256;
 
 /// The most bytes that the name of a job may have.
 pub const MAX_JOB_BYTES: usize = 512;
 
-/// The form of identity files: since 2 they name the job.
+/// The format version of identity files: since 2 they name the job.
 const FILE_VERSION: u32 = 2;
 
 /// Why an identity cannot be made, stored or used.
@@ -36,15 +36,15 @@ pub enum IdentityError {
     /// The file cannot be read or written.
     #[error("identity file {path}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Others than its owner may read the file.
+    /// Users other than its owner may read the file.
     #[error("identity file {path} can be read by others (mode {mode:o}): run `chmod 600 {path}`")]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -52,12 +52,12 @@ pub enum IdentityError {
     /// The text is not an identity.
     #[error("not an identity file as `volferry keygen` writes it: {0}")]
     Malformed(&'static str),
-    /// The machine has no randomness to give.
+    /// The system has no randomness.
     #[error("the system's random number generator failed")]
     Random,
 }
 
-/// A key that exists in this process's memory only, of an end that does not know its peer yet.
+/// A key that exists only in this process's memory, of an end that does not know its peer yet.
 pub struct FreshKey {
     pkcs8: Zeroizing<Vec<u8>>,
     fingerprint: Fingerprint,
@@ -77,20 +77,19 @@ impl FreshKey {
         Ok(Self { pkcs8, fingerprint })
     }
 
-    /// Returns what the peer has to be told.
+    /// Returns the key's fingerprint, which the peer has to know.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Makes the identity of this end of the job of this name (1 to 512 bytes), which accepts no other peer than
-    /// `peer`.
+    /// Makes the identity of this end of the job `job` (1 to 512 bytes), which accepts only the peer with this key.
     pub fn into_identity(self, side: Side, job: &str, peer: Fingerprint) -> Result<Identity, IdentityError> {
         check_job(job)?;
         Ok(Identity { side, job: job.into(), pkcs8: self.pkcs8, peer })
     }
 }
 
-/// What one end proves itself with, and the one peer that it accepts. `Debug` shows no secret.
+/// The key by which one end proves itself, and the one peer that it accepts. `Debug` shows no secret.
 pub struct Identity {
     side: Side,
     job: String,
@@ -118,8 +117,8 @@ pub struct IdentityPair {
 }
 
 impl IdentityPair {
-    /// Makes two fresh key pairs for the job of this name, which has 1 to 512 bytes. An end refuses a peer of another
-    /// job, also where it has the right key.
+    /// Makes two fresh key pairs for the job `job` (1 to 512 bytes). An end refuses a peer of another job, even if it
+    /// has the right key.
     pub fn generate(job: &str) -> Result<Self, IdentityError> {
         let (source, sink) = (FreshKey::generate()?, FreshKey::generate()?);
         let (source_print, sink_print) = (source.fingerprint(), sink.fingerprint());
@@ -129,28 +128,28 @@ impl IdentityPair {
         })
     }
 
-    /// Makes two fresh key pairs for a job whose name nobody has used: 32 random hexadecimal digits.
+    /// Makes two fresh key pairs for a job with a new name: 32 random hexadecimal digits.
     pub fn generate_for_new_job() -> Result<Self, IdentityError> {
         let mut bytes = [0; 16];
         SystemRandom::new().fill(&mut bytes).map_err(|_| IdentityError::Random)?;
         Self::generate(&format!("{:032x}", u128::from_be_bytes(bytes)))
     }
 
-    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there: both files or, on an error,
-    /// neither. A file that exists already is an error: a key is never overwritten.
+    /// Writes `dir/source` and `dir/sink` with mode 0600, and makes `dir` if it is missing: both files or, on an error,
+    /// neither. An existing file is an error, because a key is never overwritten.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
         fs::create_dir_all(dir).map_err(|source| IdentityError::File { path: dir.into(), source })?;
         let source = dir.join("source");
         self.source.write(&source)?;
         self.sink.write(&dir.join("sink")).inspect_err(|_| {
-            // One key without the other is of no use, and would be in the way of the next try. The error above is the
-            // one to tell of.
+            // One key without the other is useless, and would be in the way of the next try. The error above is the one
+            // to report.
             let _ = fs::remove_file(&source);
         })
     }
 }
 
-/// The file's form. The key is borrowed, so that no copy of it is left in memory.
+/// The content of an identity file. The key is borrowed, so that no copy of it stays in memory.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File<'a> {
@@ -169,10 +168,10 @@ fn check_job(job: &str) -> Result<(), IdentityError> {
 }
 
 impl Identity {
-    /// Reads an identity from a file that nobody else may use. Of a file of this user that means no other bits than the
-    /// owner's. A Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`):
-    /// the group's bits are accepted on a file of another user, and on one of root where this process is root and in
-    /// the group.
+    /// Reads an identity from a file that no other user may use. A file of this user may have permission bits for its
+    /// owner only. A Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`):
+    /// bits for the group are accepted on a file of another user, and on one of root if this process is root and in the
+    /// group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let in_file = |source| IdentityError::File { path: path.into(), source };
         let mut file = fs::File::open(path).map_err(in_file)?;
@@ -189,7 +188,7 @@ impl Identity {
         text.map_err(|_| IdentityError::Malformed("not its JSON form"))?.parse()
     }
 
-    /// Whether the group of a file is one that it was given to on purpose.
+    /// Returns whether the group of a file was given access on purpose.
     fn group_may(owner: u32, group: u32) -> bool {
         let user = geteuid();
         let in_group = || {
@@ -199,12 +198,12 @@ impl Identity {
         owner != user.as_raw() || user.is_root() && in_group()
     }
 
-    /// The file's text. It holds the private key.
+    /// Returns the file's text, which contains the private key.
     pub fn to_text(&self) -> Zeroizing<String> {
         let private_key = Zeroizing::new(BASE64.encode(&*self.pkcs8));
         let (job, peer) = (self.job.clone(), self.peer.to_string());
         let file = File { version: FILE_VERSION, side: self.side, job, private_key: &private_key, peer };
-        // All of the text fits, as the longest name of a job takes 3 KiB once it is escaped.
+        // The text always fits: the longest name of a job takes 3 KiB once it is escaped.
         let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES));
         let written = serde_json::to_writer(&mut *text, &file).map_err(io::Error::from);
         let written = written.and_then(|()| text.write_all(b"\n"));
@@ -212,22 +211,22 @@ impl Identity {
         Zeroizing::new(text.unwrap_or_default())
     }
 
-    /// The job that both ends of a link have to be of.
+    /// Returns the job that both ends of a link have to belong to.
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// The end that this identity is for.
+    /// Returns the end that this identity is for.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The only key that the other end may have.
+    /// Returns the fingerprint of the only key that the other end may have.
     pub fn peer(&self) -> Fingerprint {
         self.peer
     }
 
-    /// The private key, PKCS #8 in DER.
+    /// Returns the private key, PKCS #8 in DER.
     pub fn pkcs8(&self) -> &[u8] {
         &self.pkcs8
     }
@@ -273,7 +272,7 @@ impl FromStr for Identity {
     }
 }
 
-/// Fills as much of `buffer` as there is to read.
+/// Reads up to the end of the file or of `buffer`, and returns the number of bytes read.
 fn read_up_to(file: &mut fs::File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {

@@ -1,5 +1,5 @@
-//! What the operator and the syncer share, and nothing else: the parameters of a run, its exit codes, its
-//! [`Report`], the progress lines it prints, and the identity files that its two ends prove themselves with.
+//! The types that the operator and the syncer share, and nothing else: the parameters of a run, its exit codes, its
+//! [`Report`], its progress lines, and the identity files by which its two ends prove themselves.
 //!
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].

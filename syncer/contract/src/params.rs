@@ -8,7 +8,7 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What decides that a file at both ends is the same.
+/// How files at both ends are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Compare {
     /// Size and modification time.
@@ -24,9 +24,9 @@ pub enum Ownership {
     /// Kept where the sink's process may change owners, left alone where it may not.
     #[default]
     Auto,
-    /// Kept; a sink that may not is refused.
+    /// Kept; the run fails if the sink's process may not change owners.
     Always,
-    /// Never looked at.
+    /// Ignored.
     Never,
 }
 
@@ -36,14 +36,14 @@ pub enum WriteMode {
     /// A staged file is renamed over the old one.
     #[default]
     Atomic,
-    /// What changes is written into the old file, by way of a journal; only of files of 1 MiB and more.
+    /// Changes are written into the old file, by way of a journal; only for files of 1 MiB and more.
     InPlace,
 }
 
-/// When deletes are done.
+/// The time of deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum DeleteTiming {
-    /// When all content is there.
+    /// After all content has arrived.
     #[default]
     After,
     /// Before any content is written, which makes room for it.
@@ -53,7 +53,7 @@ pub enum DeleteTiming {
 /// How data is compressed on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Compression {
-    /// Per stream, by what the data and the link are like.
+    /// Chosen per stream, from the data and the speed of the link.
     #[default]
     Auto,
     /// Never.
@@ -62,7 +62,7 @@ pub enum Compression {
     Level(u8),
 }
 
-/// Which attributes are compared and set.
+/// The kinds of metadata that are compared and set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // each is the attribute of its name
 pub struct Preserve {
@@ -101,54 +101,54 @@ impl Default for DeleteLimit {
     }
 }
 
-/// One of several parts that a tree is dealt out in.
+/// One of several shares of a tree, each of which a pair of processes syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// 0 to `count - 1`.
+    /// Its number, 0 to `count - 1`.
     pub index: u32,
-    /// At least 1.
+    /// The number of shards, at least 1.
     pub count: u32,
 }
 
 impl Shard {
-    /// How many shards a tree may have.
+    /// The largest number of shards of a tree.
     pub const MAX_COUNT: u32 = 256;
 
-    /// Whether it is one of its shards, and they are not too many.
+    /// Returns whether the index is below the count, and the count is not too large.
     pub fn is_valid(self) -> bool {
         self.index < self.count && self.count <= Self::MAX_COUNT
     }
 }
 
-/// What the owner of a destination demands of every run onto it. Of each of these and of what the source asks for, the
-/// stricter counts, and `force` does not override it.
+/// The demands of a destination's owner on every run onto it. Of a demand and the source's parameter, the stricter one
+/// applies, and `force` does not override it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Demands {
-    /// The run's name in the report of a run that fails before the source has said its name.
+    /// The run's name in the report of a run that fails before the source has sent a name.
     pub run: String,
-    /// Nothing is changed.
+    /// Change nothing.
     pub dry_run: bool,
-    /// Nothing is deleted.
+    /// Delete nothing.
     pub no_delete: bool,
-    /// A guard beside that of the source.
+    /// A limit beside the source's own.
     pub delete_limit: Option<DeleteLimit>,
-    /// gitignore patterns of what is neither written nor deleted.
+    /// gitignore patterns of entries that are neither written nor deleted.
     pub exclude: Vec<String>,
-    /// Every other destination is refused.
+    /// The expected destination: any other is refused.
     pub expect_volume: Option<VolumeId>,
-    /// A regular file is the image of a disk.
+    /// Treat a regular file as the image of a disk.
     pub image: bool,
     /// The snapshot to take after each run that succeeds.
     pub snapshot: Option<SnapshotParams>,
-    /// The folder that gets what a run replaces or deletes; a relative path is below the destination.
+    /// The folder for entries that a run replaces or deletes; a relative path is below the destination.
     pub backup_dir: Option<PathBuf>,
     /// Show each change before it is made. The process that shows changes sets it, so no flag spells it.
     pub itemize_changes: bool,
 }
 
 impl Demands {
-    /// What the owner of a job demands at the destination so that nobody but the job decides there: all of its
-    /// parameters that only ever forbid, but for the guards of a job that overrides them.
+    /// Returns the demands by which only the job's owner decides at the destination: all of the job's parameters that
+    /// forbid something, without the guards if the job overrides them.
     pub fn of(params: &RunParams) -> Self {
         let guarded = !params.force;
         Self {
@@ -165,7 +165,7 @@ impl Demands {
         }
     }
 
-    /// The flags of `volferry receive` that mean these demands.
+    /// Returns the flags of `volferry receive` that express these demands.
     pub fn to_args(&self) -> Vec<String> {
         let mut args = Vec::new();
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
@@ -190,7 +190,7 @@ impl Demands {
         args
     }
 
-    /// The flags among these demands that mean nothing for a block device, or for an image of one.
+    /// Returns the flags among these demands that do not apply to a block device, or to an image of one.
     pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
         let asked = [
             (self.delete_limit.is_some(), "--delete-limit"),
@@ -203,13 +203,13 @@ impl Demands {
     }
 }
 
-/// The paths that a run is limited to. Only the source knows them; the sink learns that there is a list.
+/// The paths that a run is limited to. Only the source knows them; the sink only learns that there is a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FilesFrom {
-    /// The file that has the list; `-` is standard input.
+    /// The file that contains the list; `-` is standard input.
     #[serde(skip)]
     pub file: String,
-    /// A NUL ends each path in the file.
+    /// Whether a NUL ends each path in the file.
     #[serde(skip)]
     pub from0: bool,
     /// The paths, relative to the root of the source. The process that reads the file sets them.
@@ -217,35 +217,34 @@ pub struct FilesFrom {
     pub paths: Vec<Vec<u8>>,
 }
 
-/// Everything that decides what a run does; where it runs and whom it talks to is not in here.
+/// The parameters that decide what a run does. They do not say where it runs, or with which peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunParams {
     /// The run's name in its report.
     pub run: String,
-    /// Say what would be done, and change nothing.
+    /// Report the changes that would be made, and make none.
     #[serde(default)]
     pub dry_run: bool,
-    /// Afterwards, or instead of a run where `dry_run` is set too, read the whole destination back and compare it with
-    /// the source.
+    /// Read the whole destination back and compare it with the source: after the run, or with `dry_run` instead of it.
     #[serde(default)]
     pub verify: bool,
-    /// Remove what the source does not have.
+    /// Delete entries that the source does not have.
     pub delete: bool,
-    /// When that is done.
+    /// The time of deletes.
     #[serde(default)]
     pub delete_timing: DeleteTiming,
-    /// Remove it also when something could not be read, listed or written.
+    /// Delete even if an entry could not be read, listed or written.
     #[serde(default)]
     pub delete_anyway: bool,
-    /// The guard on `delete`.
+    /// The limit on deletes.
     pub delete_limit: DeleteLimit,
     /// Override the guards.
     pub force: bool,
-    /// gitignore patterns; when there are any, only what they match is synced.
+    /// gitignore patterns; if there are any, only matching entries are synced.
     pub include: Vec<String>,
-    /// gitignore patterns of what is neither sent, changed nor deleted.
+    /// gitignore patterns of entries that are neither sent, changed nor deleted.
     pub exclude: Vec<String>,
-    /// Leave out what the source's `.gitignore` and `.volferryignore` files say, as `exclude` does.
+    /// Exclude the entries that match the source's `.gitignore` and `.volferryignore` files.
     #[serde(default)]
     pub ignore_files: bool,
     /// Files of fewer bytes are neither sent, changed nor deleted.
@@ -254,50 +253,50 @@ pub struct RunParams {
     /// Files of more bytes are neither sent, changed nor deleted.
     #[serde(default)]
     pub max_size: Option<u64>,
-    /// Leave files alone that are newer at the destination.
+    /// Leave files alone that are newer at the destination than at the source.
     #[serde(default)]
     pub update: bool,
     /// Only these paths take part, with everything below them.
     #[serde(default)]
     pub files_from: Option<FilesFrom>,
-    /// Leave alone, at both ends, what is on other file systems than the root of the tree.
+    /// Leave entries alone, at both ends, that are on other file systems than the root of the tree.
     #[serde(default)]
     pub one_file_system: bool,
-    /// What decides that a file is the same.
+    /// How files are compared.
     pub compare: Compare,
-    /// Attributes to keep.
+    /// The metadata to keep.
     pub preserve: Preserve,
-    /// How content is replaced.
+    /// How the content of files is replaced.
     pub write: WriteMode,
     /// Compression on the wire.
     pub compression: Compression,
-    /// Bytes per second on the wire; `None` is unlimited.
+    /// The bandwidth limit, in bytes per second; `None` is unlimited.
     pub bandwidth_limit: Option<u64>,
-    /// The part of the tree that this pair of processes syncs.
+    /// The shard that this pair of processes syncs.
     pub shard: Option<Shard>,
     /// The destination of the last run: another one is refused.
     #[serde(default)]
     pub expect_volume: Option<VolumeId>,
-    /// A regular file is the image of a disk, of which only what differs is written, in place.
+    /// Treat a regular file as the image of a disk, of which only changed ranges are written, in place.
     #[serde(default)]
     pub image: bool,
     /// Tell the source each change before it is made. The process that shows changes sets it, so no flag spells it.
     #[serde(default)]
     pub itemize_changes: bool,
-    /// The snapshot of the source's volume that is copied in place of its files, by its id, a tag, or `latest`. It is
-    /// the source's own business, so it does not cross the network.
+    /// The snapshot of the source's volume that is copied instead of its files, by its id, a tag, or `latest`. Only the
+    /// source needs it, so it does not cross the network.
     #[serde(skip)]
     pub source_snapshot: Option<String>,
     /// The tag of the pinned snapshot that keeps the destination's state before a restore of one of its own snapshots.
-    /// Nothing is kept where a snapshot has this tag, so that a run that is tried again keeps the state only once.
+    /// If a snapshot has this tag already, none is taken, so that a run that is tried again keeps the state only once.
     #[serde(skip)]
     pub snapshot_before: Option<String>,
-    /// What the owner of the destination demands. No peer can say it, and the source has none.
+    /// The demands of the destination's owner. No peer can send them, and the source has none.
     #[serde(skip)]
     pub demands: Demands,
 }
 
-/// A flag that says something of files, folders or metadata, of which a block device has none.
+/// A flag for files, folders or metadata, which a block device does not have.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
 const OF_TREES: [OfTrees; 22] = [
@@ -326,13 +325,13 @@ const OF_TREES: [OfTrees; 22] = [
 ];
 
 impl RunParams {
-    /// The flags that these parameters need and that a run of block devices, or of images of them, refuses.
+    /// Returns the flags of these parameters that a run of block devices, or of images of them, refuses.
     pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
         OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
     }
 
-    /// The flags that these parameters need and that a run of a single file refuses, because they choose among the
-    /// entries of a folder.
+    /// Returns the flags of these parameters that a run of a single file refuses, because they choose among the entries
+    /// of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
         const OF_FOLDERS: [&str; 12] = [
             "--delete",
@@ -351,8 +350,7 @@ impl RunParams {
         self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
     }
 
-    /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the
-    /// snapshot.
+    /// Returns the flags of these parameters that a run from a snapshot refuses, because it copies all of the snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
         const OF_LIVE: [&str; 8] = [
             "--include",
@@ -367,8 +365,8 @@ impl RunParams {
         self.flags_of_trees().filter(|flag| OF_LIVE.contains(flag))
     }
 
-    /// The flags of `volferry send` and `sync` that mean these parameters. Values are joined with `=`, so that a
-    /// pattern may begin with a dash.
+    /// Returns the flags of `volferry send` and `sync` that express these parameters. Values are joined with `=`, so
+    /// that a pattern may begin with a dash.
     pub fn to_args(&self) -> Vec<String> {
         let defaults = Self::default();
         let mut args = Vec::new();
@@ -431,7 +429,7 @@ impl RunParams {
     }
 }
 
-/// A flag value that is one word of a fixed list.
+/// Implements a flag value that is one word of a fixed list.
 macro_rules! words {
     ($type:ident, $expected:literal, $($word:literal => $variant:ident),+) => {
         impl FromStr for $type {
@@ -511,8 +509,8 @@ impl fmt::Display for Shard {
     }
 }
 
-/// Lists the suffixes of numbers of bytes and what each multiplies by, so that the rules of the CRDs take what
-/// [`parse_bytes`] takes. Each can have a `B` behind it.
+/// The suffixes of numbers of bytes and their factors, so that the rules of the CRDs accept the same as
+/// [`parse_bytes`]. A `B` may follow each.
 pub const BYTE_UNITS: [(&str, u64); 9] = [
     ("k", 1_000),
     ("K", 1_000),
@@ -525,8 +523,8 @@ pub const BYTE_UNITS: [(&str, u64); 9] = [
     ("Ti", 1 << 40),
 ];
 
-/// Reads a number of bytes with an optional suffix: `k K kB KB`, `M MB`, `G GB` and `T TB` are powers of 1000, `Ki KiB`
-/// and so on powers of 1024. Fractions and signs are not accepted.
+/// Parses a number of bytes with an optional suffix: `k K kB KB`, `M MB`, `G GB` and `T TB` are powers of 1000, `Ki
+/// KiB` and so on powers of 1024. Fractions and signs are not accepted.
 pub fn parse_bytes(s: &str) -> Result<u64, ParseParamError> {
     let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let suffix = &s[digits.len()..];

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// A flag's value that cannot be read; says what would be accepted.
+/// The error for a flag's value that cannot be parsed; it names the accepted values.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("`{value}` is not {expected}")]
 pub struct ParseParamError {

@@ -1,4 +1,4 @@
-//! Whether runs have become slower, from the reports of earlier ones. Pure.
+//! Finds out whether runs have become slower, from the reports of earlier ones. Pure.
 //!
 //! The statistic is a run rule on log ratios, as in a Shewhart chart (Western Electric, *Statistical Quality Control
 //! Handbook*, 1956): three comparable runs in a row beyond the limit. Centre and spread are the median and the median
@@ -15,21 +15,21 @@ use crate::{
     timings::Timings,
 };
 
-/// How many runs in a row must be slow, so that one that was disturbed raises no alarm.
+/// The number of runs in a row that must be slow, so that one that was disturbed raises no alarm.
 const IN_A_ROW: usize = 3;
-/// Spreads from the median within which a run is ordinary.
+/// The number of spreads from the median within which a run is ordinary.
 const SPREADS: f64 = 2.5;
-/// Makes a median absolute deviation an estimate of a normal distribution's standard deviation.
+/// The factor that turns a median absolute deviation into an estimate of a normal distribution's standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
-/// By which share two runs' sizes may differ and still be compared.
+/// The share by which the sizes of two runs may differ and still be compared.
 const SIZE_TOLERANCE: f64 = 0.2;
 /// Sizes below these count as the same: such runs' times do not depend on them.
 const SMALL_ENTRIES: u64 = 1_000;
 const SMALL_BYTES: u64 = 1 << 20;
-/// The shortest time that a ratio is taken of, in milliseconds. Below it, a clock's tick and a scheduler's whim decide.
+/// The shortest time, in milliseconds, that is used in a ratio. Below it, clock ticks and the scheduler dominate.
 const MIN_MS: u64 = 20;
 
-/// What a run mostly had to do.
+/// The kind of work that a run mostly had to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RunKind {
@@ -52,14 +52,14 @@ impl RunKind {
     }
 }
 
-/// A run that succeeded, as far as runs are compared.
+/// The figures of a run that succeeded by which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// What the run mostly had to do.
+    /// The kind of work that the run mostly had to do.
     pub kind: RunKind,
     /// Entries found at the source.
     pub files_scanned: u64,
-    /// Sum of the sizes of the files that changed.
+    /// Sum of the sizes of the files that changed, in bytes.
     pub bytes_changed: u64,
     /// Wall time of each phase, in milliseconds.
     pub timings: Timings,
@@ -77,7 +77,7 @@ impl Sample {
         })
     }
 
-    /// Whether two runs are of one kind and of about the same size.
+    /// Returns whether two runs are of one kind and of about the same size.
     fn is_comparable(&self, other: &Self) -> bool {
         let similar = |a: u64, b: u64, small: u64| {
             let (low, high) = (a.min(b).max(small) as f64, a.max(b).max(small) as f64);
@@ -89,7 +89,7 @@ impl Sample {
     }
 }
 
-/// What later runs are held against: medians of comparable runs.
+/// The medians of comparable runs, with which later runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Baseline {
@@ -97,20 +97,20 @@ pub struct Baseline {
     pub kind: RunKind,
     /// Entries found at the source.
     pub files_scanned: u64,
-    /// Sum of the sizes of the files that changed.
+    /// Sum of the sizes of the files that changed, in bytes.
     pub bytes_changed: u64,
-    /// How many runs the medians are of.
+    /// The number of runs in the medians.
     pub runs: u32,
     /// Wall time while both ends ran, in milliseconds.
     pub median_ms: u64,
-    /// How far the runs spread: the factor that a run's time is usually within, at least 1.
+    /// The spread of the runs: the factor within which a run's time usually is, at least 1.
     pub spread: f64,
     /// Wall time of each phase, in milliseconds.
     pub timings: Timings,
 }
 
 impl Baseline {
-    /// Sums up the runs that succeeded, which are of one kind; `None` if there is none.
+    /// Combines the runs that succeeded, which are of one kind; `None` if there is none.
     pub fn of_reports(reports: &[Report]) -> Option<Self> {
         Self::of(&reports.iter().filter_map(Sample::of).collect::<Vec<_>>())
     }
@@ -148,10 +148,10 @@ impl Baseline {
     }
 }
 
-/// When runs count as slower.
+/// The rule by which runs count as slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// How many runs the baseline is made of; at least 3.
+    /// The number of runs in the baseline; at least 3.
     pub window: usize,
     /// The slowdown to find, as a factor above 1.
     pub threshold: f64,
@@ -163,7 +163,7 @@ impl Default for Rule {
     }
 }
 
-/// What comparable runs usually take.
+/// The times that comparable runs usually take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Usual {
@@ -171,19 +171,19 @@ pub struct Usual {
     pub kind: RunKind,
     /// The median of their wall times while both ends ran, in milliseconds.
     pub median_ms: u64,
-    /// How far they spread: the factor that a run's time is usually within, at least 1.
+    /// Their spread: the factor within which a run's time usually is, at least 1.
     pub spread: f64,
-    /// Above this, in milliseconds, a run counts as slow.
+    /// The time, in milliseconds, above which a run counts as slow.
     pub limit_ms: u64,
-    /// How many runs these figures are of.
+    /// The number of runs in these figures.
     pub runs: usize,
 }
 
-/// By how much runs have become slower, and in which phase.
+/// The slowdown of the last runs, and the phase that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Slower {
-    /// The median of the last three runs' times by that of the baseline's.
+    /// The median of the last three runs' times, divided by that of the baseline's.
     pub ratio: f64,
     /// The phase that has grown most, by its name in [`Timings`].
     pub phase: &'static str,
@@ -193,18 +193,18 @@ pub struct Slower {
     pub phase_now_ms: u64,
 }
 
-/// What the runs before say of the last one.
+/// The judgement on the last run, from the runs before it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
-    /// What comparable runs usually take; `None` while there are too few.
+    /// The times that comparable runs usually take; `None` while there are too few.
     pub usual: Option<Usual>,
     /// Set when the last three of them were all slow.
     pub slower: Option<Slower>,
 }
 
 /// Judges the last of `reports`, which are in the order of their runs. Only runs that succeeded, are of its kind and
-/// are within a fifth of its size count.
+/// differ by at most a fifth in size count.
 pub fn judge(reports: &[Report], rule: Rule) -> Verdict {
     if reports.last().is_none_or(|last| last.result != RunResult::Succeeded) {
         return Verdict::default();
@@ -213,8 +213,8 @@ pub fn judge(reports: &[Report], rule: Rule) -> Verdict {
     judge_by(&samples, None, rule).1
 }
 
-/// Judges the last of `runs`, which are in their order, by a baseline that was found earlier, if it fits. Returns the
-/// one to hold the next run against; `None` while there are too few runs.
+/// Judges the last of `runs`, which are in their order, by an earlier baseline if that is comparable. Also returns the
+/// baseline for the next run; `None` while there are too few runs.
 pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Option<Baseline>, Verdict) {
     let Some(last) = runs.last() else { return (None, Verdict::default()) };
     let comparable: Vec<Sample> = runs.iter().filter(|run| run.is_comparable(last)).copied().collect();
@@ -225,9 +225,8 @@ pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Optio
     (Some(baseline), Verdict { usual: Some(usual), slower })
 }
 
-/// Returns what later runs are held against: what is known, else the first `window` runs, or the last `window` in a row
-/// that were faster than the ones before by the limit. It never moves to slower runs, so that a slow drift is found,
-/// too.
+/// Returns the baseline: the known one, else that of the first `window` runs, or that of the last `window` runs in a
+/// row that were faster by the limit. It never moves to slower runs, so that a slow drift is found, too.
 fn baseline(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> Option<Baseline> {
     let window = rule.window.max(IN_A_ROW);
     let (mut baseline, later) = match known {
@@ -255,7 +254,7 @@ fn slower(runs: &[Sample], baseline: &Baseline, usual: &Usual) -> Option<Slower>
     Some(Slower { ratio, phase, phase_before_ms: before, phase_now_ms: now })
 }
 
-/// A phase's name, and how to read its time.
+/// A phase's name, and the function that reads its time in milliseconds.
 pub type PhaseTime = (&'static str, fn(&Timings) -> u64);
 
 /// The phases during which both ends run, in their order.
@@ -274,7 +273,7 @@ fn running_ms(run: &Sample) -> u64 {
     run.timings.running().max(MIN_MS)
 }
 
-/// Returns the median of each phase by itself.
+/// Returns the median of each phase separately.
 fn medians(runs: &[Sample]) -> Timings {
     let of =
         |of: fn(&Timings) -> u64| middle(runs.iter().map(|run| of(&run.timings) as f64).collect()) as u64;
@@ -301,7 +300,7 @@ fn log_ratio(now: u64, before: u64) -> f64 {
     (now.max(1) as f64 / before.max(1) as f64).ln()
 }
 
-/// Returns the median; 0 of nothing.
+/// Returns the median; 0 for no values.
 fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -329,12 +328,12 @@ mod tests {
             ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        /// The sum of twelve uniform numbers is close to normal.
+        /// Returns the sum of twelve uniform numbers, which is close to normally distributed.
         fn normal(&mut self) -> f64 {
             (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
         }
 
-        /// A run whose transfer takes `factor` times ten seconds, and which `noise` spreads log-normally.
+        /// Makes a run whose transfer takes `factor` times ten seconds, spread log-normally by `noise`.
         fn run(&mut self, factor: f64, noise: f64) -> Report {
             let total = (10_000.0 * factor * (noise * self.normal()).exp()) as u64;
             let timings =

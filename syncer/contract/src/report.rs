@@ -11,10 +11,10 @@ use crate::{
     volume::VolumeId,
 };
 
-/// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
+/// The number of failures that a report names; [`Work::files_failed`] counts all of them.
 pub const MAX_FAILURES: usize = 10;
 
-/// Which end of a run.
+/// One end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -33,21 +33,21 @@ impl std::fmt::Display for Side {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum RunResult {
     /// The destination equals the source.
     #[default]
     Succeeded,
-    /// Some files failed, and all others are as at the source; or the snapshot that was to be taken then did.
+    /// Some files failed, and all others are as at the source; or only the snapshot that follows failed.
     PartiallyFailed,
-    /// The run did not get to its end.
+    /// The run failed.
     Failed,
     /// The run was stopped on request.
     Canceled,
 }
 
-/// What a run looked at and changed.
+/// The entries and bytes that a run found and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Work {
@@ -59,14 +59,14 @@ pub struct Work {
     pub files_updated: u64,
     /// Entries removed from the destination.
     pub files_deleted: u64,
-    /// Entries that were to be removed from the destination and stay, because something else failed.
+    /// Entries that should have been deleted at the destination but stay, because another entry failed.
     pub deletes_kept_back: u64,
     /// Entries that could not be synced.
     pub files_failed: u64,
     /// Entries of kinds that are never synced (sockets).
     pub files_skipped: u64,
-    /// Entries, at least, whose copies have another owner or group than the source says, because the sink may not set
-    /// it. They are counted by how many entries of each owner both ends have.
+    /// A lower bound of the entries whose copies have another owner or group than at the source, because the sink may
+    /// not set it. It follows from the number of entries of each owner at both ends.
     pub owners_not_kept: u64,
     /// Sum of the sizes of the source's files.
     pub bytes_total: u64,
@@ -79,7 +79,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Adds what another shard of the run looked at and changed.
+    /// Adds the work of another shard of the run.
     fn add(&mut self, other: &Self) {
         let Self {
             files_scanned,
@@ -111,13 +111,13 @@ impl Work {
 }
 
 impl Work {
-    /// Returns how many entries were created, updated or deleted.
+    /// Returns the number of entries that were created, updated or deleted.
     pub fn changed(&self) -> u64 {
         self.files_created.saturating_add(self.files_updated).saturating_add(self.files_deleted)
     }
 
-    /// Adds what an earlier try of the same run changed. What the tree holds and what failed is as the last try found
-    /// it, or as the earlier one did if the last did not get so far.
+    /// Adds the changes of an earlier try of the same run. The counts of the tree and of failures are those of the last
+    /// try, or of the earlier one if the last did not get so far.
     pub fn add_try(&mut self, earlier: &Self) {
         let last = *self;
         self.add(earlier);
@@ -131,7 +131,7 @@ impl Work {
 }
 
 impl Usage {
-    /// Adds what another shard or an earlier try of the run cost.
+    /// Adds the usage of another shard or an earlier try of the run.
     pub fn add(&mut self, other: &Self) {
         self.source_cpu_ms = self.source_cpu_ms.saturating_add(other.source_cpu_ms);
         self.sink_cpu_ms = self.sink_cpu_ms.saturating_add(other.sink_cpu_ms);
@@ -152,7 +152,7 @@ pub struct Rates {
     pub wire_ratio: f64,
 }
 
-/// What a run cost.
+/// The CPU time and memory that a run used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
@@ -172,24 +172,24 @@ pub struct Usage {
 pub struct Failure {
     /// Path relative to the root of the tree; bytes that are not UTF-8 are escaped as `\xNN`.
     pub path: String,
-    /// What was being done: `read`, `write`, `delete`, …
+    /// The operation that failed: `read`, `write`, `delete`, …
     pub operation: String,
-    /// Why it failed.
+    /// The error.
     pub error: String,
 }
 
-/// What both ends of a run hold when it is over.
+/// The report of a run, which both ends have when it is over.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// The run's name, as given by whoever started it.
+    /// The run's name, as given by the program or user that started it.
     pub run: String,
-    /// Nothing was changed: the report says what would have been.
+    /// Whether it was a dry run: the report says what would have been changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     /// How the run ended.
     pub result: RunResult,
-    /// A word for programs when the result is not `Succeeded`: `DeleteLimitExceeded`, `PeerLost`, …
+    /// A word for programs if the result is not `Succeeded`: `DeleteLimitExceeded`, `PeerLost`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What happened and what to do next, for people.
@@ -199,16 +199,16 @@ pub struct Report {
     pub start_time: String,
     /// When the run ended, RFC 3339.
     pub completion_time: String,
-    /// The destination, of a run that got to its end: what `--expect-volume` takes for the next.
+    /// The destination of a completed run: the next run's `--expect-volume` takes this id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeId>,
     /// Wall time per phase.
     pub timings: Timings,
-    /// What the run waited for most, of one that got to its end.
+    /// The bottleneck of a completed run: what it waited for most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
-    /// What both ends did in each phase, and waited for. It is in report files and logs; a cluster's status has only
-    /// the bottleneck.
+    /// The times of both ends in each phase. They are in report files and logs; a cluster's status has only the
+    /// bottleneck.
     #[serde(skip_serializing_if = "Efforts::is_empty")]
     #[schemars(skip)]
     pub efforts: Efforts,
@@ -221,22 +221,22 @@ pub struct Report {
     /// The first [`MAX_FAILURES`] failures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// What was left undone without being a failure, such as ownership that the process may not set; one
-    /// sentence a kind, with a count.
+    /// Work that was left undone without being a failure, such as ownership that the process may not set; one sentence
+    /// for each kind, with a count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The snapshot of the destination, if one was to be taken.
+    /// The result for the destination's snapshot, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
-    /// What a bench found, of a run that is one. A cluster's status has it beside the reports of the ends.
+    /// The figures of a bench, if the run is one. A cluster's status has them beside the reports of the ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub benchmark: Option<Box<BenchFigures>>,
 }
 
 impl Report {
-    /// What the shards of one run did together: the sum of their work, in the time of the slowest, with the reason of
-    /// the one that ended worst. Memory is that of the largest process.
+    /// Combines the reports of a run's shards: the sum of their work, the times of the slowest, and the reason of the
+    /// one that ended worst. Memory is that of the largest process.
     pub fn of_shards(shards: &[Self]) -> Self {
         let Some(worst) = shards.iter().rev().max_by_key(|report| report.badness()) else {
             return Self::default();
@@ -272,8 +272,8 @@ impl Report {
         sum
     }
 
-    /// How much more an end of a run has to tell than another. What only followed from another shard's end tells least
-    /// of the failures.
+    /// Ranks the ways in which a shard can end: the worst one names the run's reason. A failure that only follows from
+    /// another shard's end ranks below other failures.
     fn badness(&self) -> u8 {
         match self.result {
             RunResult::Succeeded => 0,
@@ -284,8 +284,8 @@ impl Report {
         }
     }
 
-    /// Makes the run one that has [`RunResult::PartiallyFailed`], and says in the message what failed, and how many
-    /// deletes were kept back because so many entries had failed by then.
+    /// Sets the result to [`RunResult::PartiallyFailed`], and names in the message the failures and the deletes that
+    /// were kept back. `failed_before_deletes` is the number of entries that had failed by then.
     pub fn tell_failures(&mut self, failed_before_deletes: u64) {
         self.result = RunResult::PartiallyFailed;
         self.reason = Some("SomeFilesFailed".into());
@@ -307,8 +307,8 @@ impl Report {
         };
     }
 
-    /// Adds what became of the snapshot. If that failed, the run has [`RunResult::PartiallyFailed`], with the reason
-    /// and the message of the snapshot.
+    /// Adds the result for the snapshot. If it failed, the run's result becomes [`RunResult::PartiallyFailed`], with
+    /// the reason and the message of the snapshot.
     pub fn tell_snapshot(&mut self, snapshot: SnapshotReport) {
         if self.result == RunResult::Succeeded && snapshot.is_failure() {
             self.result = RunResult::PartiallyFailed;
@@ -337,32 +337,31 @@ impl Report {
     }
 }
 
-/// A sentence with a number: `one` follows 1, and `many` any other, as in `1 file was`, `2 files were`.
+/// Returns a phrase with a number: `one` follows 1, and `many` any other, as in `1 file was`, `2 files were`.
 pub fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Progress {
-    /// What the end is doing now.
+    /// The phase that the end is in.
     pub phase: Phase,
     /// Files whose content has arrived.
     pub files: u64,
-    /// Files whose content is to arrive; 0 until the plan is made.
+    /// Files whose content will arrive; 0 until the plan is made.
     pub files_total: u64,
     /// Bytes of those files that have arrived.
     pub bytes: u64,
-    /// Bytes that are to arrive; 0 until the plan is made.
+    /// Bytes that will arrive; 0 until the plan is made.
     pub bytes_total: u64,
     /// Bytes per second over the last second.
     pub rate: u64,
 }
 
 impl Progress {
-    /// How far the shards of one run are together: in the phase of the one that is least far, with the sum of what they
-    /// move.
+    /// Combines the progress of a run's shards: the earliest phase, and the sum of their files and bytes.
     pub fn of_shards(shards: &[Self]) -> Self {
         let phase = shards.iter().map(|shard| shard.phase).min().unwrap_or_default();
         let sum =
@@ -378,26 +377,26 @@ impl Progress {
     }
 }
 
-/// What a run does to one entry of the destination, or a dry run would do.
+/// A change that a run makes to one entry of the destination, or that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedAction {
-    /// What would be done.
+    /// The change.
     pub action: Action,
-    /// What the entry is: at the source, or at the destination if it would be deleted.
+    /// The kind of the entry: at the source, or at the destination if it would be deleted.
     pub kind: EntryKind,
     /// Path relative to the root of the tree, `.` for the root itself; bytes that are not UTF-8 are escaped as `\xNN`.
     pub path: String,
-    /// Where a folder that would be moved is now, in the form of `path`.
+    /// The present path of a folder that would be moved, in the form of `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Where a symbolic link leads, or the file that a hard link is another name of; in the form of `path`.
+    /// The target of a symbolic link, or the file that a hard link is another name of; in the form of `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The size of the file whose content would be moved; 0 for anything else.
+    /// The size of the file whose content would be transferred, in bytes; 0 for any other change.
     #[serde(default)]
     pub bytes: u64,
-    /// What differs, of an entry that both ends have.
+    /// The differences, if both ends have the entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Difference>,
 }
@@ -424,7 +423,7 @@ pub enum Difference {
     Xattr,
 }
 
-/// One line for people, without its end, whatever the path holds: it may be a peer's.
+/// Writes one line for people, without its end. Control characters are escaped, because the path may come from a peer.
 impl std::fmt::Display for PlannedAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let action = match self.action {
@@ -464,25 +463,25 @@ fn write_escaped(f: &mut std::fmt::Formatter<'_>, text: &str) -> std::fmt::Resul
     })
 }
 
-/// What would be done to an entry.
+/// The kind of change to an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// It is not there yet.
+    /// The entry is new.
     Create,
-    /// A file gets another content.
+    /// A file gets new content.
     Update,
-    /// Something of another kind, or another link or device, takes its place.
+    /// An entry of another kind, or another link or device, takes its place.
     Replace,
-    /// Mode, owner, time or attributes are set, and nothing else.
+    /// Only mode, owner, time or attributes are set.
     SetMetadata,
-    /// It goes.
+    /// The entry is deleted.
     Delete,
-    /// A folder that is elsewhere is taken here, with all that is in it.
+    /// A folder is moved here from another path, with all its content.
     Move,
 }
 
-/// What an entry of a tree is.
+/// The kind of an entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // each is what its name says
@@ -505,17 +504,17 @@ pub enum Event {
         /// `ip:port`
         address: String,
     },
-    /// How the peer knows this end, which waits for the peer's contact on its standard input.
+    /// The contact by which the peer finds and recognises this end, which waits for the peer's on its standard input.
     Contact(Contact),
-    /// How far the run is; at most a few a second.
+    /// The progress of the run; at most a few times a second.
     Progress(Progress),
-    /// What a dry run would do, or a run that tells its changes is about to do.
+    /// A change that a dry run would make, or that a run with itemized changes is about to make.
     Planned(PlannedAction),
     /// The run is over.
     Finished(Box<Report>),
 }
 
-/// A moment as reports write it: RFC 3339, UTC, milliseconds.
+/// Returns a moment in the form of reports: RFC 3339, UTC, milliseconds.
 pub fn timestamp(time: std::time::SystemTime) -> String {
     jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
 }

@@ -3,24 +3,24 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many snapshots a report names; [`SnapshotReport::count`] is of all of them.
+/// The number of snapshots that a report names; [`SnapshotReport::count`] counts all of them.
 pub const MAX_SNAPSHOTS: usize = 20;
 
-/// How many damaged objects a report names; [`VerifyReport::damaged`] counts all of them.
+/// The number of damaged objects that a report names; [`VerifyReport::damaged`] counts all of them.
 pub const MAX_DAMAGED: usize = 10;
 
-/// The snapshot that the owner of a destination wants after each run that succeeds.
+/// The parameters of the snapshot that the owner of a destination wants after each run that succeeds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotParams {
     /// Labels to find it by.
     pub tags: Vec<String>,
     /// The job that it belongs to: `NAMESPACE/NAME` of a SyncJob. Policies judge the snapshots of each job separately.
     pub job: String,
-    /// How content gets into it.
+    /// How content gets into the snapshot.
     pub engine: SnapshotEngine,
     /// The snapshots of this job that are kept. Without a rule, all are.
     pub keep: Retention,
-    /// The check of the volume's snapshots that follows. Absent: none.
+    /// The check of the volume's snapshots that follows, if any.
     pub verify: Option<SnapshotVerify>,
 }
 
@@ -41,7 +41,7 @@ pub enum SnapshotEngine {
 pub struct SnapshotVerify {
     /// The number of parts, from 1.
     pub parts: u64,
-    /// The most bytes that the check reads in a second.
+    /// The bandwidth limit of the check, in bytes per second.
     pub bandwidth_limit: Option<u64>,
 }
 
@@ -70,19 +70,19 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Whether it has a rule.
+    /// Returns whether it has a rule.
     pub fn has_rule(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Whether the limit of bytes is the only rule, if there is any.
+    /// Returns whether the limit of bytes is the only rule, or there is none.
     pub fn is_only_limit(&self) -> bool {
         *self == Self { max_bytes: self.max_bytes, ..Self::default() }
     }
 }
 
 impl SnapshotParams {
-    /// Returns the flags of `volferry receive` and `sync` that mean these parameters.
+    /// Returns the flags of `volferry receive` and `sync` that express these parameters.
     pub fn to_args(&self) -> Vec<String> {
         let Self { tags, job, engine, keep, verify } = self;
         let mut args = vec!["--snapshot".to_string()];
@@ -117,7 +117,7 @@ impl SnapshotParams {
     }
 }
 
-/// What became of the snapshot that a run was to take of its destination.
+/// The result for the snapshot of the destination that a run was to take.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SnapshotReport {
@@ -131,19 +131,19 @@ pub struct SnapshotReport {
     /// What happened, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How many snapshots the job has now.
+    /// The number of snapshots that the job has now.
     pub count: u64,
     /// Bytes that these snapshots added to the store.
     pub bytes: u64,
     /// The newest [`MAX_SNAPSHOTS`] of them, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<SnapshotEntry>,
-    /// How many snapshots the rules dropped.
+    /// The number of snapshots that the rules dropped.
     pub dropped_count: u64,
     /// The ids of the first [`MAX_SNAPSHOTS`] of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// Bytes that dropping them freed.
+    /// Bytes that were freed by dropping them.
     pub freed_bytes: u64,
     /// The result of the check of the volume's snapshots; absent if none was made.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Says what is damaged, for people; `None` if nothing is.
+    /// Describes the damage, for people; `None` if there is none.
     pub fn damage(&self) -> Option<String> {
         let mut named = self.files.clone();
         if self.damaged > named.len() as u64 {
@@ -203,7 +203,7 @@ pub struct SnapshotEntry {
     /// Its tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Why it is kept; none where no rules were given.
+    /// The reasons why it is kept; none if no rules were given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }
@@ -218,7 +218,7 @@ impl SnapshotReport {
         }
     }
 
-    /// Whether a run that succeeded otherwise did not get the snapshot that it was to take.
+    /// Returns whether a run that succeeded otherwise did not get the snapshot that it was to take.
     pub fn is_failure(&self) -> bool {
         self.reason.is_some()
     }

@@ -18,13 +18,13 @@ pub struct Timings {
     pub connect: u64,
     /// Walking the trees.
     pub scan: u64,
-    /// Comparing the trees and deciding what to do; also reading the destination back, where that was asked for.
+    /// Comparing the trees and planning; also reading the destination back, if that was asked for.
     pub plan: u64,
-    /// Comparing contents, checking the guards and deleting what goes first, before content moves.
+    /// Comparing contents, checking the guards, and deletes that go first, before content is transferred.
     pub delta: u64,
-    /// Moving data.
+    /// Transferring data.
     pub transfer: u64,
-    /// Links, directory metadata and deletes, after the data had arrived.
+    /// Links, directory metadata and deletes, after all data has arrived.
     pub apply: u64,
     /// Making the destination durable.
     pub commit: u64,

@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::parse_error::{ParseParamError, bad};
 
-/// What a destination is known by from run to run: 16 random bytes, made at its first run and kept on it; 32 hex digits
-/// in text.
+/// The id by which a destination is known from run to run: 16 random bytes, made at its first run and kept on it; 32
+/// hex digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{32}$"))]
 pub struct VolumeId([u8; 16]);
 
 impl VolumeId {
-    /// The id of these bytes.
+    /// Returns the id of these bytes.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use thiserror::Error;
 
-/// Says why bytes do not match the format.
+/// Why bytes do not match the format.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
 pub enum DecodeError {
@@ -57,12 +57,12 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, whole: Some(bytes) }
     }
 
-    /// Whether everything was read.
+    /// Returns whether everything was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Returns how many bytes are left.
+    /// Returns the number of bytes that are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }

@@ -145,7 +145,7 @@ impl BlockHash {
     }
 }
 
-/// Whether a file is a single block, whose hash is the file's.
+/// Returns whether a file is a single block, whose hash is the file's.
 pub fn is_one_block(file_len: u64) -> bool {
     file_len <= block_bytes(file_len) as u64
 }
@@ -181,6 +181,13 @@ impl BlockHashes {
         self.runs.insert(first, run);
         self.missing -= run.blocks();
         true
+    }
+
+    /// Returns the id of the content once every block is known. `None` if blocks are holes, which have another value
+    /// there.
+    pub fn content_id(&self) -> Option<ContentId> {
+        let has_holes = self.runs.values().any(|run| matches!(run, GranuleRun::Holes(_)));
+        self.finish().filter(|_| !has_holes).map(|hash| ContentId(hash.0))
     }
 
     /// Returns the file's hash once every block is known.
@@ -248,7 +255,7 @@ fn root(values: &[ChainingValue]) -> TransferHash {
     TransferHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
 }
 
-/// Returns how many parts the left subtree has: in BLAKE3, the largest power of two that leaves one for the right.
+/// Returns the number of parts of the left subtree: in BLAKE3, the largest power of two that leaves one for the right.
 fn left_parts(parts: u64) -> u64 {
     1 << (u64::BITS - 1 - (parts - 1).leading_zeros())
 }
@@ -295,8 +302,8 @@ impl TreeDigest {
     }
 }
 
-/// Returns the first 16 bytes of BLAKE3, which excludes accidents. A peer needs 2^64 work to make two directories look
-/// equal.
+/// Returns the first 16 bytes of BLAKE3, enough to exclude accidental collisions. A peer needs 2^64 work to make two
+/// directories look equal.
 pub fn digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -333,6 +340,7 @@ mod tests {
                 assert!(hashes.set(offset, BlockHash::of(block, offset, len as u64)));
             }
             assert_eq!(hashes.finish(), Some(TransferHash::of(content)), "{len} bytes");
+            assert_eq!(hashes.content_id(), Some(ContentId::of(content)), "{len} bytes");
         }
     }
 
@@ -348,6 +356,7 @@ mod tests {
             let [mut run, mut single] = [(); 2].map(|()| BlockHashes::new(blocks * BLOCK));
             let len = (holes.end - holes.start) * BLOCK;
             assert!(run.set(holes.start * BLOCK, BlockHash::of_hole(len, blocks * BLOCK)));
+            assert_eq!(run.content_id(), None);
             for block in 0..blocks {
                 let hash = if holes.contains(&block) { BlockHash::Part(hole()) } else { part(block as u8) };
                 assert!(single.set(block * BLOCK, hash));

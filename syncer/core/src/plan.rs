@@ -1,4 +1,4 @@
-//! Compares two listings of one directory and decides what to do. Pure: no file system, no network, no clock.
+//! Compares two listings of one directory and plans the steps for it. Pure: no file system, no network, no clock.
 
 use std::cmp::Ordering;
 
@@ -19,44 +19,44 @@ use crate::{
 /// The rules by which two entries count as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
-    /// Remove entries that the source does not have.
+    /// Whether to remove entries that the source does not have.
     pub delete: bool,
-    /// Remove none of other file systems than the root of the sink.
+    /// Whether entries on other file systems than the sink's root stay.
     pub one_file_system: bool,
-    /// Owner and group are compared.
+    /// Whether owner and group are compared.
     pub owners: bool,
     /// The user of the process that writes. A file that another user can write to gets an owner, set-id bits or
     /// capabilities only with new content.
     pub user: Owner,
-    /// Modes are compared.
+    /// Whether modes are compared.
     pub permissions: bool,
-    /// Modification times are kept. If not, only a file's time is compared, because it shows whether the content may
-    /// differ.
+    /// Whether modification times are kept. If not, only a file's time is compared, because it shows whether the
+    /// content may differ.
     pub times: bool,
-    /// Extended attributes of these kinds are compared.
+    /// The kinds of extended attributes that are compared.
     pub attrs: Classes,
     /// The sizes of files that take part.
     pub sizes: SizeLimits,
-    /// Files that are newer at the sink are left alone.
+    /// Whether files that are newer at the sink are left alone.
     pub update: bool,
     /// How far metadata decides that contents are equal.
     pub content: Content,
 }
 
-/// Says how far a file's metadata decides that contents are equal.
+/// How far equal metadata proves that contents are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Content {
     /// Equal size and modification time mean equal content.
     #[default]
     Trusted,
-    /// Another size means another content; with equal sizes, contents are compared.
+    /// Different sizes mean different content; with equal sizes, contents are compared.
     Compared,
-    /// Contents are compared whatever the metadata says.
+    /// Contents are compared regardless of the metadata.
     Verified,
 }
 
 impl Policy {
-    /// Whether two directories are equal with everything below them.
+    /// Returns whether two directories are equal with everything below them.
     pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
         // Digests do not cover contents.
         self.content == Content::Trusted
@@ -68,7 +68,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Whether the sink's file is left alone because it is newer. The scan turns around the time of a file in doubt.
+    /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
+    /// doubt.
     fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
         let Time { seconds, nanos } = sink.meta.mtime;
@@ -81,8 +82,8 @@ impl Policy {
         kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
     }
 
-    /// Whether the sink's file would get the source's owner, set-id bits or capabilities although another user could
-    /// have written its content.
+    /// Returns whether the sink's file would get the source's owner, set-id bits or capabilities although another user
+    /// could have written its content.
     fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
             return false;
@@ -110,23 +111,24 @@ pub struct Spared<'a> {
 }
 
 impl Spared<'_> {
-    /// Whether an entry of the source must not be written: its name, or the file that it links to, is excluded here.
+    /// Returns whether an entry of the source must not be written: its name, or the file that it links to, is excluded
+    /// here.
     pub fn forbids(&self, entry: &Entry<'_>) -> bool {
         self.owner.excludes(self.dir, entry.name, entry.kind == Kind::Dir) || self.forbids_target(entry)
     }
 
-    /// Whether an entry of the source is a hard link to a file that is excluded here.
+    /// Returns whether an entry of the source is a hard link to a file that is excluded here.
     pub fn forbids_target(&self, entry: &Entry<'_>) -> bool {
         let Kind::HardLink { to } = entry.kind else { return false };
         !self.owner.is_empty() && RelPath::parse(to).is_ok_and(|path| self.owner.excludes_path(&path))
     }
 
-    /// Whether these rules spare no entry.
+    /// Returns whether these rules spare no entry.
     pub fn is_nothing(&self) -> bool {
         self.rules.is_none() && self.sizes == SizeLimits::default()
     }
 
-    /// Whether an entry of the sink that the source does not have stays.
+    /// Returns whether an entry of the sink that the source does not have stays.
     pub fn holds(&self, entry: &Entry<'_>) -> bool {
         self.sizes.exclude(entry.kind) || self.by_rules(entry)
     }
@@ -144,7 +146,7 @@ pub enum Step {
     Create,
     /// The sink has an entry of another kind, or a symbolic link or device that differs.
     Replace {
-        /// The sink's entry is a directory.
+        /// Whether the sink's entry is a directory.
         was_dir: bool,
     },
     /// A regular file at both ends whose content may differ.
@@ -197,7 +199,7 @@ impl DirPlan {
         Some(self.steps[at].1)
     }
 
-    /// Whether the directory's own entries change, and so its modification time.
+    /// Returns whether the directory's own entries change, and so its modification time.
     pub fn changes_entries(&self) -> bool {
         !(self.deletes.is_empty() && self.moved.is_empty())
             || self.steps.iter().any(|(_, step)| *step != Step::Meta)
@@ -206,12 +208,11 @@ impl DirPlan {
 
 /// Compares the two listings of one directory.
 ///
-/// A file of the source outside the size limits protects the sink's entry of that name. Nothing is deleted for missing
-/// in an incomplete listing of the source.
+/// A file of the source outside the size limits protects the sink's entry of that name. If the source's listing is
+/// incomplete, entries that are missing in it are not deleted.
 ///
 /// # Errors
-/// What `go_on` returns, which is called at every entry, so that a run can be stopped while it compares a large
-/// directory.
+/// The errors of `go_on`, which is called at every entry, so a run can be stopped while it compares a large directory.
 pub fn plan_dir<E>(
     source: &Listing,
     sink: &Listing,
@@ -303,7 +304,7 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
         (a, b) if a != b => return Some(replace),
         _ => {}
     }
-    // A link's mode is always 0777 and says nothing.
+    // A link's mode is always 0777, and is not compared.
     let same_mode = policy.mode_of(source) == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
     let same_attrs = source.attrs.same(&sink.attrs, policy.attrs);
@@ -314,8 +315,8 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
     }
 }
 
-/// Returns what differs between two entries of one name, as far as the policy keeps it. Contents of equal size differ
-/// if `step` replaces them although metadata does not decide.
+/// Returns the differences between two entries of one name, as far as the policy keeps them. Contents of equal size
+/// count as different if `step` replaces them although metadata does not decide.
 pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Policy) -> Vec<Difference> {
     let is_link = matches!(source.kind, Kind::Symlink { .. });
     let content = match (source.kind, sink.kind) {

@@ -1,4 +1,4 @@
-//! Patterns against git itself: random lists of patterns on random paths.
+//! Compares patterns with git itself: random lists of patterns on random paths.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
@@ -14,7 +14,7 @@ use proptest::{
 };
 use volferry_core::tree::{filter::Filter, path::RelPath};
 
-/// Parts of patterns: all that has a meaning to git, and much that has one to other matchers.
+/// Parts of patterns: everything that has a meaning to git, and much that has one to other matchers.
 const PARTS: [&str; 44] = [
     "a",
     "b",
@@ -75,7 +75,7 @@ fn words(
     prop::collection::vec(prop::sample::select(parts), 1..=most).prop_map(move |parts| parts.join(between))
 }
 
-/// Which of `paths`, all of files, git ignores by `patterns`.
+/// Returns, for each of `paths`, whether git ignores it by `patterns`. All paths are those of files.
 fn ignored_by_git(repository: &Path, patterns: &[String], paths: &[String]) -> Vec<bool> {
     fs::write(repository.join(".gitignore"), patterns.join("\n") + "\n").unwrap();
     let mut git = Command::new("git");
@@ -99,7 +99,7 @@ fn patterns_mean_what_they_mean_to_git() {
     let paths = prop::collection::vec(words(&NAMES, 4, "/"), 200);
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(200) });
     let compared = runner.run(&(lists, paths), |(mut patterns, paths)| {
-        // What matches nothing is an error of ours, and nothing to git.
+        // A pattern that matches nothing is an error here, but not in git.
         patterns.retain(|pattern| Filter::new(&[], std::slice::from_ref(pattern)).is_ok());
         let filter = Filter::new(&[], &patterns).unwrap();
         let expected = ignored_by_git(repository.path(), &patterns, &paths);

@@ -1,4 +1,4 @@
-//! What a peer may say on the control stream: a frame's kind and its body.
+//! A message on the control stream: a frame's kind and its body.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

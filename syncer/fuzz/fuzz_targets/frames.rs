@@ -1,4 +1,4 @@
-//! What a source may send on a data stream, plain or compressed: a frame's kind and its body.
+//! A frame from a source on a data stream, plain or compressed: its kind and its body.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
             assert_eq!(again.pkcs8(), identity.pkcs8());
         }
         Err(error) => {
-            // Nothing of the file may be in the message, for it may be a key.
+            // The message must not contain any of the file's content, which may be a key.
             let said = error.to_string();
             assert!(said.len() < 200, "{said}");
         }

@@ -1,4 +1,4 @@
-//! An entry of the journal: whatever is taken names a file of the destination, stays within its length and survives its
+//! An entry of the journal: a decoded one names a file of the destination, stays within its length and survives its
 //! encoding.
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! The listing of a directory: whatever is taken has names that are one entry each, in order, and survives its
-//! encoding.
+//! The listing of a directory: a decoded one has names of one entry each, in order, and survives its encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

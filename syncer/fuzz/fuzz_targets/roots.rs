@@ -1,5 +1,5 @@
-//! A record of the list of snapshots, or of a job's rules: whatever is taken survives its encoding. The input's first
-//! byte says which; the target adds the checksum, which a fuzzer would not come upon.
+//! A record of the list of snapshots, or of a job's rules: a decoded one survives its encoding. The input's first byte
+//! chooses the kind; the target adds the checksum, which a fuzzer would not find.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -18,20 +18,20 @@ pub enum ApplyError {
     Own {
         /// The destination.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The journal has an entry that cannot be finished.
     #[error(
         "the update of {file}, which was being written in place, could not be finished: the file may be partly old and partly new. If \
-         nothing else helps, remove that file and {}, and run again: the file is then made anew", entry.display()
+         nothing else helps, remove that file and {}, and run again: the file is then copied as a whole", entry.display()
     )]
     Journal {
         /// The file, if that is known.
         file: String,
         /// The entry.
         entry: PathBuf,
-        /// Why.
+        /// The reason.
         source: JournalError,
     },
     /// Another run holds the destination.
@@ -60,15 +60,15 @@ pub enum ApplyError {
         /// The entry's name.
         name: String,
     },
-    /// The folder for what a run replaces or deletes cannot be used.
+    /// The backup folder, for entries that a run replaces or deletes, cannot be used.
     #[error("cannot use {path} as the backup folder")]
     Backup {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Owners shall be kept, and the process may not set them.
+    /// The run has to keep owners, and the process may not set them.
     #[error(
         "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
     )]

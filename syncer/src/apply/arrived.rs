@@ -1,7 +1,8 @@
-//! What has arrived and was checked of a very large file, so that the next run need not read it again.
+//! Records which blocks of a very large file have arrived and were checked, so that the next run need not read them
+//! again.
 //!
-//! Beside a part in staging there may be a file `NAME.blocks`: a header, and an entry for each block, written when the
-//! block is on the disk. `syncer/doc/format.md` has the format.
+//! Beside a partial file in staging there may be a file `NAME.blocks`: a header, and one entry for each block that is
+//! on the disk. `syncer/doc/format.md` describes the format.
 
 use std::{
     collections::BTreeMap,
@@ -39,28 +40,28 @@ pub(crate) struct ArrivedBlocks {
 }
 
 impl ArrivedBlocks {
-    /// The length of the file that they are of.
+    /// Returns the length of the file that the blocks belong to, in bytes.
     pub(crate) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// The version of the file that they are of.
+    /// Returns the version of the file that the blocks belong to.
     pub(crate) fn version(&self) -> FileVersion {
         self.version
     }
 
-    /// The blocks by their offsets, with what they contribute to the file's hash.
+    /// Returns the blocks by their offsets, each with its value in the file's hash.
     pub(crate) fn values(&self) -> &BTreeMap<u64, [u8; 32]> {
         &self.values
     }
 
-    /// Whether the block at `offset` is one of them, and as `check` says.
+    /// Returns whether the block at `offset` has arrived, in the version and with the value that `check` names.
     pub(crate) fn has(&self, offset: u64, check: &BlockCheck) -> bool {
         self.version == check.version && self.values.get(&offset) == Some(&check.value)
     }
 }
 
-/// The file that blocks are noted in.
+/// The file `NAME.blocks`, open for appending entries.
 #[derive(Debug)]
 pub(crate) struct ArrivalLog {
     file: OwnedFd,
@@ -69,7 +70,7 @@ pub(crate) struct ArrivalLog {
 }
 
 impl ArrivalLog {
-    /// Begins the file for a staged part of a file that shall be `file_len` bytes long, in this version.
+    /// Creates the log of a staged partial file, for a file of `file_len` bytes in this version.
     pub(super) fn begin(
         state: &StateDir,
         staged: &Staged,
@@ -84,8 +85,8 @@ impl ArrivalLog {
         Ok(Self { file, version, end: RECORD as u64 })
     }
 
-    /// What an earlier run noted of a staged part, and the file that it is in, to which more can be added. `None` if
-    /// nothing is noted that can be believed.
+    /// Reads the log that an earlier run left for a staged partial file, and opens it for more entries. `None` if there
+    /// is no log, or another user could have written it, or it belongs to another file.
     pub(super) fn read(state: &StateDir, staged: &Staged) -> Option<(ArrivedBlocks, Self)> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = blocks_name(staged.part_name()?);
@@ -107,7 +108,7 @@ impl ArrivalLog {
         Some((ArrivedBlocks { version, file_len, values }, log))
     }
 
-    /// Reads `most` entries at most, up to the first that is not whole.
+    /// Reads at most `most` entries, and stops at the first one that is torn.
     fn entries(&mut self, most: u64) -> io::Result<BTreeMap<u64, [u8; 32]>> {
         let mut values = BTreeMap::new();
         let mut left = most;
@@ -128,12 +129,12 @@ impl ArrivalLog {
         Ok(values)
     }
 
-    /// The version that its blocks are of.
+    /// Returns the version of the file that the blocks belong to.
     pub(crate) fn version(&self) -> FileVersion {
         self.version
     }
 
-    /// Notes blocks that have been written to `staged`, once they are on the disk.
+    /// Adds blocks that have been written to `staged`, after syncing them to the disk.
     pub(crate) fn add(&mut self, staged: &Staged, blocks: &[(u64, [u8; 32])]) -> io::Result<()> {
         rustix::fs::fdatasync(staged.fd())?;
         let entries: Vec<u8> =
@@ -143,7 +144,7 @@ impl ArrivalLog {
         Ok(())
     }
 
-    /// Forgets all blocks, durably, before any of them is written to again.
+    /// Removes all entries, durably. The caller does this before it writes to one of the blocks again.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         rustix::fs::ftruncate(&self.file, 0)?;
         Ok(rustix::fs::fdatasync(&self.file)?)
@@ -160,7 +161,7 @@ fn entry(version: FileVersion, offset: u64, value: &[u8; 32]) -> [u8; RECORD] {
     sealed(&parts, &[&version.0, &*parts].concat())
 }
 
-/// The 40 bytes of a record, and what tells it from one that is torn.
+/// Builds a record: 40 bytes of content, and a hash over `all` by which a torn record is recognised.
 fn sealed(parts: &[u8], all: &[u8]) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     record[..40].copy_from_slice(parts);
@@ -217,7 +218,7 @@ mod tests {
             self.files().into_iter().find(|path| path.extension().is_some_and(|it| it == "blocks")).unwrap()
         }
 
-        /// The offsets that the next run reads.
+        /// Returns the offsets that the next run reads.
         fn read(&self) -> Vec<u64> {
             let state = self.open();
             let (staged, _) = Staged::leftover(&state, &self.path, &Monitor::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Extended attributes: what this process may set on the destination, and setting them.
+//! Extended attributes: finds out which kinds this process may set on the destination, and sets them.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
     xattr::{list_held, named},
 };
 
-/// An access control list that says what mode 0600 says.
+/// An access control list that grants the same as mode 0600.
 const PLAIN_ACL: [u8; 28] = [
     2, 0, 0, 0, //
     0x01, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, // the owner
@@ -25,10 +25,10 @@ const PLAIN_ACL: [u8; 28] = [
     0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // others
 ];
 
-/// A capability set (revision 2 of `struct vfs_cap_data`) with nothing in it.
+/// An empty capability set (revision 2 of `struct vfs_cap_data`).
 const NO_CAPABILITIES: [u8; 20] = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The kinds of attributes that this process can see on its files.
+/// Returns the kinds of attributes that this process can see on its files.
 pub(crate) fn visible_attrs() -> Classes {
     match has_capability(CapabilitySet::SYS_ADMIN) {
         true => Classes::ALL,
@@ -36,8 +36,8 @@ pub(crate) fn visible_attrs() -> Classes {
     }
 }
 
-/// Tries which of these kinds can be set on the destination, on a file of this `name` in `staging`: it depends on the
-/// process and on the file system.
+/// Returns the kinds of `wanted` that can be set on the destination, by setting each on a new file `name` in `staging`.
+/// The result depends on the process and on the file system.
 pub(super) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> Classes {
     if wanted.is_empty() {
         return wanted;
@@ -62,7 +62,7 @@ pub(super) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> Cla
     settable
 }
 
-/// Why attributes of this kind are not kept, for a note in the report.
+/// Returns the reason why attributes of this kind are not kept, for a note in the report.
 pub(super) fn not_kept(class: Classes) -> &'static str {
     match class {
         Classes::ACL => "access control lists: the destination does not take them from this process",
@@ -72,7 +72,8 @@ pub(super) fn not_kept(class: Classes) -> &'static str {
     }
 }
 
-/// Gives a new file its attributes. `inherits` is whether it may have got an access control list from its directory.
+/// Sets the attributes of a new file. With `inherits`, the file may have inherited an access control list from its
+/// directory, which is removed.
 pub(super) fn set_new(
     file: BorrowedFd<'_>,
     wanted: Attrs<'_>,
@@ -87,9 +88,9 @@ pub(super) fn set_new(
     })
 }
 
-/// Gives an entry that is held, and that may be a link, these attributes and no others.
+/// Replaces the attributes of an entry that is held open with `wanted`. The entry may be a symbolic link.
 pub(super) fn replace(entry: BorrowedFd<'_>, wanted: Attrs<'_>, classes: Classes) -> io::Result<()> {
-    // A link of `/proc` that is followed ends at the entry itself.
+    // A link in `/proc` leads to the held entry itself, even if that is a symbolic link.
     let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
     let names = list_held(&path)?;
     let surplus = names.split(|&byte| byte == 0).filter(|name| {
@@ -104,7 +105,7 @@ pub(super) fn replace(entry: BorrowedFd<'_>, wanted: Attrs<'_>, classes: Classes
     })
 }
 
-/// Takes from a directory what those made in it would inherit.
+/// Removes the default access control list of a directory, so that new entries in it inherit none.
 pub(super) fn drop_default_acl(dir: BorrowedFd<'_>) {
     let _ = rustix::fs::fremovexattr(dir, DEFAULT_ACL);
 }

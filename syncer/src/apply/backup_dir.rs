@@ -1,7 +1,9 @@
-//! Keeps what a run replaces, rewrites or deletes in a folder of the user's choice, below the same relative paths.
+//! Keeps the entries that a run replaces, rewrites or deletes in a folder of the user's choice, below the same relative
+//! paths.
 //!
-//! An old version gets its name there before it loses its own, so a crash leaves it in one of the two places. On the
-//! destination's file system it is linked, or moved where there are no links; to another one it is copied durably.
+//! The old version is saved before the entry loses its name, so a crash leaves it in one of the two places. On the
+//! destination's file system it is linked, or moved where there are no hard links; to another file system it is copied
+//! durably.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -40,7 +42,7 @@ use crate::{
     xattr,
 };
 
-/// The beginning of the names that entries have until they are complete.
+/// The prefix of the temporary names of entries that are not complete yet.
 const NEW: &str = ".volferry-new-";
 
 /// The metadata of a folder before a run changed anything.
@@ -79,8 +81,8 @@ impl BackupDir {
         Ok(Self { root, device, settings, folders: Mutex::default(), next: AtomicU64::new(0) })
     }
 
-    /// Gives the folders that were made for this run the metadata that they had in the destination, the deepest first.
-    /// `of` returns that of the named folders in the folder at a path.
+    /// Sets the metadata of the folders that this run made here to that of the destination's folders, the deepest
+    /// first. `of` returns the metadata of the named folders in the folder at a path.
     ///
     /// # Errors
     /// The first error, after all folders were tried.
@@ -115,7 +117,7 @@ impl BackupDir {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the folder at `path` of the backup folder; `live` is the one at that path of the destination.
+    /// Opens the folder at `path` of the backup folder. `live` is the folder at the same path of the destination.
     fn folder(&self, live: BorrowedFd<'_>, path: &RelPath) -> io::Result<OwnedFd> {
         if path.is_root() || self.folders().contains(path) {
             return self.root.dir(path);
@@ -131,8 +133,8 @@ impl BackupDir {
         Ok(at)
     }
 
-    /// Opens a folder of the backup folder, and gives one that is new the metadata of the `live` one: a run that is cut
-    /// off shall leave no folder that an undo would close to its users.
+    /// Opens a folder of the backup folder and gives it the metadata of the `live` one at once: after a crash, no
+    /// folder may stay closed to its users if a user moves it back.
     fn enter(&self, above: &OwnedFd, name: &[u8], live: &Stat) -> io::Result<OwnedFd> {
         let dir = self.enter_new(above, name)?;
         let wanted = meta::meta_of(live);
@@ -140,14 +142,14 @@ impl BackupDir {
         Ok(dir)
     }
 
-    /// Opens a folder of the backup folder, and makes it where something else or nothing is.
+    /// Opens a folder of the backup folder. Makes it if it is missing, or if another kind of entry has its name.
     fn enter_new(&self, above: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
         match rustix::fs::mkdirat(above, name, Mode::RWXU) {
             Err(Errno::EXIST) => {}
             result => result?,
         }
         let opened = open_child(above, name, OFlags::PATH).or_else(|error| {
-            // An earlier run's old version of another kind makes room, as rsync has it.
+            // An old version of another kind, from an earlier run, is removed, as in rsync.
             match Errno::from_io_error(&error) {
                 Some(Errno::NOTDIR | Errno::LOOP) => {
                     EntryAt::staged(above.as_fd(), name).unlink()?;
@@ -165,7 +167,7 @@ impl BackupDir {
         format!("{NEW}{}-{}", rustix::process::getpid().as_raw_nonzero(), self.next.fetch_add(1, Relaxed))
     }
 
-    /// Makes `name` in `folder` one more name of what is held.
+    /// Gives the held entry one more name: `name` in `folder`.
     fn link(&self, held: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         match link_held(held.as_fd(), folder.as_fd(), name) {
             Err(Errno::EXIST) => {}
@@ -175,7 +177,7 @@ impl BackupDir {
         let first = EntryAt::staged(folder.as_fd(), first.as_bytes());
         link_held(held.as_fd(), first.dir, first.name)?;
         let named = self.rename(first, EntryAt::staged(folder.as_fd(), name));
-        // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
+        // Renaming one name of a file to another name of the same file does nothing and reports success.
         let _ = first.unlink();
         named
     }
@@ -187,7 +189,7 @@ impl BackupDir {
         Ok(SavedEntry { folder, name: at.name.into(), identity: Identity::of(&stat), was_moved: true })
     }
 
-    /// Renames, over what an earlier run has left under that name, folders included.
+    /// Renames an entry, replacing any entry that an earlier run left under the new name, folders included.
     fn rename(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
         match from.rename(to) {
             Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) => {
@@ -214,7 +216,7 @@ impl BackupDir {
         let copied = self.copy_as(at, held, first, monitor);
         let copied = copied.and_then(|identity| {
             self.rename(first, EntryAt::staged(folder.as_fd(), at.name))?;
-            // The folder was opened without the right to read it, so that it cannot be synced itself.
+            // The descriptor of the folder is an `O_PATH` one, which cannot be synced.
             let readable = open_child(folder, b".", OFlags::RDONLY)?;
             rustix::fs::fsync(readable)?;
             Ok(identity)
@@ -262,7 +264,9 @@ impl BackupDir {
         let from = rustix::fs::openat(at.dir, at.name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&from)?;
         if Identity::of(&stat) != Identity::of(seen) {
-            return Err(io::Error::other("somebody replaced it while it was copied to the backup folder"));
+            return Err(io::Error::other(
+                "another process replaced it while it was copied to the backup folder",
+            ));
         }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let copy = rustix::fs::openat(to.dir, to.name, flags, OWNERS)?;
@@ -314,7 +318,7 @@ impl OldVersions for BackupDir {
     }
 }
 
-/// Holds an entry; `None` if there is none.
+/// Opens an entry without following links; `None` if there is none.
 fn look(at: EntryAt<'_>) -> io::Result<Option<(OwnedFd, Stat)>> {
     match meta::hold(at.dir, at.name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

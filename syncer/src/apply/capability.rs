@@ -1,13 +1,13 @@
-//! What the kernel lets this process do.
+//! The capabilities that this process has.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Whether this process may give files to other users.
+/// Returns whether this process may give files to other users.
 pub(super) fn may_change_owners() -> bool {
     has_capability(CapabilitySet::CHOWN)
 }
 
-/// Whether the calling thread has this capability.
+/// Returns whether the calling thread has this capability.
 pub(super) fn has_capability(capability: CapabilitySet) -> bool {
     match capabilities(None) {
         Ok(own) => own.effective.contains(capability),

@@ -1,7 +1,6 @@
-//! A block device, or the image of one in a file, that is written to in place: there is no room on it for anything that
-//! is staged, and no folder for a lock. A device is held by an exclusive open, which fails while it is mounted or
-//! anybody else has it so; an image by a lock on the file. What a crash leaves has old and new ranges, and the next run
-//! finds those that are old.
+//! A block device, or its image in a file, which is written to in place. It has no space for staging, and no folder for
+//! a lock. A device is held by an exclusive open, which fails while it is mounted or another process holds it; an image
+//! by a lock on the file. After a crash it has old and new ranges, and the next run finds the old ones.
 
 use std::{
     io,
@@ -28,11 +27,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Device {
     path: PathBuf,
-    /// Limited to what the source has.
+    /// Limited to the length of the source.
     opened: Opened,
     /// Its length when it was opened.
     was: u64,
-    /// Zeros take no room where that can be.
+    /// Whether zeros take no space where the file system or device supports that.
     holes: bool,
     /// The folder that a new image was made in.
     made_in: Option<Root>,
@@ -40,15 +39,16 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Takes what is at `place`, for a run that brings `len` bytes; with `holes`, its zeros take no room where that can
-    /// be. Where nothing is, an image is made that only its owner may read. Nothing else is changed.
+    /// Opens and locks the device or image at `place`, for a run that brings `len` bytes. With `holes`, zeros take no
+    /// room where that is supported. If `place` does not exist, makes an image that only its owner may read. Changes
+    /// nothing else.
     ///
     /// # Errors
-    /// Where it is too small, or in use.
+    /// [`DeviceError`] where the device is too small, or in use.
     pub(crate) fn take(place: &TreeLocation, len: u64, holes: bool) -> Result<Self, DeviceError> {
         let (path, found) = (place.path(), PathKind::at(place, true));
         let made_in = match found {
-            // As with folders: what is missing is made below a volume's own folder, and nothing on the way to it.
+            // Like for folders, missing folders are made below a volume's own folder, but not on the way to it.
             PathKind::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
             PathKind::Nothing => Some(Root::prepare(&device::folder_of(place))?),
             _ => None,
@@ -69,7 +69,7 @@ impl Device {
         Ok(Self { path, opened, was, holes, made_in, written: AtomicU64::new(0) })
     }
 
-    /// Makes an image that is too short long enough. Room is not set aside for it.
+    /// Extends an image that is too short. Allocates no room for it.
     pub(crate) fn grow(&self) -> Result<(), DeviceError> {
         match !self.opened.is_block() && self.was < self.len() {
             true => self.set_len(),
@@ -86,32 +86,32 @@ impl Device {
         DeviceError::System { operation, path: self.path.clone(), source: error.into() }
     }
 
-    /// To be read, as far as the source goes.
+    /// Returns the open device or image, limited to the length of the source, for reading.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// How many bytes a run is to make the source's.
+    /// Returns the number of bytes that the run compares and updates.
     pub(crate) fn len(&self) -> u64 {
         self.opened.len()
     }
 
-    /// Whether zeros are to take no room.
+    /// Returns whether zeros take no space where that is supported.
     pub(crate) fn keeps_holes(&self) -> bool {
         self.holes
     }
 
-    /// Whether it was made by this run.
+    /// Returns whether this run made the image.
     pub(crate) fn is_new(&self) -> bool {
         self.made_in.is_some()
     }
 
-    /// Whether anything of it has changed.
+    /// Returns whether this run has written to it, or an image's length differs from the source's.
     pub(crate) fn has_changed(&self) -> bool {
         self.written.load(Relaxed) > 0 || !self.opened.is_block() && self.was != self.len()
     }
 
-    /// A part of it, to be written to.
+    /// Opens a part of it for writing. Fails if the part is not within its length.
     pub(crate) fn part(&self, part: device::DevicePart) -> io::Result<Staged> {
         let device::DevicePart { start, len } = part;
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
@@ -120,14 +120,14 @@ impl Device {
         Ok(Staged::part_of(fd, PartWriter::new(start, len, is_block)))
     }
 
-    /// Takes note of a part that is done. Returns how many bytes of it were written.
+    /// Adds the bytes that were written to a finished part to the total, and returns their number.
     pub(crate) fn done(&self, part: &Staged) -> u64 {
         let written = part.as_part().map_or(0, PartWriter::written);
         self.written.fetch_add(written, Relaxed);
         written
     }
 
-    /// Gives an image the source's length, and makes everything durable.
+    /// Sets an image to the source's length, and makes everything durable.
     pub(crate) fn commit(&self) -> io::Result<()> {
         if !self.opened.is_block() {
             rustix::fs::ftruncate(&self.opened, self.len())?;
@@ -137,7 +137,7 @@ impl Device {
     }
 }
 
-/// Takes an image for this process alone.
+/// Locks an image for this process alone.
 fn lock(opened: &Opened, path: &std::path::Path) -> Result<(), DeviceError> {
     match rustix::fs::flock(opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),

@@ -1,12 +1,10 @@
-//! Whether all that runs have changed is on the disk: a mark on the destination, as file systems have one in their
-//! superblock.
+//! Marks a destination while changes of a run may not be on the disk, as file systems do in their superblock.
 //!
-//! A run that changes something makes the mark first, and removes it when all is durable. The mark need not be waited
-//! for: a file system that keeps a journal keeps the order of what is made, so after a crash the mark is there if
-//! anything is that was made after it. What may not be there is what is *in* those files, whose lengths and times are
-//! in the journal, and whose data is not. So who finds a mark believes no file that was changed since the time of the
-//! mark to have the content that its length and time stand for. Each time when something was made durable that time
-//! moves on.
+//! A run makes the mark before its first change, and removes it when all is durable. It does not wait for the mark: a
+//! journaling file system keeps the order of metadata, so after a crash the mark exists if any later entry does. The
+//! data of such entries may be missing, although their lengths and times are in the journal. A run that finds a mark
+//! therefore trusts no file that changed since the time of the mark to have the content that its length and time stand
+//! for. Each sync moves that time forward.
 
 use std::{
     io,
@@ -21,20 +19,20 @@ use rustix::{
 
 use crate::{entry::Time, stat::modified};
 
-/// The name of a mark is this and the number of the shard that made it, 0 where there is one process.
+/// The prefix of a mark's name; the number of the shard that made it follows, 0 where there is one process.
 const PREFIX: &str = "dirty-";
 
 /// The marks on a destination.
 #[derive(Debug)]
 pub(super) struct DirtyMark {
     shard: u32,
-    /// What earlier runs left: the shards that made them, and since when.
+    /// The marks of earlier runs: the shard that made each, and the time since when changes are in doubt.
     found: Vec<(u32, Time)>,
     state: Mutex<Option<OwnedFd>>,
 }
 
 impl DirtyMark {
-    /// Looks into the `.volferry/` that is open as `dir`, for a process that has this shard.
+    /// Reads the marks in the `.volferry/` that is open as `dir`, for the process of this shard.
     pub(super) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let mut found = Vec::new();
         for entry in Dir::read_from(dir)? {
@@ -48,12 +46,12 @@ impl DirtyMark {
         Ok(Self { shard, found, state: Mutex::default() })
     }
 
-    /// The time from which on what was changed may not be on the disk.
+    /// Returns the time since when changes may not be on the disk; `None` if no earlier run left a mark.
     pub(super) fn since(&self) -> Option<Time> {
         self.found.iter().map(|(_, since)| *since).min()
     }
 
-    /// Marks the destination, unless that was done. What is in doubt stays so.
+    /// Makes the mark, if this process has not made it yet. It keeps the time of the oldest mark that was found.
     pub(super) fn mark(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
         let mut state = self.lock();
         if state.is_none() {
@@ -67,25 +65,25 @@ impl DirtyMark {
         Ok(())
     }
 
-    /// Does `sync`, which makes durable what was changed until now. Then only what is changed from now on is in doubt,
-    /// if there is a mark and nothing was in doubt before.
+    /// Calls `sync`, which makes all changes until now durable, and moves the time of the mark forward to the start of
+    /// that call. The time stays if an earlier run left a mark, or this one made none.
     pub(super) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let now = self.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
         sync()?;
-        // Where the mark cannot be moved on, more is in doubt than has to be.
+        // If the mark's time cannot be set, more than necessary stays in doubt, which is safe.
         if let (Ok(Some(now)), Some(file)) = (now, self.lock().as_ref()) {
             let _ = set_since(file, now);
         }
         Ok(())
     }
 
-    /// Whether there is any mark.
+    /// Returns whether there is any mark.
     pub(super) fn is_marked(&self) -> bool {
         !self.found.is_empty() || self.lock().is_some()
     }
 
-    /// Removes this process's mark, and those of shards that a run of `shards` does not have: all is durable, and
-    /// nothing in doubt.
+    /// Removes the mark of this process, because all is durable. Shard 0 also removes the marks of shards beyond the
+    /// `shards` of this run.
     pub(super) fn clear(&self, dir: BorrowedFd<'_>, shards: u32) -> io::Result<()> {
         let found = self.found.iter().map(|(shard, _)| *shard);
         let gone = found.filter(|shard| self.shard == 0 && *shard >= shards);
@@ -110,7 +108,7 @@ fn shard_of(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// The present time, by the clock of the file system.
+/// Returns the present time, by the clock of the file system.
 fn now_of(mark: &OwnedFd) -> Result<Time, Errno> {
     let times = Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_OMIT) };
     rustix::fs::futimens(mark, &times)?;

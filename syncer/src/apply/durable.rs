@@ -1,4 +1,4 @@
-//! What was written becomes durable: some of it while a run goes on, all of it at its end.
+//! Makes the writes of a run durable: some of them while it goes on, all of them at its end.
 
 use std::{
     io,
@@ -13,51 +13,53 @@ use rustix::io::Errno;
 use super::{Destination, apply_error::ApplyError};
 use crate::{entry::Time, monitor::Monitor};
 
-/// How long a run goes on before what it wrote is first sent to the disk. Each pause is twice the one before, up to
-/// that in which kernels and journals do so by themselves: a file system that others write to, too, is not kept busy
-/// for them.
+/// The time from the start of a run to its first sync. Each pause is twice the one before, up to `LONGEST_PAUSE`, the
+/// interval at which kernels and journals write back anyway, so that other writers to the same file system are not
+/// slowed down.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A run that writes fewer bytes waits for them at its end alone.
+/// A run that writes fewer bytes is synced at its end alone.
 const MIN_BYTES: u64 = 4 << 20;
 
-/// How long a run that was told to stop waits for the disk: the report is written, and the lock released, within two
-/// seconds.
+/// The time that a stopped run waits for the disk: it has two seconds to write the report and release the lock.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a run that waits for the disk looks whether to stop.
+/// The interval at which a run that waits for the disk checks whether it was told to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Destination {
-    /// The time from which on what is at the destination may not have the content that its length and time stand for: a
-    /// run changed it, and did not get to the end of making it durable.
+    /// Returns the time since when entries of the destination may lack the content that their lengths and times stand
+    /// for: an earlier run changed them, and was cut off before all was durable.
     pub fn doubtful_since(&self) -> Option<Time> {
         self.state.dirty().since()
     }
 
-    /// Takes note on the volume that it is being changed; to be called before any content is.
+    /// Marks the volume as being changed. Callers do this before they change any content.
     ///
     /// # Errors
-    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be noted.
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when the mark cannot be made.
     pub fn begin(&self) -> Result<(), ApplyError> {
         self.still_held()?;
         let marked = self.state.dirty().mark(self.state.dir());
         marked.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
-    /// Makes everything durable, if anything was changed, by this run or by one before it that did not get there.
-    /// `is_whole`: all is as it is at the source.
+    /// Makes all changes durable, those of this run and of earlier runs that were cut off, and removes the mark.
+    /// `is_whole` says that the destination now equals the source.
     ///
     /// # Errors
-    /// When that fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile. Then
-    /// the mark stays.
+    /// When a sync fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile.
+    /// Then the mark stays.
     pub fn commit(&self, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
         self.commit_within(Duration::ZERO, is_whole, monitor)
     }
 
-    /// Makes durable what a run has done that did not get to its end, as [`Self::commit`] does. One that was told to
-    /// stop waits for the disk for a second; what is not durable by then is in doubt for the next run.
+    /// Makes the changes of an unfinished run durable, as [`Self::commit`] does. A run that was told to stop waits for
+    /// the disk for one second at most; later changes stay in doubt for the next run.
+    ///
+    /// # Errors
+    /// The errors of [`Self::commit`].
     pub fn commit_unfinished(&self, monitor: &Monitor) -> io::Result<()> {
         self.commit_within(STOP_PATIENCE, false, monitor)
     }
@@ -67,7 +69,7 @@ impl Destination {
             return Ok(());
         }
         self.sync(monitor, patience)?;
-        // What could not be synced may be what is in doubt.
+        // Without `is_whole`, files that an earlier run left in doubt may not have been synced: their mark stays.
         if is_whole || self.doubtful_since().is_none() {
             self.state.check()?;
             let shards = self.state.shard_board().map_or(1, |team| team.shard().count);
@@ -76,8 +78,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Makes everything written so far durable: one `syncfs` of the volume. After a stop it is waited for no longer
-    /// than `patience`.
+    /// Makes everything written so far durable, by one `syncfs` of the volume. After a stop it waits no longer than
+    /// `patience`.
     fn sync(&self, monitor: &Monitor, patience: Duration) -> io::Result<()> {
         let root = self.root.as_fd().try_clone_to_owned()?;
         let sync = move || rustix::fs::syncfs(&root);
@@ -87,8 +89,8 @@ impl Destination {
         })?)
     }
 
-    /// Does `work`, which writes about so many `bytes`, and meanwhile sends to the disk what it has written, so that
-    /// there is less to wait for at the end. For few bytes, no thread is started.
+    /// Calls `work`, which writes about `bytes` bytes, and syncs the volume at intervals meanwhile, so that less is
+    /// left for the end. Starts no thread for few bytes.
     pub fn sync_during<T>(&self, bytes: u64, monitor: &Monitor, work: impl FnOnce() -> T) -> T {
         if bytes < MIN_BYTES {
             return work();
@@ -110,12 +112,12 @@ impl Destination {
     }
 }
 
-/// Makes a call that may take long and cannot be broken off, on a thread of its own, and leaves that thread to itself
-/// when the monitor is told to stop and `patience` is over. The kernel holds the volume for as long as the call takes,
-/// but not the lock on it.
+/// Runs a long system call on a thread of its own. When the monitor is told to stop and `patience` is over, it returns
+/// and leaves the thread behind. The kernel keeps the volume busy until the call ends, but the lock on the volume can
+/// be released.
 ///
 /// # Errors
-/// Those of the call; `ECANCELED` when it was not waited for.
+/// The error of the call; `ECANCELED` when the call had not ended.
 fn until_stopped(
     call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
     monitor: &Monitor,
@@ -140,7 +142,7 @@ fn until_stopped(
 mod tests {
     use super::{super::first_error::FirstError, *};
 
-    /// The call ends when the test lets it, so what is seen does not depend on how fast the machine is.
+    /// Ends the call when the test lets it, so that the result does not depend on the speed of the machine.
     #[test]
     fn a_stop_does_not_wait_for_a_call_that_does_not_end() {
         let (end, ended) = mpsc::channel::<()>();

@@ -1,8 +1,8 @@
-//! Whether a destination is still this run's.
+//! The epoch of a destination: tells a run whether the destination is still its own.
 //!
 //! The lock on a destination is the file system's, and a network file system may give it away while its holder is cut
-//! off, frozen or presumed dead. So every run that takes the lock writes a stamp that no other run has, and looks
-//! whether it is still there before it changes anything: the run of the newest stamp goes on, any other stops.
+//! off, frozen or presumed dead. So every run that takes the lock writes a stamp of its own, and reads it again before
+//! it changes anything. Only the run with the newest stamp continues; any other stops.
 
 use std::{
     io,
@@ -19,11 +19,12 @@ use rustix::{
 
 pub(super) const EPOCH: &[u8] = b"epoch";
 
-/// How old a look at the stamp may be when something is changed. A look costs two microseconds on a local volume and a
-/// round trip on a network's.
+/// The longest time between two reads of the stamp while a run changes something. One read costs two microseconds on a
+/// local volume and a round trip on a network file system.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A counter and a random number. The counter is for people; two runs that hold a lock at once may count to the same.
+/// A counter and a random number. The counter is for people: two runs that both believe to hold the lock may write the
+/// same count.
 pub(super) type Stamp = [u8; 16];
 
 /// This run's stamp on a destination.
@@ -31,13 +32,13 @@ pub(super) type Stamp = [u8; 16];
 pub(super) struct Epoch {
     stamp: Stamp,
     start: Instant,
-    /// When the stamp was looked at last, in milliseconds since `start`.
+    /// The time of the last read of the stamp, in milliseconds since `start`.
     looked_ms: AtomicU64,
     lost: AtomicBool,
 }
 
 impl Epoch {
-    /// Stamps the `.volferry/` that is open as `dir`. Whoever calls this holds its lock.
+    /// Writes a new stamp to the `.volferry/` that is open as `dir`. The caller holds its lock.
     pub(super) fn raise(dir: BorrowedFd<'_>) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, EPOCH, flags, Mode::RUSR | Mode::WUSR)?;
@@ -48,7 +49,7 @@ impl Epoch {
         Ok(Self::of(stamp))
     }
 
-    /// The stamp that another process of the same run has written.
+    /// Reads the stamp that another process of the same run has written.
     ///
     /// # Errors
     /// `WOULDBLOCK` when there is none.
@@ -61,32 +62,32 @@ impl Epoch {
         Self { stamp, start: Instant::now(), looked_ms: AtomicU64::new(0), lost: AtomicBool::new(false) }
     }
 
-    /// The whole of it.
+    /// Returns the whole stamp.
     pub(super) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// Whether a directory has this run's stamp: it is the one that was stamped, whatever name led to it.
+    /// Returns whether a directory contains this run's stamp. This identifies the directory by whatever name it was
+    /// opened.
     pub(super) fn is_in(&self, dir: BorrowedFd<'_>) -> bool {
         look(dir).is_ok_and(|there| there == Some(self.stamp))
     }
 
-    /// A word that no other run's stamp has.
+    /// Returns the random half of the stamp, which is different in every run.
     pub(super) fn word(&self) -> u64 {
         let [_, _, _, _, _, _, _, _, word @ ..] = self.stamp;
         u64::from_le_bytes(word)
     }
 
-    /// Whether the destination was seen to be another run's.
+    /// Returns whether another run was seen to have taken the destination.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
     }
 
-    /// Looks at the stamp, unless that was done less than [`LOOK_EVERY`] ago, and then does what `also` has to be
-    /// looked at.
+    /// Reads the stamp and then calls `also`, unless both were done less than [`LOOK_EVERY`] ago.
     ///
     /// # Errors
-    /// When it is another run's, or cannot be read; those of `also`.
+    /// When the stamp is another run's, or cannot be read; those of `also`.
     pub(super) fn check(&self, dir: BorrowedFd<'_>, also: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let now_ms = self.start.elapsed().as_millis() as u64;
         let fresh = now_ms < self.looked_ms.load(Relaxed) + LOOK_EVERY.as_millis() as u64;
@@ -97,7 +98,7 @@ impl Epoch {
         also()
     }
 
-    /// Looks at the stamp now. The file is opened anew each time: that is when a network file system asks its server.
+    /// Reads the stamp now. Opens the file each time, because that is when a network file system asks its server.
     fn look(&self, dir: BorrowedFd<'_>, now_ms: u64) -> io::Result<()> {
         if !self.is_lost() {
             let there = look(dir)?;
@@ -111,7 +112,7 @@ impl Epoch {
     }
 }
 
-/// The stamp that is there now.
+/// Reads the stamp in `dir`; `None` if there is none.
 fn look(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, EPOCH, flags, Mode::empty()) {
@@ -131,14 +132,14 @@ fn next(old: Stamp) -> io::Result<Stamp> {
     Ok(stamp)
 }
 
-/// The stamp in a file; none in one that is shorter.
+/// Reads the stamp in an open file; `None` if the file is too short.
 fn read(file: &OwnedFd) -> io::Result<Option<Stamp>> {
     let mut stamp = Stamp::default();
     let read = rustix::io::pread(file.as_fd(), &mut stamp, 0)?;
     Ok((read == stamp.len()).then_some(stamp))
 }
 
-/// Fills `bytes` from the system's generator, which gives up to 256 of them at once.
+/// Fills `bytes` with random bytes from the system, at most 256 at once.
 pub(super) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     match getrandom(&mut *bytes, GetRandomFlags::empty())? {
         filled if filled == bytes.len() => Ok(()),
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     impl Epoch {
-        /// Looks, however long ago that was done.
+        /// Reads the stamp, however recent the last read is.
         fn check_now(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
             self.look(dir, 0)
         }

@@ -1,4 +1,4 @@
-//! Content from one open file to another on the same machine, by the cheapest way that the file systems allow.
+//! Copies content between two open files of the same machine, in the cheapest way that the file systems allow.
 
 use std::{
     io,
@@ -24,15 +24,15 @@ use crate::{
 };
 
 /// Files up to this size are read and written: one system call each, which no other way beats.
-const SMALL_BYTES: u64 = 128 << 10;
+pub(crate) const SMALL_BYTES: u64 = 128 << 10;
 
-/// What a large copy moves at once where nothing better is left.
+/// The buffer size of a copy through memory.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Files from this size on are copied by several threads. Starting one costs what copying 100 KiB does.
+/// Files from this size on are copied by several threads. Starting a thread costs as much as copying 100 KiB.
 const SHARED_BYTES: u64 = 4 << 20;
 
-/// What each of them takes.
+/// The number of bytes that each thread copies at once.
 const PART_BYTES: usize = 512 << 10;
 
 /// Of `linux/magic.h`.
@@ -41,11 +41,11 @@ const EXT4_SUPER_MAGIC: i64 = 0xef53;
 const XFS_SUPER_MAGIC: i64 = 0x5846_5342;
 const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
 
-/// Copies `len` bytes to an empty file. With `holes`, those of the source stay holes.
+/// Copies `len` bytes to an empty file. With `holes`, holes of the source stay holes.
 ///
 /// # Errors
-/// `UnexpectedEof` where the source turns out to be shorter; `ECANCELED` when the monitor was told to stop, at which it
-/// looks every [`MAX_UNCHECKED_BYTES`].
+/// `UnexpectedEof` where the source turns out to be shorter; `ECANCELED` when the monitor was told to stop, which is
+/// checked every [`MAX_UNCHECKED_BYTES`].
 pub(super) fn content(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -65,8 +65,8 @@ pub(super) fn content(
     }
 }
 
-/// Copies by as many threads as there are cores. One of them at a time writes: a kernel lets no more than one thread
-/// write to a file, and has the others spin.
+/// Copies with as many threads as there are cores. They write in turn: a kernel lets only one thread write to a file at
+/// a time, and the others would spin.
 fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monitor) -> io::Result<()> {
     let (next, writing) = (AtomicU64::new(0), Mutex::new(()));
     let work = || {
@@ -96,12 +96,12 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
     })
 }
 
-/// Whether the file system's own way of copying is one core's copy through memory, as that of the simple local ones is.
+/// Returns whether `copy_file_range` on this file system is one core's copy through memory, as on simple local ones.
 fn copies_through_memory(file: BorrowedFd<'_>) -> bool {
     is_on(file, [TMPFS_MAGIC, EXT4_SUPER_MAGIC])
 }
 
-/// Whether it is on a file system that clones and that no other machine writes to.
+/// Returns whether a file is on a file system that clones and that no other machine writes to.
 pub(super) fn is_local_and_clones(file: BorrowedFd<'_>) -> bool {
     is_on(file, [XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC])
 }
@@ -110,7 +110,7 @@ fn is_on(file: BorrowedFd<'_>, types: [i64; 2]) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| types.contains(&stat.f_type))
 }
 
-/// Copies what is not a hole, and gives the copy its length.
+/// Copies the data of a sparse file, leaves its holes out, and gives the copy its length.
 fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monitor) -> io::Result<()> {
     rustix::fs::ftruncate(to, len)?;
     let mut at = 0;
@@ -118,7 +118,7 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &M
         let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
             // There is only a hole left.
             Err(Errno::NXIO) => break,
-            // The file system does not tell.
+            // The file system does not report holes.
             Err(Errno::INVAL) => at,
             result => result?,
         };
@@ -133,8 +133,8 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &M
     Ok(())
 }
 
-/// Has a file share blocks with another: a range of that is `at` this offset then, too. False, and nothing done, where
-/// blocks would not come to lie upon blocks, or the file system does not share.
+/// Makes `to` share the blocks of a `range` of `from`, at offset `at`. Returns false, and does nothing, where the two
+/// offsets are not aligned alike to blocks, or the file system does not share.
 pub(super) fn share(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -159,8 +159,8 @@ pub(super) fn share(
     Ok(true)
 }
 
-/// Copies a range of a file to the same place of another, sharing its blocks where the file system can. This is how a
-/// file is written in place, which is finished whoever asks to stop: half of it would be neither the old file nor the
+/// Copies a range of a file to the same offset of another, sharing its blocks where the file system can. Takes no
+/// monitor, because updates in place are finished even after a stop: half of one would be neither the old file nor the
 /// new one.
 ///
 /// # Errors
@@ -170,8 +170,8 @@ pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>)
     rest(from, to, range, copied, None)
 }
 
-/// Copies what the kernel has left of a range of which it `copied` the beginning: a file system may copy less than it
-/// is asked for, whatever is there.
+/// Copies the rest of a range through memory, after the kernel has `copied` its beginning: a file system may copy less
+/// than the requested length.
 fn rest(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -191,8 +191,8 @@ fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, monitor: &M
     rest(from, to, range, copied, Some(monitor))
 }
 
-/// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing
-/// where the file systems do not do it.
+/// Copies a range to offset `at` by `copy_file_range`. Returns the number of bytes copied: fewer where the file ends
+/// before, and 0 where the file systems do not support the call.
 fn in_kernel(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -219,7 +219,7 @@ fn in_kernel(
     Ok(done)
 }
 
-/// Reads and writes a range `at` another place.
+/// Copies a range to offset `at` by reading and writing.
 fn through_memory_at(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -276,13 +276,13 @@ pub(super) fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Re
     })
 }
 
-/// What is written of a file at once from this size on is sent to the disk at once.
+/// Writes of at least this many bytes are sent to the disk at once.
 const WRITE_BACK_BYTES: u64 = 256 << 10;
 
-/// Has the system begin to write to the disk what was just written to a file, while the run goes on: it would begin in
-/// half a minute, or at the `syncfs` that ends the run, and who has waited for the network then waits for the disk.
-/// Linux begins to write what it is told that nobody needs, and drops it only if that is done already
-/// (`posix_fadvise(2)`, `mm/fadvise.c`). 256 MiB to XFS took 243 ms instead of 277, and to ext4 472 instead of 667.
+/// Asks the system to write a range to the disk now, while the run goes on. Otherwise it would begin half a minute
+/// later, or at the `syncfs` that ends the run. On `POSIX_FADV_DONTNEED`, Linux starts writing dirty pages, and drops
+/// only clean ones (`posix_fadvise(2)`, `mm/fadvise.c`). 256 MiB to XFS took 243 ms instead of 277, and to ext4 472
+/// instead of 667.
 pub(super) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, len: u64) {
     if len >= WRITE_BACK_BYTES {
         let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
@@ -314,8 +314,7 @@ mod tests {
 
     use super::*;
 
-    /// However much of a range the kernel has copied when it says that there is no more, the copy is whole, or an
-    /// error.
+    /// However little of a range the kernel has copied, the copy is complete, or an error.
     #[test]
     fn a_short_count_of_the_kernel_is_no_success() {
         let content: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
@@ -342,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Where blocks are not shared, as here perhaps, the kernel copies them.
+    /// The kernel copies the blocks if the file system here does not share them.
     #[test]
     fn a_shared_range_is_there_from_its_first_byte_to_its_last() {
         let monitor = Monitor::default();
@@ -370,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Every way to copy, of a file that is one piece of data and of one that has holes.
+    /// Tests every way to copy, on a file without holes.
     #[test]
     fn a_copy_that_is_told_to_stop_ends_within_the_next_piece() {
         const LEN: u64 = 10 * MAX_UNCHECKED_BYTES;

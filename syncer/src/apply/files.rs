@@ -22,19 +22,19 @@ use super::{
 use crate::{attrs::Attrs, delta::checked::FileVersion, entry::Meta, monitor::Monitor, path::RelPath};
 
 impl Destination {
-    /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is
-    /// there, `mode` what the file shall have in the end.
+    /// Creates a staged file for an entry of `dir`, for content that is written in one go. `replaces` says whether an
+    /// entry has the name already; `mode` is the mode that the file gets in the end.
     pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
         Staged::create(&self.state, dir, replaces, mode)
     }
 
-    /// Begins the new file `name` in a directory that is out of sight, whose content is written as a whole.
+    /// Creates the new file `name` in a directory that is filled out of sight, for content that is written in one go.
     pub fn create_inside(&self, dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
         Staged::inside(dir, name, mode)
     }
 
-    /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the
-    /// file cannot be written so; [`Self::stage_file`] always can.
+    /// Begins an update in place of the file at `path`. `None` where this run does not write in place, or this file
+    /// cannot be written so; [`Self::stage_file`] always works.
     pub fn stage_over(&self, path: &RelPath) -> Option<Staged> {
         if !self.settings.in_place {
             return None;
@@ -43,28 +43,28 @@ impl Destination {
         staged.inspect_err(|error| tracing::debug!(%path, %error, "not written in place")).ok().flatten()
     }
 
-    /// Begins a file whose content arrives in pieces, for this path.
+    /// Creates a staged file for this path whose content arrives in pieces.
     pub fn stage_file(&self, path: &RelPath) -> io::Result<Staged> {
         Staged::part(&self.state, path)
     }
 
-    /// Whether a run that was cut off left something of the file for this path.
+    /// Returns whether a run that was cut off left a partial file for this path.
     pub fn has_leftover(&self, path: &RelPath) -> bool {
         self.state.has_leftover(&part_key(path))
     }
 
-    /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is
-    /// believed. Also returns whether another run has gone on from it already and not got beyond it.
+    /// Takes the partial file that a run that was cut off left for this path, as a basis whose content is not trusted.
+    /// Also returns whether an earlier run has taken it already and left nothing better.
     pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<(Staged, bool)> {
         Staged::leftover(&self.state, path, monitor)
     }
 
-    /// Returns what was noted of a leftover: blocks that were checked when they arrived.
+    /// Returns the log of blocks that were checked when they arrived in a leftover.
     pub(crate) fn arrived(&self, leftover: &Staged) -> Option<(ArrivedBlocks, ArrivalLog)> {
         ArrivalLog::read(&self.state, leftover)
     }
 
-    /// Begins to note which blocks of a staged file have arrived, so that the next run need not read them again.
+    /// Creates the log of blocks that arrive in a staged file, so that the next run need not read them again.
     pub(crate) fn note_arrivals(
         &self,
         staged: &Staged,
@@ -75,13 +75,12 @@ impl Destination {
         ArrivalLog::begin(&self.state, staged, version, file_len)
     }
 
-    /// Removes what is noted of a staged file that is complete.
+    /// Removes the log of a staged file that is complete.
     pub(crate) fn end_arrivals(&self, staged: &Staged) {
         let _ = staged.part_name().map(|name| self.state.drop_blocks(name));
     }
 
-    /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of
-    /// no use any more.
+    /// Removes the partial files that earlier runs left, except for those `needed`, so that no room is wasted on them.
     pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
         if self.state.has_leftovers() {
             let keys: HashSet<String> = needed.map(|path| part_key(&path)).collect();
@@ -94,13 +93,13 @@ impl Destination {
         self.root.file(path)
     }
 
-    /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not
-    /// clone.
+    /// Makes a clone of an open file, which keeps its content when the file is written to. `None` where the file system
+    /// does not clone.
     pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
         clone::private_clone(&self.state, from)
     }
 
-    /// Gives a staged file its metadata and makes it visible at its place, instead of what is there.
+    /// Sets the metadata of a staged file and makes it visible at `at`, replacing the entry there.
     pub fn publish(
         &self,
         staged: &Staged,
@@ -119,9 +118,9 @@ impl Destination {
         staged.publish(&self.state, &self.retire, at)
     }
 
-    /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which
-    /// nothing can be renamed from staging: copies it there, and gives the copy its name when it is complete. For files
-    /// of which [`Self::publish`] failed with `EXDEV`. Returns the copy's inode number.
+    /// Copies a staged file to a directory of a file system that is mounted inside the destination, and gives the copy
+    /// its name when it is complete. For files whose [`Self::publish`] failed with `EXDEV`, because nothing can be
+    /// renamed there from staging. Returns the copy's inode number.
     pub fn publish_copy(
         &self,
         staged: &Staged,
@@ -140,7 +139,7 @@ impl Destination {
         copy.inode()
     }
 
-    /// The mode that a staged file gets.
+    /// Returns the mode that a staged file gets.
     fn mode_of(&self, staged: &Staged, at: EntryAt<'_>, wanted: &Meta) -> io::Result<u16> {
         match staged.is_inside() {
             true => Ok(meta::new_file_mode(self.settings, wanted)),
@@ -153,7 +152,7 @@ impl Destination {
         meta::set_open_file(self.settings, staged.fd(), wanted, attrs, inherits)
     }
 
-    /// Writes a file in place.
+    /// Writes a file in place, by way of the journal.
     fn rewrite(
         &self,
         staged: &Staged,
@@ -175,7 +174,7 @@ impl Destination {
         self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
     }
 
-    /// Gives up a staged file.
+    /// Removes a staged file that is not needed.
     pub fn unstage(&self, staged: &Staged) {
         staged.unlink(&self.state);
     }

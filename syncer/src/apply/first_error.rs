@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-/// The first error of making something durable. A kernel tells each of them once.
+/// The first error of making changes durable. A kernel reports each of them only once.
 #[derive(Debug, Default)]
 pub(super) struct FirstError(OnceLock<Errno>);
 

@@ -23,8 +23,8 @@ const DEFAULT_DIR_MODE: Mode =
     Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 impl Destination {
-    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where
-    /// permissions are not kept, it has at once the mode that new directories get. Returns its inode number.
+    /// Makes a directory that only this process may use, and returns its inode number. Its metadata is set when its
+    /// content is complete. Where permissions are not kept, it has the mode of new directories from the start.
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
@@ -32,8 +32,8 @@ impl Destination {
         self.check_known(meta::hold(dir, name)?.as_fd(), None)
     }
 
-    /// Has the folder at `path` made and filled in staging as long as something else is in its place; beside its place
-    /// where that is on another file system.
+    /// Arranges that the folder at `path` is made and filled in staging while another entry still has its name. If its
+    /// place is on another file system, it is filled beside its place.
     ///
     /// # Errors
     /// [`ApplyError::Own`] when staging cannot be held open.
@@ -47,8 +47,8 @@ impl Destination {
         kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
-    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode
-    /// number.
+    /// Makes a folder for which [`Self::keep_aside`] was called, and which replaces an entry in `dir`. Returns its
+    /// inode number.
     pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
@@ -59,7 +59,8 @@ impl Destination {
         staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
     }
 
-    /// Puts the folder at `path`, which has this `inode` number, to its place, and removes what it replaces.
+    /// Moves the folder at `path`, which has this `inode` number, from staging to its place, and removes the entry that
+    /// it replaces.
     pub fn publish_dir(&self, path: &RelPath, inode: u64, to: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         let (place, name) = match self.root.kept_beside(path) {
@@ -70,7 +71,7 @@ impl Destination {
         self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
     }
 
-    /// Removes the folder at `path`, which does not come to its place, with all that is in it.
+    /// Removes the staged folder for `path` and its content, when it is not published.
     pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
         self.state.check()?;
         if let Some((parent, name)) =
@@ -81,18 +82,18 @@ impl Destination {
         self.state.remove_folder(&self.state.folder_name(path))
     }
 
-    /// Takes note that all folders are at their places, or gone.
+    /// Forgets the folders for which [`Self::keep_aside`] was called: all are published or removed.
     pub fn end_asides(&self) {
         self.root.keep_at_places();
     }
 
-    /// Moves the directory at `from`, as it is, to `to`, where nothing is. Returns its inode number.
+    /// Moves the directory at `from`, as it is, to `to`, where no entry is. Returns its inode number.
     pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<u64> {
         let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         self.state.check()?;
-        // A directory that changes its parent is written to, as both parents are.
+        // The kernel updates `..` in a directory that changes its parent, so the directory has to be writable.
         let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
         let parent_mode = meta::unlock_dir(out_of.as_fd())?;
         let mode = meta::unlock_dir(moved.as_fd())?;
@@ -105,20 +106,20 @@ impl Destination {
         Ok(rustix::fs::fstat(&moved)?.st_ino)
     }
 
-    /// Takes the new directory at `path` out of sight, to be filled.
+    /// Moves the new directory at `path` out of sight, where it is filled.
     pub fn hide_dir(&self, path: &RelPath) -> io::Result<StagedDir> {
         self.state.check()?;
         StagedDir::take(&self.state, &self.root, path, &self.hidden)
     }
 
-    /// Puts a directory that was taken out of sight at its place again.
+    /// Moves a directory that was filled out of sight back to its place.
     pub fn show_dir(&self, hidden: &StagedDir) -> io::Result<()> {
         self.state.check()?;
         hidden.show(&self.state, &self.hidden)
     }
 
-    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had.
-    /// Whoever calls this sets the directory's metadata at the end of the run, or gives the mode back.
+    /// Gives the owner of a directory all rights to it, and returns the mode that it had. The caller sets the
+    /// directory's metadata at the end of the run, or gives the mode back.
     pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
         self.state.check()?;
         meta::unlock_dir(dir)
@@ -130,9 +131,9 @@ impl Destination {
         meta::lock_dir(dir, mode)
     }
 
-    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without
-    /// `attrs` it keeps the extended attributes that it has. Returns the directory, open for reading, if another user
-    /// than this process's had it and has it no more.
+    /// Sets the metadata of a directory after its content is complete; `inode` is as for [`Self::known_dir`]. Without
+    /// `attrs` the directory keeps its extended attributes. Returns the directory, open for reading, if it belonged to
+    /// a third user and now changes its owner.
     pub fn finish_dir(
         &self,
         path: &RelPath,

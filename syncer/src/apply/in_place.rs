@@ -1,9 +1,9 @@
 //! Files that are written in place.
 //!
-//! What changes is staged alone, beside a note of where it belongs ([`Overlay`]). When all of it is there and was
-//! checked, it becomes an entry of the journal ([`JournalEntry`]), is made durable, and only then written into the
-//! file. A crash before that leaves the old file; after it, whoever opens the destination next writes what the entry
-//! says, once more from its start.
+//! The changes are staged alone, with a note of the ranges where they belong ([`Overlay`]). When all have arrived and
+//! were checked, they become an entry of the journal ([`JournalEntry`]), are made durable, and only then written into
+//! the file. A crash before that leaves the old file; after a later crash, the next process that opens the destination
+//! applies the entry again from its start.
 
 use std::{
     io,
@@ -29,13 +29,13 @@ use super::{
 };
 use crate::{path::RelPath, root::Root};
 
-/// So much is written between two looks whether the destination is still this run's.
+/// The number of bytes written between two checks that the destination is still this run's.
 const STEP_BYTES: u64 = 8 << 20;
 
-/// What becomes of the file; its metadata is the caller's.
+/// Describes the update of a file as a journal entry, to which the caller adds the file's metadata.
 ///
 /// # Errors
-/// When the file was changed or replaced since it was opened: what was kept of it may not be what it is now.
+/// When the file was changed or replaced since it was opened: the ranges that the update leaves alone may differ now.
 pub(super) fn redo(
     overlay: &Overlay,
     staged: &Staged,
@@ -51,7 +51,7 @@ pub(super) fn redo(
     let now = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if key(&now) != key(&overlay.was) {
         return Err(io::Error::other(
-            "somebody else changed the file at the destination while it was updated; run again",
+            "another process changed the file at the destination while it was updated; run again",
         ));
     }
     let ranges = overlay.ranges().clone();
@@ -62,7 +62,7 @@ pub(super) fn redo(
     Ok(JournalEntry { path, inode, len, mode: 0, owner, mtime, attrs, ranges, content })
 }
 
-/// Writes the file in place, by way of the journal.
+/// Commits an update to the journal and then writes it into the file.
 pub(super) fn publish(
     overlay: &Overlay,
     state: &StateDir,
@@ -101,7 +101,7 @@ fn times_of(stat: &Stat) -> Timestamps {
     }
 }
 
-/// Makes a staged file an entry of the journal, on disk. From then on the file is the new one. Returns the entry's
+/// Makes a staged file an entry of the journal, durably: from then on the update counts as done. Returns the entry's
 /// name.
 fn commit(state: &StateDir, staged: &Staged, redo: &JournalEntry) -> io::Result<String> {
     state.check()?;
@@ -114,13 +114,13 @@ fn commit(state: &StateDir, staged: &Staged, redo: &JournalEntry) -> io::Result<
     Ok(key)
 }
 
-/// Takes an entry out of the journal, durably: one that came back would undo what was done to the file since.
+/// Removes an entry from the journal, durably: an entry that reappeared would undo later changes of the file.
 fn remove(state: &StateDir, key: &str) -> io::Result<()> {
     rustix::fs::unlinkat(state.journal().as_fd(), key, AtFlags::empty())?;
     Ok(rustix::fs::fsync(state.journal().as_fd())?)
 }
 
-/// Has the file system set room aside for what will be written, where it can.
+/// Allocates room for the data that will be written, where the file system can.
 fn reserve(redo: &JournalEntry, target: BorrowedFd<'_>) -> io::Result<()> {
     for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
         let len = range.end - range.start;
@@ -132,7 +132,7 @@ fn reserve(redo: &JournalEntry, target: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Does what an entry says; done twice, it comes to the same.
+/// Applies an entry to its file. Applying it twice has the same result.
 fn apply(
     state: &StateDir,
     redo: &JournalEntry,
@@ -157,7 +157,7 @@ fn apply(
     Ok(rustix::fs::fsync(target)?)
 }
 
-/// Finishes what a run that was cut off had in the journal. Returns what the report says of it.
+/// Applies all entries that a run that was cut off left in the journal. Returns notes for the report.
 ///
 /// # Errors
 /// [`ApplyError::Journal`] where an entry is damaged, or the file cannot be written.
@@ -183,8 +183,8 @@ fn not_believed(entries: usize) -> String {
     )
 }
 
-/// The names of the entries, and how many others were removed because another user could have written them. Anything
-/// else in the journal is not ours.
+/// Returns the names of the entries, and the number of entries that were removed because another user could have
+/// written them. Leaves files of other names alone.
 fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
     let (mut keys, mut removed) = (Vec::new(), 0);
     for entry in Dir::read_from(state.journal().as_fd())? {
@@ -224,7 +224,7 @@ fn write_again(
 ) -> io::Result<()> {
     match open_target(root, redo)? {
         Some(target) => {
-            tracing::info!(path = %redo.path, "finishing what a run that was cut off began to write in place");
+            tracing::info!(path = %redo.path, "finishing an update in place that a run which was cut off had begun");
             reserve(redo, target.as_fd())?;
             apply(state, redo, entry.as_fd(), target.as_fd())?;
         }
@@ -235,7 +235,7 @@ fn write_again(
     remove(state, key)
 }
 
-/// An entry, with its size.
+/// Opens an entry. Returns it with its size in bytes.
 fn open_entry(state: &StateDir, key: &str) -> Result<(OwnedFd, u64), JournalError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let entry =
@@ -247,7 +247,7 @@ fn open_entry(state: &StateDir, key: &str) -> Result<(OwnedFd, u64), JournalErro
     }
 }
 
-/// The file of an entry, if it is still there.
+/// Opens the file of an entry; `None` if it is gone or was replaced.
 fn open_target(root: &Root, redo: &JournalEntry) -> io::Result<Option<OwnedFd>> {
     let target = match root.file_to_write(&redo.path) {
         // Its new mode may have been set already.
@@ -309,7 +309,7 @@ mod tests {
             StateDir::open(&self.root(), self.dir.path(), None, None).unwrap()
         }
 
-        /// An update that becomes part of the journal, and of which nothing is written yet.
+        /// Commits an update to the journal without applying it. Returns the new content.
         fn cut_off(&self) -> Vec<u8> {
             let (state, root) = (self.state(), self.root());
             let staged = Staged::overlay(&state, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();

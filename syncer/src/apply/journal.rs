@@ -1,7 +1,7 @@
-//! What an entry of the journal says: how a file that is written in place gets from its old content to its new one.
+//! An entry of the journal: how a file that is written in place gets from its old content to its new one.
 //!
-//! An entry is one file. The new bytes are at the offsets that they have in the target, the rest up to the target's new
-//! length is a hole; after that come a table and a trailer. `syncer/doc/format.md` describes it.
+//! An entry is one file. Its new bytes have the offsets that they have in the target, and the rest up to the target's
+//! new length is a hole; a table and a trailer follow. `syncer/doc/format.md` describes the format.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -20,16 +20,16 @@ use crate::{
     path::{MAX_PATH_BYTES, OWN_DIR, RelPath},
 };
 
-/// The end of every entry.
+/// The magic bytes at the end of every entry.
 const MAGIC: &[u8; 8] = b"VFREDO\0\x01";
 
 /// The length of the table, its hash, and [`MAGIC`].
 const TRAILER_BYTES: usize = 4 + 32 + MAGIC.len();
 
-/// A table of a million ranges, as many as there can be of a file of 1 TiB, takes a tenth of this.
+/// A table of a million ranges, the most that a file of 1 TiB can have, takes a tenth of this.
 const MAX_TABLE_BYTES: usize = 64 << 20;
 
-/// How much is read at once.
+/// The number of bytes that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Why an entry cannot be used.
@@ -38,7 +38,7 @@ pub enum JournalError {
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It does not say what it said when it was written.
+    /// Its content does not match its hashes or its format.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -49,12 +49,12 @@ impl From<DecodeError> for JournalError {
     }
 }
 
-/// What becomes of a file's content, and the metadata that it gets.
+/// The update of a file: the changes to its content, and the metadata that it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {
     /// The file.
     pub path: RelPath,
-    /// Its number in the file system: the file of another number has its place now, and is left alone.
+    /// Its inode number: a file with another number has taken its place, and is left alone.
     pub inode: u64,
     /// Its new length.
     pub len: u64,
@@ -66,7 +66,7 @@ pub struct JournalEntry {
     pub mtime: Option<Time>,
     /// Its extended attributes of these kinds, where they are set.
     pub attrs: Option<(Classes, AttrsBuf)>,
-    /// What of it changes.
+    /// The ranges that change.
     pub(super) ranges: Ranges,
     /// BLAKE3 of the new bytes, in their order.
     pub content: [u8; 32],
@@ -77,7 +77,7 @@ const HAS_MTIME: u8 = 2;
 const HAS_ATTRS: u8 = 4;
 
 impl JournalEntry {
-    /// What follows the content in an entry.
+    /// Encodes the table and the trailer, which follow the content in an entry.
     ///
     /// # Errors
     /// When there are more ranges than an entry can have.
@@ -113,7 +113,7 @@ impl JournalEntry {
             at = range.end;
         }
         if out.len() > MAX_TABLE_BYTES {
-            return Err(io::Error::other("it changes in too many places to be written in place"));
+            return Err(io::Error::other("it has too many changes to be written in place"));
         }
         let hash = blake3::hash(&out);
         let table_len = out.len() as u32;
@@ -123,17 +123,16 @@ impl JournalEntry {
         Ok(out)
     }
 
-    /// Reads a table, without the trailer, of an entry with this many bytes of content. Nothing is allocated that the
-    /// table does not hold.
+    /// Decodes a table, without the trailer, of an entry with `len` bytes of content. Allocates no more than the table
+    /// holds.
     ///
-    /// # Errors
-    /// [`JournalError::Damaged`].
+    /// [`JournalError::Damaged`] where the table is not valid.
     pub fn decode(table: &[u8], len: u64) -> Result<Self, JournalError> {
         let mut reader = Reader::new(table);
         let path = read_path(&mut reader).ok_or(JournalError::Damaged("it names no file"))?;
         let inode = reader.varint()?;
         let mode = u16::try_from(reader.varint()?).ok().filter(|mode| *mode <= 0o7777);
-        let mode = mode.ok_or(JournalError::Damaged("a mode is none"))?;
+        let mode = mode.ok_or(JournalError::Damaged("a mode is not valid"))?;
         let flags = reader.byte()?;
         if flags > HAS_OWNER | HAS_MTIME | HAS_ATTRS {
             return Err(JournalError::Damaged("a flag is unknown"));
@@ -158,7 +157,7 @@ impl JournalEntry {
         }
     }
 
-    /// Reads an entry of `size` bytes and holds its content to its hash.
+    /// Reads an entry of `size` bytes and checks its content against its hash.
     pub(super) fn read(entry: BorrowedFd<'_>, size: u64) -> Result<Self, JournalError> {
         let (table, len) = read_table(entry, size)?;
         let redo = Self::decode(&table, len)?;
@@ -169,8 +168,8 @@ impl JournalEntry {
     }
 }
 
-/// The file that an entry of this name and size is of, if as much can still be read of an entry that is damaged: its
-/// name is made from the path.
+/// Returns the path of the file that a damaged entry belongs to, if it can still be read. The path is checked against
+/// the entry's name, which is a hash of it.
 pub(super) fn path_of_damaged(entry: BorrowedFd<'_>, size: u64, key: &str) -> Option<RelPath> {
     let trailer = read_trailer(entry, size).ok()?;
     let mut start = vec![0; trailer.table_len.min(2 * MAX_PATH_BYTES)];
@@ -178,7 +177,7 @@ pub(super) fn path_of_damaged(entry: BorrowedFd<'_>, size: u64, key: &str) -> Op
     read_path(&mut Reader::new(&start)).filter(|path| part_key(path) == key)
 }
 
-/// BLAKE3 of the bytes that an entry holds.
+/// Returns the BLAKE3 hash of the new bytes in an entry.
 pub(super) fn hash_content(entry: BorrowedFd<'_>, ranges: &Ranges) -> io::Result<[u8; 32]> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -197,7 +196,7 @@ pub(super) fn hash_content(entry: BorrowedFd<'_>, ranges: &Ranges) -> io::Result
 struct Trailer {
     table_len: usize,
     hash: [u8; 32],
-    /// The length of what is before the table.
+    /// The number of bytes before the table.
     content_len: u64,
 }
 
@@ -237,7 +236,7 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, JournalError> {
     let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
     match time.nanos < 1_000_000_000 {
         true => Ok(time),
-        false => Err(JournalError::Damaged("a time is none")),
+        false => Err(JournalError::Damaged("a time is not valid")),
     }
 }
 
@@ -298,7 +297,7 @@ mod tests {
         }
     }
 
-    /// An entry on disk, with what its content is.
+    /// Writes an entry with its content to a file. Returns it with its size.
     fn entry(redo: &JournalEntry) -> (std::fs::File, u64) {
         let file = tempfile::tempfile().unwrap();
         for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {

@@ -1,5 +1,5 @@
-//! Metadata, always in the order owner, attributes, mode, time: a change of owner clears set-user-ID bits and
-//! capabilities, an access control list changes the mode, and every change of content or name moves times.
+//! Sets metadata, always in the order owner, attributes, mode, time: a change of owner clears set-user-ID bits and
+//! capabilities, an access control list changes the mode, and every change of content or name updates times.
 
 use std::{
     io,
@@ -23,8 +23,8 @@ use crate::{
 /// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
 
-/// Sets the metadata of an open file that nobody sees yet. `inherits` is whether it may have attributes of its
-/// directory's.
+/// Sets the metadata of an open file that is not visible yet. With `inherits`, it may have inherited attributes from
+/// its directory.
 pub(super) fn set_open_file(
     settings: Settings,
     file: BorrowedFd<'_>,
@@ -32,7 +32,7 @@ pub(super) fn set_open_file(
     wanted_attrs: Attrs<'_>,
     inherits: bool,
 ) -> io::Result<()> {
-    // Looking costs less than setting, and most files are made as they shall be.
+    // Reading the metadata is cheaper than setting it, and most files are created with the right mode.
     let made = rustix::fs::fstat(file)?;
     let is_anothers = settings.owners && wanted.owner != Owner { uid: made.st_uid, gid: made.st_gid };
     if is_anothers {
@@ -50,7 +50,7 @@ pub(super) fn set_open_file(
     Ok(())
 }
 
-/// Sets the metadata of a file that was written in place. What writing takes away is given again.
+/// Sets the metadata of a file that was written in place, including the bits that writing cleared.
 pub(super) fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(owner) = redo.owner {
         let (user, group) = ids(owner);
@@ -66,7 +66,7 @@ pub(super) fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Re
     Ok(())
 }
 
-/// Gives the owner of the file at `path` the right to read and to write it, if it is the one of this inode number.
+/// Gives the owner of the file at `path` the right to read and write it, if it still has this inode number.
 pub(super) fn unlock_file(root: &Root, path: &RelPath, inode: u64) -> io::Result<()> {
     let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
     let file = hold(root.dir(&dir)?.as_fd(), name)?;
@@ -78,8 +78,8 @@ pub(super) fn unlock_file(root: &Root, path: &RelPath, inode: u64) -> io::Result
     chmod_held(file.as_fd(), mode | Mode::RUSR | Mode::WUSR)
 }
 
-/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where
-/// `with_attrs`. A file has to be as the plan saw it ([`check_seen`]).
+/// Sets the metadata of the entry of this name, without following a link; its attributes only if `with_attrs`. Fails if
+/// a file is not as the plan saw it ([`check_seen`]).
 pub(super) fn set_entry(
     settings: Settings,
     since: Since,
@@ -115,7 +115,7 @@ pub(super) fn set_made(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_
     set_held(settings, hold(dir, entry.name)?.as_fd(), entry, false)
 }
 
-/// What a file is known by whose metadata is set.
+/// The facts by which a file is recognised before its metadata is set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Since {
     /// The user of this process.
@@ -126,14 +126,14 @@ pub(super) struct Since {
     pub opened: Time,
 }
 
-/// Whether a file gets another owner, set-id bits or capabilities, and may be another than the scan saw. Whatever is
-/// changed, renamed or linked since then has a later change time, and its directory is known by its inode.
+/// Returns whether a file would get another owner, set-id bits or capabilities, but may not be the file that the scan
+/// saw. Any later change, rename or link moves a file's change time past `opened`; its directory is checked by inode.
 pub(super) fn is_unseen(settings: Settings, entry: &Entry<'_>, stat: &Stat, opened: Time) -> bool {
     let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &meta_of(stat));
     grants && changed(stat) >= opened
 }
 
-/// The metadata that an entry has.
+/// Returns the metadata in a `stat`.
 pub(super) fn meta_of(stat: &Stat) -> Meta {
     Meta {
         mode: (stat.st_mode & 0o7777) as u16,
@@ -142,9 +142,9 @@ pub(super) fn meta_of(stat: &Stat) -> Meta {
     }
 }
 
-/// Checks that what is held is what the plan compared: of the kind of `entry`, and a file of its length and the time
-/// that was `seen`. One that gets another owner, set-id bits or capabilities has to be of this process's user, nobody
-/// else's to write to, and as the scan saw it ([`is_unseen`]).
+/// Checks that the held entry is the one that the plan compared: of the kind of `entry`, and if a file, of its length
+/// and with the time that was `seen`. A file that gets another owner, set-id bits or capabilities also has to belong to
+/// this process's user, be writable by no other user, and be as the scan saw it ([`is_unseen`]).
 fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
     let Since { user, seen, opened } = since;
     let stat = rustix::fs::fstat(held)?;
@@ -164,18 +164,18 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
     match is_as_seen && is_trusted {
         true => Ok(()),
         false => {
-            Err(io::Error::other("somebody changed it at the destination while the run went on; run again"))
+            Err(io::Error::other("another process changed it at the destination during the run; run again"))
         }
     }
 }
 
-/// Whether a listing gave the file this time, also as one in doubt.
+/// Returns whether the listing gave the file the time `seen`, possibly marked as in doubt.
 fn is_time(seen: Time, stat: &Stat) -> bool {
     let time = modified(stat);
     seen == time || seen == in_doubt(time)
 }
 
-/// Whether a user other than `user` can write to a file.
+/// Returns whether a user other than `user` can write to a file.
 fn is_anothers(file: &Meta, user: u32) -> bool {
     file.owner.uid != user || file.mode & 0o022 != 0
 }
@@ -189,7 +189,7 @@ fn set_entry_attrs(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>) 
     if matches!(entry.kind, Kind::Symlink { .. }) {
         return Err(denied);
     }
-    // Who owns a file that may not be written to may change its mode, but not its attributes.
+    // The owner of a read-only file may change its mode, but not its attributes.
     let mode = Mode::from_raw_mode(rustix::fs::fstat(held)?.st_mode & 0o7777);
     chmod_held(held, mode | Mode::RUSR | Mode::WUSR)?;
     let set = set();
@@ -199,8 +199,8 @@ fn set_entry_attrs(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>) 
     set
 }
 
-/// The mode that a file of this name gets: what the run wants, or, where permissions are not kept, what a file that is
-/// there has.
+/// Returns the mode that a file of this name gets: the run's, or, where permissions are not kept, the mode of the file
+/// that has the name already.
 pub(super) fn file_mode(
     settings: Settings,
     dir: BorrowedFd<'_>,
@@ -211,14 +211,14 @@ pub(super) fn file_mode(
         return Ok(new_file_mode(settings, wanted));
     }
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        // Set-id bits are the old file's owner's, and do not go over to a new file.
+        // Set-id bits belong to the old file's owner, and a new file does not get them.
         Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok((stat.st_mode & 0o777) as u16),
         Ok(_) | Err(Errno::NOENT) => Ok(new_file_mode(settings, wanted)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The mode that a file gets where nothing was.
+/// Returns the mode of a file whose name is new.
 pub(super) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
     match settings.permissions {
         true => settings.mode_of(Kind::File { size: 0 }, wanted),
@@ -226,8 +226,8 @@ pub(super) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
     }
 }
 
-/// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not
-/// kept, a mode of 0 leaves it the one that it has.
+/// Sets the metadata of a directory, its attributes only if there are `wanted_attrs`. Where permissions are not kept, a
+/// wanted mode of 0 leaves the directory's mode alone.
 pub(super) fn set_dir(
     settings: Settings,
     dir: BorrowedFd<'_>,
@@ -274,7 +274,7 @@ pub(super) fn unlock_dir(dir: BorrowedFd<'_>) -> io::Result<u16> {
     Ok(now.as_raw_mode() as u16)
 }
 
-/// Takes back what [`unlock_dir`] gave.
+/// Sets a directory back to the mode that [`unlock_dir`] returned.
 pub(super) fn lock_dir(dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode.into());
     match mode.contains(Mode::RWXU) {
@@ -292,8 +292,8 @@ fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Holds the entry itself, not what it leads to if it is a link: what is done with it then is done with nothing else,
-/// whoever renames it.
+/// Opens the entry itself, even if it is a symbolic link. Later calls on the descriptor reach this entry, even if
+/// it is renamed.
 pub(super) fn hold(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)

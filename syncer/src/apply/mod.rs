@@ -1,6 +1,6 @@
 //! Makes every change of a destination: staging, metadata, links, deletes, durability. No other module changes one.
 //!
-//! Everything is done by descriptors beneath the [`Root`]; what a peer names is one entry of one directory. A file's
+//! All changes are made by descriptors beneath the [`Root`]; a peer can only name one entry of one directory. A file's
 //! content becomes visible in one link or rename, after it was checked.
 
 mod apply_error;
@@ -64,13 +64,13 @@ pub(crate) use attr_writer::visible_attrs;
 pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub use clone::ClonedAt;
 pub(crate) use device_writer::Device;
-pub(crate) use file_io::{read_exact_at, write_all};
+pub(crate) use file_io::{SMALL_BYTES, read_exact_at, write_all};
 pub use journal::JournalEntry;
 pub use retire::EntryAt;
 pub(crate) use retire::let_go;
 pub use settings::Settings;
 pub(crate) use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
-pub(crate) use staged::Staged;
+pub(crate) use staged::{Staged, link_held};
 pub(crate) use staged_dir::StagedDir;
 pub(crate) use state_dir::StateDir;
 pub use state_dir::VolumeLock;
@@ -80,7 +80,7 @@ use meta::Since;
 use retire::Retire;
 use staged_dir::StagedDirCount;
 
-/// A directory that may become the destination of a run. Nothing in it is changed yet.
+/// A directory that may become the destination of a run, and is still unchanged.
 #[derive(Debug)]
 pub struct Candidate {
     path: PathBuf,
@@ -88,12 +88,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Opens the directory at `place`, which is made if it is not there.
+    /// Opens the directory at `place`, and makes it if it is missing.
     pub fn open(place: &TreeLocation) -> Result<Self, ApplyError> {
         Ok(Self { root: Root::prepare(place)?, path: place.path() })
     }
 
-    /// Opens the directory at `place`, if it is there.
+    /// Opens the directory at `place`; `None` if it is missing.
     pub fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
         match Root::enter(place) {
             Err(RootError::Missing(_)) => Ok(None),
@@ -101,15 +101,15 @@ impl Candidate {
         }
     }
 
-    /// The root, for scanning.
+    /// Returns the root, for scanning.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Tries whether this process may write where a run writes first, without writing.
+    /// Checks, without writing, whether this process may write to the folder where a run writes first.
     ///
     /// # Errors
-    /// [`ApplyError::Own`], as a run would end.
+    /// [`ApplyError::Own`], with which a run would fail.
     pub fn check_writable(&self) -> Result<(), ApplyError> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let may = |path: &str| rustix::fs::accessat(&self.root, path, access, AtFlags::EACCESS);
@@ -121,7 +121,7 @@ impl Candidate {
         tried.map_err(|errno| ApplyError::Own { path: self.path.clone(), source: errno.into() })
     }
 
-    /// What it is known by, if it was a destination before.
+    /// Returns the id of the volume, if it was a destination before.
     pub fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
         volume::of(&self.root).map_err(|error| {
             let source = private::explain(self.root.as_fd(), &self.path, error);
@@ -129,10 +129,10 @@ impl Candidate {
         })
     }
 
-    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in
-    /// the journal is finished. Which attributes are set in the end also depends on what the file system takes.
-    /// Processes that each have a `shard` of the run of this name take it together. A lock that a session has `held`
-    /// since its last run is used again.
+    /// Locks the destination for a run that writes to it. Removes what an earlier run left in staging, and applies what
+    /// it left in the journal. Of the attributes in `settings`, keeps those that the file system takes. The processes
+    /// of a sharded run each give its name and their own `shard`, and share the lock. A lock that the session has
+    /// `held` since its last run is used again.
     pub fn take(
         self,
         mut settings: Settings,
@@ -173,13 +173,13 @@ pub struct Destination {
     settings: Settings,
     /// Removes old versions of entries.
     retire: Retire,
-    /// The folder that they go to.
+    /// The folder that old versions go to, if they are kept.
     backup: Option<Arc<BackupDir>>,
     /// The volume's time when it was opened, before it was scanned.
     opened: Time,
     owners_not_kept: AtomicU64,
     attrs_not_kept: [AtomicU64; Classes::EACH.len()],
-    /// Whether an entry of the destination may have extended attributes that it shall not have.
+    /// Whether an entry of the destination may have extended attributes that the source's does not have.
     has_attrs: AtomicBool,
     /// The directories that are out of sight.
     hidden: StagedDirCount,
@@ -187,39 +187,39 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Has old versions of entries kept in the `backup` folder.
+    /// Keeps old versions of entries in the `backup` folder from now on.
     pub fn keep_old(&mut self, backup: BackupDir) {
         let backup = Arc::new(backup);
         self.retire.kept_by = Some(Arc::clone(&backup) as _);
         self.backup = Some(backup);
     }
 
-    /// The folder that old versions go to.
+    /// Returns the folder that old versions go to.
     pub fn backup(&self) -> Option<&BackupDir> {
         self.backup.as_deref()
     }
 
-    /// The time when it was opened, by its file system's clock, before it was scanned.
+    /// Returns the time when it was opened, by its file system's clock, before it was scanned.
     pub fn opened(&self) -> Time {
         self.opened
     }
 
-    /// What Volferry keeps on the volume.
+    /// Returns the folder that Volferry keeps on the volume.
     pub fn state(&self) -> &StateDir {
         &self.state
     }
 
-    /// What the report says of how the destination was found.
+    /// Returns notes for the report about the state in which the destination was found.
     pub fn notes(&self) -> &[String] {
         self.state.notes()
     }
 
-    /// Checks that none of the `names` that the root of the tree is to have is that of Volferry's own folder.
+    /// Checks that no name in the source's root is taken for Volferry's own folder at the destination.
     ///
     /// # Errors
-    /// [`ApplyError::OwnName`] where the file system folds case and takes one for it.
+    /// [`ApplyError::OwnName`] where the file system folds case and takes one of the `names` for that folder.
     pub fn check_names<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Result<(), ApplyError> {
-        // Asked once, so that each name of a large root need not be.
+        // Asked once, so that the names of a large root need no look-up where case is not folded.
         let folds_case = self.state.is_named(&OWN_DIR.to_ascii_uppercase());
         match names.find(|name| folds_case && self.state.is_named(name)) {
             Some(name) => Err(ApplyError::OwnName { path: self.path.clone(), name: display(name) }),
@@ -227,11 +227,11 @@ impl Destination {
         }
     }
 
-    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks for
-    /// itself; this is to stop a run that has no more to do there.
+    /// Checks that the destination is still this run's. Every method that changes something checks for itself; this
+    /// stops a run that changes nothing more.
     ///
     /// # Errors
-    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be told.
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when the stamp cannot be read.
     pub fn still_held(&self) -> Result<(), ApplyError> {
         self.state.check().map_err(|source| match self.state.is_lost() {
             true => ApplyError::TakenOver { path: self.path.clone() },
@@ -239,18 +239,17 @@ impl Destination {
         })
     }
 
-    /// The root, for scanning.
+    /// Returns the root, for scanning.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Which attributes are set.
+    /// Returns which metadata is set.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Takes note that the scan has found extended attributes. As long as none are known, none are looked for where
-    /// none are wanted.
+    /// Records that the scan has found extended attributes. Until then, they are only looked for where some are wanted.
     pub fn found_attrs(&self) {
         self.has_attrs.store(true, Relaxed);
     }
@@ -260,9 +259,8 @@ impl Destination {
         self.root.dir(path)
     }
 
-    /// Opens a directory to work in, which has to be the one of this `inode` number; without one it has to be this
-    /// process's user's, as one that was just made is. Whoever can write to the directory above it could have put
-    /// another in its place.
+    /// Opens a directory to work in, after checking that it is the planned one, because another user may have replaced
+    /// it: it has to have this `inode` number, or without a number, as for a new one, belong to this process's user.
     pub fn known_dir(&self, path: &RelPath, inode: Option<u64>) -> io::Result<OwnedFd> {
         let dir = self.root.dir(path)?;
         self.check_known(dir.as_fd(), inode).map(|_| dir)
@@ -273,19 +271,19 @@ impl Destination {
         let stat = rustix::fs::fstat(dir)?;
         match inode.map_or(stat.st_uid == self.state.user(), |inode| stat.st_ino == inode) {
             true => Ok(stat.st_ino),
-            false => Err(io::Error::other("somebody put another folder in its place while the run went on")),
+            false => Err(io::Error::other("another process put another folder in its place during the run")),
         }
     }
 
-    /// Makes a symbolic link, a pipe or a device, in place of what is there.
+    /// Makes a symbolic link, a pipe or a device, replacing the entry that has its name.
     pub fn make_node(&self, at: EntryAt<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.state.check()?;
         node::make(&self.state, &self.retire, at, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
-    /// Makes the entry a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not
-    /// followed. The target has to have this `owner` where owners are kept: another user who can write to its directory
-    /// could have put a file of theirs in its place.
+    /// Makes the entry a hard link to `target` in `target_dir`, replacing the entry that has its name. A symbolic link
+    /// is not followed. Where owners are kept, the target has to have this `owner`: another user who can write to its
+    /// directory could have put a file of theirs in its place.
     pub fn link(
         &self,
         target_dir: BorrowedFd<'_>,
@@ -298,15 +296,15 @@ impl Destination {
         node::link(&self.state, &self.retire, target_dir, target, owner, at)
     }
 
-    /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or
-    /// capabilities, and has changed, or come to its name, since this run opened the destination. A file with several
-    /// names keeps its content; setting its metadata then fails.
+    /// Returns whether the metadata of a file can only be set together with new content: it would get another owner,
+    /// set-id bits or capabilities, and has changed, or got its name, since this run opened the destination. A file
+    /// with several names keeps its content; setting its metadata then fails.
     pub fn needs_content(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
         let held = meta::hold(dir, entry.name).and_then(|held| Ok(rustix::fs::fstat(held)?));
         held.is_ok_and(|now| now.st_nlink == 1 && meta::is_unseen(self.settings, entry, &now, self.opened))
     }
 
-    /// Sets the metadata of an entry that is there. A file has to have the time that was `seen`.
+    /// Sets the metadata of an existing entry. A file has to have the time that was `seen`.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) -> io::Result<()> {
         self.state.check()?;
         self.count_not_kept(entry.meta.owner, entry.attrs);
@@ -318,31 +316,30 @@ impl Destination {
         !self.settings.attrs.is_empty() && (!wanted.is_empty() || self.has_attrs.load(Relaxed))
     }
 
-    /// The number of an entry that waits aside.
+    /// Returns the inode number of an entry that was staged aside.
     pub fn inode_of_aside(&self, aside: EntryAt<'_>) -> io::Result<u64> {
         Ok(rustix::fs::statat(aside.dir, aside.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Makes visible, at its place, what waits `aside`. It has to be the entry of this inode number.
+    /// Moves an entry that was staged `aside` to its place. Fails if the entry does not have this inode number.
     pub fn publish_aside(&self, aside: EntryAt<'_>, inode: u64, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         if self.inode_of_aside(aside)? != inode {
-            return Err(io::Error::other("somebody put another entry in its place before it was published"));
+            return Err(io::Error::other("another process replaced it before it was published"));
         }
         self.retire.rename_over(aside, at, false)?;
         match rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
             true => Ok(()),
-            false => Err(io::Error::other("somebody put another entry in its place")),
+            false => Err(io::Error::other("another process put another entry in its place")),
         }
     }
 
-    /// Removes an entry that waits aside and does not come to its place.
+    /// Removes an entry that was staged aside and is not published.
     pub fn drop_entry_aside(&self, aside: EntryAt<'_>) {
         let _ = aside.unlink();
     }
 
-    /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each
-    /// kind.
+    /// Returns a sentence for each kind of metadata that entries did not keep because this process may not set it.
     pub fn not_kept(&self) -> Vec<String> {
         let owners = (self.owners_not_kept.load(Relaxed), "owners: only root may give files away");
         let attrs = self.attrs_not_kept.iter().zip(Classes::EACH);
@@ -377,8 +374,8 @@ impl Destination {
         self.retire.remove_file(at)
     }
 
-    /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large
-    /// files are kept.
+    /// Ends a run that was completed: empties staging and releases the lock. Without this call, partial files stay in
+    /// staging.
     pub fn close(self) {
         self.state.end();
     }
@@ -408,7 +405,7 @@ mod tests {
         Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
     }
 
-    /// Makes a file of this process's user that only its inode and its change time tell from others.
+    /// Makes a file of this process's user that differs from others only in its inode and change time.
     fn put(path: &Path) {
         fs::write(path, "content").unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -416,7 +413,7 @@ mod tests {
         file.set_times(FileTimes::new().set_modified(UNIX_EPOCH)).unwrap();
     }
 
-    /// Waits until what is changed at a folder has another change time than the file.
+    /// Waits until a change of the folder gets a later change time than the file's.
     fn await_tick(dir: &Path, file: &Path) {
         let changed = |path: &Path| fs::metadata(path).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
         while changed(dir) <= changed(file) {

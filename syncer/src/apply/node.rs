@@ -18,8 +18,8 @@ use super::{
 };
 use crate::entry::{Entry, Kind, Owner};
 
-/// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its `place`, so that nobody
-/// sees it without its metadata.
+/// Makes `entry` under another name, calls `set_meta` for its metadata, and renames it to its `place`, so that it is
+/// never visible without its metadata.
 pub(super) fn make(
     state: &StateDir,
     retire: &Retire,
@@ -37,7 +37,7 @@ pub(super) fn make(
     state.beside_or_in_staging(place.dir, make)
 }
 
-/// Makes the entry one more name of `target` in `target_dir`, in place of what is there.
+/// Makes the entry one more name of `target` in `target_dir`, replacing the entry that has its name.
 pub(super) fn link(
     state: &StateDir,
     retire: &Retire,
@@ -59,7 +59,7 @@ pub(super) fn link(
         let made = EntryAt::staged(at, first.as_bytes());
         link_held(held.as_fd(), made.dir, made.name)?;
         let renamed = retire.rename_over(made, link, false);
-        // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
+        // Renaming one name of a file to another name of the same file does nothing and reports success.
         let _ = made.unlink();
         renamed
     })

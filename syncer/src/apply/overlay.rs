@@ -1,4 +1,4 @@
-//! What changes in a file that is written in place, laid over its old content.
+//! The changes to a file that is written in place, laid over its old content.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{path::RelPath, root::Root};
 
-/// A file of the destination and what of it changes.
+/// A file of the destination and the ranges of it that change.
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub(super) path: RelPath,
@@ -25,8 +25,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Opens the file at `path`. `None` where it cannot be written in place: it is none, has other names, which would
-    /// change with it, or may not be written to.
+    /// Opens the file at `path`. `None` where it cannot be written in place: it is not a regular file, has other names,
+    /// which would change with it, or may not be written to.
     pub(super) fn new(root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let target = match root.file_to_write(path) {
             Err(error) if refuses_writing(&error) => return Ok(None),
@@ -37,22 +37,22 @@ impl Overlay {
         Ok(is_alone.then(|| Self { path: path.clone(), target, was, ranges: Mutex::default() }))
     }
 
-    /// What was written so far.
+    /// Returns the ranges that were written so far.
     pub(super) fn ranges(&self) -> MutexGuard<'_, Ranges> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file as it was.
+    /// Returns the file with its old content.
     pub(super) fn basis(&self) -> BorrowedFd<'_> {
         self.target.as_fd()
     }
 
-    /// Takes note of what a range becomes.
+    /// Records the change of a range.
     pub(super) fn wrote(&self, range: Range<u64>, change: RangeChange) {
         self.ranges().set(range, change);
     }
 
-    /// Reads what the file will be, with what was written so far in `staged`.
+    /// Reads the new content of the file: the ranges written to `staged` so far, and the old content elsewhere.
     pub(super) fn read(&self, staged: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let pieces = self.ranges().within(offset..offset + bytes.len() as u64);
         for (range, change) in pieces {

@@ -12,11 +12,11 @@ use rustix::{fs::SeekFrom, io::Errno};
 use super::file_io;
 use crate::slice::{Slice, data_in};
 
-/// On a device, fewer zeros than these are written as any bytes: that is quicker than a command to the disk, which is
-/// waited for.
+/// On a device, shorter ranges of zeros are written like data: that is quicker than a command to the disk, which has to
+/// be awaited.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 
-/// So much of a device is looked at at once.
+/// The number of bytes of a device that are read at once to look for data.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 /// A part of a device, which is written to in place.
@@ -29,22 +29,22 @@ pub(super) struct PartWriter {
 }
 
 impl PartWriter {
-    /// The range of `len` bytes from `start` on, of which nothing is written yet.
+    /// Makes a writer for the `len` bytes from `start` on.
     pub(super) fn new(start: u64, len: u64, is_block: bool) -> Self {
         Self { start, len, is_block, written: AtomicU64::new(0) }
     }
 
-    /// How many bytes were written to it.
+    /// Returns the number of bytes that were written to it.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
-    /// The part as a file of its own.
+    /// Returns the part as if it were a file.
     pub(super) fn slice<'a>(&self, fd: BorrowedFd<'a>) -> Slice<'a> {
         Slice { fd, start: self.start }
     }
 
-    /// Where `offset` of the part is on the device, if `len` bytes from there on are the part's.
+    /// Returns the offset on the device of an `offset` in the part. Fails if `len` bytes from there exceed the part.
     fn at(&self, offset: u64, len: u64) -> io::Result<u64> {
         let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if is_within { Ok(self.start + offset) } else { Err(beyond()) }
@@ -64,8 +64,8 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Makes a range zeros, without room taken for them where that can be. What is zeros already is left alone; a
-    /// device has to be read to tell.
+    /// Fills a range with zeros, without allocating space for them where that is supported. Existing zeros are left
+    /// alone; on a device, they have to be read for that.
     pub(super) fn make_hole(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
         let (mut at, end) = (self.at(offset, len)?, self.start + offset + len);
         if !self.is_block {
@@ -91,7 +91,7 @@ impl PartWriter {
     }
 }
 
-/// Whether a file has anything but a hole in a range. Where it cannot be told, it has.
+/// Returns whether a file has data in a range; true if the file system does not report it.
 fn has_data(fd: BorrowedFd<'_>, at: u64, len: u64) -> bool {
     match rustix::fs::seek(fd, SeekFrom::Data(at)) {
         Ok(data) => data < at + len,

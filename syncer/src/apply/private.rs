@@ -1,10 +1,10 @@
-//! Keeps `.volferry/` the syncer's own: it is used only if it belongs to the user that this process writes as and
-//! nobody else can write to it.
+//! Keeps `.volferry/` private to the syncer: it is used only if it belongs to the user that this process writes as, and
+//! no other user can write to it.
 //!
-//! A volume has other users: the owner of its root can rename and replace anything in it, and where Kubernetes applies
-//! an `fsGroup`, every file becomes writable for a group at each mount. What is the syncer's own is repaired, another
-//! user's folder is made anew where this process may remove it, and anything else is refused. [`Private::trusts`]
-//! remembers whether others could write, and then believes nothing that was found.
+//! A volume has other users. The owner of its root can rename and replace anything in it, and where Kubernetes applies
+//! an `fsGroup`, every file becomes writable for a group at each mount. So the modes of the syncer's own files are
+//! repaired, another user's folder is removed and made again where this process may do that, and anything else is
+//! refused. [`Private::trusts`] remembers whether others could write; files found in such a folder are not trusted.
 
 use std::{
     ffi::CStr,
@@ -26,10 +26,10 @@ use crate::{
     root::open_child,
 };
 
-/// The bits that let others than the owner write.
+/// The permission bits that let other users write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The bits that let others than the owner do anything.
+/// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
 
 /// The folders in `.volferry/`.
@@ -45,11 +45,11 @@ pub(super) struct Private {
     user: u32,
     /// Others could write to it, or to the folder that it is in, when it was opened.
     was_open: bool,
-    /// The file system keeps no permissions, so that nothing on it can be kept from others.
+    /// The file system keeps no permissions, so nothing on it can be protected from other users.
     has_no_modes: bool,
 }
 
-/// What tells one inode from all others.
+/// The device and number of an inode, which identify it among all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -57,7 +57,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of what was looked at.
+    /// Returns the identity of the inode that `stat` describes.
     pub(super) fn of(stat: &Stat) -> Self {
         Self { device: stat.st_dev, inode: stat.st_ino }
     }
@@ -70,12 +70,12 @@ impl AsFd for Private {
 }
 
 impl Private {
-    /// Opens `.volferry/` of the destination at `root`, whose `path` is for messages, and makes it where it is missing.
-    /// Also returns what is to be kept of another user's folder that was in its place and was removed.
+    /// Opens `.volferry/` of the destination at `root`, and makes it where it is missing; `path` is for messages. If
+    /// another user's folder had its place and was removed, also returns the facts about it that are kept.
     ///
     /// # Errors
-    /// [`NotOwn`] where it, or something in it, is not this user's; `WOULDBLOCK` when a run of another user works in
-    /// it.
+    /// [`NotOwn`] where the folder, or an entry of it, does not belong to this user; `WOULDBLOCK` when a run of another
+    /// user works in it.
     pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<(Self, Option<Replaced>)> {
         let own_path = path.join(".volferry");
         let mut replaced = None;
@@ -121,7 +121,7 @@ impl Private {
         Ok(Self { was_open: folder.was_open || self.was_open, ..folder })
     }
 
-    /// Takes a folder of this user's, and takes from everybody else what they may do in it.
+    /// Wraps an open folder of this user, and removes all rights of other users to it.
     fn keep(fd: OwnedFd, stat: &Stat, path: PathBuf, user: u32) -> io::Result<Self> {
         let identity = Identity::of(stat);
         let was_open = stat.st_mode & OTHERS_WRITE != 0;
@@ -133,18 +133,18 @@ impl Private {
         Ok(folder)
     }
 
-    /// Whether the file system keeps no permissions.
+    /// Returns whether the file system keeps no permissions.
     pub(super) fn has_no_modes(&self) -> bool {
         self.has_no_modes
     }
 
-    /// The user that files made on this volume belong to.
+    /// Returns the user that files made on this volume belong to.
     pub(super) fn user(&self) -> u32 {
         self.user
     }
 
-    /// Closes the folder to others again, where somebody has opened it to them since: Kubernetes does that whenever it
-    /// mounts the volume into another pod with an `fsGroup`.
+    /// Removes write permissions of other users that the folder got since it was opened. Kubernetes adds them whenever
+    /// it mounts the volume into another pod with an `fsGroup`.
     pub(super) fn stay_private(&self) -> io::Result<()> {
         let stat = rustix::fs::fstat(&self.fd)?;
         match stat.st_mode & OTHERS_WRITE != 0 && !self.has_no_modes {
@@ -153,19 +153,19 @@ impl Private {
         }
     }
 
-    /// Whether it still has its `name` in `parent`.
+    /// Returns whether the folder still has the `name` in `parent`.
     pub(super) fn is_still(&self, parent: BorrowedFd<'_>, name: &[u8]) -> bool {
         let there = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
         there.is_ok_and(|stat| Identity::of(&stat) == self.identity)
     }
 
-    /// Whether a file that was found in it is this user's, has no other name, and neither it nor the folder could be
-    /// written to by others.
+    /// Returns whether only this user can have written a file in the folder: it is this user's, has one name, and
+    /// neither it nor the folder was writable for others.
     pub(super) fn trusts(&self, file: &Stat) -> bool {
         !self.was_open && self.problem_of(file).is_none() && file.st_mode & OTHERS_WRITE == 0
     }
 
-    /// Looks at all that is in it but folders of staged files and of updates, which are looked at where they are used.
+    /// Checks all entries, except for the folders of staged files and updates, which are checked where they are used.
     fn vet(&self, name: &[u8]) -> io::Result<()> {
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
@@ -186,7 +186,7 @@ impl Private {
     fn vet_file(&self, name: &CStr) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
-            // Another shard of the run has replaced or removed it.
+            // Another process of the run has replaced or removed it.
             Err(Errno::NOENT) => return Ok(()),
             result => result?,
         };
@@ -201,7 +201,7 @@ impl Private {
         }
     }
 
-    /// What is wrong with a file in it, if anything is.
+    /// Describes why a file in the folder cannot be used; `None` if it can.
     fn problem_of(&self, stat: &Stat) -> Option<String> {
         match () {
             () if !FileType::from_raw_mode(stat.st_mode).is_file() => Some("is not a regular file".into()),
@@ -212,7 +212,7 @@ impl Private {
     }
 }
 
-/// A folder of another user's that was in the place of this one.
+/// Another user's folder that was removed from the place of this one.
 #[derive(Debug)]
 pub(super) struct Replaced {
     user: u32,
@@ -221,20 +221,20 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// What a report says of it.
+    /// Returns the note about it for the report.
     pub(super) fn note(&self) -> String {
         format!(
-            "the destination's .volferry belonged to user {} and was made anew: what an interrupted run of that user had left is lost",
+            "the destination's .volferry belonged to user {} and was made anew: the leftovers of an interrupted run of that user are lost",
             self.user
         )
     }
 }
 
-/// Something in the place of Volferry's own that is not this process's user's.
+/// An entry in the place of Volferry's own that does not belong to this process's user.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path} {problem}, and this run works as user {user}: what is in it cannot be trusted. Run as the user of the earlier runs again, or remove \
-     it as its owner or as root: that loses the destination's id, what an interrupted run has left and all snapshots, and no file of the tree"
+    "{path} {problem}, and this run works as user {user}: its content cannot be trusted. Run as the user of the earlier runs again, or remove \
+     it as its owner or as root: that loses the destination's id, the leftovers of an interrupted run and all snapshots, but no file of the tree"
 )]
 struct NotOwn {
     path: PathBuf,
@@ -248,8 +248,8 @@ impl NotOwn {
     }
 }
 
-/// The error of looking into the `.volferry/` of `root`: where it may not be looked into because it is another user's,
-/// that is said.
+/// Turns an error of reading the `.volferry/` of `root` into [`NotOwn`], if the cause is that it belongs to another
+/// user.
 pub(super) fn explain(root: BorrowedFd<'_>, path: &Path, error: io::Error) -> io::Error {
     let user = geteuid().as_raw();
     match rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW) {
@@ -264,7 +264,8 @@ fn belongs(stat: &Stat) -> String {
     format!("belongs to user {} (mode {:04o})", stat.st_uid, stat.st_mode & 0o7777)
 }
 
-/// Opens a folder, never through a link; one that its own user may not read is still theirs to change.
+/// Opens a folder without following links, and makes it if it is missing. Also opens a folder of this user whose mode
+/// forbids reading.
 fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<(OwnedFd, Stat)> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Err(error) if error != Errno::EXIST => return Err(error.into()),
@@ -285,8 +286,8 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<
     Ok((fd, stat))
 }
 
-/// Opens a folder that may not be read: this user's by giving its owner's rights back, another's for looking at it
-/// only.
+/// Opens a folder that may not be read. If it is this user's, restores the owner's rights; if it is another user's,
+/// opens it with `O_PATH`, which is enough to look at its metadata.
 fn unlock(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<OwnedFd> {
     let folder = open_child(parent, name, OFlags::PATH)?;
     let stat = rustix::fs::fstat(&folder)?;
@@ -298,7 +299,7 @@ fn unlock(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<OwnedF
     open_child(parent, name, OFlags::RDONLY)
 }
 
-/// Leaves an entry with its owner's rights alone. A file system without permissions may refuse that.
+/// Removes all rights of an entry but its owner's. Ignores that a file system without permissions refuses this.
 fn close_to_others(entry: BorrowedFd<'_>, stat: &Stat, owners: Mode) -> io::Result<()> {
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7700) | owners;
     match meta::chmod_held(entry, mode) {
@@ -308,8 +309,8 @@ fn close_to_others(entry: BorrowedFd<'_>, stat: &Stat, owners: Mode) -> io::Resu
     }
 }
 
-/// The user that files made in `root` belong to: this process's own, or the one that a server makes of it. Asked only
-/// where `found` is another's.
+/// Returns the user that files made in `root` belong to: this process's, or the one that a server maps it to. Makes a
+/// file to find out only if `found` belongs to another user.
 fn user_of(root: BorrowedFd<'_>, found: &Stat) -> io::Result<u32> {
     let state = geteuid().as_raw();
     if found.st_uid == state {
@@ -318,7 +319,7 @@ fn user_of(root: BorrowedFd<'_>, found: &Stat) -> io::Result<u32> {
     Ok(made_as(root)?.unwrap_or(state))
 }
 
-/// Makes a file in `root` to see to whom it belongs, and removes it. `None` where none may be made.
+/// Makes a file in `root` to see to which user it belongs, and removes it. `None` where no file may be made.
 fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::openat(root, c".", flags | OFlags::TMPFILE, Mode::RUSR) {
@@ -335,10 +336,11 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(Some(stat?.st_uid))
 }
 
-/// Removes the `.volferry/` of another user, which is open as `folder`, and what runs make in it. Returns its id.
+/// Removes the `.volferry/` of another user, which is open as `folder`, with all entries that runs make in it. Returns
+/// its id.
 ///
 /// # Errors
-/// `WOULDBLOCK` when a run works in it; else where it cannot be removed, or holds anything else.
+/// `WOULDBLOCK` when a run works in it; other errors where it cannot be removed, or has entries that runs do not make.
 fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let lock = match rustix::fs::openat(folder, state_files::LOCK, flags, Mode::empty()) {

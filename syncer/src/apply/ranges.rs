@@ -1,8 +1,8 @@
-//! Which ranges of a file have new content, and where that is a hole.
+//! The ranges of a file that have new content, as data or as holes.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// What a range of a file becomes.
+/// The new content of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RangeChange {
     /// Other bytes.
@@ -11,12 +11,13 @@ pub(super) enum RangeChange {
     Hole,
 }
 
-/// Ranges that do not overlap, in their order; the ends of equal neighbours do not meet. What was set last holds.
+/// Ranges that do not overlap, in ascending order. Adjacent ranges of the same kind are merged. A later change replaces
+/// an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Ranges(BTreeMap<u64, (u64, RangeChange)>);
 
 impl Ranges {
-    /// Sets what a range becomes.
+    /// Sets the new content of a range.
     pub(super) fn set(&mut self, Range { mut start, mut end }: Range<u64>, change: RangeChange) {
         if start >= end {
             return;
@@ -50,12 +51,12 @@ impl Ranges {
         }
     }
 
-    /// The ranges and what they become, in their order.
+    /// Yields the ranges and their changes, in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Range<u64>, RangeChange)> {
         self.0.iter().map(|(&start, &(end, change))| (start..end, change))
     }
 
-    /// What a range is made of, from its start to its end; `None` where it stays as it is.
+    /// Splits a range into its changed and unchanged pieces, in ascending order; unchanged ones have `None`.
     pub(super) fn within(&self, Range { start, end }: Range<u64>) -> Vec<(Range<u64>, Option<RangeChange>)> {
         let first = self.0.range(..=start).next_back().map_or(start, |(&at, _)| at);
         let (mut at, mut pieces) = (start, Vec::new());
@@ -73,7 +74,7 @@ impl Ranges {
         pieces
     }
 
-    /// How many there are.
+    /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,5 +1,5 @@
-//! Removes old versions of the destination's entries, and nothing else does: whatever replaces, deletes or rewrites an
-//! entry comes through [`Retire`].
+//! The only place that removes old versions of the destination's entries: every call that replaces, deletes or rewrites
+//! an entry goes through [`Retire`].
 
 use std::{
     fmt::Debug,
@@ -21,8 +21,8 @@ use crate::{monitor::Monitor, path::RelPath};
 pub struct EntryAt<'a> {
     pub(super) dir: BorrowedFd<'a>,
     pub(super) name: &'a [u8],
-    /// The directory's path in the destination, and what tells to stop copying; `None` in staging, which has no old
-    /// versions.
+    /// The directory's path in the destination, and the monitor that can stop a copy; `None` in staging, which has no
+    /// old versions.
     place: Option<(&'a RelPath, &'a Monitor)>,
 }
 
@@ -37,13 +37,13 @@ impl<'a> EntryAt<'a> {
         Self { dir, name, place: None }
     }
 
-    /// The entry's path, for messages; one that is longer than a path can be goes by its directory.
+    /// Returns the entry's path, for messages; its directory's if the path would be too long.
     pub fn path(&self) -> RelPath {
         let dir = self.place.map(|(path, _)| path.clone()).unwrap_or_default();
         dir.join(self.name).unwrap_or(dir)
     }
 
-    /// Whether the run that it is for was told to stop.
+    /// Returns whether the run of this entry was told to stop.
     pub(super) fn is_stopped(self) -> bool {
         self.place.is_some_and(|(_, monitor)| monitor.cancelled())
     }
@@ -64,29 +64,30 @@ impl<'a> EntryAt<'a> {
 
 /// Keeps old versions of the destination's entries.
 pub(super) trait OldVersions: Debug + Send + Sync {
-    /// Gives an entry that is about to go, and is no folder, a name where it is kept; `path` is its directory's. `None`
-    /// if there is no entry.
+    /// Gives an entry that is about to be removed, and is not a folder, a name in the backup folder; `path` is that of
+    /// its directory. `None` if there is no entry.
     fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>>;
 
     /// Copies a file that is about to be written in place, durably.
     fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()>;
 
-    /// Keeps an empty folder that is about to go.
+    /// Makes a folder in the backup folder for an empty one that is about to be removed.
     fn save_folder(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<()>;
 }
 
-/// An old version that has a name where it is kept.
+/// An old version that has a name in the backup folder.
 #[derive(Debug)]
 pub(super) struct SavedEntry {
     pub folder: OwnedFd,
     pub name: Box<[u8]>,
     pub identity: Identity,
-    /// It has lost its own name.
+    /// Whether it was moved, so that it has lost its own name.
     pub was_moved: bool,
 }
 
 impl SavedEntry {
-    /// Takes it out again, because the entry at `at` stays after all: two names of one file would change together.
+    /// Removes the saved version again, because the entry at `at` stays after all: as two names of one file they would
+    /// change together.
     fn undo(&self, at: EntryAt<'_>) {
         let saved = EntryAt::staged(self.folder.as_fd(), &self.name);
         let there = rustix::fs::statat(saved.dir, saved.name, AtFlags::SYMLINK_NOFOLLOW);
@@ -102,15 +103,15 @@ impl SavedEntry {
     }
 }
 
-/// The one exit for old versions of entries, which are kept if anything keeps them.
+/// The only way to remove old versions of entries. Saves them first if they are kept.
 #[derive(Debug, Default)]
 pub(super) struct Retire {
     pub kept_by: Option<Arc<dyn OldVersions>>,
 }
 
 impl Retire {
-    /// Renames an entry that is not a folder over the one at `to`, if there is one. What is renamed `is_large` if
-    /// freeing the old version may take long, which happens in the background then.
+    /// Renames an entry that is not a folder over the one at `to`, if there is one. `is_large` says that freeing the
+    /// old version may take long; it is then freed in the background.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
         self.saving(to, || Ok(from.rename(to)?))?;
@@ -120,35 +121,35 @@ impl Retire {
         Ok(())
     }
 
-    /// Puts the folder `from` at `to`, and removes the entry there, which is no folder. Both names are exchanged, if
-    /// the file system can, so that `to` is never missing.
+    /// Moves the folder `from` to `to`, and removes the entry there, which is not a folder. Exchanges the two names if
+    /// the file system can, so that `to` always exists.
     pub(super) fn put_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
         self.saving(to, || match from.rename_with(to, RenameFlags::EXCHANGE) {
             Ok(()) => from.unlink().inspect_err(|_| {
                 let _ = from.rename_with(to, RenameFlags::EXCHANGE);
             }),
             Err(Errno::NOENT) => Ok(from.rename_with(to, RenameFlags::NOREPLACE)?),
-            // Some file systems that a program serves rename as if there were no flag.
+            // Some FUSE file systems ignore the flag and rename.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTDIR) => swap_without_exchange(from, to),
             Err(error) => Err(error.into()),
         })
     }
 
-    /// Moves a folder to a name that nothing has.
+    /// Moves a folder to a name that no entry has.
     pub(super) fn move_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
         match from.rename_with(to, RenameFlags::NOREPLACE) {
-            // Not every file system has the flag, and nothing was there when the plan was made.
+            // Not every file system has the flag; no entry had the name when the plan was made.
             Err(Errno::INVAL | Errno::NOSYS) => from.rename(to),
             result => result,
         }
     }
 
-    /// Removes an entry that is not a folder; one that is gone already is as good.
+    /// Removes an entry that is not a folder; succeeds if it is gone already.
     pub(super) fn remove_file(&self, at: EntryAt<'_>) -> io::Result<()> {
         self.saving(at, || at.unlink())
     }
 
-    /// Removes an empty folder; one that is gone already is as good.
+    /// Removes an empty folder; succeeds if it is gone already.
     pub(super) fn remove_dir(&self, at: EntryAt<'_>) -> io::Result<()> {
         if let Some((keeper, (path, _))) = self.kept_by.as_ref().zip(at.place) {
             keeper.save_folder(at, path)?;
@@ -156,7 +157,7 @@ impl Retire {
         gone_is_fine(rustix::fs::unlinkat(at.dir, at.name, AtFlags::REMOVEDIR))
     }
 
-    /// Lets `write` change a file in place.
+    /// Saves a copy of a file, if old versions are kept, and calls `write`, which changes it in place.
     pub(super) fn rewrite(&self, at: EntryAt<'_>, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if let Some((keeper, (path, monitor))) = self.kept_by.as_ref().zip(at.place) {
             keeper.save_copy(at, path, monitor)?;
@@ -164,7 +165,8 @@ impl Retire {
         write()
     }
 
-    /// Takes the entry from its place, when it has its name in the backup folder, if there is one.
+    /// Saves the old version of an entry, if old versions are kept, and calls `take`, which removes it from its place.
+    /// Undoes the saving if that fails.
     fn saving(&self, at: EntryAt<'_>, take: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some((keeper, (path, monitor))) = self.kept_by.as_ref().zip(at.place) else { return take() };
         let saved = keeper.save(at, path, monitor)?;
@@ -172,8 +174,8 @@ impl Retire {
     }
 }
 
-/// Puts the folder `from` at `to`, where names cannot be exchanged: the entry there gets another name first, so that it
-/// can be put back.
+/// Moves the folder `from` to `to` where names cannot be exchanged: the entry there is renamed first, so that it can be
+/// put back.
 fn swap_without_exchange(from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
     let name = [from.name, b"-old"].concat();
     let old = EntryAt::staged(from.dir, &name);
@@ -187,7 +189,7 @@ fn swap_without_exchange(from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
     old.unlink()
 }
 
-/// Holds an entry, so that its last name going away does not free it.
+/// Opens an entry, so that removing its last name does not free it yet.
 fn hold_to_free(at: EntryAt<'_>) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at.dir, at.name, flags, Mode::empty()).ok()
@@ -200,7 +202,7 @@ fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Drops, in the background, what may be the last that holds a file.
+/// Drops, in the background, a value that may hold the last reference to a large file.
 pub(crate) fn let_go<T: Send + 'static>(held: T) {
     // Without a thread it is dropped here.
     let _ = std::thread::Builder::new().spawn(move || drop(held));

@@ -1,4 +1,4 @@
-//! What a run sets on the entries that it makes.
+//! The metadata that a run sets on the entries that it makes.
 
 use contract::{Ownership, Preserve};
 use rustix::process::{getegid, geteuid};
@@ -9,31 +9,31 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},
 };
 
-/// Which attributes are set.
+/// The kinds of metadata that are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Owner and group.
+    /// Whether owners and groups are set.
     pub owners: bool,
-    /// Who owns what this process makes.
+    /// The owner of the files that this process makes.
     pub user: Owner,
-    /// Count the entries whose owner would be kept if this process might.
+    /// Whether to count the entries whose owner would be kept if this process were allowed to.
     pub count_owners: bool,
-    /// Permission bits.
+    /// Whether permission bits are set.
     pub permissions: bool,
-    /// Modification times.
+    /// Whether modification times are set.
     pub times: bool,
-    /// Holes in files.
+    /// Whether holes in files are kept.
     pub holes: bool,
-    /// Large files are written in place.
+    /// Whether large files are written in place.
     pub in_place: bool,
-    /// Extended attributes of these kinds.
+    /// The kinds of extended attributes that are set.
     pub attrs: Classes,
-    /// Count the entries that have attributes of these kinds, which would be kept if this process could set them.
+    /// The kinds of attributes that this process cannot set, and whose entries are counted.
     pub count_attrs: Classes,
 }
 
 impl Settings {
-    /// What `preserve` asks for, as far as this process may.
+    /// Returns the settings that `preserve` requests, as far as this process has the rights.
     ///
     /// # Errors
     /// [`ApplyError::Owners`] where owners must be kept and cannot.
@@ -58,15 +58,15 @@ impl Settings {
         })
     }
 
-    /// The mode that an entry gets where permissions are kept: files of owners who are not lose their set-id bits,
-    /// which would let others act as the user of this process.
+    /// Returns the mode that an entry gets where permissions are kept. Files whose owner is not kept lose their set-id
+    /// bits, which would let others act as the user of this process.
     pub fn mode_of(&self, kind: Kind<'_>, wanted: &Meta) -> u16 {
         let is_given = self.owners || wanted.owner == self.user;
         kept_mode(kind, wanted, is_given)
     }
 
-    /// Whether setting the metadata of a file that is as it is `now` would vouch for what is in it: by another owner,
-    /// set-id bits or capabilities.
+    /// Returns whether setting the metadata of a file, which has `now`, would give its content new rights: another
+    /// owner, set-id bits or capabilities.
     pub fn grants(&self, wanted: &Entry<'_>, now: &Meta) -> bool {
         let owner = self.owners && wanted.meta.owner != now.owner;
         let set_ids = self.permissions && self.mode_of(wanted.kind, &wanted.meta) & SET_IDS & !now.mode != 0;

@@ -1,9 +1,9 @@
-//! Several processes that write to one destination in one run, each of them for one shard of the tree: who is in, how
-//! far each is, and who has died. `syncer/doc/format.md` describes the files.
+//! The shards of one run, which write to one destination as separate processes: which of them have joined, how far each
+//! is, and which have died. `syncer/doc/format.md` describes the files.
 //!
-//! All that they share is the volume. They write to one file, the board, under a lock that each holds for microseconds,
-//! since taking and giving up a lock is when a network file system writes and asks anew. Each also holds a lock of its
-//! own for as long as it lives.
+//! They share nothing but the volume. They write to one file, the board, under a lock that each holds for microseconds,
+//! because a network file system writes and reads afresh when a lock is taken or released. Each process also holds a
+//! lock of its own for as long as it lives.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use crate::hash::digest;
 const BOARD: &[u8] = b"board";
 const DEAL: &[u8] = b"deal";
 
-/// How long to try for the board's lock before the destination is taken to be busy.
+/// How long to try for the board's lock before the destination counts as busy.
 const BOARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stamp of the epoch, digest of the run's name, number of shards.
@@ -34,27 +34,27 @@ const SEAT_BYTES: usize = 1 + 8 + 8;
 /// A digest of a directory's path, and its shard.
 const DEALT_BYTES: usize = 8 + 4;
 
-/// How far a shard is. Each stage includes those before it.
+/// The stage that a shard has reached. Each stage includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Stage {
-    /// Not there yet.
+    /// It has not joined yet.
     #[default]
     Absent,
-    /// Open, and scanning.
+    /// It has joined, and is scanning.
     Joined,
-    /// The trees are compared, and no guard has refused.
+    /// It has compared the trees, and no guard has refused.
     Planned,
-    /// The directories are made and distributed; of the first shard only.
+    /// It has made and assigned the directories; first shard only.
     Dealt,
-    /// The content of all its files is there.
+    /// It has received the content of all its files.
     Moved,
-    /// Its links are made, and it is known what it failed to do.
+    /// It has made its links, and counted its failures.
     Linked,
-    /// The folders that replace something are at their places; of the first shard only.
+    /// It has moved the folders that replace other entries to their places; first shard only.
     Placed,
-    /// Its deletes are done, and all of it is durable; of the first shard: its deletes are done.
+    /// It has done its deletes, and all its changes are durable; of the first shard: it has done its deletes.
     Applied,
-    /// The metadata of the directories is set, and all of it is durable; of the first shard only.
+    /// It has set the metadata of the directories, and all its changes are durable; first shard only.
     Committed,
 }
 
@@ -70,38 +70,38 @@ const STAGES: [Stage; 9] = [
     Stage::Committed,
 ];
 
-/// One shard on the board.
+/// The state of one shard on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardState {
-    /// How far it is.
+    /// The stage that it has reached.
     pub stage: Stage,
-    /// A digest of the paths that had failed when it had compared the trees; 0 where none had.
+    /// A digest of the paths that had failed when it had compared the trees; 0 if none had.
     pub failures: u64,
-    /// How many entries had failed then, and from [`Stage::Linked`] on, when its links were made.
+    /// The number of entries that had failed by then; from [`Stage::Linked`] on, by the time its links were made.
     pub failed: u64,
 }
 
-/// What one shard sees of the others.
+/// The state of the other shards, as one shard sees it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OtherShards {
-    /// All that are waited for are there.
+    /// All awaited shards have reached the stage.
     All(Vec<ShardState>),
-    /// This one has ended before.
+    /// The process of this shard has died before it was done.
     Gone(u32),
-    /// Some are not there yet; `absent` is the first that was never seen.
+    /// Some have not reached it yet.
     Waiting {
-        /// Counted from 0.
+        /// The first shard that has not joined, counted from 0.
         absent: Option<u32>,
     },
 }
 
-/// The place of one shard among those of its run.
+/// One shard's access to the board of its run.
 #[derive(Debug)]
 pub struct ShardBoard {
     table: BoardDir,
     stamp: Stamp,
     shard: Shard,
-    /// Held for its lock, by which the others see that this process lives.
+    /// Its lock shows the other processes that this one lives.
     _alive: OwnedFd,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Meeting<'_> {
     }
 }
 
-/// What the board says.
+/// The content of the board.
 #[derive(Debug, PartialEq, Eq)]
 struct Board {
     stamp: Stamp,
@@ -130,16 +130,17 @@ struct Board {
 }
 
 impl BoardDir {
-    /// Opens, and makes where it is missing, the table in the folder `dir`.
+    /// Opens the board in the folder `dir`, and makes it if it is missing.
     pub(super) fn open(dir: Private) -> io::Result<Self> {
         let board = open_file(&dir, BOARD)?;
         Ok(Self { dir, board })
     }
 
-    /// Takes the board's lock. It is tried again and again: who waits in `flock(2)` can neither give up nor be told to.
+    /// Takes the board's lock. Polls for it, because a thread that waits in `flock(2)` can neither give up nor be
+    /// stopped.
     ///
     /// # Errors
-    /// `WOULDBLOCK` when others keep it for longer than they should.
+    /// `WOULDBLOCK` when other processes hold it longer than [`BOARD_PATIENCE`].
     pub(super) fn meet(&self) -> io::Result<Meeting<'_>> {
         let start = Instant::now();
         loop {
@@ -161,16 +162,16 @@ impl BoardDir {
 }
 
 impl Meeting<'_> {
-    /// Clears the board for a run whose first shard this process is.
+    /// Clears the board for a new run, of which this process is the first shard.
     pub(super) fn begin(&self, stamp: Stamp, run: &str, count: u32) -> io::Result<()> {
         let seats = vec![ShardState::default(); count as usize];
         self.write(&Board { stamp, run: digest(&[run.as_bytes()]), seats })
     }
 
-    /// Takes the place of `shard` in the run that is on the board.
+    /// Joins the run on the board as `shard`.
     ///
     /// # Errors
-    /// `WOULDBLOCK` when another run is, or the place was taken before.
+    /// `WOULDBLOCK` when the board is another run's, or the shard has joined already.
     pub(super) fn join(&self, stamp: Stamp, run: &str, shard: Shard) -> io::Result<OwnedFd> {
         let busy = || io::Error::from(Errno::WOULDBLOCK);
         let mut board = self.read()?.ok_or_else(busy)?;
@@ -188,7 +189,7 @@ impl Meeting<'_> {
         Ok(alive)
     }
 
-    /// What is on the board; `None` where that is nothing that can be read.
+    /// Reads the board; `None` if its content is not valid.
     fn read(&self) -> io::Result<Option<Board>> {
         let mut head = [0; HEAD_BYTES];
         if read_at(&self.0.board, &mut head, 0)? < HEAD_BYTES {
@@ -228,23 +229,23 @@ impl ShardBoard {
         Self { table, stamp, shard, _alive: alive }
     }
 
-    /// Which shard this process does.
+    /// Returns the shard of this process.
     pub fn shard(&self) -> Shard {
         self.shard
     }
 
-    /// Tells the others that this shard has compared the trees, the digest of the paths that have failed, and how many
-    /// these are.
+    /// Tells the other shards that this one has compared the trees, with a digest of the paths that have failed, and
+    /// their number.
     pub fn has_planned(&self, failures: u64, failed: u64) -> io::Result<()> {
         self.update(|seat| *seat = ShardState { stage: Stage::Planned, failures, failed })
     }
 
-    /// Tells the others that this shard has made its links, and how many entries have failed.
+    /// Tells the other shards that this one has made its links, and the number of entries that have failed.
     pub fn has_linked(&self, failed: u64) -> io::Result<()> {
         self.update(|seat| *seat = ShardState { stage: Stage::Linked, failed, ..*seat })
     }
 
-    /// Tells the others that this shard is at `stage`. What it said of its failures stays, for those who look later.
+    /// Tells the other shards that this one has reached `stage`. The failures that it told before stay on the board.
     pub fn reach(&self, stage: Stage) -> io::Result<()> {
         self.update(|seat| seat.stage = stage)
     }
@@ -256,8 +257,11 @@ impl ShardBoard {
         meeting.write(&board)
     }
 
-    /// Looks whether shard 0, or `all` of them, are at `stage`, and if not, whether one has died before it was done.
-    /// Another run's board is nothing to wait for: then this run was taken over.
+    /// Checks whether shard 0, or `all` of them, have reached `stage`, and if not, whether one has died before it was
+    /// done.
+    ///
+    /// # Errors
+    /// When the board is another run's, which has taken the destination over, or cannot be read.
     pub fn look(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
         let Some(meeting) = self.table.try_meet()? else { return Ok(OtherShards::Waiting { absent: None }) };
         let seats = self.board(&meeting)?.seats;
@@ -266,7 +270,7 @@ impl ShardBoard {
             return Ok(OtherShards::All(seats));
         }
         for (index, seat) in (0..).zip(&seats) {
-            // Who is done may go, unless more is waited for.
+            // A shard that is done may end, unless a later stage of it is awaited.
             let done = if (index as usize) < awaited { stage.max(Stage::Applied) } else { Stage::Applied };
             let is_in = (Stage::Joined..done).contains(&seat.stage);
             if is_in && index != self.shard.index && !self.is_alive(index)? {
@@ -277,20 +281,20 @@ impl ShardBoard {
         Ok(OtherShards::Waiting { absent: absent.map(|index| index as u32) })
     }
 
-    /// Writes who does which directory: the digests of their paths, and their shards.
+    /// Writes the assignment of directories to shards: digests of their paths, and shards.
     pub fn deal(&self, dealt: impl Iterator<Item = (u64, u32)>) -> io::Result<()> {
         let mut bytes = self.stamp.to_vec();
         for (path, shard) in dealt {
             bytes.extend(path.to_le_bytes());
             bytes.extend(shard.to_le_bytes());
         }
-        // A new file: somebody may hold the old one open from when others could write to the folder.
+        // A new file: another process may hold the old one open from a time when others could write to the folder.
         EntryAt::staged(self.table.dir.as_fd(), DEAL).unlink()?;
         let file = open_file(&self.table.dir, DEAL)?;
         file_io::write_all(file.as_fd(), &bytes, 0)
     }
 
-    /// Reads what [`ShardBoard::deal`] wrote, one directory after the other.
+    /// Reads the assignment that [`ShardBoard::deal`] wrote, and calls `each` for every directory.
     pub fn dealt(&self, mut each: impl FnMut(u64, u32)) -> io::Result<()> {
         let mut file = io::BufReader::new(File::from(open_file(&self.table.dir, DEAL)?));
         let mut stamp = Stamp::default();
@@ -316,8 +320,8 @@ impl ShardBoard {
         board.ok_or_else(|| io::Error::other("another run has taken the destination over"))
     }
 
-    /// Whether the process of another shard lives. To be called with the board's lock held, so that nobody begins to
-    /// live meanwhile.
+    /// Returns whether the process of another shard lives. The caller holds the board's lock, so that no process joins
+    /// meanwhile.
     fn is_alive(&self, index: u32) -> io::Result<bool> {
         let seat = open_file(&self.table.dir, seat_name(index).as_bytes())?;
         match rustix::fs::flock(&seat, FlockOperation::NonBlockingLockExclusive) {
@@ -337,7 +341,7 @@ fn open_file(dir: &Private, name: &[u8]) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// Reads as much as there is, up to `buffer`'s length.
+/// Reads from `offset` up to the end of the file or of `buffer`. Returns the number of bytes read.
 fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(file, buffer, offset)?)
 }

@@ -1,12 +1,12 @@
-//! Files that are being written and that nobody can see yet.
+//! Files that are being written and are not visible yet.
 //!
 //! - A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //!   two workers do not meet in a common staging folder.
 //! - A file that replaces another, or whose content arrives in pieces, is named in `.volferry/staging/` and renamed
 //!   into place.
-//! - A file in a directory that nobody sees has its name from the start ([`Inside`]).
-//! - A file that is to be written in place has only what changes in it ([`Overlay`]).
-//! - What is written to a part of a device is at its place at once ([`PartWriter`]).
+//! - A file in a directory that is filled out of sight has its name from the start ([`Inside`]).
+//! - A file that is written in place has only its changes in staging ([`Overlay`]).
+//! - A part of a device is written directly ([`PartWriter`]).
 
 use std::{
     io,
@@ -36,26 +36,26 @@ use super::{
 };
 use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 
-/// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is
-/// emptied.
+/// A file with content and no visible name. If it is dropped before [`Staged::publish`], it is removed, at the latest
+/// when staging is emptied.
 #[derive(Debug)]
 pub struct Staged {
     fd: OwnedFd,
     form: StagedForm,
 }
 
-/// Where a staged file is until it is published, and what of its content is in it.
+/// The place of a staged file until it is published, and the part of its content that it has.
 #[derive(Debug)]
 enum StagedForm {
     /// It has no name, so a crash leaves nothing of it.
     Anonymous,
     /// It has this name in staging.
     Named(String),
-    /// It has its own name in a directory that nobody sees.
+    /// It has its own name in a directory that is filled out of sight.
     Inside(Inside),
-    /// It has this name in staging, and holds only what changes in the file that it is laid over.
+    /// It has this name in staging, and holds only the changes to the file that it is laid over.
     Overlay(String, Overlay),
-    /// It is a part of a device, and what is written to it is at its place at once.
+    /// It is a part of a device, which is written directly.
     Part(PartWriter),
 }
 
@@ -63,7 +63,7 @@ enum StagedForm {
 static LINK_BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
 
 impl Staged {
-    /// A file for a place in `dir`, which is to have these permission bits in the end.
+    /// Makes a staged file for an entry of `dir`, which gets these permission bits in the end.
     pub fn create(state: &StateDir, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Self> {
         let mode = first_mode(mode);
         if replaces {
@@ -77,7 +77,7 @@ impl Staged {
         }
     }
 
-    /// A file in staging.
+    /// Makes a file with a name in staging.
     fn named(state: &StateDir, mode: Mode) -> io::Result<Self> {
         let (fd, name) = Self::create_named(state, mode)?;
         Ok(Self { fd, form: StagedForm::Named(name) })
@@ -90,13 +90,13 @@ impl Staged {
         Ok((fd, name))
     }
 
-    /// A new file in a directory that nobody sees.
+    /// Makes the file `name` in a directory that is filled out of sight.
     pub fn inside(dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Self> {
         let (fd, inside) = Inside::create(dir, name, first_mode(mode))?;
         Ok(Self { fd, form: StagedForm::Inside(inside) })
     }
 
-    /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
+    /// Makes a file in staging for content that arrives in pieces. The next run finds it by the path.
     pub fn part(state: &StateDir, path: &RelPath) -> io::Result<Self> {
         let name = state.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
@@ -104,8 +104,8 @@ impl Staged {
         Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
-    /// What a run that was cut off left of the file for this path, and whether another has gone on from it already and
-    /// not got beyond it.
+    /// Takes the partial file that a run that was cut off left for this path. Also returns whether an earlier run has
+    /// taken it already and left nothing better.
     pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<(Self, bool)> {
         let (name, was_tried) = state.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -118,8 +118,8 @@ impl Staged {
         Some((part, was_tried))
     }
 
-    /// A new file with the content of one that others could write to, and may hold open. What the content is will be
-    /// checked, as that of any basis.
+    /// Copies a leftover that others could write to, and may hold open, to a new file. Its content is checked, as that
+    /// of any basis.
     fn copy_of(
         state: &StateDir,
         path: &RelPath,
@@ -133,7 +133,7 @@ impl Staged {
         let copied = copy.as_ref().map(|copy| copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor));
         match copied {
             Some(Ok(())) => {}
-            // A run that is told to stop leaves what it found, and not what it has copied of that.
+            // A stopped run leaves the file that it found, and removes its partial copy.
             _ if monitor.cancelled() => {
                 copy.inspect(|copy| copy.unlink(state));
                 return None;
@@ -148,20 +148,20 @@ impl Staged {
         copy
     }
 
-    /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or
-    /// may not be written to.
+    /// Makes a file in staging for the changes to the file at `path`, which is written in place in the end. `None`
+    /// where that file has other names, or may not be written to.
     pub fn overlay(state: &StateDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let Some(overlay) = Overlay::new(root, path)? else { return Ok(None) };
         let (fd, name) = Self::create_named(state, OWNERS)?;
         Ok(Some(Self { fd, form: StagedForm::Overlay(name, overlay) }))
     }
 
-    /// A part of an open device, or of an image.
+    /// Wraps a part of an open device, or of an image.
     pub(super) fn part_of(fd: OwnedFd, part: PartWriter) -> Self {
         Self { fd, form: StagedForm::Part(part) }
     }
 
-    /// What it is of a device, if it is that.
+    /// Returns the writer of a part of a device; `None` for other forms.
     pub(super) fn as_part(&self) -> Option<&PartWriter> {
         match &self.form {
             StagedForm::Part(part) => Some(part),
@@ -169,7 +169,7 @@ impl Staged {
         }
     }
 
-    /// What it lies over, if it only has what changes.
+    /// Returns the file that it lies over; `None` if it is not an overlay.
     pub(super) fn below(&self) -> Option<&Overlay> {
         match &self.form {
             StagedForm::Overlay(_, overlay) => Some(overlay),
@@ -177,17 +177,17 @@ impl Staged {
         }
     }
 
-    /// Whether it reads as what was there before, wherever nothing was written yet.
+    /// Returns whether it reads as the old content wherever nothing was written yet.
     pub fn has_old(&self) -> bool {
         matches!(self.form, StagedForm::Overlay(..) | StagedForm::Part(_))
     }
 
-    /// Whether what is written to it is at its place at once.
+    /// Returns whether it is a part of a device, which is written directly.
     pub fn is_part(&self) -> bool {
         matches!(self.form, StagedForm::Part(_))
     }
 
-    /// What was there before anything was written: its own content, or that of the file that it lies over.
+    /// Returns the content before anything was written: its own, or that of the file that it lies over.
     pub fn basis(&self) -> Slice<'_> {
         match &self.form {
             StagedForm::Part(part) => part.slice(self.fd.as_fd()),
@@ -196,12 +196,12 @@ impl Staged {
         }
     }
 
-    /// Whether it has its name already.
+    /// Returns whether it has its final name already.
     pub(super) fn is_inside(&self) -> bool {
         matches!(self.form, StagedForm::Inside(_))
     }
 
-    /// The name in staging.
+    /// Returns its name in staging, if it has one.
     pub(super) fn name(&self) -> Option<&str> {
         match &self.form {
             StagedForm::Named(name) | StagedForm::Overlay(name, _) => Some(name),
@@ -209,7 +209,7 @@ impl Staged {
         }
     }
 
-    /// The name in staging of one that the next run finds again.
+    /// Returns its name in staging, if it is a partial file that the next run can find.
     pub(super) fn part_name(&self) -> Option<&str> {
         match &self.form {
             StagedForm::Named(name) => Some(name).filter(|name| key_of(name).is_some()).map(|name| &**name),
@@ -217,12 +217,12 @@ impl Staged {
         }
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// How many bytes were there before.
+    /// Returns the length of [`Self::basis`], in bytes.
     pub fn basis_len(&self) -> io::Result<u64> {
         match self.as_part() {
             Some(part) => Ok(part.len()),
@@ -242,7 +242,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Has what was written in a range on its way to the disk. Of a part of a device that is the end's affair.
+    /// Starts writing a range to the disk. Does nothing for a part of a device, which is synced at the end of the run.
     pub fn begin_write_back(&self, offset: u64, len: u64) {
         if !self.is_part() {
             file_io::begin_write_back(self.fd(), offset, len);
@@ -260,7 +260,7 @@ impl Staged {
         }
     }
 
-    /// Makes it `len` bytes long; what is added is a hole. A part of a device has to have that length.
+    /// Sets its length to `len` bytes; added bytes are a hole. Fails for a part of a device that has another length.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         if let Some(part) = self.as_part() {
             return part.check_len(len);
@@ -280,13 +280,14 @@ impl Staged {
         }
     }
 
-    /// Makes it a clone of another file, which shares its blocks until one of the two is written to. False where the
-    /// file system does not do that.
+    /// Makes it a clone of another file, which shares its blocks until one of the two is written to. Returns false
+    /// where the file system cannot clone.
     pub fn clone_of(&self, from: BorrowedFd<'_>) -> bool {
         rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
     }
 
-    /// Has a range of another file `at` this offset, sharing its blocks. False, and nothing done, where that cannot be.
+    /// Shares the blocks of a range of another file at offset `at`. Returns false, and does nothing, where that is not
+    /// possible.
     pub fn share(
         &self,
         from: BorrowedFd<'_>,
@@ -297,7 +298,7 @@ impl Staged {
         file_io::share(from, self.fd(), range, at, monitor)
     }
 
-    /// Takes over `len` bytes of another file; with `holes`, those stay holes.
+    /// Copies the first `len` bytes of another file; with `holes`, holes stay holes.
     pub fn copy_from(
         &self,
         from: BorrowedFd<'_>,
@@ -308,12 +309,12 @@ impl Staged {
         file_io::content(from, self.fd(), len, holes, monitor)
     }
 
-    /// Its number in the file system.
+    /// Returns its inode number.
     pub fn inode(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(&self.fd)?.st_ino)
     }
 
-    /// Removes the file. Who still writes to it writes to what nobody will see.
+    /// Removes the file. Later writes to the open file are lost.
     pub(super) fn unlink(&self, state: &StateDir) {
         if let StagedForm::Inside(inside) = &self.form {
             inside.remove();
@@ -323,7 +324,7 @@ impl Staged {
         }
     }
 
-    /// Makes the file visible at its place, instead of any file there.
+    /// Makes the file visible at its place, replacing the file there.
     pub(super) fn publish(&self, state: &StateDir, retire: &Retire, at: EntryAt<'_>) -> io::Result<()> {
         if let StagedForm::Inside(inside) = &self.form {
             inside.keep();
@@ -336,14 +337,14 @@ impl Staged {
             }
         }
         let result = self.rename(state, retire, at);
-        // What a run that is told to stop has not published, the next one goes on from.
+        // If the run was told to stop, the file stays, and the next run continues with it.
         if result.is_err() && !at.is_stopped() {
             self.unlink(state);
         }
         result
     }
 
-    /// Makes an anonymous file visible in the directory that it was made in, instead of any file there, without use of
+    /// Makes an anonymous file visible in the directory that it was made in, replacing the file there, without use of
     /// staging.
     pub(super) fn publish_beside(
         &self,
@@ -375,19 +376,19 @@ impl Staged {
         self.check_published(at)
     }
 
-    /// Looks whether the file that was written and checked is the one that has the name now: it was renamed by its
-    /// name, which somebody who can write to staging, or to the directory, could have given to another.
+    /// Checks that the published file is the one that was written and checked. It was renamed by its name, which a user
+    /// who can write to staging, or to the directory, could have given to another file.
     fn check_published(&self, at: EntryAt<'_>) -> io::Result<()> {
         let there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
         match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
             true => Ok(()),
             false => Err(io::Error::other(
-                "somebody replaced the file as it was moved into place: what is there now is not what was checked",
+                "another process replaced the file when it was moved into place: the present content was not checked",
             )),
         }
     }
 
-    /// Whether a file that it replaces may take long to free.
+    /// Returns whether a file of this length may take long to free.
     fn is_large(&self) -> bool {
         rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_size >= SLOW_TO_FREE_BYTES)
     }
@@ -398,7 +399,7 @@ impl Staged {
 }
 
 /// Gives a file that is held a name.
-pub(super) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+pub(crate) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     if LINK_BY_DESCRIPTOR.load(Relaxed) {
         match rustix::fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
             Err(Errno::NOENT | Errno::PERM) => LINK_BY_DESCRIPTOR.store(false, Relaxed),
@@ -409,12 +410,11 @@ pub(super) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) 
     rustix::fs::linkat(CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and
-/// nobody has to wait for it.
+/// Files of at least this length are freed in the background, because 1 GiB on tmpfs takes about a tenth of a second.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
 
-/// What a file is made with that is to have these permission bits in the end: them, so that they need not be set,
-/// unless its owner could then not give it attributes.
+/// Returns the mode to create a file with, of which `mode` is the final one: the same, which saves setting it, unless
+/// its owner could not set attributes then.
 fn first_mode(mode: u16) -> Mode {
     let mode = Mode::from_raw_mode((mode & 0o777).into());
     if mode.contains(OWNERS) { mode } else { OWNERS }

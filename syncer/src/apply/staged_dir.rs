@@ -1,8 +1,8 @@
-//! New directories that are filled where nobody sees them.
+//! New directories that are filled out of sight.
 //!
-//! In a directory that others see, a file is made without a name, and gets its name when it is complete. In one that
-//! nobody sees it is made under its name, and the directory is moved to its place when all of its files are complete.
-//! That saves a change of the directory for each file: `syncer/doc/design.md` has the figures.
+//! In a visible directory, a file is made without a name, and gets its name when it is complete. In a directory out of
+//! sight it is made under its name, and the directory is moved to its place when all of its files are complete. That
+//! saves a change of the directory for each file: `syncer/doc/design.md` has the figures.
 
 use std::{
     ffi::CStr,
@@ -25,27 +25,27 @@ use crate::{
     root::{Root, open_child},
 };
 
-/// So many may be out of sight at once: each is held open, and is lost with a run that is cut off. With 1 MiB at most
-/// in each, that is less than the 24 MiB that a peer may have in flight.
+/// The largest number of directories out of sight: each is held open, and is lost when the run is cut off. With at most
+/// 1 MiB in each, they hold less than the 24 MiB that a peer may have in flight.
 const MAX_HIDDEN: u32 = 16;
 
-/// How many directories are out of sight.
+/// The number of directories out of sight.
 #[derive(Debug, Default)]
 pub(super) struct StagedDirCount(AtomicU32);
 
-/// A directory in staging that was made at its place, and goes back there.
+/// A directory in staging that was made at its place, and is moved back there.
 #[derive(Debug)]
 pub struct StagedDir {
     fd: OwnedFd,
-    /// In staging.
+    /// Its name in staging.
     name: String,
-    /// Where it is moved to.
+    /// The directory that it is moved to.
     parent: OwnedFd,
     place: Box<[u8]>,
 }
 
-/// Makes an empty directory `name` in staging that has inherited what a directory in `parent` does, for which it is
-/// made there first. Returns its inode number.
+/// Makes an empty directory `name` in staging that has inherited the attributes of `parent`, by making it there first.
+/// Returns its inode number.
 pub(super) fn make_aside(
     state: &StateDir,
     parent: BorrowedFd<'_>,
@@ -61,8 +61,8 @@ pub(super) fn make_aside(
     Ok(rustix::fs::fstat(open_new(state, name)?)?.st_ino)
 }
 
-/// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory
-/// that it was taken from could have put another in its place.
+/// Opens a directory in staging. Fails if it is not empty or not of this process's user: a user who can write to the
+/// directory that it was taken from could have replaced it.
 fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
     let fd = open_child(state.staging(), name.as_bytes(), OFlags::RDONLY)?;
     let is_own = rustix::fs::fstat(&fd)?.st_uid == state.user();
@@ -70,16 +70,16 @@ fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
     let has_entries = Dir::read_from(&fd)?.any(|entry| entry.is_ok_and(|entry| is_entry(entry.file_name())));
     match is_own && !has_entries {
         true => Ok(fd),
-        false => Err(io::Error::other("somebody put another directory in the place of the new one")),
+        false => Err(io::Error::other("another process put another directory in the place of the new one")),
     }
 }
 
 impl StagedDir {
-    /// Moves the new directory at `path` to staging. It was made at its place, so that it has inherited what a
-    /// directory there does.
+    /// Moves the new directory at `path` to staging. It was made at its place so that it inherits the attributes of its
+    /// parent.
     ///
     /// # Errors
-    /// Also when it is not the empty directory of this user's that was made there: then it stays at its place.
+    /// When too many are out of sight, and when it is not this user's or not empty: then it stays at its place.
     pub(super) fn take(
         state: &StateDir,
         root: &Root,
@@ -108,20 +108,20 @@ impl StagedDir {
         }
     }
 
-    /// Moves it back with all that is in it, to the very directory that it was taken from: whoever can swap that for
-    /// another one cannot have it appear elsewhere.
+    /// Moves the directory with its content back to the parent that it was taken from. The parent is held open, so
+    /// replacing it does not move the directory elsewhere.
     pub(super) fn show(&self, state: &StateDir, count: &StagedDirCount) -> io::Result<()> {
         count.0.fetch_sub(1, Relaxed);
         Ok(rustix::fs::renameat(state.staging(), &self.name, &self.parent, &*self.place)?)
     }
 
-    /// To work in.
+    /// Returns the open directory, to work in.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The name of a file in a hidden directory, which goes with this unless the file was completed.
+/// The name of a file in a directory out of sight, which is removed on drop unless the file was completed.
 #[derive(Debug)]
 pub(super) struct Inside {
     dir: Arc<StagedDir>,

@@ -39,7 +39,7 @@ use crate::{
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
 pub struct StateDir {
-    /// Where the destination is, for messages.
+    /// The path of the destination, for messages.
     path: PathBuf,
     root: OwnedFd,
     dir: Private,
@@ -51,23 +51,26 @@ pub struct StateDir {
     opened: Time,
     dirty: DirtyMark,
     is_first: bool,
-    /// Where several processes share the run.
+    /// The board, if several processes share the run.
     team: Option<ShardBoard>,
-    /// What a run that was cut off left of large files, by their keys.
+    /// The names of the partial files that earlier runs left, by their keys.
     leftovers: Mutex<HashMap<String, String>>,
-    /// Whether the run got to its end, so that nothing is left to go on from.
+    /// Whether the run was completed, so that nothing is left to continue with.
     is_over: AtomicBool,
-    /// What the report says of how the folder was found.
+    /// Notes for the report about the state in which the folder was found.
     notes: Vec<String>,
-    /// Held for its lock, which the kernel gives back when the process ends, however it ends.
+    /// Held for its lock, which the kernel releases when the process ends in any way.
     lock: Arc<OwnedFd>,
     next: AtomicU64,
 }
 
 impl StateDir {
-    /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for
-    /// parts of large files. Processes that each have a `shard` of the run of this name hold the lock together; the
-    /// first of them does the rest for all. A lock that was `held` is used if it is this folder's.
+    /// Creates missing parts, takes the lock, and removes the remains of an interrupted run from staging, except for
+    /// partial files. Processes that each have a `shard` of the run of this name share the lock; the first of them does
+    /// the rest for all. A lock that was `held` is used if it is this folder's.
+    ///
+    /// # Errors
+    /// [`ApplyError::Busy`] when another run holds the lock; [`ApplyError::Own`].
     pub fn open(
         root: &Root,
         path: &Path,
@@ -116,116 +119,119 @@ impl StateDir {
         Ok(state)
     }
 
-    /// The lock, for the next run of the same session; `None` where several processes share it.
+    /// Returns the lock, for the next run of the same session; `None` where several processes share it.
     pub fn lock(&self) -> Option<VolumeLock> {
         self.team.is_none().then(|| VolumeLock(Arc::clone(&self.lock)))
     }
 
-    /// The folder itself, to open and rename files in.
+    /// Returns the folder itself, to open and rename files in.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Where the destination is.
+    /// Returns the path of the destination.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder for what is about to be written in place.
+    /// Returns the folder of committed updates in place.
     pub(super) fn journal(&self) -> &Private {
         &self.journal
     }
 
-    /// What the report says of how the folder was found.
+    /// Returns notes for the report about the state in which the folder was found.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Takes note of something for the report.
+    /// Adds a note to the report.
     pub(super) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// The user that files made on this volume belong to.
+    /// Returns the user that files made on this volume belong to.
     pub fn user(&self) -> u32 {
         self.dir.user()
     }
 
-    /// Whether an entry of this name in the root would be the folder itself: other names than its own are where the
-    /// file system folds case. Some give each name of a folder another inode number, so its content counts, too.
+    /// Returns whether an entry of this name in the root would be the folder itself, which happens where the file
+    /// system folds case. Also compares the stamp, because some file systems give a folder another number for each
+    /// name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         let is_stamped =
             || open_child(&self.root, name, OFlags::PATH).is_ok_and(|dir| self.epoch.is_in(dir.as_fd()));
         self.dir.is_still(self.root.as_fd(), name) || is_stamped()
     }
 
-    /// What the destination is known by from run to run.
+    /// Returns the id by which the destination is known from run to run.
     pub fn volume(&self) -> VolumeId {
         self.volume
     }
 
-    /// Whether no other process of this run came before.
+    /// Returns whether this is the first process of its run.
     pub(super) fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// The other processes of this run, where there are any.
+    /// Returns the board, if several processes share the run.
     pub fn shard_board(&self) -> Option<&ShardBoard> {
         self.team.as_ref()
     }
 
-    /// Whether this process does what is done once in a run, however many processes share it.
+    /// Returns whether this process does the work that is done once in a run of several processes.
     pub fn leads(&self) -> bool {
         self.team.as_ref().is_none_or(|team| team.shard().index == 0)
     }
 
-    /// Looks, from time to time, whether the destination is still this run's; to be called before anything on it is
-    /// changed.
+    /// Checks, at intervals, that the destination is still this run's. Callers do this before they change anything on
+    /// it.
     ///
     /// # Errors
-    /// When another run has taken it over, or nothing can be said.
+    /// When another run has taken it over, or the stamp cannot be read.
     pub fn check(&self) -> io::Result<()> {
         self.epoch.check(self.dir(), || self.stay_private())
     }
 
-    /// Looks whether the folder is still in its place, and closes to others what somebody has opened to them meanwhile.
+    /// Checks that the folder is still in its place, and removes rights that others got to it meanwhile.
     fn stay_private(&self) -> io::Result<()> {
         if !self.dir.is_still(self.root.as_fd(), OWN_DIR) {
             let folder = self.path.join(".volferry");
             return Err(io::Error::other(format!(
-                "somebody moved or replaced {} while the run worked in it",
+                "another process moved or replaced {} during the run",
                 folder.display()
             )));
         }
         [&self.dir, &self.staging, &self.journal].into_iter().try_for_each(Private::stay_private)
     }
 
-    /// Whether another run was seen to have taken the destination over.
+    /// Returns whether another run was seen to have taken the destination over.
     pub fn is_lost(&self) -> bool {
         self.epoch.is_lost()
     }
 
-    /// Whether what runs have changed is on the disk.
+    /// Returns the mark for changes that may not be on the disk.
     pub(super) fn dirty(&self) -> &DirtyMark {
         &self.dirty
     }
 
-    /// The folder for files that are not visible yet.
+    /// Returns the folder for files that are not visible yet.
     pub fn staging(&self) -> BorrowedFd<'_> {
         self.staging.as_fd()
     }
 
-    /// Whether a file that was found in staging can only have been written to by this process's user.
+    /// Returns whether only this process's user can have written a file in staging.
     pub(super) fn trusts_staged(&self, file: &Stat) -> bool {
         self.staging.trusts(file)
     }
 
-    /// A name for an entry that is made beside its place, on a file system that is mounted inside the destination.
+    /// Returns a name for an entry that is made beside its place, on a file system that is mounted inside the
+    /// destination.
     pub fn name_beside(&self) -> String {
         beside(&self.fresh_name())
     }
 
-    /// Whether a directory is on another mount than staging, so that nothing can be renamed from one to the other.
+    /// Returns whether a directory is on another mount than staging, so that nothing can be renamed from one to the
+    /// other.
     pub fn is_beyond(&self, dir: BorrowedFd<'_>) -> bool {
         let place = |dir: BorrowedFd<'_>| {
             let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
@@ -234,8 +240,8 @@ impl StateDir {
         matches!((place(dir), place(self.staging())), (Ok(one), Ok(other)) if one != other)
     }
 
-    /// Has an entry made under a name in staging and renamed into `dir`; where `dir` is on another file system, made
-    /// beside its place.
+    /// Calls `make` to make an entry under a name in staging and rename it into `dir`. If `dir` is on another file
+    /// system, calls it again for a name beside the entry's place.
     pub(super) fn beside_or_in_staging(
         &self,
         dir: BorrowedFd<'_>,
@@ -247,13 +253,13 @@ impl StateDir {
         }
     }
 
-    /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names
-    /// given to others.
+    /// Returns a name in staging that is unique among all runs: a run that was taken over must not find its names given
+    /// to other files.
     pub fn fresh_name(&self) -> String {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
     }
 
-    /// The volume's own time when this run opened it.
+    /// Returns the volume's own time when this run opened it.
     pub(super) fn opened(&self) -> Time {
         self.opened
     }
@@ -269,50 +275,51 @@ impl StateDir {
         remove_dir(self.staging(), name.as_bytes())
     }
 
-    /// Removes a file of this name from staging, if it is there.
+    /// Removes a file of this name from staging, if it exists.
     pub(super) fn drop_staged(&self, name: &str) -> io::Result<()> {
         drop_file(&self.staging, name)
     }
 
-    /// Removes what is noted of a part in staging, if anything is.
+    /// Removes the record of the arrived blocks of a partial file, if there is one.
     pub(super) fn drop_blocks(&self, part: &str) -> io::Result<()> {
         unlink(&self.staging, &blocks_name(part))
     }
 
-    /// The name for a part of a large file, which a later run finds by its key.
+    /// Returns a name for a partial file, which a later run finds by its key.
     pub(super) fn part_name(&self, key: &str) -> String {
         format!("{key}.{}", self.fresh_name())
     }
 
-    /// Whether a run that was cut off left a part of the file with this key.
+    /// Returns whether an earlier run left a partial file with this key.
     pub(super) fn has_leftover(&self, key: &str) -> bool {
         self.leftovers().contains_key(key)
     }
 
-    /// Makes it this run's, and returns its name, and whether a run before has gone on from it and not got beyond it.
+    /// Makes a leftover this run's by renaming it. Returns its new name, and whether an earlier run had taken it and
+    /// left nothing better.
     pub(super) fn take_leftover(&self, key: &str) -> Option<(String, bool)> {
         let old = self.leftovers().remove(key)?;
         let name = tried_name(key, &self.fresh_name());
-        // First what is noted of it: alone it counts for nothing.
+        // The record of its blocks first: without the partial file it is ignored.
         let (noted, new) = (blocks_name(&old), blocks_name(&name));
         let _ = rustix::fs::renameat(&self.staging, noted, &self.staging, new);
         let was_tried = is_tried(&old);
         rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| (name, was_tried))
     }
 
-    /// Forgets the leftovers of files that this run does not need, so that they do not take up room until a run gets to
-    /// its end.
+    /// Removes the leftovers of files that this run does not need, so that they do not take up room until a run is
+    /// completed.
     pub(super) fn drop_leftovers(&self, is_needed: impl Fn(&str) -> bool) {
         let mut leftovers = self.leftovers();
         leftovers.retain(|key, name| is_needed(key) || drop_file(&self.staging, name).is_err());
     }
 
-    /// Whether an earlier run left anything.
+    /// Returns whether earlier runs left partial files.
     pub(super) fn has_leftovers(&self) -> bool {
         !self.leftovers().is_empty()
     }
 
-    /// Ends a run that got to its end: nothing of it is kept in staging. Any other run keeps the parts of large files.
+    /// Marks the run as completed: nothing stays in staging. After any other run, partial files stay.
     pub(super) fn end(&self) {
         self.is_over.store(true, Relaxed);
     }
@@ -321,8 +328,7 @@ impl StateDir {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes what this run staged. One that did not get to its end leaves the parts of large files that have anything
-    /// in them.
+    /// Removes the files that this run staged. If it was not completed, partial files that have content stay.
     fn clear(&self) -> io::Result<()> {
         let (mark, is_over) = (self.mark(), self.is_over.load(Relaxed));
         let stays = |name: &str| !is_over && !self.is_lost() && self.is_of_use(name);
@@ -333,13 +339,13 @@ impl StateDir {
         }
     }
 
-    /// Whether the next run can go on from a staged file.
+    /// Returns whether the next run can continue with a staged file.
     fn is_of_use(&self, name: &str) -> bool {
         let part = part_of_blocks(name).unwrap_or(name);
         key_of(part).is_some() && blocks(&self.staging, part) > 0
     }
 
-    /// What the names of all files hold that this process stages.
+    /// Returns the text that is in the names of all files that this process stages.
     fn mark(&self) -> String {
         self.mark_of(self.team.as_ref().map_or(0, |team| team.shard().index))
     }
@@ -353,12 +359,12 @@ impl StateDir {
     }
 }
 
-/// The lock on a destination. The kernel gives it back when nobody holds it any more.
+/// The lock on a destination. The kernel releases it when the last holder is dropped.
 #[derive(Debug)]
 pub struct VolumeLock(Arc<OwnedFd>);
 
 impl VolumeLock {
-    /// Whether it is on this lock file.
+    /// Returns whether this is the lock of the given file.
     fn is_of(&self, file: &OwnedFd) -> bool {
         let id = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         matches!((id(&self.0), id(file)), (Ok(held), Ok(there)) if held == there)
@@ -375,7 +381,7 @@ struct Entering<'a> {
 }
 
 impl Entering<'_> {
-    /// `is_first` is whether no other process of the run is there yet.
+    /// Opens the folders and cleans up staging. `is_first` is whether no other process of the run has joined before.
     fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<StateDir> {
         let Self { root, path, dir, replaced, lock } = self;
         let dirty = DirtyMark::look(dir.as_fd(), shard)?;
@@ -388,7 +394,7 @@ impl Entering<'_> {
             false => parts_before(&staging, &word_of(&epoch))?,
         };
         let opened = changed(&rustix::fs::statat(&dir, EPOCH, AtFlags::SYMLINK_NOFOLLOW)?);
-        // What is staged shall not inherit an access control list that the root's other files get.
+        // Staged files must not inherit an access control list from the root.
         attr_writer::drop_default_acl(staging.as_fd());
         let mut notes: Vec<String> = replaced.iter().map(Replaced::note).collect();
         notes.extend(dir.has_no_modes().then(|| NO_MODES.into()));
@@ -413,11 +419,11 @@ impl Entering<'_> {
     }
 }
 
-/// What a report says where nothing can be kept from other users.
-const NO_MODES: &str = "the destination's file system keeps no permissions: whoever can write to it can change what a run stages";
+/// The note for the report where the file system keeps no permissions.
+const NO_MODES: &str = "the destination's file system keeps no permissions: any user who can write to it can change the files that a run stages";
 
-/// Removes what this run staged, but for the parts of large files where the run did not get to its end: the next run
-/// goes on from them. Files of a run that has taken the destination over stay.
+/// Removes the files that this run staged, except for partial files if the run was not completed: the next run
+/// continues with them. Leaves all files if another run has taken the destination over.
 impl Drop for StateDir {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
@@ -426,12 +432,13 @@ impl Drop for StateDir {
     }
 }
 
-/// What the names of all files hold that a run stages.
+/// Returns the text that is in the names of all files that a run stages.
 fn word_of(epoch: &Epoch) -> String {
     format!("{:016x}-", epoch.word())
 }
 
-/// Removes all files but one part for each key, the one that has most in it. The parts' names, by their keys.
+/// Removes all files except one partial file for each key, the one with the most content. Returns the names of these by
+/// their keys.
 fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
     let mut parts: HashMap<String, String> = HashMap::new();
     let mut noted = Vec::new();
@@ -445,7 +452,7 @@ fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
             parts.insert(key.to_owned(), name.to_owned());
             return false;
         };
-        // The other is removed under its own name, so that this one stays.
+        // The other one is removed by its own name, and this one stays.
         if blocks(staging, name) < blocks(staging, other) || unlink(staging, other).is_err() {
             return true;
         }
@@ -457,13 +464,13 @@ fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
     Ok(parts)
 }
 
-/// How much is allocated for a file.
+/// Returns the number of 512-byte blocks allocated for a file; 0 if it cannot be read.
 fn blocks(staging: &Private, name: &str) -> u64 {
     rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_blocks as u64)
 }
 
-/// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work
-/// in `staging`.
+/// Returns the names of the partial files that earlier runs left, by their keys. Other processes of the run of this
+/// `word` may work in `staging` meanwhile.
 fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, String>> {
     let mut parts = HashMap::new();
     empty(staging, |name| {
@@ -475,7 +482,7 @@ fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, Str
     Ok(parts)
 }
 
-/// Removes a file, and what is noted of it if it is a part.
+/// Removes a file, and the record of its blocks if it is a partial file.
 fn drop_file(staging: &Private, name: &str) -> io::Result<()> {
     if key_of(name).is_some() {
         unlink(staging, &blocks_name(name))?;

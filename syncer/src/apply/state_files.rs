@@ -1,4 +1,4 @@
-//! What is in `.volferry/`: the names that runs use, and how folders are emptied.
+//! The names that runs use in `.volferry/`, and how its folders are emptied.
 
 use std::{
     ffi::CStr,
@@ -18,15 +18,15 @@ pub(super) const JOURNAL: &[u8] = b"journal";
 pub(super) const SHARDS: &[u8] = b"shards";
 pub(super) const LOCK: &[u8] = b"lock";
 
-/// What the names of directories in staging begin with that are being removed.
+/// The prefix of the names of directories in staging that are being removed.
 const LEAVING: &str = "leaving-";
 
-/// Whether runs make files of this name in `.volferry/` itself.
+/// Returns whether runs make files of this name in `.volferry/` itself.
 pub(super) fn is_made_by_runs(name: &str) -> bool {
     name.starts_with("dirty-") || ["lock", "volume", "volume.new", "epoch"].contains(&name)
 }
 
-/// Removes the files, and the directories of files, whose names `go`.
+/// Removes the files and directories whose names `goes` accepts.
 pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
     for entry in Dir::read_from(staging.as_fd())? {
         let entry = entry?;
@@ -34,7 +34,7 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
         if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
             match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
                 Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes())?,
-                // It was moved here from a directory that has been removed, and went with it.
+                // It was a directory that had been moved here from another one, and was removed with that.
                 Err(Errno::NOENT) => {}
                 result => result?,
             }
@@ -43,16 +43,16 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
     Ok(())
 }
 
-/// Removes a directory that is beside its place, with all that is in it: whatever is below its directories is moved to
-/// itself first.
+/// Removes a directory that was made beside its place, with all its content: directories in it are emptied as those in
+/// staging are.
 pub(super) fn remove_beside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let dir = open_child(parent, name, OFlags::RDONLY)?;
     empty(&dir, |_| true)?;
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however
-/// deep they are no more than one is held open.
+/// Removes a directory of staging with all its content. Directories below it are moved to staging first, so that only
+/// one is held open, however deep they are.
 pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
     let mut left = vec![name.to_vec()];
     let mut moved = 0u64;
@@ -74,7 +74,7 @@ pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Moves a directory to staging, under a name that nothing has. Returns the name.
+/// Moves a directory to staging, under a new name, and returns the name.
 fn move_up(dir: &OwnedFd, name: &CStr, staging: impl AsFd, moved: &mut u64) -> io::Result<Vec<u8>> {
     loop {
         *moved += 1;

@@ -18,13 +18,14 @@ use crate::{
 };
 
 const VOLUME: &[u8] = b"volume";
-/// The id is on the disk under this name before it has its own: whatever a crash takes back, one of the two is there.
+/// The name under which a new id is synced to the disk before it is renamed: after a crash, one of the two files has
+/// it.
 const NEW: &[u8] = b"volume.new";
 
-/// 32 digits and a line's end.
+/// 32 digits and a newline.
 const FILE_BYTES: usize = 33;
 
-/// The id of the destination at `root`, if it has one. Changes nothing.
+/// Returns the id of the destination at `root`, if it has one. Changes nothing.
 pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     match open_child(root, OWN_DIR, OFlags::PATH) {
         Ok(dir) => read(dir.as_fd()),
@@ -33,9 +34,9 @@ pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// Returns the id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a
-/// new one. The id is on the disk when this returns, so that no report names one that a crash takes back. Whoever calls
-/// this holds the lock.
+/// Returns the id in the `.volferry/` that is open as `dir`. If there is none, writes the `known` one or a new one, and
+/// syncs it to the disk before it returns, so that no report names an id that a crash takes back. The caller holds the
+/// lock.
 pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     match read_file(dir, VOLUME)? {
         Some(id) => Ok(id),
@@ -43,7 +44,7 @@ pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::
     }
 }
 
-/// Reads the id, also one that a crash left with the name of a new one.
+/// Reads the id, also if a crash left it under the name for new ones.
 pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     match read_file(dir, VOLUME)? {
         Some(id) => Ok(Some(id)),
@@ -51,8 +52,8 @@ pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// Reads the id in one file. What is not an id, for example a file that a crash of the machine left empty, is as good
-/// as none.
+/// Reads the id in one file; `None` if the file has no valid id, for example because a crash of the machine left it
+/// empty.
 fn read_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<VolumeId>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
@@ -66,7 +67,7 @@ fn read_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<VolumeId>> {
     Ok(text.and_then(|text| text.strip_suffix('\n')).and_then(|text| text.parse().ok()))
 }
 
-/// Makes an id, unless one is `known`, or an earlier run began with one.
+/// Writes the `known` id, the one that an earlier run began to write, or a new one.
 fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     let id = match known.map_or_else(|| read_file(dir, NEW), |known| Ok(Some(known)))? {
         Some(id) => id,
@@ -88,7 +89,7 @@ fn random() -> io::Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// Makes the names in `.volferry/` durable, and that of the folder itself.
+/// Syncs the names in `.volferry/`, and the name of the folder itself.
 fn sync_names(dir: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     for folder in [c".", c".."] {

@@ -1,4 +1,4 @@
-//! Takes from an earlier scan of the same tree what cannot have changed since.
+//! Reuses the entries of an earlier scan of the same tree that cannot have changed since.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,34 +14,34 @@ use crate::{
     },
 };
 
-/// An earlier scan of the same tree by the same options, and what may have changed since.
+/// An earlier scan of the same tree with the same options, and the directories that may have changed since.
 #[derive(Debug, Clone, Copy)]
 pub struct EarlierScan<'a> {
     /// The earlier scan.
     pub tree: &'a Tree,
-    /// Its directories whose listings may not hold any more. All entries count as changed in those that list one of
-    /// several names of a file.
+    /// The directories whose listings may be outdated. A directory that lists one of several names of a file has to be
+    /// [`ChangedEntries::All`].
     pub changed: &'a HashMap<DirId, ChangedEntries>,
 }
 
-/// The entries of a directory that may have changed. A name that the earlier scan has not found needs no mention.
+/// The entries of a directory that may have changed. New names need not be among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedEntries {
-    /// All of them.
+    /// All entries.
     All,
-    /// Those with these names.
+    /// The entries with these names.
     Named(HashSet<Box<[u8]>>),
 }
 
 /// A directory that the earlier scan has found.
 pub(super) struct KnownDir<'a> {
     pub dir: &'a Dir,
-    /// What may have changed in it; `None` if nothing has.
+    /// The entries that may have changed; `None` if none have.
     pub changed: Option<&'a ChangedEntries>,
 }
 
 impl<'a> KnownDir<'a> {
-    /// Begins to look up entries, by names in ascending order.
+    /// Starts to look up entries, by names in ascending order.
     pub(super) fn entries(self) -> KnownEntries<'a> {
         let changed = match self.changed {
             Some(ChangedEntries::Named(names)) => Some(names),

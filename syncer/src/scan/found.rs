@@ -1,4 +1,4 @@
-//! Looks at one entry of a directory, and decides whether it takes part in the run.
+//! Reads one entry of a directory, and decides whether it takes part in the run.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
@@ -34,17 +34,17 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
 /// The longest block of a file system, in bytes.
 const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
 
-/// Whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
+/// Returns whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
 pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
     const PAGE: u64 = 4096;
     size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
 }
 
-/// What a name in a directory leads to.
+/// The entry that a name in a directory leads to.
 pub(super) enum NamedEntry<'a> {
     /// Volferry's own folder.
     Own,
-    /// An entry; device and inode of one that may have other names; and further data.
+    /// An entry; its device and inode if it may have other names; and further data.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),
     Socket,
     Excluded,
@@ -57,18 +57,18 @@ pub(super) struct Beside {
     pub stamp: u64,
     /// Its part of `Totals::sparse` of the tree.
     pub sparse: u64,
-    /// A directory is on another file system than the root.
+    /// Whether a directory is on another file system than the root.
     pub is_elsewhere: bool,
 }
 
-/// Buffers for an entry's parts of any length.
+/// Buffers for the parts of an entry that have variable lengths.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub target: Vec<u8>,
     pub attrs: Vec<u8>,
 }
 
-/// Looks at the entries of one tree.
+/// Reads the entries of one tree.
 pub(super) struct Lookup<'a> {
     pub options: &'a ScanOptions,
     /// The root's file system.
@@ -84,7 +84,7 @@ impl<'a> Lookup<'a> {
         Self { options, device: device_of(found), own }
     }
 
-    /// Looks at the entry `name` of the directory `work`, which is open as `fd`.
+    /// Reads the entry `name` of the directory `work`, which is open as `fd`.
     ///
     /// # Errors
     /// If the entry or its attributes cannot be read, or its path is too long.
@@ -164,8 +164,8 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Asks for the state that any program sees. With `STATX_DONT_SYNC`, a network file system's client could answer from
-/// an old cache.
+/// Reads the metadata of an entry as any program sees it. With `STATX_DONT_SYNC`, a network file system's client could
+/// answer from an old cache.
 pub(super) fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, name, flags, FIELDS)
 }

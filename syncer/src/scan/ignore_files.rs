@@ -22,7 +22,7 @@ pub(super) struct Rulebook {
 }
 
 impl Rulebook {
-    /// The rules of the directories above, where ignore files are not read or there is none.
+    /// Returns the rules of the directories above, for a directory without ignore files of its own.
     pub(super) fn inherited(work: &PendingDir) -> Self {
         Self { rules: work.rules.clone(), text: Box::default() }
     }

@@ -22,7 +22,7 @@ use std::{
 
 use contract::Side;
 use rustix::{
-    fs::AtFlags,
+    fs::{AtFlags, FileType, RawDir, SeekFrom},
     io::Errno,
     time::{ClockId, clock_gettime},
 };
@@ -30,7 +30,7 @@ use rustix::{
 use crate::{
     attrs::{Attrs, AttrsBuf, UNREADABLE},
     cores::cores,
-    effort::{Activity, EffortPool, ThreadGroup},
+    effort::{Activity, EffortPool, ThreadGroup, during},
     entry::{Kind, Meta},
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
@@ -60,10 +60,16 @@ pub use options::ScanOptions;
 use pending::{At, PendingDir, Queue, limit, open, subdirectories};
 pub(crate) use stamp::stamp_of_stat;
 
-/// The rules of a folder where another file system is mounted: whatever the destination has in it stays.
+/// The rules of a folder where another file system is mounted: the destination's entries in it stay.
 const ALL_STAYS: &[u8] = b"*\n";
 
 const DIRENTS_BYTES: usize = 32 << 10;
+
+/// A folder with at most this many entries and no subfolders is scanned by the calling thread.
+const FEW_ENTRIES: usize = 16;
+
+/// A buffer of this many bytes has space for nearly all names of [`FEW_ENTRIES`] entries.
+const FEW_DIRENTS_BYTES: usize = 1 << 10;
 
 /// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
@@ -73,11 +79,11 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     scan_changes(root, options, None, failures, monitor)
 }
 
-/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`.
-/// What is in those is missing in the sums of owners, times and sparse files.
+/// Walks the tree as [`scan`] does, but takes the listings of unchanged directories from `known`. Entries in those are
+/// missing in the sums of owners, times and sparse files.
 ///
 /// # Errors
-/// Those of [`scan`].
+/// The errors of [`scan`].
 pub(crate) fn scan_changes(
     root: &Root,
     options: &ScanOptions,
@@ -87,6 +93,7 @@ pub(crate) fn scan_changes(
 ) -> io::Result<Tree> {
     let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;
+    let is_few = has_few_entries(&fd)?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
     let root_meta = meta_of(&root_stat, options);
     let walk = Walk {
@@ -109,15 +116,21 @@ pub(crate) fn scan_changes(
     };
     let side = if options.is_source { Side::Source } else { Side::Sink };
     let crew = Crew { walk: &walk, pool: monitor.pool(side, ThreadGroup::Workers), parts: Mutex::default() };
-    // The calling thread keeps its working directory; see `root_attrs`.
-    let root_attrs = std::thread::scope(|scope| {
-        let first = scope.spawn(|| {
-            let attrs = root_attrs(root, options);
-            crew.work(0, scope);
-            attrs
-        });
-        first.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-    });
+    // The calling thread keeps its working directory; see `AttrReader::new`.
+    let root_attrs = match is_few {
+        true => {
+            crew.work_alone();
+            root_attrs(root, options, AttrReader::staying(options.attrs))
+        }
+        false => std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let attrs = root_attrs(root, options, AttrReader::new(options.attrs));
+                crew.work(0, scope);
+                attrs
+            });
+            first.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+        }),
+    };
     let parts = crew.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = walk.queue.take_error() {
         return Err(error);
@@ -139,16 +152,36 @@ pub(crate) fn scan_changes(
 /// If they cannot be read.
 pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
     let meta = meta_of(&stat(&root.read_dir(&RelPath::root())?, c"", AtFlags::EMPTY_PATH)?, options);
-    let attrs = std::thread::scope(|scope| {
-        let read = scope.spawn(|| root_attrs(root, options));
-        read.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-    });
-    Ok((meta, attrs?))
+    Ok((meta, root_attrs(root, options, AttrReader::staying(options.attrs))?))
 }
 
-/// Reads the root's attributes, which may change the working directory of the calling thread.
-fn root_attrs(root: &Root, options: &ScanOptions) -> io::Result<AttrsBuf> {
-    let mut reader = AttrReader::new(options.attrs).marking_unreadable(options.unreadable_attrs);
+/// Returns whether a directory has few entries and no subdirectories, as far as a listing shows it without reading each
+/// entry. Such a tree is scanned before another thread would have started.
+fn has_few_entries(dir: &OwnedFd) -> io::Result<bool> {
+    let mut buffer = [MaybeUninit::uninit(); FEW_DIRENTS_BYTES];
+    let mut entries = RawDir::new(dir, &mut buffer);
+    let mut count = 0;
+    let is_few = loop {
+        match entries.next() {
+            None => break true,
+            Some(Ok(entry)) if count < FEW_ENTRIES && is_leaf(entry.file_type(), entry.file_name()) => {
+                count += 1;
+            }
+            Some(_) => break false,
+        }
+    };
+    rustix::fs::seek(dir, SeekFrom::Start(0))?;
+    Ok(is_few)
+}
+
+fn is_leaf(file_type: FileType, name: &CStr) -> bool {
+    let is_own = [&b"."[..], b"..", OWN_DIR].contains(&name.to_bytes());
+    is_own || !matches!(file_type, FileType::Directory | FileType::Unknown)
+}
+
+/// Reads the root's attributes.
+fn root_attrs(root: &Root, options: &ScanOptions, reader: AttrReader) -> io::Result<AttrsBuf> {
+    let mut reader = reader.marking_unreadable(options.unreadable_attrs);
     let fd = root.read_dir(&RelPath::root())?;
     reader.enter(fd.as_fd());
     let mut attrs = Vec::new();
@@ -230,7 +263,7 @@ struct Walk<'a> {
     patterns: InUse,
 }
 
-/// The threads of a walk. Each starts the next one when it finds more directories than the one that it reads, so that a
+/// The threads of a walk. Each starts the next one when directories are waiting besides the one that it reads, so a
 /// small tree takes one thread.
 struct Crew<'a> {
     walk: &'a Walk<'a>,
@@ -242,23 +275,33 @@ impl Crew<'_> {
     fn work<'s>(&'s self, nth: usize, scope: &'s Scope<'s, '_>) {
         let mut next = Some(nth + 1).filter(|next| *next < cores());
         let part = self.pool.run(Activity::Reading, || {
-            self.walk.work(&mut || {
+            self.walk.work(AttrReader::new(self.walk.options.attrs), &mut || {
                 if let Some(next) = next.take() {
                     scope.spawn(move || self.work(next, scope));
                 }
             })
         });
+        self.add(part);
+    }
+
+    /// Walks on the calling thread, which keeps its working directory.
+    fn work_alone(&self) {
+        let attrs = AttrReader::staying(self.walk.options.attrs);
+        self.add(during(Activity::Reading, || self.walk.work(attrs, &mut || {})));
+    }
+
+    fn add(&self, part: WorkerTree) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
     }
 }
 
 impl Walk<'_> {
     /// Reads directories until there are none left. Calls `has_more` while others are waiting to be read.
-    fn work(&self, has_more: &mut dyn FnMut()) -> WorkerTree {
+    fn work(&self, attrs: AttrReader, has_more: &mut dyn FnMut()) -> WorkerTree {
         let mut part = WorkerTree::default();
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
-        let mut attrs = AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
+        let mut attrs = attrs.marking_unreadable(self.options.unreadable_attrs);
         while let Some((work, left)) = self.queue.pop() {
             if left > 0 {
                 has_more();
@@ -302,7 +345,7 @@ impl Walk<'_> {
             match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
-                    // Its entries are not listed, and so not counted.
+                    // Its entries are not listed, so they are not counted either.
                     part.totals = totals;
                     part.shared.truncate(shared);
                     return self.give_up(work, error, part);
@@ -337,7 +380,7 @@ impl Walk<'_> {
             bytes,
             seen: Stamps::unknown(),
         };
-        // Further names of one file, and what is below, are known at the end of the scan.
+        // Other names of one file, and the stamps below, are only known at the end of the scan.
         if self.options.stamps.is_some() && dir.listing.dirs() == 0 && part.shared.len() == shared {
             dir.seen = dir.stamps_with(std::iter::empty());
         }
@@ -378,7 +421,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.
+    /// Lists a folder on another file system as empty, so that nothing in it is sent or deleted.
     fn leave_mount(&self, work: &PendingDir, part: &mut WorkerTree) {
         let listing = ListingBuilder::default().finish();
         let (digest, first_child) = (listing.digest(), self.queue.number(0));
@@ -387,7 +430,7 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    /// Reads the names of a directory, or takes those that are listed.
+    /// Reads the names of a directory, or takes them from the listed paths.
     fn read_names(
         &self,
         work: &PendingDir,
@@ -402,7 +445,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
+    /// Gives an unreadable directory an empty, incomplete listing. After a stop it gets none, because the scan's result
+    /// is not used.
     fn give_up(&self, work: &PendingDir, error: io::Error, part: &mut WorkerTree) {
         if self.monitor.cancelled() {
             return self.queue.done(std::iter::empty());
@@ -434,7 +478,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Treats a directory with unknown rules as unreadable, because they may hide entries that nobody else shall see.
+    /// Treats a directory with unknown rules as unreadable, because they may exclude entries that must stay private.
     fn leave_out(&self, work: &PendingDir, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
         let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read ignore file", error);
@@ -523,7 +567,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether an entry of the root with this name takes part.
+    /// Returns whether an entry of the root with this name takes part.
     fn takes(&self, name: &CStr) -> bool {
         self.options.only.as_ref().is_none_or(|only| **only == *name.to_bytes())
     }
@@ -537,7 +581,7 @@ impl Walk<'_> {
 /// The entries of a directory.
 struct DirNames {
     listing: Listing,
-    /// Some entries are excluded from the run.
+    /// Whether entries are excluded from the run.
     leaves_out: bool,
     owners: Owners,
     /// One for each entry, if stamps are taken.

@@ -43,7 +43,7 @@ impl Names {
         self.gather(fd, buffer, SPILL_BYTES, monitor)
     }
 
-    /// Takes these names, which are in order, in place of those of a directory.
+    /// Takes these names, which are sorted, instead of reading a directory.
     pub(super) fn take<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>) {
         self.arena.clear();
         self.spans.clear();
@@ -109,7 +109,7 @@ impl Names {
         Ok(())
     }
 
-    /// Whether there may be an entry of this name. False means certainly not.
+    /// Returns whether there may be an entry of this name; false is certain.
     pub(super) fn may_contain(&self, name: &[u8]) -> bool {
         let name_at =
             |&at: &NameSpan| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name);

@@ -1,4 +1,4 @@
-//! Decides how a scan looks at a tree.
+//! The options of a scan.
 
 use crate::{
     attrs::Classes,
@@ -7,7 +7,7 @@ use crate::{
     path_list::PathList,
 };
 
-/// Decides how a scan looks at a tree.
+/// The options of a scan.
 #[derive(Debug, Default)]
 pub struct ScanOptions {
     /// The entries to exclude.
@@ -16,36 +16,37 @@ pub struct ScanOptions {
     pub only: Option<Box<[u8]>>,
     /// The only paths that are scanned. A directory above them is incomplete.
     pub paths: Option<PathList>,
-    /// Read ignore files, and exclude their matches.
+    /// Whether to read ignore files, and exclude their matches.
     pub ignore_files: bool,
-    /// List folders of other file systems than the root's as empty, with rules that exclude everything in them.
+    /// Whether to list folders of other file systems than the root's as empty, with rules that exclude all their
+    /// entries.
     pub leave_mounts: bool,
-    /// Leave modes out of the comparison.
+    /// Whether to leave modes out of the comparison.
     pub ignore_permissions: bool,
-    /// Leave out pipes, devices and sockets.
+    /// Whether to leave out pipes, devices and sockets.
     pub ignore_specials: bool,
-    /// List sockets, which are otherwise counted and left out.
+    /// Whether to list sockets, which are otherwise counted and left out.
     pub list_sockets: bool,
-    /// Find the names that are hard links of one another.
+    /// Whether to find the names that are hard links of one another.
     pub hard_links: bool,
-    /// Files of other sizes are listed, but never as hard links.
+    /// The sizes of files that may be hard links; files of other sizes are listed without.
     pub sizes: SizeLimits,
     /// The extended attributes to read.
     pub attrs: Classes,
     /// Files that were changed at this time or later get a time that no file has, because their content may be damaged.
     pub doubt: Option<Time>,
-    /// List the `user.*` attributes of unreadable files without values. Otherwise such a file is an error.
+    /// Whether to list the `user.*` attributes of unreadable files without values. Otherwise such a file is an error.
     pub unreadable_attrs: bool,
     /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or
     /// its content changes; 0 is no stamp.
     pub stamps: Option<Time>,
-    /// The time that the scan takes is the source's.
+    /// Whether the scan's time counts as the source's.
     pub is_source: bool,
 }
 
 impl ScanOptions {
-    /// Whether the scan lists every entry that a run may change, so that a directory with an empty listing is empty.
-    /// Directories above [`ScanOptions::paths`] are known by their incomplete listings.
+    /// Returns whether the scan lists every entry that a run may change, so that a directory with an empty listing is
+    /// empty. Directories above [`ScanOptions::paths`] are recognised by their incomplete listings.
     pub(crate) fn lists_all(&self) -> bool {
         // Each option is named, so that a new one has to be judged here.
         #[rustfmt::skip]
@@ -58,7 +59,7 @@ impl ScanOptions {
         takes_any && !ignore_files && !leave_mounts && !ignore_specials
     }
 
-    /// Whether the scan sees everything of the entries that a copy can keep.
+    /// Returns whether the scan reads all properties of entries that a copy can keep.
     pub(crate) fn sees_all(&self) -> bool {
         !self.ignore_permissions && self.hard_links && self.attrs == Classes::ALL
     }

@@ -19,7 +19,7 @@ use crate::{
     tree::dir::DirId,
 };
 
-/// How a worker opens a directory.
+/// The way in which a worker opens a directory.
 pub(super) enum At {
     Open(OwnedFd),
     Below(Arc<OwnedFd>),
@@ -36,7 +36,7 @@ pub(super) struct PendingDir {
     pub rules: Option<Arc<Rules>>,
     /// The only paths below it that are scanned.
     pub paths: Option<PathList>,
-    /// It is on another file system than the root.
+    /// Whether it is on another file system than the root.
     pub is_elsewhere: bool,
     /// Its number in an earlier scan.
     pub known: Option<DirId>,
@@ -66,7 +66,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the next directory, and says how many are left; `None` when all have been read.
+    /// Takes the next directory, and returns it with the number of those left; `None` when all have been read.
     pub(super) fn pop(&self) -> Option<(PendingDir, usize)> {
         let mut state = self.lock();
         loop {
@@ -84,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// Notes why the root cannot be read.
+    /// Records why the root cannot be read.
     pub(super) fn fail(&self, error: io::Error) {
         self.lock().root_error = Some(error);
     }

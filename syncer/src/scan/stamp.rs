@@ -1,4 +1,4 @@
-//! Stamps of regular files, by which a later scan knows them again. See [`ScanOptions::stamps`].
+//! Stamps of regular files, by which a later scan recognises them. See [`ScanOptions::stamps`].
 
 use rustix::fs::{Stat, Statx};
 

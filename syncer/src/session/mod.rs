@@ -1,10 +1,10 @@
-//! One run, from two trees to one: the only place that sees both ends.
+//! Runs, which make one tree equal to another: the only module that sees both ends.
 //!
 //! Bottom-up; each folder imports only from those above it in this list:
 //!
-//! - [`session_error`]: why a run did not get to its end.
+//! - [`session_error`]: why a run failed.
 //! - [`reading`]: files of either end, opened, hashed, sampled.
-//! - [`plan`]: what a run is to do, and whether it may.
+//! - [`plan`]: the plan of a run, and the guards that may refuse it.
 //! - [`source`]: the end that answers: serves listings, reads and sends files.
 //! - [`sink`]: the end that plans: carries a plan out, and asks a [`plan::need::Fetch`] for the content of files.
 //! - [`local`]: a source in the same process.
@@ -26,6 +26,7 @@ pub use self::{
         endpoint::{not_begun, receive, restore, send, sync},
         exchange::Exchange,
         link_options::{Endpoint, LinkOptions},
+        local_session::LocalSession,
         outcome::Outcome,
         restore::all_but,
         source_session::SendSession,

@@ -8,7 +8,7 @@ use crate::{
     root::RootError, snapshot::SnapshotError, transport::TransportError, wire::Refusal,
 };
 
-/// Why a run did not get to its end.
+/// Why a run failed.
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// The destination cannot be written to.
@@ -27,21 +27,21 @@ pub enum SessionError {
         "a run of several shards cannot keep old versions: leave out --backup-dir at this end, or --shard at the other"
     )]
     ShardedBackup,
-    /// A folder that cannot be the one for old versions.
+    /// A folder cannot be used for old versions.
     #[error("--backup-dir {path} cannot be used: {why}")]
     BackupPlace {
-        /// As it was typed.
+        /// The folder, as it was typed.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// A path of a list cannot be one of a tree.
+    /// A path of a list cannot be a path of a tree.
     #[error("a path of --files-from cannot be used")]
     FilesFrom(#[from] PathError),
-    /// The peer or the way to it.
+    /// The link to the peer failed, or the peer refused the run.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The source's root cannot be opened.
@@ -55,7 +55,7 @@ pub enum SessionError {
         /// The source's root.
         path: PathBuf,
     },
-    /// The folder that a file is to go to cannot be opened.
+    /// The folder of a single file cannot be opened at the destination.
     #[error("cannot use the destination")]
     Folder(#[source] RootError),
     /// The source's device, or its image, cannot be read.
@@ -67,18 +67,18 @@ pub enum SessionError {
     /// One end has a tree, and the other a device.
     #[error("{0}")]
     Kinds(String),
-    /// A flag that says something of files and folders, for a device.
+    /// A flag for files and folders was given for a device.
     #[error(
         "{flag} is for files and folders, and cannot be used with a block device or an image: leave it out"
     )]
     NotForDevices {
-        /// As it is typed.
+        /// The flag, as it is typed.
         flag: &'static str,
     },
-    /// A flag that chooses among the entries of a folder, for a single file.
+    /// A flag that chooses among the entries of a folder was given for a single file.
     #[error("{flag} is for folders, and the source is a single file: leave it out")]
     NotForFiles {
-        /// As it is typed.
+        /// The flag, as it is typed.
         flag: &'static str,
     },
     /// The single file of a run cannot be read.
@@ -86,7 +86,7 @@ pub enum SessionError {
     SourceFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A tree cannot be read at all.
@@ -94,24 +94,24 @@ pub enum SessionError {
     Scan {
         /// Its root.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// A guard refused the run.
     #[error("{message}")]
     Guard {
-        /// A word for programs.
+        /// A word for programs, in CamelCase.
         reason: &'static str,
-        /// What to do.
+        /// The problem and the next step.
         message: String,
     },
-    /// Source and destination are the same tree, or one holds the other.
+    /// Source and destination are the same tree, or one contains the other.
     #[error("{0}")]
     SameTree(String),
-    /// Another shard of the run is not there any more, or never came.
+    /// Another shard of the run has ended too early, or never joined.
     #[error("{0}")]
     Shard(String),
-    /// What the shards of a run tell each other on the volume cannot be read or written.
+    /// The board of the run's shards cannot be read or written.
     #[error(
         "cannot use .volferry/shards on the destination, by which the shards of a run know of each other"
     )]
@@ -121,13 +121,16 @@ pub enum SessionError {
     Commit(#[source] io::Error),
 }
 
-/// Looks whether the run was told to stop.
+/// Checks whether the run was told to stop.
+///
+/// # Errors
+/// [`TransportError::Canceled`] if it was.
 pub(crate) fn go_on(monitor: &Monitor) -> Result<(), SessionError> {
     Ok(monitor.check().map_err(|_| TransportError::Canceled)?)
 }
 
 impl SessionError {
-    /// The failure as the peer, the report and the process's exit say it.
+    /// Returns the failure in the form for the peer, the report and the exit code.
     pub(crate) fn refusal(&self) -> Refusal {
         let (exit, reason) = match self {
             Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
@@ -180,8 +183,8 @@ impl SessionError {
         }
     }
 
-    /// The error, or that this end was told to stop, which is why the connection was lost: a thread may find it closed
-    /// before the stop is noted as the reason.
+    /// Returns the error, or `Canceled` if this end was told to stop and therefore lost the connection. A thread may
+    /// find the connection closed before the stop is recorded as the reason.
     pub(crate) fn or_stopped(self, monitor: &Monitor) -> Self {
         match self {
             Self::Transport(TransportError::Lost(_)) if monitor.cancelled() => {
@@ -191,7 +194,7 @@ impl SessionError {
         }
     }
 
-    /// The error, or what the peer said was the cause of it.
+    /// Returns the error, or the cause that the peer named, if the connection was lost.
     pub(crate) fn or_cause(self, cause: Option<TransportError>) -> Self {
         match (self, cause) {
             (Self::Transport(TransportError::Lost(_)), Some(cause)) => Self::Transport(cause),
@@ -200,7 +203,7 @@ impl SessionError {
     }
 }
 
-/// An error with its sources, in one line.
+/// Returns an error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

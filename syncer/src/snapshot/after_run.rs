@@ -1,4 +1,4 @@
-//! Takes the snapshot that a run was asked for, and drops those that the job's rules do not keep.
+//! Takes the snapshot that a run requests, and drops those that the job's rules do not keep.
 
 use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
@@ -16,17 +16,19 @@ use super::{
     snapshot_error::{SnapshotError, chain},
     store::Writer,
     verify_after_run::verify_after_run,
+    written::KnownFromRun,
 };
-use crate::{apply::Destination, monitor::Monitor, report::Failures, root::Root, scan::EarlierScan};
+use crate::{apply::Destination, monitor::Monitor, report::Failures, root::Root};
 
-/// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
-/// what the rules do not keep. Only what may differ from what the run has `known` is scanned. Errors are in the report.
+/// Takes the snapshot of the destination at `path` that `asked` describes, once the run `run` has committed, and drops
+/// the snapshots that the job's rules do not keep. Scans only the entries that may differ from the scan in `known`.
+/// Errors go to the report.
 pub fn take(
     destination: &Destination,
     path: &Path,
     asked: &SnapshotParams,
     run: &str,
-    known: Option<EarlierScan<'_>>,
+    known: KnownFromRun<'_>,
     monitor: &Monitor,
 ) -> SnapshotReport {
     let mut report = SnapshotReport::default();
@@ -58,7 +60,7 @@ fn take_and_drop(
     writer: &mut Writer<'_>,
     root: &Root,
     (asked, run): (&SnapshotParams, &str),
-    known: Option<EarlierScan<'_>>,
+    known: KnownFromRun<'_>,
     monitor: &Monitor,
     report: &mut SnapshotReport,
 ) -> Result<(), SnapshotError> {
@@ -76,7 +78,7 @@ fn take_and_drop(
     Ok(())
 }
 
-/// Writes the rules of this job into the list, which the snapshot is published with.
+/// Records the job's rules in the list of snapshots, which is published together with the new snapshot.
 fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), SnapshotError> {
     roots.rules.remove(&asked.job);
     if asked.keep.has_rule() {
@@ -117,7 +119,7 @@ fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failur
     );
 }
 
-/// Drops the snapshots of this job that the rules do not keep. Those of others, and forgotten ones, stay.
+/// Drops the snapshots of this job that its rules do not keep. Leaves forgotten ones, and those of other jobs.
 fn apply_rules(
     writer: &mut Writer<'_>,
     asked: &SnapshotParams,
@@ -146,7 +148,7 @@ fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot>
     roots.kept().filter(move |snapshot| snapshot.job == job)
 }
 
-/// Lists the job's snapshots, the newest first.
+/// Lists the job's snapshots in the report, the newest first.
 fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdict]) {
     let mut kept: Vec<&Snapshot> = of_job(roots, job).collect();
     kept.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
@@ -161,7 +163,7 @@ fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
     let taken = Timestamp::from_second(snapshot.taken.seconds);
     SnapshotEntry {
         id: snapshot.id.to_string(),
-        // A time beyond the years of the calendar is left out.
+        // A time outside the calendar's range of years is left out.
         taken: taken.map(|taken| taken.to_string()).unwrap_or_default(),
         entries: snapshot.entries,
         bytes: snapshot.bytes,
@@ -176,10 +178,11 @@ mod tests {
     use std::{
         collections::HashMap,
         fs,
+        os::fd::AsFd as _,
         time::{Duration, Instant},
     };
 
-    use contract::Preserve;
+    use contract::{Preserve, SnapshotEngine};
     use tempfile::TempDir;
 
     use super::*;
@@ -187,12 +190,13 @@ mod tests {
         apply::{Candidate, Settings},
         attrs::Classes,
         entry::Time,
+        hash::ContentId,
         root::TreeLocation,
-        scan::{ChangedEntries, ScanOptions, scan},
-        snapshot::{Store, create::is_like_own_scan},
+        scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
+        snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
     };
 
-    /// The checks of a monitor count the entries that are scanned.
+    /// Counts the scanned entries by the checks of the monitor.
     #[test]
     fn a_tree_that_the_run_knows_is_not_scanned_and_gives_the_same_snapshot() {
         const FILES: u64 = 600;
@@ -221,15 +225,15 @@ mod tests {
         let linked = tree.groups.iter().flat_map(|group| &group.members);
         let changed: HashMap<_, _> = linked.map(|place| (place.dir, ChangedEntries::All)).collect();
         let known = EarlierScan { tree: &tree, changed: &changed };
-        let taken = |known: Option<EarlierScan<'_>>| {
-            let monitor = Monitor::default();
+        let taken = |scan: Option<EarlierScan<'_>>| {
+            let (monitor, known) = (Monitor::default(), KnownFromRun { scan, written: None });
             let report = take(&destination, dir.path(), &SnapshotParams::default(), "run", known, &monitor);
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(root, dir.path()).unwrap().unwrap();
             let tree = store.roots().unwrap().snapshots.last().unwrap().tree;
             (tree.id, monitor.checks())
         };
-        // Until the files are older than a tick of the clock, each snapshot looks at their content.
+        // Each snapshot reads the content of files that are younger than a tick of the clock.
         let deadline = Instant::now() + Duration::from_secs(60);
         let (first, _) = taken(Some(known));
         let second = loop {
@@ -247,7 +251,33 @@ mod tests {
         assert!(!is_like_own_scan(&tree), "a snapshot lists no sockets");
     }
 
-    /// A stop ends a snapshot at whatever check it is seen, and leaves nothing of it. From some check on, all is done.
+    /// Records content as written by the run that the file does not have, which shows whether the snapshot reads the
+    /// file.
+    #[test]
+    fn what_a_run_has_written_is_not_read_again_unless_it_has_changed() {
+        let dir = TempDir::new().unwrap();
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
+        let destination = candidate.take(settings, None, None).unwrap();
+        let written = WrittenFiles::begin(&destination, SnapshotEngine::Copy).unwrap();
+        for name in ["changed", "same"] {
+            fs::write(dir.path().join(name), "live").unwrap();
+            let file = fs::File::open(dir.path().join(name)).unwrap();
+            written.add(file.as_fd(), ContentId::of(b"told"), Some(b"told"));
+        }
+        fs::write(dir.path().join("changed"), "later").unwrap();
+        let asked = SnapshotParams { engine: SnapshotEngine::Copy, ..SnapshotParams::default() };
+        let known = KnownFromRun { scan: None, written: Some(&written) };
+        let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
+        assert_eq!(report.reason, None, "{report:?}");
+        let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
+        let folder = store.folder(&store.roots().unwrap().snapshots[0].tree).unwrap();
+        let contents = folder.contents.iter().zip([5, 4]);
+        let contents: Vec<_> = contents.map(|(content, len)| store.small(content, len).unwrap()).collect();
+        assert_eq!(contents, [b"later".to_vec(), b"told".to_vec()]);
+    }
+
+    /// Stops a snapshot at each check of the monitor in turn, until it completes: a stopped one leaves nothing behind.
     #[test]
     fn a_snapshot_that_is_told_to_stop_leaves_the_store_as_it_was() {
         let dir = TempDir::new().unwrap();
@@ -262,7 +292,7 @@ mod tests {
         let mut stopped = 0;
         loop {
             let monitor = Monitor::canceled_at(stopped + 1);
-            let report = take(&destination, dir.path(), &asked, "run", None, &monitor);
+            let report = take(&destination, dir.path(), &asked, "run", KnownFromRun::default(), &monitor);
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let there = store.roots().unwrap().snapshots.len();
             assert_eq!(there, usize::from(report.made.is_some()), "{stopped}: {report:?}");

@@ -16,13 +16,13 @@ use crate::slice::Slice;
 
 const AUDIT: &str = "audit";
 
-/// The bytes at the end of the file that nearly always have the last line.
+/// The number of bytes at the end of the file that nearly always contain the last line.
 const FEW_BYTES: u64 = 1 << 10;
 
-/// The digits of a hash.
+/// The number of hexadecimal digits of a hash.
 const HASH_DIGITS: usize = 32;
 
-/// The hash before the first line.
+/// The hash that stands for the line before the first one.
 const NO_HASH: &str = "00000000000000000000000000000000";
 
 /// One change of a volume's snapshots.
@@ -74,8 +74,8 @@ pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io
     }
 }
 
-/// Returns the length of all whole lines, and the hash of the last one. Reads the end of the file only: more of it as
-/// long as that does not have the whole line.
+/// Returns the length of all complete lines in bytes, and the hash of the last one. Reads backwards from the end of the
+/// file, only as far as the last line needs.
 fn last_line(file: &OwnedFd) -> io::Result<(u64, String)> {
     let len = rustix::fs::fstat(file)?.st_size as u64;
     let mut start = len.saturating_sub(FEW_BYTES);
@@ -124,7 +124,7 @@ pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
 }
 
 impl Log {
-    /// Decodes the lines of a log up to the first that does not continue the chain. A torn last line counts as none.
+    /// Decodes the lines of a log up to the first that does not continue the chain. Ignores a torn last line.
     pub fn decode(bytes: &[u8]) -> Self {
         let mut log = Self::default();
         let mut before = NO_HASH.to_owned();

@@ -1,4 +1,4 @@
-//! What a restore in place leaves on the volume besides the files: the state before, and a line in the log.
+//! Records that a restore in place leaves on the volume: a snapshot of the previous state, and a line in the audit log.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -11,6 +11,7 @@ use super::{
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Writer,
+    written::KnownFromRun,
 };
 use crate::{monitor::Monitor, path::OWN_DIR, report::Failures, root::TreeLocation};
 
@@ -23,17 +24,17 @@ pub struct Before<'a> {
     pub restored: SnapshotId,
     /// The tag of the snapshot that keeps the state before.
     pub tag: &'a str,
-    /// Keep nothing if there is a snapshot with this tag: an earlier try of the same run took it.
+    /// Whether to take no snapshot if one with this tag exists, because an earlier try of the same run took it.
     pub once: bool,
-    /// The run, and who asked for it.
+    /// The run that the snapshot is labelled with.
     pub run: &'a str,
     /// The user or run that the log names.
     pub by: &'a str,
 }
 
 impl Before<'_> {
-    /// Keeps the state of the volume in a pinned snapshot, so that the restore can be undone. Unreadable entries go to
-    /// `failures`. `None` if the volume has no files, or an earlier try kept its state.
+    /// Takes a pinned snapshot of the volume's current state, so that the restore can be undone. Unreadable entries go
+    /// to `failures`. Returns `None` if the volume has no files, or an earlier try has taken the snapshot.
     ///
     /// # Errors
     /// If the volume cannot be scanned or written to.
@@ -50,7 +51,15 @@ impl Before<'_> {
         if self.once && writer.roots.kept().any(|snapshot| snapshot.tags.contains(self.tag)) {
             return Ok(None);
         }
-        let kept = create_in(&mut writer, root, labels, SnapshotEngine::Auto, failures, None, monitor)?;
+        let kept = create_in(
+            &mut writer,
+            root,
+            labels,
+            SnapshotEngine::Auto,
+            failures,
+            KnownFromRun::default(),
+            monitor,
+        )?;
         drop(writer);
         destination.close();
         Ok(Some(kept))
@@ -67,7 +76,7 @@ impl Before<'_> {
         }
     }
 
-    /// Says in the audit log of the volume what was restored.
+    /// Writes the restore to the volume's audit log.
     ///
     /// # Errors
     /// If the volume cannot be written to.

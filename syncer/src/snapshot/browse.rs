@@ -36,7 +36,7 @@ pub enum What {
     File {
         /// Length in bytes.
         len: u64,
-        /// Where its content is.
+        /// The place of its content.
         content: Option<ContentRef>,
     },
     /// A directory.
@@ -83,7 +83,7 @@ impl What {
         }
     }
 
-    /// Whether both have the same kind and content. Any two directories count as equal.
+    /// Returns whether both have the same kind and content. Any two directories count as equal.
     fn has_same_content(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dir(_), Self::Dir(_)) => true,
@@ -268,7 +268,7 @@ pub struct Version<'s> {
     pub change: Option<Change>,
 }
 
-/// Finds the versions of a path in snapshots, which come in the order of time.
+/// Finds the versions of a path in `snapshots`, which must be in chronological order.
 ///
 /// # Errors
 /// If a directory cannot be read.

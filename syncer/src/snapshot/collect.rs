@@ -1,8 +1,8 @@
-//! Collection: what no snapshot refers to any more is moved to the trash, and removed from there.
+//! Garbage collection: moves objects that no snapshot refers to any more to the trash, and removes them from there.
 //!
-//! 1. [`plan`] marks what the snapshots that stay refer to; everything else goes. It changes nothing.
-//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back
-//!    the room of those in packs that stay.
+//! 1. [`plan`] marks the objects that the remaining snapshots refer to; all others are removed. It changes nothing.
+//! 2. [`collect`] publishes the list without the removed snapshots, moves whole objects to the trash, and punches holes
+//!    into packs that stay.
 //! 3. [`Writer::empty_trash`] removes the trash. It may be cut off anywhere and done again.
 
 use std::{
@@ -18,21 +18,19 @@ use rustix::{
 };
 
 use super::{
-    content::Home,
+    content::{ContentRef, Home},
     id::SnapshotId,
-    publish::files_of,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     store_files::{CONTENT, PACK_MAGIC, PACKS, READERS, TRASH, names, open_file, readers},
-    walk::gather,
+    walk::{Referred, gather},
 };
-use crate::entry::Kind;
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Marks are sorted and deduplicated whenever there are this many more.
+/// The number of new marks after which all marks are sorted and deduplicated.
 const MARKS_AT_ONCE: usize = 1 << 18;
 
 /// The snapshots and objects that a collection removes.
@@ -51,7 +49,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns how many files it removes.
+    /// Returns the number of files that it removes.
     pub fn files(&self) -> u64 {
         (self.packs.len() + self.contents.len()) as u64
     }
@@ -92,8 +90,8 @@ pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result
     Ok(plan)
 }
 
-/// Finds the packs that no snapshot of these has added, with their names. All that a snapshot has added is needed as
-/// long as it stays, so nobody has to look for unused objects in other packs.
+/// Finds the packs that none of these snapshots added, with their names. A pack needs no search for unused objects
+/// while the snapshot that added it stays, because that snapshot needs all of it.
 fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<(Option<u64>, String)>> {
     let added: HashSet<u64> = stay.iter().map(|snapshot| snapshot.id.0).collect();
     let id = |name: &str| name.parse::<SnapshotId>().ok().map(|id| id.0);
@@ -101,7 +99,7 @@ fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<(Option<u6
     Ok(others.filter(|(id, _)| id.is_none_or(|id| !added.contains(&id))).collect())
 }
 
-/// Whether any content is in a file of its own.
+/// Returns whether any content is in a file of its own.
 fn has_contents(store: &Store) -> io::Result<bool> {
     for prefix in names(store.dir(), CONTENT)? {
         if !names(store.dir(), &format!("{CONTENT}/{prefix}"))?.is_empty() {
@@ -120,22 +118,18 @@ struct Live {
     own: MarkSet<[u8; 16]>,
 }
 
-/// Marks what these snapshots refer to in such packs, and in files.
+/// Marks the objects in `packs` and in files of their own that these snapshots refer to.
 fn mark(store: &Store, stay: &[&Snapshot], packs: &[(Option<u64>, String)]) -> Result<Live, SnapshotError> {
     let packs: HashSet<u64> = packs.iter().filter_map(|(id, _)| *id).collect();
-    let parts = gather(store, stay, |live: &mut Live, folder, read| {
-        let place = folder.place;
-        if packs.contains(&place.pack) {
-            live.packs.entry(place.pack).or_default().push((place.offset, u64::from(place.len)));
-        }
-        for (entry, content, _) in files_of(read) {
-            match (content.home, entry.kind) {
-                (Home::Own, _) => live.own.push(half(&content.id.0)),
-                (Home::Pack { pack, offset }, Kind::File { size }) if packs.contains(&pack) => {
-                    live.packs.entry(pack).or_default().push((offset, size));
-                }
-                _ => {}
-            }
+    let matters = |content: &ContentRef| match content.home {
+        Home::Own => true,
+        Home::Pack { pack, .. } => packs.contains(&pack),
+    };
+    let parts = gather(store, stay, &matters, |live: &mut Live, referred| match referred {
+        Referred::Folder(place) => live.push(&packs, place.pack, (place.offset, u64::from(place.len))),
+        Referred::Content(ContentRef { home: Home::Own, id }, _) => live.own.push(half(&id.0)),
+        Referred::Content(ContentRef { home: Home::Pack { pack, offset }, .. }, len) => {
+            live.push(&packs, pack, (offset, len));
         }
     })?;
     let mut live = parts.into_iter().reduce(Live::with).unwrap_or_default();
@@ -145,6 +139,13 @@ fn mark(store: &Store, stay: &[&Snapshot], packs: &[(Option<u64>, String)]) -> R
 }
 
 impl Live {
+    /// Marks a range of one of these `packs`, and of no other.
+    fn push(&mut self, packs: &HashSet<u64>, pack: u64, range: (u64, u64)) {
+        if packs.contains(&pack) {
+            self.packs.entry(pack).or_default().push(range);
+        }
+    }
+
     fn with(mut self, other: Self) -> Self {
         self.own.marks.extend(other.own.marks);
         for (pack, marks) in other.packs {
@@ -160,7 +161,7 @@ fn half(id: &[u8; 32]) -> [u8; 16] {
     half
 }
 
-/// A set that is filled first and queried later. It takes little more room than its members.
+/// A set that is filled first and queried later. It takes little more memory than its members.
 #[derive(Debug)]
 struct MarkSet<T> {
     marks: Vec<T>,
@@ -208,7 +209,7 @@ impl Plan {
                 self.packs.push(name);
                 continue;
             };
-            // Most packs were read for their directories.
+            // The lengths of most packs are known, because their directories were read.
             let len = match id.and_then(|id| store.len_of_open(id)) {
                 Some(len) => len,
                 None => stat()?.st_size as u64,

@@ -16,10 +16,10 @@ use crate::{
 /// The length of an id in bytes.
 pub const ID_BYTES: usize = 32;
 
-/// Bytes of a small file that are read at once.
+/// The number of bytes of a small file that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// Several threads hash files from this length on.
+/// Files of at least this many bytes are hashed by several threads.
 const SHARED_BYTES: u64 = 8 << 20;
 
 /// Computes the id of the first `len` bytes of a file.

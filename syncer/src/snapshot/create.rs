@@ -10,6 +10,7 @@ use super::{
     roots::Snapshot,
     snapshot_error::{SnapshotError, io_error},
     store::Writer,
+    written::KnownFromRun,
 };
 use crate::{
     apply::{Candidate, Destination, Settings, visible_attrs},
@@ -18,11 +19,11 @@ use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
-    scan::{EarlierScan, ScanOptions, scan_changes, scan_root},
+    scan::{ScanOptions, scan_changes, scan_root},
     tree::Tree,
 };
 
-/// Times of one file system that are at most this far apart may be of one tick of its clock.
+/// Two times of one file system that differ by at most this many nanoseconds may be of the same tick of its clock.
 const TICK_NANOS: u32 = 100_000_000;
 
 /// Opens and locks the volume at `place` for changes of its snapshots.
@@ -33,7 +34,9 @@ pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
     let is_first = candidate.volume()?.is_none();
     let before = rustix::fs::fstat(candidate.root().as_fd());
-    let destination = candidate.take(Settings::resolve(&Preserve::default())?, None, None)?;
+    // The tree is not written to, so the attributes that can be set there need no probing.
+    let preserve = Preserve { xattrs: false, acls: false, ..Preserve::default() };
+    let destination = candidate.take(Settings::resolve(&preserve)?, None, None)?;
     if let (true, Ok(before)) = (is_first, before) {
         let reset = reset_mtime(destination.root(), &before);
         reset.map_err(|error| io_error("set the time of", place.path())(error.into()))?;
@@ -62,14 +65,14 @@ pub fn create(
     let path = place.path();
     let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
     let (root, monitor) = (destination.root(), Monitor::default());
-    let snapshot = create_in(&mut writer, root, labels, engine, failures, None, &monitor)?;
+    let snapshot = create_in(&mut writer, root, labels, engine, failures, KnownFromRun::default(), &monitor)?;
     drop(writer);
     destination.close();
     Ok(snapshot)
 }
 
-/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Only what may differ from what is `known`
-/// is scanned. Unreadable entries go to `failures`.
+/// Takes a snapshot of the tree at `root`, which is on the volume of `writer`. Scans only the entries that may differ
+/// from `known`. Unreadable entries go to `failures`.
 ///
 /// # Errors
 /// If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
@@ -79,7 +82,7 @@ pub(super) fn create_in(
     labels: Labels,
     engine: SnapshotEngine,
     failures: &Failures,
-    known: Option<EarlierScan<'_>>,
+    known: KnownFromRun<'_>,
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
     let began = time_of(SystemTime::now());
@@ -92,18 +95,18 @@ pub(super) fn create_in(
     };
     let scanning = io_error("scan", writer.store.path());
     let scanned;
-    let (tree, root_meta) = match known.filter(|known| known.changed.is_empty()) {
-        Some(known) => (known.tree, scan_root(root, &options).map_err(scanning)?),
+    let (tree, root_meta) = match known.scan.filter(|scan| scan.changed.is_empty()) {
+        Some(scan) => (scan.tree, scan_root(root, &options).map_err(scanning)?),
         None => {
-            scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
+            scanned = scan_changes(root, &options, known.scan, failures, monitor).map_err(scanning)?;
             (&scanned, (scanned.root_meta, scanned.root_attrs.clone()))
         }
     };
-    let source = ScannedTree { tree, root, root_meta, before, began };
+    let source = ScannedTree { tree, root, root_meta, before, began, written: known.written };
     publish(writer, &source, labels, engine, failures, monitor)
 }
 
-/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would.
+/// Returns whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would.
 pub fn is_like_own_scan(tree: &Tree) -> bool {
     !tree.has_unstorable && tree.dirs.iter().all(|dir| dir.listing.is_complete())
 }

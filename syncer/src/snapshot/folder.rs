@@ -5,12 +5,13 @@
 use super::content::{ContentRef, Home, ID_BYTES};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
+    entry::{Entry, Kind},
     hash::{ContentId, TreeDigest},
     listing::Listing,
     tree::stamps::Stamps,
 };
 
-/// The version of the encoding.
+/// The version of the encoding of a directory as a whole.
 pub(super) const VERSION: u8 = 1;
 
 /// Bytes of the checksum over the parts that the id does not cover.
@@ -56,8 +57,18 @@ pub struct Folder {
     pub children: Vec<FolderRef>,
     /// The content of its regular files that are not empty, in the order of the listing.
     pub contents: Vec<ContentRef>,
-    /// The stamps of those files; 0 for none.
+    /// The stamps of these files, in the same order; 0 for a file without one.
     pub stamps: Vec<u64>,
+}
+
+/// An entry of a directory, with the object that it refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FolderRow<'a> {
+    pub entry: Entry<'a>,
+    /// The reference to it, if it is a directory.
+    pub child: Option<FolderRef>,
+    /// Its content and its stamp, if it is a file that is not empty.
+    pub content: Option<(ContentRef, u64)>,
 }
 
 /// Reports bytes that are not a directory, or one of another version.
@@ -76,6 +87,17 @@ impl From<DecodeError> for NotFolder {
 }
 
 impl Folder {
+    /// Yields its entries with the objects that they refer to.
+    pub(super) fn rows(&self) -> impl Iterator<Item = FolderRow<'_>> {
+        let mut children = self.children.iter().copied();
+        let mut contents = self.contents.iter().copied().zip(self.stamps.iter().copied());
+        self.listing.iter().map(move |entry| {
+            let child = if entry.kind == Kind::Dir { children.next() } else { None };
+            let content = if entry.kind.has_content() { contents.next() } else { None };
+            FolderRow { entry, child, content }
+        })
+    }
+
     /// Returns the hash of the directory and of everything below it.
     pub fn id(&self) -> FolderId {
         id_of(&self.canonical())
@@ -119,9 +141,7 @@ impl Folder {
             }
         }
         self.stamps.iter().for_each(|stamp| out.extend_from_slice(&stamp.to_le_bytes()));
-        let check = check_of(&out);
-        out.extend_from_slice(&check);
-        (id_of(&canonical), out)
+        (id_of(&canonical), with_check(out))
     }
 
     /// Returns the packs that it refers to, each once.
@@ -141,12 +161,7 @@ impl Folder {
     /// # Errors
     /// If the bytes are not the encoding of a directory, or of another version.
     pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), NotFolder> {
-        let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
-        let (body, check) = bytes.split_at(body);
-        if check != check_of(body) {
-            return Err(DecodeError::Invalid("its checksum is wrong").into());
-        }
-        let mut reader = Reader::new(body);
+        let mut reader = Reader::new(checked(bytes)?);
         match reader.byte()? {
             VERSION => {}
             version => return Err(NotFolder::Version(version)),
@@ -215,7 +230,27 @@ fn id_of(canonical: &[u8]) -> FolderId {
     FolderId(*hasher.update(canonical).finalize().as_bytes())
 }
 
-/// Computes a checksum against accidents.
+/// Checks the checksum at the end of an encoding, and returns the bytes before it.
+///
+/// # Errors
+/// If the checksum is wrong.
+pub(super) fn checked(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
+    let (body, check) = bytes.split_at(body);
+    match check == check_of(body) {
+        true => Ok(body),
+        false => Err(DecodeError::Invalid("its checksum is wrong")),
+    }
+}
+
+/// Appends the checksum to an encoding.
+pub(super) fn with_check(mut bytes: Vec<u8>) -> Vec<u8> {
+    let check = check_of(&bytes);
+    bytes.extend_from_slice(&check);
+    bytes
+}
+
+/// Computes the checksum that detects accidental damage.
 pub(super) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&blake3::hash(bytes).as_bytes()[..CHECK_BYTES]);
@@ -227,7 +262,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         attrs::Attrs,
-        entry::{Entry, Kind, Meta, Owner, Time},
+        entry::{Meta, Owner, Time},
         listing::ListingBuilder,
     };
 
@@ -286,9 +321,7 @@ pub(super) mod tests {
         for bit in 0..body.len() * 8 {
             let mut damaged = body.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let check = check_of(&damaged);
-            damaged.extend_from_slice(&check);
-            if let Ok((_, folder)) = Folder::decode(&damaged) {
+            if let Ok((_, folder)) = Folder::decode(&with_check(damaged)) {
                 assert_eq!(folder.contents.len(), folder.stamps.len());
                 assert_eq!(folder.children.len(), folder.listing.dirs() as usize);
             }

@@ -7,6 +7,7 @@ use std::{fs, os::fd::AsFd as _};
 use super::{
     audit::{self, Log},
     folder::{self, Folder, NotFolder},
+    folder_changes::{self, StoredFolder},
     roots::{self, NotRoots, Roots},
     store_files::PACK_MAGIC,
 };
@@ -14,6 +15,7 @@ use super::{
 const ROOTS_1: &[u8] = include_bytes!("fixtures/roots-1");
 const ROOTS_2: &[u8] = include_bytes!("fixtures/roots-2");
 const FOLDER_1: &[u8] = include_bytes!("fixtures/folder-1");
+const FOLDER_2: &[u8] = include_bytes!("fixtures/folder-2");
 const FOLDER_1_ID: &str = "51e2c9518b927c2242036bf5f86f549e10319e2165dc4d612d16ca98ed7bcc77";
 const AUDIT_1: &[u8] = include_bytes!("fixtures/audit-1");
 
@@ -37,6 +39,14 @@ fn a_directory_has_the_bytes_that_it_always_had() {
 }
 
 #[test]
+fn what_differs_of_a_directory_has_the_bytes_that_it_always_had() {
+    let (changed, changes) = folder_changes::tests::changed_sample();
+    assert_eq!(changes.encode(), FOLDER_2);
+    let StoredFolder::Changes(read) = StoredFolder::decode(FOLDER_2).unwrap() else { panic!("it is whole") };
+    assert_eq!(read.apply(&Folder::decode(FOLDER_1).unwrap().1), Ok(changed));
+}
+
+#[test]
 fn the_log_has_the_bytes_that_it_always_had() {
     let dir = tempfile::tempdir().unwrap();
     let fd = fs::File::open(dir.path()).unwrap();
@@ -53,8 +63,6 @@ fn a_version_that_is_not_known_is_named() {
         assert_eq!(Roots::decode(&list), Err(NotRoots::Version(version)));
     }
     let mut bytes = FOLDER_1[..FOLDER_1.len() - 8].to_vec();
-    bytes[0] = 2;
-    let check = folder::check_of(&bytes);
-    bytes.extend_from_slice(&check);
-    assert_eq!(Folder::decode(&bytes), Err(NotFolder::Version(2)));
+    bytes[0] = 3;
+    assert_eq!(StoredFolder::decode(&folder::with_check(bytes)), Err(NotFolder::Version(3)));
 }

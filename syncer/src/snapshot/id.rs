@@ -25,7 +25,7 @@ impl SnapshotId {
         Ok(Self(u64::from_be_bytes(bytes)))
     }
 
-    /// Whether the id begins with these digits.
+    /// Returns whether the id begins with these digits.
     pub fn begins_with(self, digits: &str) -> bool {
         !digits.is_empty() && self.to_string().starts_with(&digits.to_ascii_lowercase())
     }

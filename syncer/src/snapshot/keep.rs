@@ -3,13 +3,11 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
     sync::OnceLock,
 };
 
-use contract::SnapshotEngine;
 use rustix::{
-    fs::{FileType, Mode, OFlags, Stat},
+    fs::{AtFlags, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -17,7 +15,7 @@ use super::{
     content::{ContentRef, Home, id_of_visited},
     pack::Packing,
     roots::Engine,
-    snapshot_error::SnapshotError,
+    written::WrittenFiles,
 };
 use crate::{
     apply::write_all,
@@ -33,40 +31,6 @@ use crate::{
 /// Attempts to read a file before it is given up because it keeps changing.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// Contents up to this length are packed if files are cloned: a clone takes an inode, which is about as large.
-const PACKED_BESIDE_CLONES: u64 = 1 << 10;
-
-/// Contents up to this length are packed if files are copied.
-const PACKED_BESIDE_COPIES: u64 = 64 << 10;
-
-/// Finds out which engine the store's file system supports.
-///
-/// # Errors [`SnapshotError::CannotClone`] if cloning is required and impossible.
-pub(super) fn settle(
-    wanted: SnapshotEngine,
-    dir: BorrowedFd<'_>,
-    path: &Path,
-) -> Result<Engine, SnapshotError> {
-    match wanted {
-        SnapshotEngine::Copy => Ok(Engine::Copy),
-        SnapshotEngine::Auto | SnapshotEngine::Clone if can_clone(dir) => Ok(Engine::Clone),
-        SnapshotEngine::Auto => Ok(Engine::Copy),
-        SnapshotEngine::Clone => Err(SnapshotError::CannotClone(path.into())),
-    }
-}
-
-/// Tries to clone an empty file.
-fn can_clone(dir: BorrowedFd<'_>) -> bool {
-    let temporary = || {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)
-    };
-    match (temporary(), temporary()) {
-        (Ok(from), Ok(to)) => rustix::fs::ioctl_ficlone(&to, &from).is_ok(),
-        _ => false,
-    }
-}
-
 /// A file at the moment when its content was taken.
 #[derive(Debug)]
 pub(super) struct TakenFile {
@@ -78,7 +42,7 @@ pub(super) struct TakenFile {
     pub meta: Meta,
     /// Its stamp, or 0.
     pub stamp: u64,
-    /// Bytes that the store got for this file alone.
+    /// Bytes that it added to the store as a file of its own. Packed content counts with the pack.
     pub added: u64,
 }
 
@@ -94,8 +58,10 @@ impl TakenFile {
 pub(super) struct Keeper<'a> {
     pub packing: &'a Packing<'a>,
     pub engine: Engine,
-    /// Files that were changed since then get no stamp.
+    /// Files that changed at this time or later get no stamp.
     pub before: Time,
+    /// The files that the preceding run wrote.
+    pub written: Option<&'a WrittenFiles>,
     pub monitor: &'a Monitor,
     /// The first error of writing to the store, or the stop, which ends the publication.
     pub broken: OnceLock<io::Error>,
@@ -113,6 +79,9 @@ impl Keeper<'_> {
         old: Option<ContentRef>,
     ) -> io::Result<TakenFile> {
         self.go_on()?;
+        if let Some(taken) = self.take_written(dir, name, old)? {
+            return Ok(taken);
+        }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let mut stat = regular(&file)?;
@@ -126,6 +95,50 @@ impl Keeper<'_> {
             stat = after;
         }
         Err(io::Error::other("the file kept changing while it was read"))
+    }
+
+    /// Takes the content that the run put into the pack when it wrote the file, if that is unchanged since.
+    fn take_written(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        old: Option<ContentRef>,
+    ) -> io::Result<Option<TakenFile>> {
+        let Some(written) = self.written_packed() else { return Ok(None) };
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let Some((id, offset)) = written.packed(&stat) else { return Ok(None) };
+        let content = self.begun(id, offset, stat.st_size as u64, old)?;
+        Ok(Some(self.taken(Some(content), &stat, 0)))
+    }
+
+    /// Does the same for a file as the scan found it. A file that changed recently has no stamp, and is not taken.
+    pub(super) fn take_listed(
+        &self,
+        entry: &Entry<'_>,
+        stamp: u64,
+        old: Option<ContentRef>,
+    ) -> io::Result<Option<TakenFile>> {
+        let (Some(written), Kind::File { size: len }, 1..) = (self.written_packed(), entry.kind, stamp)
+        else {
+            return Ok(None);
+        };
+        let Some((id, offset)) = written.packed_of(stamp, len, entry.meta.mtime) else { return Ok(None) };
+        self.go_on()?;
+        let content = Some(self.begun(id, offset, len, old)?);
+        Ok(Some(TakenFile { content, len, meta: entry.meta, stamp, added: 0 }))
+    }
+
+    fn written_packed(&self) -> Option<&WrittenFiles> {
+        self.written.filter(|_| self.packing.has_begun())
+    }
+
+    /// Returns a reference to content in the pack that the run began, or to the last snapshot's copy if that is
+    /// undamaged.
+    fn begun(&self, id: ContentId, offset: u64, len: u64, old: Option<ContentRef>) -> io::Result<ContentRef> {
+        match old.filter(|old| old.id == id && self.is_stored(old, len)) {
+            Some(old) => Ok(old),
+            None => Ok(ContentRef { id, home: self.stored(self.packing.begun(offset))? }),
+        }
     }
 
     /// Checks for a stop, which ends the publication as an error of the store does.
@@ -153,24 +166,21 @@ impl Keeper<'_> {
         if len == 0 {
             return Ok((None, 0));
         }
-        let packed = match self.engine {
-            Engine::Clone => PACKED_BESIDE_CLONES,
-            Engine::Copy => PACKED_BESIDE_COPIES,
-        };
-        let (content, added) = match len <= packed {
-            true => self.pack(file, len, old)?,
+        let (content, added) = match self.engine.packs(len) {
+            // Packed content counts with the length of the pack.
+            true => (self.pack(file, len, old)?, 0),
             false => self.own(file, stat, len)?,
         };
         Ok((Some(content), added))
     }
 
-    fn pack(&self, file: &OwnedFd, len: u64, old: Option<ContentRef>) -> io::Result<(ContentRef, u64)> {
+    fn pack(&self, file: &OwnedFd, len: u64, old: Option<ContentRef>) -> io::Result<ContentRef> {
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
         let id = ContentId::of(&bytes);
         match old.filter(|old| old.id == id && self.is_stored(old, len)) {
-            Some(old) => Ok((old, 0)),
-            None => Ok((ContentRef { id, home: self.stored(self.packing.content(id, &bytes))? }, len)),
+            Some(old) => Ok(old),
+            None => Ok(ContentRef { id, home: self.stored(self.packing.content(id, &bytes))? }),
         }
     }
 
@@ -185,7 +195,7 @@ impl Keeper<'_> {
         Ok((ContentRef { id, home: Home::Own }, if is_new { len } else { 0 }))
     }
 
-    /// Whether the store has this content undamaged: content that is at hand replaces damaged content.
+    /// Returns whether the store has this content undamaged. If not, the file's content replaces the damaged one.
     fn is_stored(&self, content: &ContentRef, len: u64) -> bool {
         self.packing.is_stored(content, len, &|_, _| self.go_on())
     }
@@ -202,7 +212,12 @@ impl Keeper<'_> {
     fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, len: u64) -> io::Result<ContentId> {
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
-                Ok(()) => return id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on()),
+                // A file that the run wrote need not be read again: its status is checked again after the clone.
+                Ok(()) => {
+                    let known = self.written.and_then(|written| written.id_of(stat));
+                    let read = || id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on());
+                    return known.map_or_else(read, Ok);
+                }
                 // The file is on another file system below the volume's root.
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
                 Err(error) => return self.stored(Err(error.into())),

@@ -1,4 +1,5 @@
-//! Damage that checks found and could not heal, in a file of the store. Publications do not build upon these objects.
+//! The record of damage that checks found and could not heal, in a file of the store. Publications do not reuse these
+//! objects.
 
 use std::{
     collections::HashSet,
@@ -32,7 +33,7 @@ pub struct KnownDamage {
 }
 
 impl KnownDamage {
-    /// Reads what earlier checks wrote down. Lines that are not understood are left out.
+    /// Reads the damage that earlier checks recorded. Ignores unknown lines.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -42,12 +43,12 @@ impl KnownDamage {
         Ok(Self { contents, in_directories: text.lines().any(|line| line == DIRECTORIES) })
     }
 
-    /// Whether no damage is known.
+    /// Returns whether no damage is known.
     pub fn is_none(&self) -> bool {
         self.contents.is_empty() && !self.in_directories
     }
 
-    /// Replaces the file, unless it says the same.
+    /// Replaces the file with this damage, unless the file has it already.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -124,7 +125,7 @@ mod tests {
         },
     };
 
-    /// A volume whose files have no stamps, as when their times are of the future: each snapshot compares all of them.
+    /// A volume whose files have no stamps, as if their times were in the future: each snapshot compares all of them.
     struct Volume {
         dir: TempDir,
         destination: Destination,
@@ -154,7 +155,7 @@ mod tests {
             let failures = Failures::default();
             let tree = scan(root, &options, &failures, &monitor).unwrap();
             let root_meta = (tree.root_meta, tree.root_attrs.clone());
-            let source = ScannedTree { tree: &tree, root, root_meta, before, began: before };
+            let source = ScannedTree { tree: &tree, root, root_meta, before, began: before, written: None };
             publish(&mut writer, &source, Labels::default(), SnapshotEngine::Copy, &failures, &monitor)
                 .unwrap()
         }
@@ -168,7 +169,7 @@ mod tests {
             self.dir.path().join(".volferry/snapshots/packs").join(name)
         }
 
-        /// The number of objects that a check of the newest snapshot alone finds damaged.
+        /// Returns the number of objects that a check of the newest snapshot alone finds damaged.
         fn damaged_in_newest(&self) -> usize {
             let store = self.store();
             let mut roots = store.roots().unwrap();
@@ -187,7 +188,7 @@ mod tests {
         file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
     }
 
-    /// The places of the directories from the root down.
+    /// Returns the places of the directories from the root down.
     fn places(store: &Store, snapshot: &Snapshot) -> Vec<ObjectRef> {
         let mut places = vec![snapshot.tree.place];
         let mut folder = store.folder(&snapshot.tree).unwrap();

@@ -12,10 +12,13 @@ pub mod after_run;
 pub mod audit;
 pub mod before;
 pub mod browse;
+mod choose_engine;
 pub mod collect;
 pub mod content;
 pub mod create;
 pub mod folder;
+mod folder_builder;
+pub mod folder_changes;
 #[cfg(test)]
 mod golden;
 mod id;
@@ -38,10 +41,12 @@ pub mod turn;
 pub mod verify;
 mod verify_after_run;
 mod walk;
+mod written;
 
 pub use id::{NotAnId, SnapshotId};
 pub use roots::{Engine, Roots, Snapshot};
 pub use snapshot_error::SnapshotError;
 pub use store::Store;
+pub(crate) use written::{KnownFromRun, WrittenFiles};
 
 pub use crate::tree::stamps::Stamps;

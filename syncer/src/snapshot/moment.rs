@@ -5,8 +5,8 @@ use jiff::{Timestamp, civil, tz::TimeZone};
 use super::snapshot_error::SnapshotError;
 use crate::entry::Time;
 
-/// Reads a time: with a zone as RFC 3339 has it, else by the clock of this machine's zone; a date alone is its last
-/// moment.
+/// Parses a time: RFC 3339 with a zone, or without a zone in the machine's time zone. A date alone means the end of
+/// that day.
 ///
 /// # Errors
 /// If the text is none of these.

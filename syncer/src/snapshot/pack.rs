@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,35 +17,124 @@ use super::{
     store::Writer,
     store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
 };
-use crate::hash::ContentId;
+use crate::{apply::link_held, hash::ContentId};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A pack that is being written, and its folder. Both are made with the first object.
+/// A pack that is being written, and its folder. Both are created with the first object.
 #[derive(Debug)]
 pub(super) struct Packing<'a> {
     writer: &'a Writer<'a>,
     id: SnapshotId,
+    has_begun: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     folder: Option<OwnedFd>,
-    file: Option<OwnedFd>,
-    buffer: Vec<u8>,
-    written: u64,
-    /// Small contents that this publication has packed.
+    pack: Option<PackFile>,
+    /// The pack that a run began, until the publication needs an object in it.
+    begun: Option<PackFile>,
+    /// Small contents that are in the pack.
     small: HashMap<ContentId, u64>,
     /// Contents in files of their own that this publication has made.
     own: HashMap<ContentId, ()>,
     names: u64,
 }
 
+/// The file of a pack. Objects are appended to it.
+#[derive(Debug)]
+pub(super) struct PackFile {
+    file: OwnedFd,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl PackFile {
+    /// Begins a pack in an empty file.
+    pub(super) fn new(file: OwnedFd) -> Self {
+        Self { file, buffer: PACK_MAGIC.to_vec(), written: 0 }
+    }
+
+    /// Appends an object, and returns its offset.
+    ///
+    /// # Errors
+    /// If the file cannot be written to.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        let offset = self.written + self.buffer.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(offset)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        write_all(&self.file, &self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// A pack in an unnamed file, which leaves nothing behind if it is dropped.
+#[derive(Debug)]
+pub(super) struct BegunPack {
+    file: PackFile,
+    small: HashMap<ContentId, u64>,
+    /// Bytes that may still be appended.
+    room: u64,
+}
+
+impl BegunPack {
+    /// Begins a pack on the file system of `dir`, of about `room` bytes at most.
+    ///
+    /// # Errors
+    /// If the file system does not support unnamed files, or the file cannot be created.
+    pub(super) fn begin(dir: BorrowedFd<'_>, room: u64) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { file: PackFile::new(file), small: HashMap::new(), room })
+    }
+
+    /// Appends small content, unless the pack has it already, and returns its offset; `None` if the pack is full.
+    ///
+    /// # Errors
+    /// If the file cannot be written to. The pack is then unusable.
+    pub(super) fn add(&mut self, id: ContentId, bytes: &[u8]) -> io::Result<Option<u64>> {
+        if let Some(offset) = self.small.get(&id) {
+            return Ok(Some(*offset));
+        }
+        let Some(room) = self.room.checked_sub(bytes.len() as u64) else { return Ok(None) };
+        self.room = room;
+        let offset = self.file.append(bytes)?;
+        self.small.insert(id, offset);
+        Ok(Some(offset))
+    }
+}
+
 impl<'a> Packing<'a> {
-    pub(super) fn new(writer: &'a Writer<'a>, id: SnapshotId) -> Self {
-        Self { writer, id, state: Mutex::default() }
+    /// Prepares the pack of the publication of `id`, or continues the one that a run began.
+    pub(super) fn new(writer: &'a Writer<'a>, id: SnapshotId, begun: Option<BegunPack>) -> Self {
+        let has_begun = begun.is_some();
+        let state = match begun {
+            Some(BegunPack { file, small, .. }) => State { begun: Some(file), small, ..State::default() },
+            None => State::default(),
+        };
+        Self { writer, id, has_begun, state: Mutex::new(state) }
+    }
+
+    /// Returns whether it continues a pack that a run began.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Returns the place of content at this offset of the pack that a run has begun.
+    pub(super) fn begun(&self, offset: u64) -> io::Result<Home> {
+        self.pack_of(&mut self.lock())?;
+        Ok(Home::Pack { pack: self.id.0, offset })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -55,10 +144,11 @@ impl<'a> Packing<'a> {
     /// Appends small content, unless this publication has it already, and returns its place.
     pub(super) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
         let mut state = self.lock();
+        self.pack_of(&mut state)?;
         if let Some(offset) = state.small.get(&id) {
             return Ok(Home::Pack { pack: self.id.0, offset: *offset });
         }
-        let offset = self.append(&mut state, bytes)?;
+        let offset = self.pack_of(&mut state)?.append(bytes)?;
         state.small.insert(id, offset);
         Ok(Home::Pack { pack: self.id.0, offset })
     }
@@ -67,23 +157,25 @@ impl<'a> Packing<'a> {
     pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<ObjectRef> {
         let len =
             u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
-        let offset = self.append(&mut self.lock(), bytes)?;
+        let offset = self.pack_of(&mut self.lock())?.append(bytes)?;
         Ok(ObjectRef { pack: self.id.0, offset, len })
     }
 
-    fn append(&self, state: &mut State, bytes: &[u8]) -> io::Result<u64> {
-        if state.file.is_none() {
-            let folder = self.folder_of(state)?;
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            state.file = Some(rustix::fs::openat(folder, PACK_NEW, flags, Mode::RUSR | Mode::WUSR)?);
-            state.buffer.extend_from_slice(PACK_MAGIC);
-        }
-        let offset = state.written + state.buffer.len() as u64;
-        state.buffer.extend_from_slice(bytes);
-        if state.buffer.len() >= BUFFER_BYTES {
-            state.flush()?;
-        }
-        Ok(offset)
+    /// Returns the pack. The first call creates it, or names the pack that a run began.
+    fn pack_of<'s>(&self, state: &'s mut State) -> io::Result<&'s mut PackFile> {
+        let pack = match (state.pack.take(), state.begun.take()) {
+            (Some(pack), _) => pack,
+            (None, Some(begun)) => {
+                link_held(begun.file.as_fd(), self.folder_of(state)?.as_fd(), PACK_NEW.as_bytes())?;
+                begun
+            }
+            (None, None) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let folder = self.folder_of(state)?;
+                PackFile::new(rustix::fs::openat(folder, PACK_NEW, flags, Mode::RUSR | Mode::WUSR)?)
+            }
+        };
+        Ok(state.pack.insert(pack))
     }
 
     fn folder_of<'s>(&self, state: &'s mut State) -> io::Result<&'s OwnedFd> {
@@ -94,14 +186,14 @@ impl<'a> Packing<'a> {
         Ok(state.folder.insert(made))
     }
 
-    /// Whether the store has this content of `len` bytes, and it is undamaged. `visit` may end the check.
+    /// Returns whether the store has this content of `len` bytes, and it is undamaged. `visit` may end the check.
     pub(super) fn is_stored(&self, content: &ContentRef, len: u64, visit: &VisitData<'_>) -> bool {
-        // A look at the name alone is enough for most content, which is new.
+        // Most content is new, and a look for its name alone shows that.
         let is_there = content.home != Home::Own || self.writer.has_own(&content.id);
         is_there && self.writer.store.check_visited(content, len, visit).is_ok()
     }
 
-    /// Makes a file for content that gets a file of its own. [`Self::name`] names it afterwards.
+    /// Creates the file of content that is not packed. [`Self::name`] gives it its final name.
     pub(super) fn create(&self) -> io::Result<(OwnedFd, String)> {
         let mut state = self.lock();
         let name = format!("{}{PART}", state.names);
@@ -124,7 +216,7 @@ impl<'a> Packing<'a> {
         Ok(is_new)
     }
 
-    /// Removes a file that is not kept.
+    /// Removes a file of [`Self::create`] that is not kept.
     pub(super) fn discard(&self, part: &str) {
         if let Some(folder) = &self.lock().folder {
             let _ = rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty());
@@ -134,23 +226,31 @@ impl<'a> Packing<'a> {
     /// Writes the remaining bytes, and returns the length of the pack.
     pub(super) fn finish(&self) -> io::Result<u64> {
         let mut state = self.lock();
-        state.flush()?;
-        Ok(state.written)
+        let Some(pack) = &mut state.pack else { return Ok(0) };
+        pack.flush()?;
+        Ok(pack.written)
     }
 
-    /// Whether the publication has added anything to the store.
+    /// Returns whether the publication has added anything to the store.
     pub(super) fn is_used(&self) -> bool {
         self.lock().folder.is_some()
     }
 }
 
-impl State {
-    fn flush(&mut self) -> io::Result<()> {
-        if let Some(file) = &self.file {
-            write_all(file, &self.buffer)?;
-            self.written += self.buffer.len() as u64;
-            self.buffer.clear();
-        }
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_that_was_begun_takes_no_more_than_its_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = std::fs::File::open(folder.path()).unwrap();
+        let mut pack = BegunPack::begin(dir.as_fd(), 10).unwrap();
+        let mut add = |bytes: &[u8]| pack.add(ContentId::of(bytes), bytes).unwrap();
+        assert_eq!(add(b"123456"), Some(8));
+        assert_eq!(add(b"12345"), None);
+        assert_eq!(add(b"1234"), Some(14));
+        assert_eq!(add(b"123456"), Some(8), "equal contents are packed once");
+        assert_eq!(add(b"1"), None);
     }
 }

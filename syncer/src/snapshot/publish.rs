@@ -18,10 +18,12 @@ use std::{
 };
 
 use super::{
+    choose_engine::choose_engine,
     content::ContentRef,
     folder::{Folder, FolderRef},
+    folder_changes::FolderChanges,
     id::SnapshotId,
-    keep::{self, Keeper, TakenFile},
+    keep::{Keeper, TakenFile},
     known_damage::KnownDamage,
     pack::Packing,
     roots::{Engine, Snapshot},
@@ -29,6 +31,7 @@ use super::{
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS},
+    written::WrittenFiles,
 };
 use crate::{
     attrs::AttrsBuf,
@@ -51,7 +54,13 @@ use contract::SnapshotEngine;
 /// A worker takes this many files of one directory at a time.
 const FILES_PER_UNIT: usize = 64;
 
-/// Further threads are started from this many files on.
+/// A directory is stored as its differences from another one if they are at most this fraction (1/n) of its length.
+const SHARE_OF_FOLDER: usize = 4;
+
+/// Shorter directories are stored as a whole.
+const SMALL_FOLDER_BYTES: usize = 256;
+
+/// The number of files for which one more thread is started.
 const FILES_PER_THREAD: usize = 32;
 
 /// The labels that users and runs give to a snapshot.
@@ -133,10 +142,12 @@ pub struct ScannedTree<'a> {
     pub before: Time,
     /// When the scan began.
     pub began: Time,
+    /// The files that a run has just written, whose contents need not be read.
+    pub written: Option<&'a WrittenFiles>,
 }
 
-/// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are missing; their directories
-/// are marked, so that a restore deletes nothing there.
+/// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are left out; their directories
+/// are marked incomplete, so that a restore deletes nothing in them.
 ///
 /// # Errors
 /// If the store cannot be written to, or the run is told to stop; it is then unchanged.
@@ -148,11 +159,12 @@ pub fn publish(
     failures: &Failures,
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
-    let engine = keep::settle(engine, writer.store.dir(), writer.store.path())?;
+    let engine = choose_engine(engine, writer.store.dir())
+        .ok_or_else(|| SnapshotError::CannotClone(writer.store.path().into()))?;
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
-    let packing = Packing::new(writer, id);
-    let mut keeper =
-        Keeper { packing: &packing, engine, before: source.before, monitor, broken: OnceLock::new() };
+    let ScannedTree { before, written, .. } = *source;
+    let packing = Packing::new(writer, id, written.and_then(WrittenFiles::take_pack));
+    let mut keeper = Keeper { packing: &packing, engine, before, written, monitor, broken: OnceLock::new() };
     let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
     drop(packing);
     let snapshot = record(id, source, labels, engine, &made, failures);
@@ -277,8 +289,8 @@ struct PlannedFolders {
     grown: i64,
 }
 
-/// Compares a tree with the last snapshot. What cannot be read of it counts as new. Once damage is known, every
-/// directory is read.
+/// Compares a tree with the last snapshot, to find the directories to write. Entries whose old directory cannot be read
+/// count as new. Once damage is known, every directory is read.
 fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>, damage: &KnownDamage) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
@@ -363,7 +375,7 @@ pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, ContentRef,
 /// listing.
 type Unit = (usize, Vec<(usize, u32)>);
 
-/// Takes the content of all wanted files into the store. Returns how many bytes the store got.
+/// Takes the content of all wanted files into the store. Returns the number of bytes in new files of their own.
 fn read_all(
     planned: &mut PlannedFolders,
     source: &ScannedTree<'_>,
@@ -372,7 +384,11 @@ fn read_all(
 ) -> u64 {
     let units = units(planned, source.tree);
     let files: usize = units.iter().map(|(_, files)| files.len()).sum();
-    let threads = cores().min(files.div_ceil(FILES_PER_THREAD)).max(1);
+    // Asking for the number of cores reads system files, so a single thread does not ask.
+    let threads = match files.div_ceil(FILES_PER_THREAD) {
+        0 | 1 => 1,
+        most => cores().min(most),
+    };
     let reading = Reading {
         planned,
         source,
@@ -436,19 +452,24 @@ impl Reading<'_> {
 
     fn unit(&self, nth: usize, files: &[(usize, u32)], done: &mut Vec<(usize, usize, Slot)>) {
         let making = &self.planned.making[nth];
-        let listing = &self.source.tree.dirs[making.dir as usize].listing;
-        let dir = self.source.root.dir(&making.path);
+        let listed = &self.source.tree.dirs[making.dir as usize];
+        let mut opened = None;
         let Some((_, first)) = files.first() else { return };
-        let mut entries = (*first..).zip(EntryIndex::of(listing).from(*first));
+        let mut entries = (*first..).zip(EntryIndex::of(&listed.listing).from(*first));
         for (slot, index) in files {
             let Some((_, entry)) = entries.find(|(at, _)| at == index) else { return };
             let old = match &making.slots[*slot] {
                 Slot::Wanted(old) => *old,
                 _ => None,
             };
-            let taken = match &dir {
-                Ok(dir) => self.keeper.take(dir.as_fd(), entry.name, old),
-                Err(error) => Err(error.kind().into()),
+            let stamp = listed.stamps.get(*index as usize).copied().unwrap_or(0);
+            let taken = match self.keeper.take_listed(&entry, stamp, old) {
+                Ok(Some(taken)) => Ok(taken),
+                Err(error) => Err(error),
+                Ok(None) => match opened.get_or_insert_with(|| self.source.root.dir(&making.path)) {
+                    Ok(dir) => self.keeper.take(dir.as_fd(), entry.name, old),
+                    Err(error) => Err(error.kind().into()),
+                },
             };
             done.push((nth, *slot, self.slot(making, &entry, taken)));
         }
@@ -509,7 +530,7 @@ fn write_folder(
         false => Stamps::unknown(),
     };
     let (id, bytes) = folder.encode();
-    // The id does not cover the places of objects, and those of damaged ones have changed.
+    // The id does not cover the places of objects, which change where damaged ones were stored again.
     let refers_to_same = |old: &FolderRef| {
         let there = store.folder(old);
         there.is_ok_and(|there| there.children == folder.children && there.contents == folder.contents)
@@ -517,7 +538,17 @@ fn write_folder(
     if let Some(old) = old.filter(|old| old.id == id && old.seen == seen && refers_to_same(old)) {
         return Ok(old);
     }
+    let changes =
+        old.filter(|_| bytes.len() >= SMALL_FOLDER_BYTES).and_then(|old| changes_of(&old, folder, store));
+    let bytes = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER).unwrap_or(bytes);
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
+}
+
+/// Encodes the differences of a directory from its version in the last snapshot, or from the base of that version.
+/// Returns `None` if neither can be read.
+fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>> {
+    let (place, base) = store.base_of(old).ok()?;
+    Some(FolderChanges::between(place, &base, folder).encode())
 }
 
 /// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data

@@ -38,7 +38,7 @@ pub enum Rule {
     Oldest(Period),
     /// It was taken shortly before the newest one.
     Within,
-    /// Its time is in the future: a clock was wrong, and nobody knows which.
+    /// Its time is in the future: a clock was wrong, and it is unknown which.
     Future,
     /// It is the newest one that has every entry.
     NewestWhole,
@@ -128,7 +128,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the snapshot is kept.
+    /// Returns whether the snapshot is kept.
     pub fn is_kept(&self) -> bool {
         !self.reasons.is_empty()
     }
@@ -152,8 +152,8 @@ pub fn judge(
     Ok(in_order_of(snapshots, judged))
 }
 
-/// Says why each snapshot that is not forgotten is kept: by the rules that its job applied last. `zone` counts for jobs
-/// whose own zone is not known here. The verdicts are in the order of the list.
+/// Explains why each snapshot that is not forgotten is kept, by the rules that its job applied last. `zone` is used for
+/// jobs whose own time zone is unknown. The verdicts are in the order of the list.
 pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     roots.kept().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
@@ -167,7 +167,7 @@ pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
     in_order_of(&roots.kept().collect::<Vec<_>>(), judged)
 }
 
-/// Says why a snapshot is kept that no rules are known for.
+/// Explains why a snapshot is kept whose job has no known rules.
 fn without_rules(snapshot: &Snapshot, now: Time) -> Verdict {
     let mut reasons = protections(snapshot, &Retention::default(), now);
     if reasons.is_empty() {
@@ -240,8 +240,7 @@ fn within(taken: Time, newest: Option<Time>, within: Option<u64>) -> Option<Reas
     (taken >= since).then_some(Reason::new(Rule::Within, Until::Time(until)))
 }
 
-/// Keeps the newest snapshot of each of the newest `count` periods that have any. Snapshots of the future count for no
-/// period.
+/// Keeps the newest snapshot of each of the newest `count` periods that have any. Ignores snapshots in the future.
 fn keep_last_of(
     period: Period,
     count: u32,
@@ -337,7 +336,7 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    /// Snapshot n was taken at 18:00, n days ago, and n + 100 an hour before.
+    /// Makes two snapshots a day: n was taken at 18:00, n days ago, and n + 100 an hour before.
     fn two_a_day(days: u64) -> Vec<Snapshot> {
         let at = |n: u64, hour: i64| taken(n + 100 * hour as u64, NOW.seconds - n as i64 * DAY - hour * 3600);
         (0..days).flat_map(|n| [at(n, 0), at(n, 1)]).collect()
@@ -480,7 +479,7 @@ mod tests {
         assert_eq!(said, [(0, only("no rule", Until::Prune)), (100, only("pinned", Until::Unpinned))]);
     }
 
-    /// The list says what a prune by the same rules would do.
+    /// Compares the list with the result of a prune by the same rules.
     #[test]
     fn the_list_and_a_prune_agree() {
         let roots = Roots { snapshots: two_a_day(40), ..Roots::default() };

@@ -99,7 +99,7 @@ impl Snapshot {
         hasher.update(&self.tree.id.0).update(&own).finalize()
     }
 
-    /// Whether every entry of the tree is in it.
+    /// Returns whether every entry of the tree is in it.
     pub fn is_whole(&self) -> bool {
         self.failed == 0
     }
@@ -308,7 +308,7 @@ impl Roots {
         self.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_none())
     }
 
-    /// Returns how many places in the file are unreadable.
+    /// Returns the number of unreadable places in the file.
     pub fn damages(&self) -> usize {
         self.damaged.len() + usize::from(self.is_cut && self.damaged.is_empty())
     }

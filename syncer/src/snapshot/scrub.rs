@@ -37,7 +37,7 @@ impl StoreShare {
         (1..=share.of).contains(&share.nth).then_some(share)
     }
 
-    /// Whether this part has the content.
+    /// Returns whether the content belongs to this part.
     pub(super) fn has(self, id: &ContentId) -> bool {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         word % self.of.max(1) == self.nth.saturating_sub(1)
@@ -53,7 +53,7 @@ pub struct ReadPace<'a> {
 }
 
 impl<'a> ReadPace<'a> {
-    /// Makes a pace; `None` bounds nothing. The monitor stops waiting threads.
+    /// Creates a pace; `None` means no limit. The monitor stops waiting threads.
     pub fn new(per_second: Option<u64>, monitor: &'a Monitor) -> Self {
         Self { per_second, due: Mutex::new(Instant::now()), monitor }
     }
@@ -66,7 +66,7 @@ impl<'a> ReadPace<'a> {
         self.monitor.check()
     }
 
-    /// Waits until what was read before is paid for, and charges `bytes`.
+    /// Waits until the pace allows another read, and charges `bytes`.
     ///
     /// # Errors
     /// If the monitor is told to stop.

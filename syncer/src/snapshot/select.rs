@@ -11,11 +11,11 @@ use crate::entry::Time;
 /// The word for the newest snapshot.
 pub const LATEST: &str = "latest";
 
-/// The beginning of a text that means the newest snapshot of a time or before; the time follows.
+/// The prefix of a text that selects the newest snapshot begun at a time or before; the time follows.
 pub const AS_OF: &str = "as-of:";
 
-/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, whose newest snapshot counts,
-/// `latest`, or `as-of:TIME`. Forgotten ones are only found by their whole id.
+/// Finds the snapshot that `text` selects: an id or its first digits, a tag (its newest snapshot), `latest`, or
+/// `as-of:TIME`. Forgotten snapshots are found by their full id only.
 ///
 /// # Errors
 /// If no snapshot matches, or several do, or the time cannot be read.

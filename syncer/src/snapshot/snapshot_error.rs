@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{id::SnapshotId, retain::EmptyPolicy};
 use crate::{apply::ApplyError, codec::DecodeError, root::RootError};
 
-/// Says why an operation on a volume's snapshots failed.
+/// The reason why an operation on a volume's snapshots failed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// The system refused.

@@ -18,7 +18,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 use super::{
     audit::{self, Durable, Event},
     content::{ContentRef, Home, VisitData, id_of_visited},
-    folder::{self, Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder},
+    folder::{Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder, ObjectRef},
+    folder_changes::{self, StoredFolder},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
     snapshot_error::{SnapshotError, io_error},
@@ -43,7 +44,7 @@ use crate::{
 const ROOTS: &str = "roots";
 const ROOTS_NEW: &str = "roots.new";
 const NEW: &str = "new";
-/// Packs that are held open at once.
+/// The largest number of packs that are held open at once.
 const OPEN_PACKS: usize = 64;
 
 /// The snapshots of a volume, for reading.
@@ -81,7 +82,8 @@ impl OpenContent {
 }
 
 impl Store {
-    /// Opens the store of the volume at `root`; `None` if there is none. `path` is the volume's, for messages.
+    /// Opens the store of the volume at `root`; `None` if the volume has none. `path` is the volume's path for
+    /// messages.
     ///
     /// # Errors
     /// If the folder cannot be opened.
@@ -142,24 +144,65 @@ impl Store {
     /// # Errors
     /// If it cannot be read, or is damaged.
     pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
-        let what = || self.name_of_pack(folder.place.pack, folder.place.offset);
-        let damaged = |source| SnapshotError::Damaged { what: what(), source };
-        if folder.place.len > MAX_FOLDER_BYTES {
-            return Err(damaged(DecodeError::Overflow));
-        }
-        let bytes = self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)?;
-        let (id, decoded) = Folder::decode(&bytes).map_err(|error| match error {
-            NotFolder::Damaged(error) => damaged(error),
-            NotFolder::Version(version) => SnapshotError::Version {
-                path: self.pack_path(folder.place.pack),
-                version: version.into(),
-                known: folder::VERSION.into(),
-            },
-        })?;
+        let (id, decoded) = match self.stored_folder(&folder.place)? {
+            StoredFolder::Whole(id, decoded) => (id, decoded),
+            StoredFolder::Changes(changes) => {
+                let base = self.whole_folder(&changes.base)?;
+                let decoded = changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?;
+                (decoded.id(), decoded)
+            }
+        };
         match id == folder.id {
             true => Ok(decoded),
-            false => Err(SnapshotError::Hash(what())),
+            false => Err(SnapshotError::Hash(self.name_of_folder(folder))),
         }
+    }
+
+    /// Returns the place and the content of the directory if it is stored as a whole, and those of its base otherwise.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(super) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
+        match self.stored_folder(&folder.place)? {
+            StoredFolder::Whole(_, whole) => Ok((folder.place, whole)),
+            StoredFolder::Changes(changes) => Ok((changes.base, self.whole_folder(&changes.base)?)),
+        }
+    }
+
+    /// Reads a directory that is stored as a whole, and checks its checksum.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, or is stored as differences.
+    pub(super) fn whole_folder(&self, place: &ObjectRef) -> Result<Folder, SnapshotError> {
+        match self.stored_folder(place)? {
+            StoredFolder::Whole(_, folder) => Ok(folder),
+            StoredFolder::Changes(_) => {
+                Err(self.damaged(place, DecodeError::Invalid("it is needed as a whole, and is not")))
+            }
+        }
+    }
+
+    /// Reads a directory as it is stored, and checks its checksum.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(super) fn stored_folder(&self, place: &ObjectRef) -> Result<StoredFolder, SnapshotError> {
+        if place.len > MAX_FOLDER_BYTES {
+            return Err(self.damaged(place, DecodeError::Overflow));
+        }
+        let bytes = self.read_pack(place.pack, place.offset, place.len as usize)?;
+        StoredFolder::decode(&bytes).map_err(|error| match error {
+            NotFolder::Damaged(error) => self.damaged(place, error),
+            NotFolder::Version(version) => SnapshotError::Version {
+                path: self.pack_path(place.pack),
+                version: version.into(),
+                known: folder_changes::VERSION.into(),
+            },
+        })
+    }
+
+    fn damaged(&self, place: &ObjectRef, source: DecodeError) -> SnapshotError {
+        SnapshotError::Damaged { what: self.name_of_pack(place.pack, place.offset), source }
     }
 
     /// Names a directory for messages.
@@ -218,7 +261,7 @@ impl Store {
         self.packs().lens.get(&pack).copied()
     }
 
-    /// Opens content. [`Self::check`] checks whether it is undamaged.
+    /// Opens content without checking it; [`Self::check`] does that.
     ///
     /// # Errors
     /// If it is missing.
@@ -261,7 +304,7 @@ impl Store {
         self.check_visited(content, len, &|_, _| Ok(()))
     }
 
-    /// Does the same, and passes each piece that is read to `visit`.
+    /// Checks content as [`Self::check`] does, and passes each piece that it reads to `visit`.
     ///
     /// # Errors
     /// As [`Self::check`], and any error of `visit`.
@@ -300,8 +343,8 @@ impl Store {
         self.path.join(PACKS).join(SnapshotId(pack).to_string())
     }
 
-    /// Opens an object at its place, or in the folder of an unsettled publication, under the name of `name_there`. It
-    /// may be moved meanwhile, so the first place is tried twice.
+    /// Opens an object at its place, or in the folder of an unsettled publication, under the name that `name_there`
+    /// returns. A writer may move it meanwhile, so the first place is tried twice.
     fn at_home_or_new(&self, home: &str, name_there: impl Fn(&str) -> Option<String>) -> io::Result<OwnedFd> {
         let first = match open_file(self.dir.as_fd(), home) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
@@ -329,7 +372,8 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Makes missing parts of the store of the volume that `own` holds, and settles what earlier writers left.
+    /// Opens the store of the volume that `own` holds for changes: creates missing parts, and settles what earlier
+    /// writers left unfinished.
     ///
     /// # Errors
     /// If something cannot be made or read, or the store has another version.
@@ -470,7 +514,7 @@ impl<'a> Writer<'a> {
         self.replace_roots(roots, |_, list| rustix::fs::fsync(list))
     }
 
-    /// Writes the list under another name, has it made durable by `sync`, and renames it.
+    /// Writes the list under a temporary name, makes it durable with `sync`, and renames it.
     fn replace_roots(
         &mut self,
         roots: Roots,
@@ -507,7 +551,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A damaged list may have had the snapshot.
+    /// Returns whether the list has the snapshot, or may have had it before it was damaged.
     fn may_be_published(&self, id: SnapshotId) -> bool {
         self.roots.get(id).is_some() || self.roots.damages() > 0
     }
@@ -531,7 +575,7 @@ impl<'a> Writer<'a> {
         Ok(rustix::fs::unlinkat(dir, from, AtFlags::REMOVEDIR)?)
     }
 
-    /// Whether content already has a file of its own.
+    /// Returns whether content already has a file of its own.
     pub(super) fn has_own(&self, id: &ContentId) -> bool {
         rustix::fs::statat(self.store.dir(), own_name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }

@@ -1,4 +1,4 @@
-//! What the files of a store are called, and plain work on them.
+//! Names of the files of a store, and basic operations on them.
 
 use std::{
     io,
@@ -52,7 +52,7 @@ pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
     let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
+    for entry in Dir::new(folder)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name != "." && name != ".." {
             names.push(name);
@@ -85,8 +85,8 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file that readers of the store lock. On a volume that is mounted read-only it is there, as writers make
-/// it.
+/// Opens the file that readers of the store lock, and creates it if it is missing. On a read-only volume it exists
+/// already, because writers create it.
 pub(super) fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;

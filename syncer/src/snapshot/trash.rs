@@ -1,4 +1,4 @@
-//! The trash of a store, in which collections put what no snapshot needs.
+//! The trash of a store: objects that a collection removed because no snapshot needs them.
 
 use std::{
     io,
@@ -11,8 +11,8 @@ use rustix::{fs::AtFlags, io::Errno};
 use super::store_files::{TRASH, names, remove_flat};
 use crate::monitor::Monitor;
 
-/// Removes what is in the trash of the store in `dir`, at most `per_second` files a second. A stop leaves the rest to
-/// the next call.
+/// Removes the files in the trash of the store in `dir`, at most `per_second` a second. A stop leaves the rest to the
+/// next call.
 pub(super) fn empty(dir: BorrowedFd<'_>, per_second: Option<u32>, monitor: &Monitor) -> io::Result<()> {
     let began = Instant::now();
     for (nth, name) in (0_u32..).zip(names(dir, TRASH)?) {

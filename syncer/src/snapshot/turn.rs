@@ -1,4 +1,4 @@
-//! The part of a store that one check reads, and with it what earlier checks found damaged and could not heal.
+//! The part of a store that one check reads, together with the damage that earlier checks found and could not heal.
 
 use super::{
     known_damage::{KnownDamage, read_text, replace_text},
@@ -13,7 +13,7 @@ const CHECKED: &str = "checked";
 /// The longest content of this file, in bytes.
 const MAX_CHECKED_BYTES: u64 = 64;
 
-/// What one check reads of the contents of a store.
+/// The selection of a store's contents that one check reads.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// The part.
@@ -35,7 +35,7 @@ impl Turn {
     /// known from other parts is read again.
     ///
     /// # Errors
-    /// If the files with these cannot be read. A damaged one counts as empty.
+    /// If the records of the last part or of the known damage cannot be read. A damaged record counts as empty.
     pub fn next(store: &Store, of: u64) -> Result<Self, SnapshotError> {
         let last = read_text(store, CHECKED, MAX_CHECKED_BYTES)?;
         let last = last.strip_suffix('\n').and_then(StoreShare::parse);
@@ -44,13 +44,13 @@ impl Turn {
         Ok(Self { is_in_turn: true, ..Self::of(store, part)? })
     }
 
-    /// Whether this check reads the content.
+    /// Returns whether this check reads the content.
     pub(super) fn has(&self, id: &ContentId) -> bool {
         self.part.has(id) || self.known.contents.contains(id)
     }
 
-    /// Writes down which objects are still damaged (`None` for a directory), so that publications do not build upon
-    /// them; and that this part was checked, if it was its turn.
+    /// Records which objects are still damaged (`None` for a directory), so that publications do not reuse them, and
+    /// that this part was checked, if it was its turn.
     ///
     /// # Errors
     /// If the store cannot be written to.

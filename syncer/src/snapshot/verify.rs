@@ -35,7 +35,7 @@ use crate::{
 /// The most files of a damaged object that are named.
 const MAX_NAMED: usize = 20;
 
-/// Contents that all cores check together.
+/// The number of contents that all cores check together.
 const BATCH: usize = 4096;
 
 /// A damaged object.
@@ -76,7 +76,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Whether any damage was found.
+    /// Returns whether any damage was found.
     pub fn is_damaged(&self) -> bool {
         !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
     }
@@ -92,7 +92,7 @@ impl Verified {
     }
 }
 
-/// Checks every directory, and the contents of which it is the turn, of all snapshots, at this pace. Changes nothing.
+/// Checks every directory of all snapshots, and the contents that `turn` selects, at this pace. Changes nothing.
 ///
 /// # Errors
 /// If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
@@ -242,7 +242,7 @@ impl Damage {
     }
 }
 
-/// Heals what it can. Each damage says from where.
+/// Heals the damaged objects that have a good copy, and records in each where that came from.
 ///
 /// # Errors
 /// If the store cannot be written to.

@@ -1,25 +1,30 @@
 //! Visits every directory of several snapshots once.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use super::{
-    folder::{Folder, FolderRef, ObjectRef},
+    content::ContentRef,
+    folder::{Folder, FolderRef, FolderRow, ObjectRef},
+    folder_changes::{FolderChanges, StoredFolder},
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Store,
 };
 use crate::{cores::cores, entry::Kind, path::RelPath};
 
-/// Further threads are started from about this many directories on.
+/// One more thread is started for about this many directories.
 const FOLDERS_PER_THREAD: u64 = 32;
 
-/// About how many entries a directory has.
+/// The largest number of references of base directories that are kept in memory, at some 70 bytes each.
+const MAX_REFERENCES_OF_BASES: usize = 1 << 19;
+
+/// The approximate number of entries of a directory.
 const ENTRIES_PER_FOLDER: u64 = 64;
 
 /// A directory of a snapshot.
@@ -68,21 +73,34 @@ pub(super) fn walk<'s>(
     Ok(())
 }
 
-/// Reads every directory of these snapshots once, in no order, on several threads if there are many. Each thread
-/// gathers what `take` finds into a `T` of its own.
+/// An object that a directory refers to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Referred {
+    /// A directory, or the base of one.
+    Folder(ObjectRef),
+    /// The content of a file, and its length in bytes.
+    Content(ContentRef, u64),
+}
+
+/// Finds the objects that the directories of these snapshots refer to, in no particular order, on several threads if
+/// there are many directories. Each thread gathers what `take` finds into a `T` of its own. Leaves out contents that do
+/// not `matter`. Checks the checksums of directories, but not their ids.
 ///
 /// # Errors
 /// If a directory cannot be read.
 pub(super) fn gather<T: Default + Send>(
     store: &Store,
     snapshots: &[&Snapshot],
-    take: impl Fn(&mut T, &FolderRef, &Folder) + Sync,
+    matter: &(dyn Fn(&ContentRef) -> bool + Sync),
+    take: impl Fn(&mut T, Referred) + Sync,
 ) -> Result<Vec<T>, SnapshotError> {
     let gathering = Gathering {
         store,
         snapshots,
+        matter,
         next: AtomicUsize::new(0),
         seen: Mutex::default(),
+        bases: Mutex::default(),
         failed: OnceLock::new(),
     };
     let entries = snapshots.last().map_or(0, |last| last.entries);
@@ -103,40 +121,109 @@ pub(super) fn gather<T: Default + Send>(
     }
 }
 
-/// Directories that several threads read. Snapshots share most of theirs, so threads that begin with two of them soon
-/// work on different ones.
+/// The objects that a directory refers to, each with the index of its entry in the listing.
+type References = Vec<(u32, Referred)>;
+
+/// Bases that are kept in memory, by their places.
+#[derive(Debug, Default)]
+struct Bases {
+    known: HashMap<ObjectRef, Arc<References>>,
+    /// The number of their references, plus one for each base.
+    size: usize,
+}
+
+/// Directories that several threads read. Snapshots share most directories, so threads that start with different
+/// snapshots soon work on different directories.
 struct Gathering<'a> {
     store: &'a Store,
     snapshots: &'a [&'a Snapshot],
+    matter: &'a (dyn Fn(&ContentRef) -> bool + Sync),
     next: AtomicUsize,
     seen: Mutex<HashSet<ObjectRef>>,
+    bases: Mutex<Bases>,
     failed: OnceLock<SnapshotError>,
 }
 
 impl Gathering<'_> {
-    fn seen(&self) -> MutexGuard<'_, HashSet<ObjectRef>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn work<T: Default>(&self, take: &impl Fn(&mut T, &FolderRef, &Folder)) -> T {
+    fn work<T: Default>(&self, take: &impl Fn(&mut T, Referred)) -> T {
         let mut part = T::default();
         while let Some(snapshot) = self.snapshots.get(self.next.fetch_add(1, Relaxed)) {
-            let mut stack: Vec<FolderRef> =
-                Some(snapshot.tree).filter(|tree| self.seen().insert(tree.place)).into_iter().collect();
-            while let Some(folder) = stack.pop() {
+            let mut stack = Vec::new();
+            self.push([snapshot.tree.place].into_iter(), &mut stack);
+            while let Some(place) = stack.pop() {
                 if self.failed.get().is_some() {
                     return part;
                 }
-                match self.store.folder(&folder) {
-                    Ok(read) => {
-                        take(&mut part, &folder, &read);
-                        let mut seen = self.seen();
-                        stack.extend(read.children.iter().filter(|child| seen.insert(child.place)));
-                    }
+                take(&mut part, Referred::Folder(place));
+                let found = self.references(place, &mut |found| take(&mut part, found));
+                match found {
+                    Ok(below) => self.push(below.into_iter(), &mut stack),
                     Err(error) => drop(self.failed.set(error)),
                 }
             }
         }
         part
     }
+
+    /// Pushes directories that no thread has seen yet.
+    fn push(&self, places: impl Iterator<Item = ObjectRef>, stack: &mut Vec<ObjectRef>) {
+        let mut seen = lock(&self.seen);
+        stack.extend(places.filter(|place| seen.insert(*place)));
+    }
+
+    /// Passes the objects that a directory refers to to `take`, except for directories, which it returns.
+    fn references(
+        &self,
+        place: ObjectRef,
+        take: &mut dyn FnMut(Referred),
+    ) -> Result<Vec<ObjectRef>, SnapshotError> {
+        let mut below = Vec::new();
+        let mut found = |referred| match referred {
+            Referred::Folder(place) => below.push(place),
+            Referred::Content(..) => take(referred),
+        };
+        match self.store.stored_folder(&place)? {
+            StoredFolder::Whole(_, folder) => {
+                self.references_of(&folder).into_iter().for_each(|(_, it)| found(it));
+            }
+            StoredFolder::Changes(FolderChanges { base, left_out, added }) => {
+                let stays = |(index, _): &&(u32, Referred)| left_out.binary_search(index).is_err();
+                let of_base = self.references_of_base(base)?;
+                of_base.iter().filter(stays).for_each(|(_, it)| found(*it));
+                self.references_of(&added).into_iter().for_each(|(_, it)| found(it));
+                take(Referred::Folder(base));
+            }
+        }
+        Ok(below)
+    }
+
+    fn references_of(&self, folder: &Folder) -> References {
+        let referred = |row: FolderRow<'_>| match (row.child, row.content, row.entry.kind) {
+            (Some(child), ..) => Some(Referred::Folder(child.place)),
+            (_, Some((content, _)), Kind::File { size }) if (self.matter)(&content) => {
+                Some(Referred::Content(content, size))
+            }
+            _ => None,
+        };
+        (0..).zip(folder.rows()).filter_map(|(index, row)| Some((index, referred(row)?))).collect()
+    }
+
+    /// Returns the references of a base. Many directories share a base, so bases are cached up to a limit.
+    fn references_of_base(&self, place: ObjectRef) -> Result<Arc<References>, SnapshotError> {
+        if let Some(known) = lock(&self.bases).known.get(&place) {
+            return Ok(Arc::clone(known));
+        }
+        let found = Arc::new(self.references_of(&self.store.whole_folder(&place)?));
+        let mut bases = lock(&self.bases);
+        if bases.size > MAX_REFERENCES_OF_BASES {
+            *bases = Bases::default();
+        }
+        bases.size += found.len() + 1;
+        bases.known.insert(place, Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

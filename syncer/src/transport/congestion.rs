@@ -48,7 +48,7 @@ fn past_first_probe(mut bbr: Box<dyn Controller>, now: Instant) -> Box<dyn Contr
     bbr
 }
 
-/// Runs two controllers, of which one decides. Both see the same events, except for random losses.
+/// Runs two controllers, of which one is in charge. Both see the same events, except for random losses.
 struct ByRoundTrip {
     near: Box<dyn Controller>,
     far: Box<dyn Controller>,
@@ -164,7 +164,7 @@ impl Controller for ByRoundTrip {
 mod tests {
     use super::*;
 
-    /// Whether any of this many packets of 1,200 bytes means congestion, if one in `one_in` is lost.
+    /// Returns whether any of this many packets of 1,200 bytes means congestion, if one in `one_in` is lost.
     fn congested(packets: u64, one_in: u64) -> bool {
         let mut losses = Losses::default();
         (1..=packets).any(|packet| match packet % one_in {

@@ -30,7 +30,7 @@ use crate::{
 /// Frames that wait between a session and the transport, at most.
 const QUEUE_FRAMES: usize = 16;
 
-/// Says why an end cannot communicate with its peer.
+/// Why an end cannot communicate with its peer.
 #[derive(Debug, Error, Clone)]
 pub enum TransportError {
     /// The peer showed a key that is not the pinned one, or refused ours.
@@ -50,10 +50,10 @@ pub enum TransportError {
     /// The connection could not be made, or broke.
     #[error("the connection to the peer was lost: {0}")]
     Lost(String),
-    /// Nobody answered at this address (`host:port`) for as long as it was dialled.
+    /// No peer answered at this address (`host:port`) while it was dialled.
     #[error("no answer from {0}: does the other end listen there, and is UDP open on the way?")]
     NoAnswer(String),
-    /// Nobody said who the peer is.
+    /// The contact of the peer did not arrive.
     #[error("the peer's contact did not come on standard input: {0}")]
     NoContact(String),
     /// The peer sent data that the protocol does not allow.
@@ -62,18 +62,18 @@ pub enum TransportError {
     /// The peer sent another message than the protocol requires here.
     #[error("the peer broke the protocol: {got} came instead of {expected}")]
     Unexpected {
-        /// The message that came.
+        /// The message that arrived.
         got: &'static str,
         /// The message that was expected.
         expected: &'static str,
     },
-    /// The peer's answer refers to nothing.
+    /// The peer's message refers to something that does not exist.
     #[error("the peer broke the protocol: {0}")]
     Nonsense(&'static str),
     /// A directory of the peer's is too large for this end.
     #[error("the peer has a directory for which there is no room here: {0}")]
     NoRoom(Arc<io::Error>),
-    /// The peer stopped, and said why.
+    /// The peer stopped, and gave the reason.
     #[error("the peer stopped: {}", .0.message)]
     Refused(Box<Refusal>),
     /// The address cannot be used.
@@ -104,7 +104,7 @@ pub(crate) struct Frame {
     pub body: Vec<u8>,
 }
 
-/// Asks a connection for the reason of its end.
+/// Returns the reason why a connection ended, if it has.
 type CloseReason = dyn Fn() -> Option<TransportError> + Send + Sync;
 
 /// The first error of a connection. Every later call on it fails with it.
@@ -188,7 +188,7 @@ impl Control {
     /// Checks that the connection stands while no message is expected.
     ///
     /// # Errors
-    /// If it is lost, or a message came.
+    /// If it is lost, or a message has arrived.
     pub(crate) fn check_quiet(&self) -> Result<(), TransportError> {
         match self.incoming.is_empty() && !self.incoming.is_closed() {
             true => Ok(()),
@@ -199,7 +199,7 @@ impl Control {
         }
     }
 
-    /// Waits until the peer no longer listens: it has closed, or also refused and waits for this end.
+    /// Waits until the peer no longer reads: it has closed, or has also refused and waits for this end.
     pub(super) async fn peer_is_done(&self) {
         while let Ok(queued) = self.incoming.recv().await {
             if matches!(queued.message, Message::Refuse(_)) {
@@ -208,7 +208,7 @@ impl Control {
         }
     }
 
-    /// Returns why the peer stopped, if it said so before the connection was lost.
+    /// Returns the reason why the peer stopped, if it sent one before the connection was lost.
     pub(crate) fn last_word(&self) -> Option<TransportError> {
         while let Ok(queued) = self.incoming.try_recv() {
             if let Message::Refuse(refusal) = queued.message {
@@ -235,7 +235,7 @@ impl DataSender {
         during(Activity::Network, || self.outgoing.send_blocking(frame)).map_err(|_| self.fault.get())
     }
 
-    /// Whether frames wait for the link, so that the next one would wait, too.
+    /// Returns whether frames wait for the link, so that the next one would wait, too.
     pub(crate) fn is_behind(&self) -> bool {
         self.outgoing.is_full()
     }
@@ -273,7 +273,7 @@ pub(crate) struct Peer {
     pub senders: Vec<DataSender>,
     /// Data from the peer; empty at the source.
     pub receiver: DataReceiver,
-    /// The reason why the run cannot go on.
+    /// The reason why the run cannot continue.
     pub fault: Fault,
     /// Whether the session ends with this run: a failure then ends the connection, too.
     last: Arc<AtomicBool>,
@@ -285,12 +285,12 @@ pub(crate) struct Peer {
 type Threads = Arc<Mutex<Vec<u32>>>;
 
 impl Peer {
-    /// Whether the session ends with this run. A sink knows it from the source's Hello.
+    /// Returns whether the session ends with this run. A sink knows it from the source's Hello.
     pub(crate) fn is_last(&self) -> bool {
         self.last.load(Relaxed)
     }
 
-    /// Has other runs follow this one.
+    /// Marks this run as followed by others.
     pub(crate) fn is_followed(&self) {
         self.last.store(false, Relaxed);
     }

@@ -62,7 +62,7 @@ fn protocols(identity: &Identity) -> Vec<Vec<u8>> {
     vec![protocol_of(identity.job()), PROTOCOL.to_vec()]
 }
 
-/// Whether both ends of an established connection belong to one job.
+/// Returns whether both ends of an established connection belong to one job.
 pub(super) fn is_of_one_job(connection: &quinn::Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.and_then(|data| data.protocol).is_some_and(|protocol| protocol != PROTOCOL)

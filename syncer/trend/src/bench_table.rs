@@ -1,4 +1,4 @@
-//! What a bench found, for a terminal.
+//! The figures of a bench, for a terminal.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -46,7 +46,7 @@ pub fn bench_table(result: &BenchFigures) -> String {
     text
 }
 
-/// Returns the machines of the ends with what each is called: one, if both ends ran on it.
+/// Returns the machines of the ends with their labels: one, if both ends ran on it.
 pub(crate) fn machines(result: &BenchFigures) -> Vec<(&'static str, String)> {
     let places = [("Source on", &result.source), ("Written on", &result.destination)];
     let places: Vec<_> =

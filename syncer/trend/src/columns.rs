@@ -10,7 +10,7 @@ use contract::{
 use super::history::{History, RunRow};
 use crate::human::{bytes, count, measured, printable};
 
-/// Returns a line for each run below a line of headings, and a last line that says whether runs have become slower.
+/// Returns a line for each run below a line of headings, and a last line that tells whether runs have become slower.
 pub(super) fn table(history: &History) -> String {
     let mut text = format!(
         "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:14}  {}\n",
@@ -36,7 +36,7 @@ pub(super) fn table(history: &History) -> String {
     text
 }
 
-/// Leaves fractions of a second out of a time. A text that is no time stays as it is.
+/// Removes fractions of a second from a time. A text that is not a time stays as it is.
 fn whole_seconds(time: &str) -> String {
     let parsed = time.parse::<jiff::Timestamp>();
     parsed.map_or_else(|_| time.into(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -57,7 +57,7 @@ pub(super) fn note(row: &RunRow) -> &'static str {
     }
 }
 
-/// Says in one sentence what the last run's verdict is.
+/// Puts the last run's verdict into one sentence.
 pub(super) fn conclusion(verdict: &Verdict) -> String {
     match verdict {
         Verdict { usual: None, .. } => {

@@ -1,4 +1,4 @@
-//! What a row of reports comes to.
+//! The history of a sequence of reports.
 
 use contract::{
     Bottleneck, Report, RunResult, Timings,
@@ -7,7 +7,7 @@ use contract::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Runs in their order, with what each one's predecessors say of it.
+/// Runs in their order, each with the verdict from its predecessors.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct History {
@@ -19,13 +19,13 @@ pub(super) struct History {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunRow {
-    /// The run's name; empty where it was given none.
+    /// The run's name; empty if it was not given one.
     pub(super) run: String,
     /// When it began, RFC 3339.
     pub(super) start_time: String,
-    /// How it ended.
+    /// The result.
     pub(super) result: RunResult,
-    /// What it mostly had to do.
+    /// The kind of work that it mostly had to do.
     pub(super) kind: RunKind,
     /// Entries found at the source.
     pub(super) entries: u64,
@@ -39,16 +39,16 @@ pub(super) struct RunRow {
     pub(super) bytes_per_second: f64,
     /// Wall time of each phase, in milliseconds.
     pub(super) timings: Timings,
-    /// What the run waited for most.
+    /// The bottleneck of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bottleneck: Option<Bottleneck>,
-    /// What comparable runs usually took until then, and whether this one and the two before it were slow.
+    /// The times that comparable runs usually took until then, and whether this one and the two before it were slow.
     #[serde(flatten)]
     pub(super) verdict: Verdict,
 }
 
 impl RunRow {
-    /// Returns the word for what the run waited for most; empty where that is not known.
+    /// Returns the word for the run's bottleneck; empty if that is not known.
     pub(super) fn waited_for(&self) -> String {
         self.bottleneck.as_ref().map_or_else(String::new, |it| it.cause.to_string())
     }
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Twenty runs of a second, and three of two.
+    /// Makes twenty runs of one second, and three of two seconds.
     fn history() -> History {
         let report = |at: u64| {
             let total = if at < 20 { 1_000 } else { 2_000 };

@@ -1,4 +1,4 @@
-//! Numbers, durations and foreign text as people read them.
+//! Formats numbers, durations and foreign text for people.
 
 use std::{borrow::Cow, error::Error, iter, time::Duration};
 
@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 6] = [
     ("kB", 1_000),
 ];
 
-/// Returns `20.9 MB`: three digits or so, in powers of 1000.
+/// Returns `20.9 MB`: about three digits, in powers of 1000.
 pub fn bytes(bytes: u64) -> String {
     match unit_of(bytes) {
         Some((unit, size)) => format!("{} {unit}", in_unit(bytes, size)),
@@ -45,7 +45,7 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// Returns `140 ms`, `12.3 s`, `4:07`, `1:02:33`: for what was measured.
+/// Returns `140 ms`, `12.3 s`, `4:07`, `1:02:33`: for a measured time.
 pub fn measured(duration: Duration) -> String {
     match duration.as_millis() {
         ms @ ..1_000 => format!("{ms} ms"),
@@ -54,7 +54,7 @@ pub fn measured(duration: Duration) -> String {
     }
 }
 
-/// Returns `0:04`, `4:07`, `1:02:33`: for what passes.
+/// Returns `0:04`, `4:07`, `1:02:33`: for a running clock.
 pub fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -1,6 +1,6 @@
-//! What the reports of runs say together, in the forms that `volferry report` has.
+//! Renders the reports of several runs together, in the forms of `volferry report`.
 //!
-//! `history` judges runs by those before them; `columns`, `page` and `bench_table` make text of that.
+//! `history` judges each run by those before it; `columns`, `page` and `bench_table` render that as text.
 
 mod bench_table;
 mod columns;
@@ -22,7 +22,7 @@ use thiserror::Error;
 pub use bench_table::bench_table;
 use history::History;
 
-/// The most bytes that are read of one file: ten thousand reports.
+/// The largest number of bytes that is read of one file: ten thousand reports.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The forms of a report; without one, it is a table.
@@ -54,7 +54,7 @@ fn slowdown(typed: &str) -> Result<f64, String> {
     factor.ok_or_else(|| "a factor from 1.1 to 100, such as 1.5".into())
 }
 
-/// Why reports cannot be told.
+/// Why reports cannot be read or rendered.
 #[derive(Debug, Error)]
 pub enum TrendError {
     /// A file cannot be read.
@@ -62,18 +62,18 @@ pub enum TrendError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file has something else.
+    /// A file contains something else.
     #[error("{path} is not a report, as `--report` writes them", path = .path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: serde_json::Error,
     },
-    /// A file has nothing.
+    /// A file contains no report.
     #[error("{path} has no report", path = .0.display())]
     Empty(PathBuf),
     /// The page cannot be written.
@@ -81,25 +81,25 @@ pub enum TrendError {
     Write {
         /// The page.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// Comma-separated values cannot be made.
     #[error("cannot write the table")]
     Csv(#[from] csv::Error),
-    /// Standard output takes nothing.
+    /// Standard output cannot be written to.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
 impl TrendError {
-    /// Whether a reader of standard output went away, which is no error.
+    /// Returns whether a reader of standard output went away, which is no error.
     pub fn is_gone_reader(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// What is told: runs, and the benches that some of them were made for.
+/// The data of a report page: runs, and the benches that some of them were made for.
 #[derive(Debug, Default)]
 pub struct Reports {
     /// The runs, in any order.
@@ -112,7 +112,7 @@ impl Reports {
     /// Reads every report of all files.
     ///
     /// # Errors
-    /// [`TrendError::Read`], [`TrendError::Parse`], and [`TrendError::Empty`] of a file without a report.
+    /// [`TrendError::Read`], [`TrendError::Parse`], and [`TrendError::Empty`] for a file without a report.
     pub fn read(files: &[PathBuf]) -> Result<Self, TrendError> {
         let mut reports = Self::default();
         for path in files {
@@ -146,7 +146,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Writes what the runs say to `out`, or to the page that is asked for.
+    /// Writes the report to `out`, or to the page that the options name.
     ///
     /// # Errors
     /// [`TrendError::Write`], [`TrendError::Csv`] and [`TrendError::Output`].

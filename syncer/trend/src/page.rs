@@ -75,7 +75,7 @@ pub(super) fn page(history: &History, benches: &[BenchFigures]) -> String {
     html
 }
 
-/// Adds what a bench found: its volumes and machine, and a line for each step.
+/// Adds the figures of a bench: its volumes and machine, and a line for each step.
 fn bench(html: &mut String, found: &BenchFigures) {
     let ends = [("Source", &found.source), ("Destination", &found.destination)];
     let places = ends.into_iter().filter_map(|(name, place)| Some((name, place.as_ref()?.volume())));
@@ -113,14 +113,14 @@ fn bench(html: &mut String, found: &BenchFigures) {
     html.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// A bar: the parts that it is stacked of, each with its colour, and what a reader is told of it.
+/// A bar: its stacked parts, each with a colour, and its title.
 struct Bar {
     parts: Vec<(usize, f64)>,
     title: String,
     usual: Option<(f64, f64)>,
 }
 
-/// What a chart shows, and how its scale is written.
+/// The content of a chart, and the format of its scale.
 struct Chart {
     bars: Vec<Bar>,
     unit: fn(f64) -> String,
@@ -202,7 +202,7 @@ fn key(html: &mut String) {
     for (at, (name, _)) in PHASES.iter().enumerate() {
         let _ = write!(html, "<li><i style=\"background: var(--p{at})\"></i>{name}</li>");
     }
-    html.push_str("<li>dotted: what is usual; dashed: from here on, a run is slow</li></ul>\n");
+    html.push_str("<li>dotted: the usual time; dashed: the time above which a run is slow</li></ul>\n");
 }
 
 fn rows(html: &mut String, rows: &[RunRow]) {
@@ -236,7 +236,7 @@ fn rows(html: &mut String, rows: &[RunRow]) {
     html.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// Returns text that a page shows as it is: a report may come from somebody else.
+/// Escapes text for a page, because a report may come from another user.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(page.matches(&format!("id=\"run-{run}\"")).count(), 1);
             assert_eq!(page.matches(&format!("href=\"#run-{run}\"")).count(), 3);
         }
-        // Ten runs make a baseline: of the last three, each has its two lines.
+        // Ten runs make a baseline: each of the last three has two lines.
         assert_eq!(page.matches("class=\"limit\"").count(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a bench works: file systems, and the machine.
+//! Describes the places of a bench: file systems, and the machine.
 
 use std::{fs, path::Path, thread};
 
@@ -7,7 +7,7 @@ use contract::{BenchMachine, BenchPlace};
 use super::bench_error::BenchError;
 use crate::mounts;
 
-/// Names the file system that a folder is on, and this machine.
+/// Returns the file system that a folder is on, and this machine.
 pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     let failed = |source| BenchError::Folder { path: path.into(), source };
     let real = path.canonicalize().map_err(failed)?;
@@ -28,7 +28,7 @@ pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     })
 }
 
-/// Describes this machine. What the kernel does not tell is 0.
+/// Returns the description of this machine. Values that the kernel does not report are 0.
 fn here() -> BenchMachine {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));

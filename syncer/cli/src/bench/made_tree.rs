@@ -1,4 +1,4 @@
-//! The tree of a bench on a disk: read from its description, made, and changed.
+//! Makes and changes the tree of a bench on a disk, from its description.
 
 use std::{
     fs::{self, File},
@@ -14,16 +14,16 @@ use syncer::monitor::Monitor;
 use super::bench_error::BenchError;
 use crate::report_file::random_word;
 
-/// What is written of a file at once.
+/// The number of bytes that are written to a file at once.
 const PIECE_BYTES: u64 = 1 << 20;
-/// In files from this size on, parts change; smaller ones change as a whole.
+/// The size, in bytes, from which parts of a file change; smaller files change as a whole.
 const LARGE_BYTES: u64 = 1 << 20;
-/// The parts of large files that change.
+/// The length of the parts of large files that change.
 const PART_BYTES: u64 = 64 << 10;
 /// The longest description, in bytes.
 const MAX_DESCRIPTION_BYTES: u64 = 64 << 10;
 
-/// Returns the tree of this name, or the one that the name itself describes in braces, or a file in YAML or JSON.
+/// Returns the tree that `name` names: `small`, `large` or `mixed`, a description in braces, or a file of YAML or JSON.
 pub(super) fn named(name: &Path) -> Result<BenchTree, BenchError> {
     match name.to_str() {
         Some(text) if text.starts_with('{') => parsed(Path::new("--tree"), text),
@@ -77,7 +77,7 @@ pub(super) fn make(tree: &BenchTree, root: &Path, monitor: &Monitor) -> Result<(
     Ok(())
 }
 
-/// Changes as much as the tree says.
+/// Changes the percentage of the files that the tree describes.
 pub(super) fn change(tree: &BenchTree, root: &Path, monitor: &Monitor) -> Result<(), BenchError> {
     let mut noise = Noise::new();
     let percent = u64::from(tree.change_percent);
@@ -111,7 +111,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Bytes that no compression makes fewer, and of which no two pieces are the same (Steele et al., SplitMix64).
+/// Makes bytes that cannot be compressed, with no two equal pieces (Steele et al., SplitMix64).
 struct Noise {
     state: u64,
     piece: Vec<u8>,

@@ -1,5 +1,5 @@
-//! `volferry bench`: brings a made-up tree from one volume to another through the engine, says how long that took and
-//! what it waited for, and leaves both volumes as they were.
+//! `volferry bench`: copies a generated tree from one volume to another through the engine, reports the times and the
+//! bottleneck, and leaves both volumes as they were.
 
 mod bench_error;
 mod machine;
@@ -38,7 +38,7 @@ use own_folder::OwnFolder;
 use trend::human::chain;
 use way::Way;
 
-/// Measures, and prints what was found in the form that is asked for.
+/// Runs the bench, and prints the result in the requested form.
 pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
     let start_time = contract::timestamp(SystemTime::now());
     let done = match flags.schema {
@@ -60,7 +60,7 @@ pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
     }
 }
 
-/// Puts the hint of an error behind its causes.
+/// Moves the hint of an error behind its causes.
 fn chain_with_hint(error: &BenchError) -> String {
     let text = chain(error);
     match text.split_once("\nhint: ") {
@@ -88,7 +88,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// Makes the tree, runs all rounds, and removes what it made, however that ends.
+/// Makes the tree, runs all rounds, and removes the tree, also after a failure.
 fn measure(
     flags: &BenchFlags,
     link: Option<LinkConfig>,
@@ -118,7 +118,8 @@ fn measure(
     Ok(BenchResult { figures, runs })
 }
 
-/// Runs all rounds in new folders, and removes them. Returns the runs, and what could not be put back.
+/// Runs all rounds in new folders, and removes them. Returns the runs, and notes about times that could not be
+/// restored.
 fn in_own_folders(
     volumes: &Volumes<'_>,
     bench: &Bench<'_>,
@@ -129,14 +130,14 @@ fn in_own_folders(
     let way =
         Way::new(from.as_ref().map(OwnFolder::path), to.as_ref().map(OwnFolder::path), bench.link.as_ref());
     let runs = way.ok_or(BenchError::NoFolders).and_then(|way| bench.rounds(&way, rounds));
-    // The folder that was made last goes first, because both may lie in one volume.
+    // The folder that was made last is removed first, because both may be in one volume.
     let removed = [to, from].map(|folder| folder.map_or(Ok(None), OwnFolder::remove));
     let runs = if bench.monitor.cancelled() { Err(BenchError::Stopped) } else { runs }?;
     let notes = removed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     Ok((runs, notes))
 }
 
-/// What all rounds have in common.
+/// The data that all rounds share.
 struct Bench<'a> {
     tree: &'a BenchTree,
     link: Option<LinkOptions>,
@@ -145,7 +146,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs every step as often as is asked for, each round into a new folder.
+    /// Runs every step in each of the rounds. Each round copies into a new folder.
     fn rounds(&self, way: &Way<'_>, rounds: u32) -> Result<Vec<Report>, BenchError> {
         let mut runs = Vec::new();
         if let Some(from) = way.from() {
@@ -173,7 +174,8 @@ impl Bench<'_> {
     }
 }
 
-/// Sends what was made to the volume, and has the kernel forget the content, so that the run reads it from there.
+/// Syncs the files to the volume, and has the kernel drop their content from its cache, so that the run reads the
+/// volume.
 fn settle(tree: &BenchTree, folder: &Path) -> Result<(), BenchError> {
     let failed = |path: &Path, source| BenchError::Make { path: path.into(), source };
     let opened = File::open(folder).map_err(|error| failed(folder, error))?;
@@ -205,7 +207,7 @@ fn as_run(result: &BenchResult, name: &str) -> Report {
     report
 }
 
-/// Leaves the report of a run, in its file and as an event.
+/// Writes the report of a run to its file, and prints it as an event.
 fn report(flags: &BenchFlags, run: &Report) -> io::Result<()> {
     if let Some(path) = &flags.report {
         report_file::write(path, &report_file::text(run)?)?;

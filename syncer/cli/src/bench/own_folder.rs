@@ -1,4 +1,4 @@
-//! A folder of a bench's own on a volume.
+//! The folder that a bench makes on a volume.
 
 use std::{
     fs::{self, File},
@@ -12,22 +12,22 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps};
 use super::bench_error::BenchError;
 use crate::report_file::random_word;
 
-/// What the names of such folders begin with; a word of sixteen hexadecimal digits follows.
+/// The prefix of the names of these folders; sixteen hexadecimal digits follow.
 const PREFIX: &str = ".volferry-bench-";
 
-/// A new folder on a volume, which is removed with all that is in it. The volume's root gets its times back.
+/// A new folder on a volume, which is removed with all its content. The volume's root gets its old times back.
 #[derive(Debug)]
 pub(super) struct OwnFolder {
     path: PathBuf,
     volume: PathBuf,
-    /// The times of the volume's root before, and since the folder was made.
+    /// The times of the volume's root before the folder was made, and after.
     times: [Times; 2],
     is_there: bool,
     /// Held for its lock, by which other benches see that this one runs.
     _lock: File,
 }
 
-/// When a folder was read and changed, in seconds and nanoseconds.
+/// The access and modification times of a folder, in seconds and nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     read: (i64, i64),
@@ -35,7 +35,7 @@ struct Times {
 }
 
 impl OwnFolder {
-    /// Makes a folder, and removes those of benches that were killed.
+    /// Makes a folder, and removes the folders of benches that were killed.
     pub(super) fn make(volume: &Path) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Folder { path: volume.into(), source };
         let before = Times::of(volume).map_err(failed)?;
@@ -51,7 +51,7 @@ impl OwnFolder {
         &self.path
     }
 
-    /// Removes the folder. Returns a note if the root's times could not be put back.
+    /// Removes the folder. Returns a note if the root's times could not be restored.
     pub(super) fn remove(mut self) -> Result<Option<String>, BenchError> {
         self.clear()
     }
@@ -74,7 +74,7 @@ impl OwnFolder {
     }
 }
 
-/// Removes the folder also where a bench fails before it has run.
+/// Removes the folder if a bench fails before it has run.
 impl Drop for OwnFolder {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
@@ -97,7 +97,7 @@ impl Times {
     }
 }
 
-/// Removes the folders of benches that do not run any more. Whatever else has such a name stays.
+/// Removes the folders of benches that no longer run. Other entries with such names stay.
 fn remove_leftovers(volume: &Path) -> Result<(), BenchError> {
     let failed = |source| BenchError::Folder { path: volume.into(), source };
     for entry in fs::read_dir(volume).map_err(failed)? {
@@ -116,7 +116,7 @@ fn is_own_name(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|word| word.len() == 16 && word.bytes().all(is_digit))
 }
 
-/// Whether this user made the folder.
+/// Returns whether this user made the folder.
 fn is_own(path: &Path) -> bool {
     let user = rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user)

@@ -1,4 +1,4 @@
-//! Whether two volumes have room for a bench.
+//! Checks whether two volumes have room for a bench.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -7,19 +7,18 @@ use contract::BenchTree;
 use super::bench_error::BenchError;
 use trend::human::{bytes, count};
 
-/// What a file takes beside its content, at most: a part of a block, and its inode.
+/// The largest overhead of a file beside its content, in bytes: a part of a block, and its inode.
 const BYTES_PER_FILE: u64 = 8 << 10;
 
-/// Bytes, and files with folders.
+/// The room that a bench needs, in bytes, and in files and folders.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     bytes: u64,
     files: u64,
 }
 
-/// Checks that the tree fits into the source, and into the destination with a second version of its largest file. Two
-/// folders of one file system need both.
-/// An end that has one of them alone checks that one.
+/// Checks that the tree fits into the source, and into the destination with a second version of its largest file. If
+/// both are on one file system, it needs room for both. An end of a bench between two machines checks its own volume.
 pub(super) fn check(
     tree: &BenchTree,
     source: Option<&Path>,

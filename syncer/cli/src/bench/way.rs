@@ -1,4 +1,4 @@
-//! How the files of a bench get from one folder to the other.
+//! The route by which the files of a bench get from one folder to the other.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use syncer::{
 
 use super::bench_error::BenchError;
 
-/// Both ends in this process, or one of them.
+/// The ends of the runs that are in this process: both, or one of them.
 pub(super) enum Way<'a> {
     Local { from: &'a Path, copy: PathBuf },
     Send { from: &'a Path, link: &'a LinkOptions },
@@ -21,7 +21,7 @@ pub(super) enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// Returns the way between these folders; `None` without any.
+    /// Returns the route between these folders; `None` if there are none.
     pub(super) fn new(
         from: Option<&'a Path>,
         to: Option<&Path>,
@@ -36,7 +36,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Returns the folder of the tree, if that is here.
+    /// Returns the folder of the tree, if it is on this machine.
     pub(super) fn from(&self) -> Option<&'a Path> {
         match self {
             Self::Local { from, .. } | Self::Send { from, .. } => Some(from),
@@ -51,7 +51,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Brings the copy in step with the tree.
+    /// Runs once, so that the copy equals the tree.
     pub(super) fn run_once(&self, params: &RunParams, monitor: &Monitor) -> Result<Report, BenchError> {
         monitor.reset();
         let outcome = match self {
@@ -68,7 +68,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Removes the copy, so that the next round begins with none.
+    /// Removes the copy, so that the next round starts without one.
     pub(super) fn remove_copy(&self) -> Result<(), BenchError> {
         let Some(copy) = self.copy() else { return Ok(()) };
         fs::remove_dir_all(copy).map_err(|source| BenchError::Remove { path: copy.into(), source })

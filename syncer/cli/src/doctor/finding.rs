@@ -1,28 +1,28 @@
-//! The words of a diagnosis, for people and for programs.
+//! The findings of a diagnosis, for people and for programs.
 
 use contract::ExitCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How much a finding matters.
+/// The importance of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Severity {
-    /// As it should be.
+    /// All is as it should be.
     Ok,
-    /// Good to know.
+    /// Information.
     Note,
-    /// A run works, and leaves something out or may fail later.
+    /// A run works, but leaves something out or may fail later.
     Warning,
     /// A run fails.
     Error,
 }
 
-/// What was looked at.
+/// The subject of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Check {
-    /// A file system, and what is mounted in it.
+    /// The file system, and the ones that are mounted in it.
     Volume,
     /// Reading or writing.
     Access,
@@ -30,13 +30,13 @@ pub(super) enum Check {
     FreeSpace,
     /// The clock of the file system.
     Clock,
-    /// Names that differ in case only.
+    /// Whether names that differ only in case are different.
     CaseFolding,
     /// Extended attributes.
     Xattrs,
     /// Access control lists.
     Acls,
-    /// Several names of one file.
+    /// Hard links.
     HardLinks,
     /// Modification times.
     Times,
@@ -44,48 +44,48 @@ pub(super) enum Check {
     Permissions,
     /// Owners and groups.
     Ownership,
-    /// Files that share blocks.
+    /// Files that share blocks (reflinks).
     Reflinks,
     /// Volferry's own folder at the destination.
     OwnFolder,
-    /// Other file systems inside of a folder.
+    /// Other file systems inside a folder.
     Mounts,
     /// The buffers of UDP sockets.
     UdpBuffers,
-    /// The way to the other end.
+    /// The connection to the other end.
     Link,
     /// A dry run.
     DryRun,
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
-    /// What was looked at.
+    /// The subject of the check.
     pub(super) check: Check,
-    /// How much it matters.
+    /// Its importance.
     pub(super) severity: Severity,
-    /// What was found, for people.
+    /// The finding, for people.
     pub(super) message: String,
-    /// What to do.
+    /// The next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// Makes a finding that is as it should be.
     pub(super) fn ok(check: Check, message: String) -> Self {
         Self { check, severity: Severity::Ok, message, hint: None }
     }
 
-    /// Something that the user has to know, with what to do.
+    /// Makes a finding that the user has to know, with the next step.
     pub(super) fn new(check: Check, severity: Severity, message: String, hint: &str) -> Self {
         Self { check, severity, message, hint: Some(hint.into()) }
     }
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Diagnosis {

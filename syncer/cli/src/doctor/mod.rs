@@ -1,4 +1,4 @@
-//! `volferry doctor`: checks two folders, or the way to another end, and says what a run would run into.
+//! `volferry doctor`: checks two folders, or the way to another end, and reports the problems that a run would have.
 
 mod finding;
 mod probes;
@@ -21,13 +21,13 @@ use crate::{flags::DoctorFlags, mounts};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, chain, measured, printable};
 
-/// The least room, as a part of the file system.
+/// The smallest free share of a file system without a warning: one part in this many.
 const LEAST_FREE: u64 = 20;
 
-/// The buffer that a socket should be able to have, in bytes.
+/// The size that a socket's buffer should be able to have, in bytes.
 const UDP_BUFFER_BYTES: u64 = 2 << 20;
 
-/// Prints what is found, in the form that is asked for.
+/// Prints the findings in the requested form.
 pub(super) fn run(flags: &DoctorFlags) -> ExitCode {
     let diagnosis = match (&flags.source, &flags.destination, &flags.connect) {
         _ if flags.schema => {
@@ -84,7 +84,7 @@ fn folders(source: &Path, destination: &Path) -> Diagnosis {
     Diagnosis { findings }
 }
 
-/// The destination, or the folder that it would be made in.
+/// Returns the destination, or the folder that it would be made in.
 fn nearest_folder(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize();
     real.or_else(|_| {
@@ -93,7 +93,7 @@ fn nearest_folder(path: &Path) -> Option<PathBuf> {
     .ok()
 }
 
-/// Names the file system that a folder is on, and those inside of it.
+/// Reports the file system that a folder is on, and those that are mounted inside it.
 fn volume(end: &str, path: &Path) -> Vec<Finding> {
     let Ok(real) = path.canonicalize() else { return Vec::new() };
     let mounts = mounts::read().unwrap_or_default();
@@ -134,7 +134,7 @@ fn own_folder(destination: &Path) -> Option<Finding> {
     let found = fs::symlink_metadata(&path).ok()?;
     let message = match found.uid() == rustix::process::geteuid().as_raw() {
         true if found.is_dir() => return None,
-        true => format!("{} is not a folder, and runs keep what they need there", path.display()),
+        true => format!("{} is not a folder, and runs keep their files there", path.display()),
         false => format!("{} belongs to the user {}, and not to this one", path.display(), found.uid()),
     };
     let hint = "run as that user; or move it away, if no job uses it";
@@ -204,7 +204,7 @@ fn udp_buffers() -> Vec<Finding> {
     ["rmem_max", "wmem_max"].into_iter().filter_map(limit).collect()
 }
 
-/// Says what a dry run came to.
+/// Turns the outcome of a dry run into findings.
 fn dry_run(outcome: &Outcome) -> Vec<Finding> {
     let Report { work, failures, message, notes, .. } = &outcome.report;
     let mut findings: Vec<Finding> = notes

@@ -1,4 +1,4 @@
-//! Tries out on a destination what a run needs, in a folder of its own that is gone afterwards.
+//! Tries out the operations that a run needs at a destination, in a folder that is removed afterwards.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use rustix::{
 
 use super::finding::{Check, Finding, Severity};
 
-/// A user that files are given to on trial.
+/// The user that test files are given to.
 const ANYBODY: u32 = 65_533;
 
 /// An access control list with an entry for one user, in the kernel's form.
@@ -24,7 +24,7 @@ const ACL: &[u8] =
     b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\xe1\x10\0\0\x04\0\x04\0\xff\xff\xff\xff\
     \x10\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
 
-/// A folder to try things in. When it is dropped, the folder around it is as it was.
+/// A folder for trials. Dropping it removes it and restores the times of its parent.
 struct TrialFolder {
     around: PathBuf,
     path: PathBuf,
@@ -56,7 +56,7 @@ impl Drop for TrialFolder {
     }
 }
 
-/// Tries everything out in `folder`, which is the destination or the folder that it would be made in.
+/// Runs all trials in `folder`, which is the destination or the folder that it would be made in.
 pub(super) fn all(folder: &Path) -> Vec<Finding> {
     let trial = match TrialFolder::new(folder) {
         Ok(trial) => trial,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::snapshot::flags::SnapshotCommand;
 
-/// The command below `volferry snapshot`.
+/// The subcommand of `volferry snapshot`.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotFlags {
     #[command(subcommand)]
@@ -25,24 +25,24 @@ pub(crate) struct SnapshotFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenFlags {
-    /// The folder for the two files; it is made if it is not there
+    /// The folder for the two files; it is made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
 
-/// What `volferry generate` makes from the flags of this program.
+/// The output of `volferry generate`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct GenerateFlags {
     /// Print the completions of this shell
     #[arg(long, value_name = "SHELL", value_enum)]
     pub(crate) completions: Option<Shell>,
-    /// Write volferry.1 and a page for each subcommand into this folder, which is made if it is not there
+    /// Write volferry.1 and a page for each subcommand into this folder, which is made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) man: Option<PathBuf>,
 }
 
-/// What `volferry report` reads, and how it tells it.
+/// The input and the output form of `volferry report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportFlags {
     /// The reports
@@ -52,10 +52,10 @@ pub(crate) struct ReportFlags {
     pub(crate) form: FormFlags,
 }
 
-/// The volumes that `volferry bench` measures, and what with.
+/// The volumes and the parameters of `volferry bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// A folder of the volume to read from; with --end sink, of the one to write to
+    /// A folder of the volume to read from; with --end sink, of the volume to write to
     #[arg(value_name = "SRC", required_unless_present = "schema")]
     pub(crate) source: Option<PathBuf>,
     /// A folder of the volume to write to
@@ -93,9 +93,9 @@ pub(crate) struct BenchFlags {
 /// An end of a bench between two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchEnd {
-    /// The one that has the tree
+    /// The end that makes the tree
     Source,
-    /// The one that gets the copy
+    /// The end that gets the copy
     Sink,
 }
 
@@ -108,7 +108,7 @@ impl From<BenchEnd> for Side {
     }
 }
 
-/// The places that `volferry doctor` checks.
+/// The folders, or the other end, that `volferry doctor` checks.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
     /// The folder that has the files
@@ -117,13 +117,13 @@ pub(crate) struct DoctorFlags {
     /// The folder that the files go to
     #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
     pub(crate) destination: Option<PathBuf>,
-    /// Check the way to a `volferry receive` that listens there; one with --once ends after it
+    /// Check the connection to a `volferry receive` that listens there; a receive with --once ends afterwards
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "identity")]
     pub(crate) connect: Option<String>,
     /// The sending end's file as `volferry keygen` wrote it
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub(crate) identity: Option<PathBuf>,
-    /// How long to go on trying to reach the other end [default: 60]
+    /// The time after which this end stops trying to reach the other end [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "connect")]
     pub(crate) connect_timeout: Option<Duration>,
     /// Print JSON
@@ -136,11 +136,11 @@ pub(crate) struct DoctorFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReceiveFlags {
-    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
+    /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image
     #[arg(value_name = "DST")]
     pub(crate) destination: PathBuf,
 
-    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
+    /// Use this folder (or image) below DST, and make it if it does not exist; symbolic links are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(crate) destination_path: Option<RelPath>,
 
@@ -198,10 +198,10 @@ pub(crate) struct SyncFlags {
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
 
-    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
+    /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image
     ///
-    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. What
-    /// is there with another name than SRC's is replaced only with --force.
+    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at
+    /// DST with another name than SRC's is replaced only with --force.
     #[arg(value_name = "DST")]
     pub(crate) destination: PathBuf,
 
@@ -209,7 +209,7 @@ pub(crate) struct SyncFlags {
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(crate) source_path: Option<RelPath>,
 
-    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
+    /// Use this folder (or image) below DST, and make it if it does not exist; symbolic links are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(crate) destination_path: Option<RelPath>,
 

@@ -39,7 +39,7 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
     }
 }
 
-/// Adds flags to a command that keeps its description: the comments on the types of the flags would replace it.
+/// Adds flags to a command that keeps its description, which the doc comments on the types of the flags would replace.
 fn keeping_about(command: Command, add: impl FnOnce(Command) -> Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let long_about = command.get_long_about().cloned();

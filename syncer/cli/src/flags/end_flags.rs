@@ -1,4 +1,4 @@
-//! Flags that several commands take, and that no parameter of a run stands for.
+//! Flags that several commands take, and that are not parameters of a run.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -6,19 +6,19 @@ use clap::{Args, ValueEnum};
 
 use super::flag_values::{job_name, listen_address, peer_address, seconds};
 
-/// Where old versions go.
+/// The place for old versions.
 #[derive(Debug, Args)]
 pub(crate) struct BackupFlags {
-    /// Keep what a run replaces or deletes in DIR, below its path in DST; a relative DIR is a folder below DST
+    /// Keep entries that a run replaces or deletes in DIR, at their paths in DST; a relative DIR is a folder below DST
     ///
     /// So a run in the wrong direction can be undone: sync DIR onto DST. Give each run a DIR of its own, since later
-    /// old versions replace earlier ones of the same path. DIR belongs to this user alone (mode 0700). One that is in
-    /// DST is left out of the run. Changes of metadata alone are not kept. Folders that moved are copied and deleted.
+    /// old versions replace earlier ones of the same path. Only this user can read DIR (mode 0700). A DIR in DST is
+    /// left out of the run. Changes of metadata alone are not kept. Folders that moved are copied and deleted.
     #[arg(long, value_name = "DIR")]
     pub(crate) backup_dir: Option<PathBuf>,
 }
 
-/// Where the other end is, and who this end is.
+/// The address of the other end, and the identity of this one.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct LinkFlags {
@@ -40,16 +40,16 @@ pub(crate) struct LinkFlags {
     #[arg(long, value_name = "JOB", conflicts_with_all = ["identity", "connect"], value_parser = job_name)]
     pub(crate) exchange: Option<String>,
 
-    /// How long to go on trying to reach the other end, with --connect [default: 60]
+    /// The time after which this end stops trying to reach the other end, with --connect [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) connect_timeout: Option<Duration>,
 }
 
-/// What is said of a run, and where.
+/// The output about a run, and its place.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputFlags {
-    /// Write what the run did, and how long each phase took, to this file as JSON; - is standard output
+    /// Write the run's report, with the time of each phase, to this file as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -68,12 +68,12 @@ pub(crate) struct OutputFlags {
     /// Print one line for each change on standard output, in rsync's letters
     ///
     /// Each line is a change that the run is about to make, as `>f.st...... path`: < sent or > received, c made here, h
-    /// a hard link, . only metadata; f file, d folder, L link, D device, S FIFO; then what differs: c content, s size,
-    /// t time, p permissions, o owner, g group, a access control lists, x other attributes; or + for a new entry.
+    /// a hard link, . only metadata; f file, d folder, L link, D device, S FIFO; then the differences: c content, s
+    /// size, t time, p permissions, o owner, g group, a access control lists, x other attributes; or + for a new entry.
     #[arg(short, long)]
     pub(crate) itemize_changes: bool,
 
-    /// The form of what is logged on standard error
+    /// The form of the log on standard error
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
 }

@@ -1,10 +1,10 @@
-//! Parsers of values that can be judged alone.
+//! Parsers of values that can be checked separately.
 
 use std::{net::SocketAddr, time::Duration};
 
 use syncer::path::{OWN_DIR, RelPath};
 
-/// A folder below another, as a SyncJob's `path` is written: with a leading slash or without.
+/// Parses a folder below another, written as in a SyncJob's `path`: with or without a leading slash.
 pub(super) fn folder_below(s: &str) -> Result<RelPath, String> {
     let path = s.strip_prefix('/').unwrap_or(s);
     if path.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn listen_address(s: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "write an IP address and a port, such as 0.0.0.0:7400, [::]:7400 or 127.0.0.1:0".into())
 }
 
-/// Accepts `host:port` without looking the host up: that is the engine's to do, and to repeat.
+/// Accepts `host:port` without resolving the host: the engine does that, at each attempt.
 pub(super) fn peer_address(s: &str) -> Result<String, String> {
     let split = s.rsplit_once(':').filter(|(host, _)| is_host(host));
     match split.map(|(_, port)| port.parse::<u16>()) {

@@ -1,5 +1,5 @@
-//! The flags as they are typed. A value that can be judged alone is judged here, by its parser; what depends
-//! on other flags, on the machine or on what the engine can do is judged in [`config`](super::config).
+//! The flags as they are typed. A value that can be checked separately is checked here, by its parser; a value that
+//! depends on other flags, on the machine or on the engine is checked in [`config`](super::config).
 
 mod command_flags;
 mod deferred;
@@ -95,10 +95,10 @@ pub(crate) enum Command {
     /// overwritten.
     Keygen(Deferred<KeygenFlags>),
 
-    /// Say from the reports of earlier runs how long they took, and whether they have become slower
+    /// Show from the reports of earlier runs how long they took, and whether they have become slower
     ///
-    /// FILE is a report as --report writes them, or several, one after the other, or what `volferry bench` found. Runs
-    /// count as slower when the last three that can be compared all took longer than is usual: runs of the same kind
+    /// FILE has one or several reports, one after the other, as --report or `volferry bench` writes them. Runs count as
+    /// slower when the last three comparable ones all took longer than usual. Comparable are runs of the same kind
     /// (first, changed, unchanged), within a fifth of the same size.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Deferred<ReportFlags>),
@@ -110,7 +110,7 @@ pub(crate) enum Command {
     ///
     /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file
     /// DST. DST may also be a block device that is not in use, or with --image a file for the image of one, which is
-    /// made if it is not there; SRC is then a block device or an image, too. See `volferry help sync`.
+    /// made if it does not exist; SRC is then a block device or an image, too. See `volferry help sync`.
     #[command(override_usage = "volferry receive [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <DST>")]
     #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -130,11 +130,11 @@ pub(crate) enum Command {
     /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file DST,
     /// with its owner, mode and times, as a file of a folder would. A symbolic link to a file at DST is replaced.
     ///
-    /// Or a block device, or with --image the image of one in a file, with another: of those all content is compared in
-    /// every run, and only what differs is written, in place. So a run that is cut off leaves a mixture of old
-    /// and new, which the next run puts right: where that matters, take a snapshot of DST first, and let SRC be
-    /// one, as nothing tells that a device changed while it was read. DST must not be mounted or otherwise in
-    /// use, and not smaller than SRC; what a larger device has behind SRC's end stays. An image gets SRC's
+    /// SRC and DST may also be block devices, or with --image files that are images of them. Each run compares all of
+    /// their content, and writes only the differences, in place. So an interrupted run leaves a mixture of old and new
+    /// content, which the next run repairs; where that matters, take a snapshot of DST first. Let SRC be a snapshot,
+    /// too, because a run cannot see that a device changed while it was read. DST must not be mounted or otherwise in
+    /// use, and not smaller than SRC; the content of a larger device behind SRC's end stays. An image gets SRC's
     /// length.
     #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
     Sync(Deferred<SyncFlags>),
@@ -146,21 +146,21 @@ pub(crate) enum Command {
     #[command(arg_required_else_help = true)]
     Generate(Deferred<GenerateFlags>),
 
-    /// Check two folders, or the way to a `volferry receive`, and say what a run would run into
+    /// Check two folders, or the connection to a `volferry receive`, for problems that a run would have
     ///
-    /// Tries out what DST keeps (names, attributes, links, times, owners, shared blocks) in a folder that is gone
-    /// afterwards, looks at room, clock and mounts, and makes a dry run. With --connect, dials the other end and makes
-    /// a dry run of an empty folder. Each finding that is not `ok` has a line `hint: ` with what to do. Exits with 0,
-    /// with 3 if something would be left out, and with 1 if a run would fail.
+    /// Tests in a temporary folder which properties DST keeps (names, attributes, links, times, owners, shared blocks),
+    /// checks space, clock and mounts, and makes a dry run. With --connect, dials the other end and makes a dry run of
+    /// an empty folder. Each finding that is not `ok` has a line `hint: ` with the remedy. Exits with 0, with 3 if a
+    /// run would leave something out, and with 1 if a run would fail.
     Doctor(Deferred<DoctorFlags>),
 
-    /// Measure how fast files get from one volume to another, and what that waits for
+    /// Measure the speed of runs from one volume to another, and find their bottleneck
     ///
-    /// Makes a tree in a new folder in SRC, and brings it to a new folder in DST: all of it, then nothing that changed,
-    /// then what changed meanwhile, in each round. Before each run the content is sent to the volume and leaves the
-    /// machine's memory. Both folders (.volferry-bench-…) are removed at the end, also of a bench that was stopped or
-    /// failed; those of one that was killed are removed by the next. Nothing else is read or written, and both volumes
-    /// get their times back.
+    /// Makes a tree in a new folder in SRC, and syncs it to a new folder in DST three times in each round: the whole
+    /// tree, the unchanged tree, and the tree after some changes. Before each run the content is written to the volume
+    /// and dropped from the machine's memory. Both folders (.volferry-bench-…) are removed at the end, also of a bench
+    /// that was stopped or failed; the next bench removes those of a killed one. Nothing else is read or written, and
+    /// the roots of both volumes get their times back.
     ///
     /// TREE is small (5,000 files of 4 KiB), large (one of 256 MiB), mixed (2,000 of 4 KiB, 100 of 256 KiB and 4 of
     /// 16 MiB), or a file of YAML or JSON that describes one:
@@ -173,14 +173,14 @@ pub(crate) enum Command {
 
     /// Take, browse, restore, keep and check snapshots of a mounted volume
     ///
-    /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
+    /// Snapshots lie in DIR/.volferry/snapshots on the volume itself, share all unchanged content, and can be used
     /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Snapshot(Deferred<SnapshotFlags>),
 }
 
 impl Command {
-    /// As it is typed.
+    /// Returns the command's name, as it is typed.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Keygen(_) => "keygen",
@@ -256,7 +256,7 @@ mod tests {
             .prop_map(|(index, count)| Shard { index, count })
     }
 
-    /// Patterns of every character, with more of those that a command line could take for something else.
+    /// Generates patterns of all characters, with more of those that a command line could misread.
     fn any_patterns() -> impl Strategy<Value = Vec<String>> {
         prop::collection::vec(prop_oneof![".*", "-{0,2}[a-z=, ]*", "[\\s\"'\\\\*!#/]*"], 0..4)
     }
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(parse(&[]).unwrap(), RunParams::default());
     }
 
-    /// Which commands take which flags. A flag that could have no effect is taken by none.
+    /// Lists the flags of each command. A command does not take flags that have no effect there.
     #[test]
     fn each_command_takes_the_flags_that_have_an_effect_there() {
         const KEYGEN: &str = "help out";

@@ -8,11 +8,11 @@ use contract::{
     Shard, VolumeId, WriteMode,
 };
 
-/// What [`RunParams::to_args`] spells, but for [`WireFlags`].
+/// The flags of [`RunParams::to_args`], without [`WireFlags`].
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct ParamFlags {
-    /// Print what would be done, one line for each action on standard output, and change nothing
+    /// Print the actions of the run, one line for each on standard output, and change nothing
     ///
     /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one.
     #[arg(short = 'n', long)]
@@ -71,19 +71,19 @@ pub(crate) struct ParamFlags {
 
     /// Read patterns for --exclude from this file, one on each line, as in .gitignore; - is standard input
     ///
-    /// They come before those of --exclude, so that an --exclude '!keep' takes one back.
+    /// They come before the patterns of --exclude, so an --exclude '!keep' takes a match back.
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_from: Vec<PathBuf>,
 
     /// Sync only the paths in this file, with everything below them; - is standard input
     ///
     /// Paths are relative to SRC, one on each line; lines that begin with # or ; are comments. The folders above a
-    /// path are made with their metadata, and nothing in them is deleted. A path that SRC does not have has failed, and
-    /// so has one behind a symbolic link.
+    /// path are made with their metadata, and nothing in them is deleted. A path that SRC does not have counts as
+    /// failed, and so does a path behind a symbolic link.
     #[arg(long, value_name = "FILE")]
     files_from: Option<String>,
 
-    /// The paths of --files-from end with a NUL each, as `find -print0` prints them
+    /// Each path of --files-from ends with a NUL, as `find -print0` prints it
     #[arg(short = '0', long, requires = "files_from")]
     from0: bool,
 
@@ -108,14 +108,14 @@ pub(crate) struct ParamFlags {
 
     /// Leave files alone that have a later modification time at the destination
     ///
-    /// It does not protect a file from --delete, nor where the source has something else than a file.
+    /// The flag does not protect a file from --delete, nor from a source's entry that is not a file.
     #[arg(short, long)]
     update: bool,
 
-    /// Leave out what is on other file systems than SRC, and delete nothing on other file systems than DST
+    /// Leave out entries on other file systems than SRC, and delete nothing on other file systems than DST
     ///
-    /// A folder of SRC where a file system is mounted is made in DST, and what DST has in it stays. Subvolumes of btrfs
-    /// count as file systems, too.
+    /// A folder of SRC where a file system is mounted is made in DST, and the entries that DST has in it stay.
+    /// Subvolumes of btrfs count as file systems, too.
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
@@ -185,7 +185,7 @@ pub(crate) struct ParamFlags {
 }
 
 impl ParamFlags {
-    /// Whether the paths of the run are on standard input.
+    /// Returns whether the paths of the run are on standard input.
     pub(crate) fn reads_paths_from_input(&self) -> bool {
         self.files_from.as_deref() == Some("-")
     }
@@ -235,7 +235,7 @@ impl From<ParamFlags> for RunParams {
     }
 }
 
-/// How content crosses, which the sending end decides.
+/// The flags for sending content, which the sending end chooses.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Transfer")]
 pub(crate) struct WireFlags {
@@ -245,18 +245,17 @@ pub(crate) struct WireFlags {
 }
 
 impl WireFlags {
-    /// Adds to `params` how content crosses.
+    /// Adds these flags to `params`.
     pub(crate) fn add_to(self, params: RunParams) -> RunParams {
         RunParams { compression: self.compression, ..params }
     }
 }
 
-/// Everything that [`Demands::to_args`] spells: what the owner of DST demands of every run, whatever the sending end
-/// asks for.
+/// The flags of [`Demands::to_args`]: the demands of DST's owner on every run, whatever the sending end asks for.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Demands on every run, also on one with --force")]
 pub(crate) struct DemandFlags {
-    /// Change nothing, and print what would be done, one line for each action on standard output
+    /// Change nothing, and print the actions of the run, one line for each on standard output
     #[arg(short = 'n', long)]
     dry_run: bool,
 

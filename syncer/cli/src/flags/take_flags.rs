@@ -6,7 +6,7 @@ use contract::{Retention, SnapshotEngine, SnapshotParams, SnapshotVerify};
 use crate::snapshot::time;
 use syncer::snapshot::publish::check_tag;
 
-/// Everything that [`SnapshotParams::to_args`] spells.
+/// The flags of [`SnapshotParams::to_args`].
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Snapshot of DST")]
 pub(crate) struct TakeFlags {
@@ -35,7 +35,7 @@ pub(crate) struct TakeFlags {
     )]
     snapshot_engine: SnapshotEngine,
 
-    /// Of this job, keep the newest N, and drop what no rule keeps; without a rule, all are kept
+    /// Keep the newest N snapshots of this job, and drop those that no rule keeps; without a rule, all are kept
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_last: Option<u32>,
 
@@ -59,7 +59,7 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_yearly: Option<u32>,
 
-    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
+    /// Keep all that were taken at most this time before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = time::span_seconds)]
     snapshot_keep_within: Option<u64>,
 
@@ -67,7 +67,7 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
     snapshot_keep_tag: Vec<String>,
 
-    /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
+    /// Drop the oldest of the kept ones until the rest takes at most this, such as 10G
     #[arg(long, value_name = "BYTES", requires = "snapshot", value_parser = contract::parse_bytes)]
     snapshot_max_bytes: Option<u64>,
 
@@ -78,7 +78,7 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "N", requires = "snapshot", value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_verify: Option<u64>,
 
-    /// Read at most so many bytes a second for that, such as 100Mi [default: no limit]
+    /// Read at most this many bytes per second for that check, such as 100Mi [default: no limit]
     #[arg(long, value_name = "BYTES", requires = "snapshot_verify", value_parser = contract::parse_bytes)]
     snapshot_verify_bandwidth_limit: Option<u64>,
 }

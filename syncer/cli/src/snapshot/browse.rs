@@ -18,7 +18,7 @@ use syncer::{
     },
 };
 
-/// What is read at once of a file that is written to standard output.
+/// The number of bytes that are read at once of a file that is written to standard output.
 const PIECE_BYTES: u64 = 1 << 20;
 
 pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {

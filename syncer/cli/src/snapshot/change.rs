@@ -1,4 +1,4 @@
-//! `volferry snapshot tag`, `untag`, `pin`, `unpin` and `forget`: changes of the list alone.
+//! `volferry snapshot tag`, `untag`, `pin`, `unpin` and `forget`, which change only the list of snapshots.
 
 use std::{path::Path, time::SystemTime};
 

@@ -353,7 +353,7 @@ pub(crate) struct RestoreFlags {
     pub(crate) compare: Compare,
 }
 
-/// Reads a path in a snapshot: `.` and `/` are its root, and a slash at the start or the end counts as nothing.
+/// Parses a path in a snapshot: `.` and `/` are its root, and slashes at the start or the end are ignored.
 fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
     match text.trim_matches('/') {
         "" | "." => Ok(RelPath::root()),

@@ -1,4 +1,4 @@
-//! What the commands print as JSON. Programs rely on it: fields are added, and never renamed.
+//! The JSON output of the commands. Programs rely on it: fields are added, but never renamed.
 
 use contract::Report;
 use schemars::JsonSchema;
@@ -172,7 +172,7 @@ impl From<&Reason> for ReasonJson {
     }
 }
 
-/// The word for a period.
+/// Returns the word for a period.
 pub(super) fn period_name(period: Period) -> &'static str {
     match period {
         Period::Snapshot => "snapshot",
@@ -184,7 +184,7 @@ pub(super) fn period_name(period: Period) -> &'static str {
     }
 }
 
-/// The word for an engine.
+/// Returns the word for an engine.
 pub(super) fn engine_name(engine: Engine) -> &'static str {
     match engine {
         Engine::Clone => "clone",
@@ -444,7 +444,7 @@ struct Commands {
     log: Vec<EventJson>,
 }
 
-/// The schema of what each command prints: an object with a property for each command.
+/// Returns the schema of the output of each command: an object with a property for each command.
 pub(super) fn schema() -> schemars::Schema {
     schemars::schema_for!(Commands)
 }

@@ -62,17 +62,17 @@ pub(super) fn run(command: SnapshotCommand) -> ExitCode {
     })
 }
 
-/// Prints an error, and what can be done about it, on standard error.
+/// Prints an error and a hint for the next step on standard error.
 fn tell(error: &SnapshotError) {
     let mut text = format!("error: {}\n", chain(error));
     if let Some(hint) = error.hint() {
         text.push_str(&format!("hint: {hint}\n"));
     }
-    // Where the text cannot be printed there is nowhere to say so.
+    // If the text cannot be printed, no other place is left to report that.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints text on standard output. A reader that went away is no error.
+/// Prints text on standard output. Ignores a reader that has closed it.
 fn say(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -81,7 +81,7 @@ fn say_json(value: &impl serde::Serialize) {
     say(&format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()));
 }
 
-/// The store of a volume and its list, to be read.
+/// The store of a volume and its list of snapshots, opened for reading.
 struct Opened {
     store: Store,
     roots: Roots,
@@ -103,7 +103,7 @@ fn warn_of_damage(store: &Store, roots: &Roots) {
     }
 }
 
-/// Says who changes snapshots.
+/// Returns the name of the current user for the audit log and for labels.
 fn user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
 }

@@ -1,4 +1,4 @@
-//! Snapshots as users read them.
+//! Formats snapshots as text for users.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +23,7 @@ use syncer::{
 };
 use trend::human::{bytes, count, counted, printable};
 
-/// A line for each snapshot and why it is kept, below a line of headings.
+/// Formats a table with a line for each snapshot and the reasons to keep it, below a line of headings.
 pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
     if snapshots.is_empty() {
         return "no snapshots\n".into();
@@ -51,7 +51,7 @@ pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
     text
 }
 
-/// Says why a snapshot is kept and until when.
+/// Formats the reasons to keep a snapshot, and the events that end them.
 fn kept_by(verdict: &Verdict) -> String {
     if !verdict.is_kept() {
         return "nothing: it goes after the next run".into();
@@ -94,11 +94,11 @@ fn labels(snapshot: &Snapshot) -> String {
 
 /// Prints text on standard error.
 pub(super) fn complain(text: &str) {
-    // Where the text cannot be printed there is nowhere to say so.
+    // If the text cannot be printed, no other place is left to report that.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Everything that is known of a snapshot, a line each.
+/// Formats all properties of a snapshot, one on each line.
 pub(super) fn show(snapshot: &Snapshot) -> String {
     let protects = match snapshot.engine {
         Engine::Clone => {
@@ -127,7 +127,7 @@ pub(super) fn show(snapshot: &Snapshot) -> String {
     filled.map(|(name, value)| format!("{name:8} {value}\n")).collect()
 }
 
-/// An entry of a snapshot, in a line like that of `ls -l`.
+/// Formats an entry of a snapshot as one line like that of `ls -l`.
 pub(super) fn node(path: &RelPath, node: &Node) -> String {
     let meta = &node.meta;
     let (kind, size, to) = match &node.what {
@@ -143,7 +143,7 @@ pub(super) fn node(path: &RelPath, node: &Node) -> String {
     format!("{kind} {mode:04o} {owner:>11} {size:>14} {} {path}{to}\n", rfc3339(meta.mtime))
 }
 
-/// A version of a path, in a line.
+/// Formats a version of a path as one line.
 pub(super) fn version(version: &Version<'_>) -> String {
     let (first, last) = (version.first, version.last);
     let until = if first.id == last.id { String::new() } else { format!(" to {}", last.id) };
@@ -156,7 +156,7 @@ pub(super) fn version(version: &Version<'_>) -> String {
     format!("{sign} {}  {}{until}  {what}\n", rfc3339(first.taken), first.id)
 }
 
-/// What stays and why, what goes, and what that frees.
+/// Formats the results of a prune: the kept snapshots with their reasons, the removed ones, and the freed space.
 pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: bool) -> String {
     let mut text = String::new();
     for verdict in verdicts.iter().filter(|verdict| verdict.is_kept()) {
@@ -173,7 +173,7 @@ pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: b
     text
 }
 
-/// What is damaged, which files need it, and what was put right.
+/// Formats the damaged objects, the files that need them, and the origin of healed ones.
 pub(super) fn verified(part: StoreShare, verified: &Verified) -> String {
     let mut text = String::new();
     for damage in &verified.damaged {
@@ -206,7 +206,7 @@ pub(super) fn verified(part: StoreShare, verified: &Verified) -> String {
     text
 }
 
-/// Names the entries that could not be read, on standard error.
+/// Prints the entries that could not be read on standard error.
 pub(super) fn failures(failures: &Failures) {
     let named = failures.named();
     let mut text = String::new();

@@ -38,7 +38,7 @@ impl PruneFlags {
         }
     }
 
-    /// Judges the snapshots that are not forgotten.
+    /// Applies the policy to the snapshots that are not forgotten.
     fn judge(&self, roots: &Roots) -> Result<Vec<Verdict>, SnapshotError> {
         if self.forgotten {
             return Ok(Vec::new());
@@ -50,7 +50,7 @@ impl PruneFlags {
     }
 }
 
-/// Judges, collects, and says what went and why the rest stays.
+/// Applies the policy, collects, and prints the removed snapshots and the reasons for the others.
 pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
     let destination = create::take(&TreeLocation::from(dir))?;

@@ -14,10 +14,10 @@ use syncer::{
     snapshot::{SnapshotError, before::Before, collect::hold_for_reading, select},
 };
 
-/// The tag of the snapshots that keep the state before a restore.
+/// The tag of the snapshots that keep the state of a volume before a restore.
 const SAFETY_TAG: &str = "before-restore";
 
-/// Restores, and sums up on standard error what was done.
+/// Restores, and prints a summary on standard error.
 pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
     let snapshot = select::find(&opened.roots, &flags.id)?;

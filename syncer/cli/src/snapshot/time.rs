@@ -4,16 +4,16 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use syncer::entry::Time;
 
-/// Writes a time as RFC 3339 has it, in UTC and to the second.
+/// Formats a time as RFC 3339, in UTC and to the second.
 pub(super) fn rfc3339(time: Time) -> String {
     match Timestamp::from_second(time.seconds) {
         Ok(timestamp) => timestamp.to_string(),
-        // Beyond the years that a calendar has.
+        // The time is outside the calendar's range of years.
         Err(_) => format!("@{}", time.seconds),
     }
 }
 
-/// Reads a length of time such as `48h`, `2d` or `1w 2d`; a day has 24 hours. In seconds.
+/// Parses a length of time such as `48h`, `2d` or `1w 2d`, in which a day has 24 hours. Returns seconds.
 pub(crate) fn span_seconds(text: &str) -> Result<u64, String> {
     let why = || format!("`{text}` is no length of time: write it as 48h or 2d12h");
     let span: jiff::Span = text.parse().map_err(|_| why())?;
@@ -22,7 +22,7 @@ pub(crate) fn span_seconds(text: &str) -> Result<u64, String> {
     u64::try_from(duration.as_secs()).map_err(|_| why())
 }
 
-/// Reads the name of a time zone.
+/// Parses the name of a time zone.
 pub(super) fn zone(text: &str) -> Result<TimeZone, String> {
     TimeZone::get(text).map_err(|_| format!("`{text}` is no time zone: write it as Europe/Berlin or UTC"))
 }

@@ -16,7 +16,7 @@ use syncer::{
 };
 use trend::human::chain;
 
-/// Checks, heals and names what is damaged.
+/// Checks the store, heals damaged objects, and prints the remaining damage.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
     let turn = match flags.in_turn {
@@ -42,7 +42,7 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
 }
 
-/// Without the volume's lock nothing is healed, and what is damaged is still told.
+/// Heals the damage, if the volume's lock can be taken. Otherwise the damage is only reported.
 fn put_right(flags: &VerifyFlags, verified: &mut Verified) -> Result<(), SnapshotError> {
     let dir = &flags.volume.dir;
     let destination = match create::take(&TreeLocation::from(dir)) {

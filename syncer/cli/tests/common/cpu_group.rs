@@ -1,4 +1,4 @@
-//! A control group with a CPU limit, and the program run in it.
+//! A control group with a CPU limit, for a run of the program.
 
 use std::{
     fs, io,
@@ -8,13 +8,13 @@ use std::{
 
 use super::process::program;
 
-/// Where a version of control groups has the processors, which file has the limit, and a fiftieth of one processor in
-/// its words.
+/// For each version of control groups: the mount of the CPU controller, the limit's file, and a fiftieth of one
+/// processor in its format.
 const VERSIONS: [(&str, &str, &str); 2] =
     [("/sys/fs/cgroup", "cpu.max", "2000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "2000")];
 
-/// A new group that may use a fiftieth of one processor, and the one in it that the program enters. Removed when
-/// dropped.
+/// A control group limited to a fiftieth of one processor, and the group that the program enters: itself or one below.
+/// Removed when dropped.
 #[derive(Debug)]
 pub struct CpuGroup {
     limited: PathBuf,
@@ -22,12 +22,12 @@ pub struct CpuGroup {
 }
 
 impl CpuGroup {
-    /// A group that has the program itself. `None`, with a line that says why, where this process cannot make one.
+    /// Makes a group that the program enters. Returns `None` and prints the reason where this process cannot make one.
     pub fn new(name: &str) -> Option<Self> {
         Self::around(name, "")
     }
 
-    /// A group that has another without a limit, which has the program.
+    /// Makes a group around one without a limit of its own, which the program enters.
     pub fn above(name: &str) -> Option<Self> {
         Self::around(name, "own")
     }
@@ -56,7 +56,7 @@ impl CpuGroup {
         Ok(group)
     }
 
-    /// Writes a program into `dir` that enters the group, and is `volferry` then.
+    /// Writes a program into `dir` that enters the group, then becomes `volferry`.
     pub fn program(&self, dir: &Path) -> PathBuf {
         let path = dir.join("limited");
         let (procs, program) = (self.own.join("cgroup.procs"), program());

@@ -1,4 +1,4 @@
-//! A file system of its own, on a file: small, so that it can be full; and one whose blocks can be taken away.
+//! File systems on files: small ones, which tests can fill and damage.
 
 use std::{
     fs,
@@ -17,8 +17,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A new file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. `None`, with a line that says
-    /// why, where this process cannot mount one.
+    /// Makes a file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. Returns `None` and prints the
+    /// reason where this process cannot mount one.
     pub fn new(kind: &str, bytes: u64, options: &str) -> Option<Self> {
         if !scratch::is_root() {
             eprintln!("skipped: only root can mount a file system");
@@ -40,25 +40,24 @@ impl Disk {
         }
     }
 
-    /// The root of the file system.
+    /// Returns the root of the file system.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mounted")
     }
 
-    /// The file that holds it.
+    /// Returns the file that holds the file system.
     pub fn image(&self) -> PathBuf {
         self.dir.path().join("image")
     }
 
-    /// Mounts it anew, so that nothing of it is in memory, with other options. `between` is done while it is not
-    /// mounted.
+    /// Mounts it again with other options, so that none of it is cached. `between` runs while it is not mounted.
     pub fn remount(&self, options: &str, between: impl FnOnce(&Path)) {
         run(Command::new("umount").arg(self.path())).unwrap();
         between(&self.image());
         self.mount(options).unwrap();
     }
 
-    /// Mounts it again, after it was unmounted by hand.
+    /// Mounts it again after the test has unmounted it.
     pub fn mount_again(&self) {
         self.mount("").unwrap();
     }
@@ -75,19 +74,19 @@ impl Drop for Disk {
     }
 }
 
-/// Something mounted at a folder. Unmounted when dropped.
+/// A file system mounted at a folder. Unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// A file system in memory of this size, such as `8m`.
+    /// Mounts a file system in memory of this size, such as `8m`.
     pub fn tmpfs(at: &Path, size: &str) -> Self {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at))
             .unwrap();
         Self(at.into())
     }
 
-    /// Shows the folder `from` at `at`, too.
+    /// Mounts the folder `from` at `at`, too.
     pub fn bind(from: &Path, at: &Path) -> Self {
         run(Command::new("mount").arg("--bind").args([from, at])).unwrap();
         Self(at.into())
@@ -100,7 +99,7 @@ impl Drop for Mount {
     }
 }
 
-/// Runs a program; what it says on standard error is the error.
+/// Runs a program; its standard error is the error.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
     match output.status.success() {

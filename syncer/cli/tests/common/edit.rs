@@ -1,4 +1,4 @@
-//! Changes of a tree, one of every kind that users make.
+//! Changes of a tree, of every kind that users make.
 
 use std::{
     fs::{self, OpenOptions},
@@ -86,8 +86,7 @@ impl Edit {
         Self::PipeToFile,
     ];
 
-    /// Makes the change to something below `root`, or nothing where there is nothing that it could be made to. Returns
-    /// what was changed.
+    /// Makes the change to an entry below `root`, if there is one that it fits. Returns the changed entry.
     pub fn apply(self, root: &Path, rng: &mut Rng) -> Option<PathBuf> {
         let found = Found::in_tree(root);
         let path = match self {
@@ -171,7 +170,7 @@ impl Edit {
     }
 }
 
-/// Replaces a name of a file by a copy of the file; nothing where the file has no other name.
+/// Replaces a name of a file by a copy of the file, if the file has another name.
 fn break_link(path: &Path) -> Option<()> {
     if fs::metadata(path).unwrap().nlink() < 2 {
         return None;
@@ -186,19 +185,19 @@ fn any_acl(of_owner: u16, rng: &mut Rng) -> Vec<u8> {
     tree::acl([of_owner, rng.below(8) as u16, 4, rng.below(8) as u16, 0])
 }
 
-/// Takes all attributes away; nothing where there are none.
+/// Removes all attributes; returns `None` if there are none.
 fn drop_attrs(path: &Path) -> Option<()> {
     let mut names = vec![0; 4096];
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
     let names: Vec<_> = names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
-    // XFS has two names for a list.
+    // XFS lists an access control list under two names, so removing the second one fails.
     for name in &names {
         let _ = rustix::fs::lremovexattr(path, *name);
     }
     (!names.is_empty()).then_some(())
 }
 
-/// What is in a tree, by kind, in an order that depends on the names alone.
+/// A tree's entries by kind, in an order that depends on the names alone.
 #[derive(Debug, Default)]
 struct Found {
     files: Vec<PathBuf>,
@@ -231,7 +230,7 @@ impl Found {
         }
     }
 
-    /// A path that is free.
+    /// Returns a path that does not exist.
     fn new_path(&self, root: &Path, rng: &mut Rng) -> PathBuf {
         let number = rng.next();
         rng.pick(&self.dirs).map_or(root, PathBuf::as_path).join(tree::name(rng, number))
@@ -251,7 +250,7 @@ fn set_len(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
 }
 
-/// Changes bytes and leaves the size; nothing where there are no bytes.
+/// Changes bytes and keeps the size; does nothing to an empty file.
 fn overwrite(path: &Path, rng: &mut Rng) -> Option<()> {
     let len = len(path);
     let at = rng.below(len.max(1));

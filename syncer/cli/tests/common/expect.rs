@@ -1,11 +1,11 @@
-//! What a run has to count: worked out from the two trees as the oracle sees them, before the run.
+//! The counts that a run has to report, computed from the two trees as the oracle reads them before the run.
 
 use contract::Work;
 
 use super::oracle::{Kind, Node, Snapshot};
 
-/// What a run that makes `after` of `before`, deletes included, should say that it did. What depends on the network and
-/// on reuse is left 0. `user` is who writes.
+/// Returns the counts of a run of `user` that makes `after` of `before`, deletes included. Counts that depend on the
+/// network and on reuse are 0.
 pub fn work(before: &Snapshot, after: &Snapshot, user: u32) -> Work {
     let mut work = Work::default();
     for (path, node) in after.entries() {
@@ -28,7 +28,7 @@ pub fn work(before: &Snapshot, after: &Snapshot, user: u32) -> Work {
     work
 }
 
-/// The counts of a report that [`work`] can foretell.
+/// Returns only the counts of a report that [`work`] predicts.
 pub fn foretold(work: &Work) -> Work {
     Work { bytes_on_wire: 0, bytes_reused: 0, ..*work }
 }
@@ -40,8 +40,8 @@ fn bytes(node: &Node) -> u64 {
     }
 }
 
-/// A file's content moves where size or time differ: that is what a run looks at. It also does where another user may
-/// have written what would get an owner, set-id bits or capabilities.
+/// Returns whether a file's content moves: if its size or time differ, as a run compares these. It also does if another
+/// user could have written the file that would get an owner, set-id bits or capabilities.
 fn content_is_moved(old: &Node, new: &Node, user: u32) -> bool {
     let is_anothers = old.owner.0 != user || old.mode & 0o022 != 0;
     let grants = old.owner != new.owner || new.mode & 0o6000 & !old.mode != 0;

@@ -1,4 +1,4 @@
-//! A peer that has the right key and keeps to nothing else: it says what a test has it say, byte by byte.
+//! A peer that has the right key and breaks the protocol: a test chooses every byte that it sends.
 
 use std::{
     fs,
@@ -40,7 +40,7 @@ use tokio::{runtime::Runtime, time::timeout};
 
 use super::process::PATIENCE;
 
-/// One connection.
+/// The connection of a hostile peer.
 pub struct Hostile {
     runtime: Runtime,
     connection: quinn::Connection,
@@ -55,7 +55,7 @@ impl Hostile {
         Self::try_dial(address, key, &protocol_of("job")).unwrap()
     }
 
-    /// The same, in any protocol.
+    /// Connects in any protocol, with the other end's key.
     pub fn try_dial(address: SocketAddr, key: &Path, protocol: &[u8]) -> Result<Self, ConnectionError> {
         let identity: Identity = fs::read_to_string(key).unwrap().parse().unwrap();
         let runtime =
@@ -71,7 +71,7 @@ impl Hostile {
         Ok(Self { runtime, connection, send, recv, endpoint })
     }
 
-    /// Sends bytes on the control stream. False where the peer has gone, or does not take them.
+    /// Sends bytes on the control stream. Returns false if the peer has gone or does not take them.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         let send = &mut self.send;
         let written =
@@ -90,7 +90,7 @@ impl Hostile {
         let _ = self.send.finish();
     }
 
-    /// The next message; `None` where the peer has nothing more to say.
+    /// Returns the next message, or `None` if the peer has closed the stream.
     pub fn hear(&mut self) -> Option<Message> {
         let recv = &mut self.recv;
         let heard = async {
@@ -104,7 +104,7 @@ impl Hostile {
         self.runtime.block_on(async { timeout(PATIENCE, heard).await.expect("the peer says nothing") })
     }
 
-    /// Sends bytes on a data stream of their own, which ends behind them.
+    /// Sends bytes on a new data stream and ends it. Returns false if the peer does not take them.
     pub fn data(&mut self, bytes: &[u8]) -> bool {
         self.runtime.block_on(async {
             let Ok(mut stream) = self.connection.open_uni().await else { return false };
@@ -112,7 +112,7 @@ impl Hostile {
         })
     }
 
-    /// Opens as many data streams as the peer lets it, each with these bytes.
+    /// Opens as many data streams as the peer allows, each with these bytes.
     pub fn flood(&mut self, bytes: &[u8]) -> Vec<SendStream> {
         let mut streams = Vec::new();
         self.runtime.block_on(async {
@@ -124,18 +124,18 @@ impl Hostile {
         streams
     }
 
-    /// Sends the rest of a frame on every one of these streams.
+    /// Sends the rest of a frame on each of these streams.
     pub fn go_on(&mut self, streams: Vec<SendStream>, rest: &[u8]) {
         self.runtime.block_on(async {
             for mut stream in streams {
-                // Once the run is over the peer takes no more.
+                // The peer takes no more once the run is over.
                 let _ = stream.write_all(rest).await;
                 let _ = stream.finish();
             }
         });
     }
 
-    /// Waits until the peer has closed the connection; the code that it gave, if it gave one.
+    /// Waits until the peer has closed the connection; returns its code, if it gave one.
     pub fn closed(self) -> Option<u64> {
         let closed = self.runtime.block_on(async { timeout(PATIENCE, self.connection.closed()).await });
         match closed.expect("the peer does not close") {
@@ -150,13 +150,13 @@ impl Hostile {
         self.runtime.block_on(async { timeout(PATIENCE, self.endpoint.wait_idle()).await }).unwrap();
     }
 
-    /// Stops, without a word.
+    /// Stops without closing the connection.
     pub fn vanish(self) {
         self.runtime.shutdown_background();
     }
 }
 
-/// What comes of a future that is asked once.
+/// Polls a future once; returns its value if it is ready.
 async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| {
@@ -168,7 +168,7 @@ async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// As a source.
+/// The hostile peer as a source.
 impl Hostile {
     pub fn hello(&mut self) -> bool {
         self.say(&hello())
@@ -180,7 +180,7 @@ impl Hostile {
         let _ = pushed.iter().all(|message| self.say(message));
     }
 
-    /// Waits until files are asked for, all of one directory.
+    /// Waits until the peer requests files, and returns the request.
     pub fn need(&mut self) -> Needs {
         loop {
             match self.hear() {
@@ -195,7 +195,7 @@ impl Hostile {
         }
     }
 
-    /// Says that all was sent, hears the report, and closes the connection.
+    /// Reports that all is sent, waits for the report, and closes the connection.
     pub fn done(&mut self) {
         self.say(&Message::SourceDone(Box::default()));
         while !matches!(self.hear(), None | Some(Message::Report(_))) {}
@@ -203,16 +203,16 @@ impl Hostile {
     }
 }
 
-/// As a sink.
+/// The hostile peer as a sink.
 impl Hostile {
-    /// Waits until the source's tree is known.
+    /// Waits until the source has sent its whole tree.
     pub fn welcome(&mut self) {
         self.say(&Message::Welcome(Welcome { version: "0".into(), dry_run: false }));
         while !matches!(self.hear().expect("there is no tree"), Message::Tree(_)) {}
     }
 }
 
-/// A file with all folders on the way to it.
+/// Writes a file, and makes the folders above it.
 pub fn put(path: &Path, content: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
@@ -233,7 +233,7 @@ pub fn hello_of(device: Option<u64>) -> Message {
     }))
 }
 
-/// Makes the head of a tree that is said to be all holes, so that no run is refused for lack of room.
+/// Makes the message of a tree that consists of holes, so no run is refused for lack of space.
 pub fn tree() -> Message {
     Message::Tree(Box::new(TreeHead {
         root_meta: Meta { mode: 0o755, ..Meta::default() },
@@ -260,7 +260,7 @@ pub fn dir(name: &str) -> Entry<'_> {
     entry(name.as_bytes(), Kind::Dir)
 }
 
-/// A listing with whatever is in it: nothing is checked here.
+/// Makes a listing of any entries, without checks.
 pub fn listed(dir: u32, first_child: u32, entries: &[Entry<'_>]) -> Message {
     let mut listing = ListingBuilder::default();
     entries.iter().for_each(|entry| listing.push(entry));
@@ -275,7 +275,7 @@ pub fn listed(dir: u32, first_child: u32, entries: &[Entry<'_>]) -> Message {
     })
 }
 
-/// A frame of this kind.
+/// Makes a frame of this kind.
 pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     begin_frame(&mut frame, kind);
@@ -284,13 +284,13 @@ pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A frame as one of another run.
+/// Stamps a frame with the number of another run.
 pub fn of_run(run: u32, mut frame: Vec<u8>) -> Vec<u8> {
     stamp_frame(&mut frame, run);
     frame
 }
 
-/// Numbers one behind the other.
+/// Encodes numbers one after the other.
 pub fn varints(numbers: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
@@ -316,7 +316,7 @@ fn config(identity: &Identity, protocol: &[u8]) -> quinn::ClientConfig {
     config
 }
 
-/// Takes whoever answers for the peer.
+/// A verifier that accepts any certificate of the peer.
 #[derive(Debug)]
 struct AnyKey;
 

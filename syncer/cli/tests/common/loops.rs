@@ -1,4 +1,4 @@
-//! Block devices: loop devices on files of their own.
+//! Loop devices on files of their own.
 
 use std::{
     fs,
@@ -16,8 +16,8 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// A device of `bytes` zeros, a multiple of 512, on a new file in `dir`. `None`, with a line that says why, where
-    /// this process cannot have one.
+    /// Makes a device of `bytes` zeros, a multiple of 512, on a new file in `dir`. Returns `None` and prints the reason
+    /// where this process cannot have one.
     pub fn new(dir: &Path, name: &str, bytes: u64) -> Option<Self> {
         if !scratch::is_root() {
             eprintln!("skipped: only root can attach a loop device");
@@ -34,8 +34,8 @@ impl Loop {
         Some(Self { device, image })
     }
 
-    /// How many sectors of it were written since the machine began, as the kernel counts them. What was written and is
-    /// still on its way is waited for.
+    /// Returns the number of the device's sectors that were written since the machine began, as the kernel counts them,
+    /// after it has synced the device.
     pub fn sectors_written(&self) -> u64 {
         fs::File::open(&self.device).unwrap().sync_all().unwrap();
         let name = self.device.file_name().unwrap().to_str().unwrap();

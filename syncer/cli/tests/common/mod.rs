@@ -1,5 +1,5 @@
-//! What the tests of whole runs share: trees and edits of them, the program's processes, and an oracle that judges
-//! results without any of the engine's code.
+//! Shared helpers for the tests of whole runs: trees and edits of them, the program's processes, and an oracle that
+//! checks results without any of the engine's code.
 
 #![allow(dead_code, unreachable_pub)] // each test program uses a part of it, and a program has no users
 

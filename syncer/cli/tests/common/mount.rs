@@ -1,4 +1,4 @@
-//! File systems of a kind, made for one test.
+//! File systems of several kinds, each made for one test.
 
 use std::{fs::File, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::scratch;
 
-/// What each is large; `mkfs.xfs` makes none that is smaller than 300 MB. Only what is written takes room.
+/// The size of each; `mkfs.xfs` makes none smaller than 300 MB. The files are sparse.
 const SIZE_BYTES: u64 = 512 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum FileSystem {
     Btrfs,
 }
 
-/// A file system of its own, gone when the test ends.
+/// A mounted file system, unmounted and removed when dropped.
 #[derive(Debug)]
 pub struct Mounted {
     place: TempDir,
@@ -26,18 +26,18 @@ pub struct Mounted {
 impl FileSystem {
     pub const ALL: [Self; 4] = [Self::Tmpfs, Self::Ext4, Self::Xfs, Self::Btrfs];
 
-    /// Makes and mounts one.
+    /// Makes and mounts a file system of this kind.
     ///
     /// # Errors
-    /// Why that cannot be done here.
+    /// This process cannot make or mount the file system; the error gives the reason.
     pub fn mount(self) -> Result<Mounted, String> {
         self.mount_with(&[])
     }
 
-    /// Makes and mounts one in memory that has so much room, such as `8m`.
+    /// Makes and mounts a file system in memory of this size, such as `8m`.
     ///
     /// # Errors
-    /// Why that cannot be done here.
+    /// This process cannot make or mount the file system; the error gives the reason.
     pub fn mount_of(self, size: &str) -> Result<Mounted, String> {
         self.mount_with(&["-o", &format!("size={size}")])
     }
@@ -65,7 +65,7 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// A folder in it that is gone when it is dropped, which has to be before this is.
+    /// Makes a folder in it, which has to be dropped before the file system.
     pub fn folder(&self) -> TempDir {
         TempDir::new_in(self.place.path().join("mounted")).unwrap()
     }

@@ -1,6 +1,6 @@
-//! What a tree is, read without the engine: none of its code decides here whether it was right.
+//! A tree's state, read without the engine: none of its code decides whether its result is right.
 //!
-//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content, device number, extended
+//! Reads kind, mode, owner, modification time to the nanosecond, link target, size, content, device number, extended
 //! attributes, access control lists and hard links of every entry, the root among them. A folder `.volferry` at the
 //! root is not part of a tree. Directories are reached through `/proc/self/fd`, so paths may be longer than the kernel
 //! takes at once.
@@ -23,10 +23,10 @@ use std::{
 /// Volferry's own folder, at the root of a destination.
 const OWN_DIR: &[u8] = b".volferry";
 
-/// How many differences are printed; thousands say no more.
+/// The number of differences that are printed at most.
 const MAX_SHOWN: usize = 40;
 
-/// What an entry is, with what only its kind has.
+/// The kind of an entry, with the state that only this kind has.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Kind {
     File(Vec<u8>),
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// One entry.
+/// The state of an entry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Node {
     pub kind: Kind,
@@ -71,11 +71,11 @@ pub struct Node {
     pub allocated: u64,
     /// The file system and the inode.
     identity: (u64, u64),
-    /// Inode number and change time: what differs after any write, whatever was written.
+    /// Inode number and change time, which differ after any write, even of the same content.
     pub touched: (u64, i64, i64),
 }
 
-/// Which attributes two trees are compared by, beside kind, content and link targets.
+/// The attributes by which two trees are compared, beside kind, content and link targets.
 #[derive(Debug, Clone, Copy)]
 pub struct Aspects {
     pub modes: bool,
@@ -83,22 +83,22 @@ pub struct Aspects {
     pub times: bool,
     /// Extended attributes and access control lists.
     pub attrs: bool,
-    /// Which paths name one file.
+    /// The paths that name one file.
     pub links: bool,
     /// The root's own metadata.
     pub root: bool,
-    /// Whether an entry is the very same one and was not even written to.
+    /// Whether an entry is the same inode and was not written to.
     pub touched: bool,
 }
 
-/// Everything that a copy has in common with its original.
+/// The attributes that a copy has in common with its original.
 pub const COPY: Aspects =
     Aspects { modes: true, owners: true, times: true, attrs: true, links: true, root: true, touched: false };
 
-/// Everything that a tree has in common with itself when nobody wrote to it.
+/// The attributes of a tree that do not change unless a process writes to it.
 pub const UNTOUCHED: Aspects = Aspects { touched: true, ..COPY };
 
-/// A tree as it was at one moment, by the bytes of paths; the root is the empty path.
+/// A tree's state at one moment, by the bytes of paths; the root is the empty path.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<Vec<u8>, Node>);
 
@@ -117,7 +117,7 @@ impl Snapshot {
         self.0.get(path)
     }
 
-    /// Only the entry at `path`.
+    /// Returns only the entry at `path`.
     pub fn only(&self, path: &[u8]) -> Self {
         Self(
             self.0
@@ -128,17 +128,17 @@ impl Snapshot {
         )
     }
 
-    /// All entries but the root, in the order of their paths.
+    /// Returns all entries but the root, in the order of their paths.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Node)> {
         self.0.iter().map(|(path, node)| (path.as_slice(), node)).filter(|(path, _)| !path.is_empty())
     }
 
-    /// Whether any file has several names.
+    /// Returns whether any file has several names.
     pub fn has_links(&self) -> bool {
         self.0.values().any(|node| node.leader.is_some())
     }
 
-    /// The content of every file.
+    /// Returns the path and the content of every file.
     pub fn files(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries().filter_map(|(path, node)| match &node.kind {
             Kind::File(content) => Some((path, content.as_slice())),
@@ -146,7 +146,7 @@ impl Snapshot {
         })
     }
 
-    /// Every way in which `other` is not like this, one a line, by path.
+    /// Returns the differences of `other` from this tree, one per line, by path.
     pub fn differences(&self, other: &Self, aspects: Aspects) -> Vec<String> {
         let mut found = Vec::new();
         for (path, node) in &self.0 {
@@ -161,7 +161,7 @@ impl Snapshot {
         found
     }
 
-    /// Panics with all differences, where there are any.
+    /// Compares this tree with `expected`. Panics with the differences, if there are any.
     #[track_caller]
     pub fn assert_like(&self, expected: &Self, aspects: Aspects, what: &str) {
         let found = expected.differences(self, aspects);
@@ -176,13 +176,13 @@ impl Snapshot {
     }
 }
 
-/// Panics unless `copy` is like `original` in all that a copy keeps.
+/// Checks that `copy` equals `original` in all attributes that a copy keeps.
 #[track_caller]
 pub fn assert_copy(copy: &Path, original: &Path, what: &str) {
     Snapshot::of(copy).assert_like(&Snapshot::of(original), COPY, what);
 }
 
-/// The bytes of a path, on one line.
+/// Returns the bytes of a path, escaped to one line.
 pub fn show(path: &[u8]) -> String {
     match path {
         [] => ".".into(),
@@ -214,7 +214,7 @@ impl Node {
         differ(self.kind != there.kind, &|| self.kind.difference(&there.kind));
         // The kernel gives every link the mode 0777.
         let modes = aspects.modes && !matches!(self.kind, Kind::Symlink(_));
-        // Set-id bits of a file go with its owner.
+        // A file whose owner is not kept also loses its set-id bits.
         let keeps_ids = self.owner == there.owner || !matches!(self.kind, Kind::File(_));
         let mode = if keeps_ids { self.mode } else { self.mode & !0o6000 };
         differ(modes && mode != there.mode, &|| format!("mode {:o}, not {mode:o}", there.mode));
@@ -291,13 +291,13 @@ fn read_dir(dir: &File, path: &[u8], nodes: &mut BTreeMap<Vec<u8>, Node>) {
     }
 }
 
-/// The attributes that a copy keeps; labels of SELinux and the like are the machine's own affair.
+/// Returns the attributes that a copy keeps; labels of SELinux and the like belong to the machine.
 fn read_attrs(at: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; 64 << 10];
     let len = rustix::fs::llistxattr(at, &mut names[..]).unwrap_or(0);
     let kept = |name: &&[u8]| {
         let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
-        // As which XFS shows its lists a second time.
+        // XFS shows access control lists a second time under such names.
         !name.starts_with(b"trusted.SGI_ACL_") && prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     let value = |name: &[u8]| {

@@ -1,4 +1,4 @@
-//! A source, a destination, and the runs between them, by every way that there is.
+//! A source, a destination, and the runs between them, local or over the network.
 
 use std::{
     fs,
@@ -13,8 +13,16 @@ use super::{
     expect, oracle,
     oracle::Snapshot,
     process::{Ended, Running, User, command, program, program_in},
+    relay::Relay,
     scratch,
+    watch::until_written,
 };
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// The length of a block whose arrival is recorded, and the length of its record.
+const NOTED_BLOCK_BYTES: u64 = 256 << 10;
+const NOTE_BYTES: u64 = 56;
 
 /// How the two ends of a run meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,26 +40,26 @@ impl Way {
     pub const NETWORK: [Self; 2] = [Self::SinkListens, Self::SourceListens];
 }
 
-/// Two folders and what is needed to sync them.
+/// The two folders of a run, its users and its keys.
 #[derive(Debug)]
 pub struct Pair {
     pub source: PathBuf,
     pub destination: PathBuf,
     pub way: Way,
     pub user: User,
-    /// Who sends, where another process receives.
+    /// The user that runs the source's end, where another process is the sink.
     pub source_user: User,
-    /// Where the runs put temporary files, if that is not where everybody does.
+    /// The folder for the runs' temporary files, if not the system's.
     pub tmpdir: Option<PathBuf>,
-    /// The ends are devices or images of them.
+    /// Whether the ends are devices or images of them.
     pub is_of_devices: bool,
-    /// Runs the destination's end, or both ends of one process, in place of the plain program.
+    /// A program to run in place of `volferry` at the destination's end, or in a local run.
     pub limited: Option<PathBuf>,
     program: PathBuf,
     dir: TempDir,
 }
 
-/// How the process or processes of a run ended. A local run is both of its ends.
+/// The end of a run's process or processes. A local run is both of its ends.
 #[derive(Debug)]
 pub enum Run {
     Local(Ended),
@@ -59,12 +67,12 @@ pub enum Run {
 }
 
 impl Pair {
-    /// An empty source and an empty destination.
+    /// Makes an empty source and an empty destination.
     pub fn new(way: Way) -> Self {
         Self::in_dir(scratch::scratch(), way)
     }
 
-    /// The same, of a user without privileges.
+    /// Makes an empty pair whose runs are of a user without privileges.
     pub fn unprivileged(way: Way) -> Self {
         let mut pair = Self::new(way);
         (pair.user, pair.source_user) = (User::Nobody, User::Nobody);
@@ -76,7 +84,7 @@ impl Pair {
         pair
     }
 
-    /// One such pair for each way; none where this process cannot be such a user.
+    /// Makes an unprivileged pair for each way; none where this process cannot change its user.
     pub fn each_unprivileged() -> impl Iterator<Item = Self> {
         Way::ALL.into_iter().filter(|_| scratch::is_root()).map(Self::unprivileged)
     }
@@ -100,7 +108,7 @@ impl Pair {
         }
     }
 
-    /// The folder that all of it is in.
+    /// Returns the folder that holds the source, the destination and the keys.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -109,18 +117,18 @@ impl Pair {
         self.dir.path().join("keys").join(name)
     }
 
-    /// `volferry` with these arguments, started as this pair's user.
+    /// Starts `volferry` with these arguments, as this pair's user.
     pub fn start(&self, args: &[&str]) -> Running {
         self.start_program(self.limited.as_ref().unwrap_or(&self.program), self.user, args)
     }
 
-    /// The same, with a standard input to tell it something.
+    /// Starts `volferry` as [`Pair::start`] does, with a standard input that a test can write to.
     pub fn start_listening(&self, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         Running::start_listening(command(&self.program, self.user, &args))
     }
 
-    /// What `volferry` with these arguments prints, run as this pair's user.
+    /// Runs `volferry` with these arguments, as this pair's user, and returns its output.
     pub fn output(&self, args: &[&str]) -> Output {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         command(&self.program, self.user, &args).output().unwrap()
@@ -153,15 +161,36 @@ impl Pair {
         self.start(&[&end, link, self.image()].concat())
     }
 
-    /// What says that the ends are images or devices, where the tests' pair is.
+    /// Returns the flag for ends that are images or devices, if this pair's are.
     fn image(&self) -> &'static [&'static str] {
         if self.is_of_devices { &["--image"] } else { &[] }
     }
 
-    /// One run; `flags` are those of `sync` and `send`.
+    /// Starts both ends of a run, over a link that stands still after `bytes`, and waits until it does. `flags` go to
+    /// `send`.
+    #[track_caller]
+    pub fn start_over(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
+        let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
+        let relay = Relay::start(sink.listening(), bytes);
+        let source = self.start_send(&["--connect", &relay.address().to_string()], flags);
+        relay.wait_holding();
+        (source, sink, relay)
+    }
+
+    /// Waits until the sink has recorded the arrival of this many bytes of very large files.
+    #[track_caller]
+    pub fn wait_for_notes(&self, bytes: u64) {
+        let staging = self.destination.join(".volferry/staging");
+        until_written(&staging, || {
+            let names = self.staged().into_iter().filter(|name| name.ends_with(".blocks"));
+            let lengths = names.filter_map(|name| Some(fs::metadata(staging.join(name)).ok()?.len()));
+            lengths.sum::<u64>() >= NOTE_BYTES * (1 + bytes / NOTED_BLOCK_BYTES)
+        });
+    }
+
+    /// Runs once; `flags` are those of `sync` and `send`.
     #[track_caller]
     pub fn run(&self, flags: &[&str]) -> Run {
-        const ANY_PORT: &str = "127.0.0.1:0";
         match self.way {
             Way::Local => Run::Local(self.start_sync(flags).wait()),
             Way::SinkListens => {
@@ -179,9 +208,8 @@ impl Pair {
         }
     }
 
-    /// A run that ends well. Checks what has to be true after any such run with `--delete`: the destination is a copy,
-    /// the report counts exactly what was to be done, and nothing is left in staging. `what` names the run in a
-    /// failure.
+    /// Runs once with success, and checks everything that is true after such a run with `--delete`: the destination is
+    /// a copy, the report's counts are exact, and staging is empty. `what` names the run in a failure.
     #[track_caller]
     pub fn sync(&self, what: &str) -> Report {
         let in_doubt = !self.marks().is_empty();
@@ -192,8 +220,7 @@ impl Pair {
         let report = run.report().clone();
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
-        // A file with several names is one piece of work or several, as they come, and one that is in doubt is looked
-        // at again.
+        // A file with several names can count once or several times, and a file in doubt is compared again.
         if !in_doubt && !before.has_links() && !after.has_links() {
             assert_eq!(
                 expect::foretold(&report.work),
@@ -206,14 +233,14 @@ impl Pair {
         report
     }
 
-    /// What says of the destination that something of it may not be durable.
+    /// Returns the marks of the destination which say that some of it may not be durable.
     pub fn marks(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.destination.join(".volferry")).into_iter().flatten();
         let is_mark = |path: &PathBuf| path.to_string_lossy().contains("/dirty-");
         entries.map(|entry| entry.unwrap().path()).filter(is_mark).collect()
     }
 
-    /// A run that has nothing to do, and does nothing.
+    /// Runs once, and checks that the run had nothing to do and wrote nothing.
     #[track_caller]
     pub fn sync_unchanged(&self, what: &str) -> Report {
         let before = Snapshot::of(&self.destination);
@@ -229,7 +256,7 @@ impl Pair {
         report
     }
 
-    /// A run that has to end with `exit`, for `reason`, and with the destination as it was.
+    /// Runs once, and checks that the run ends with `exit` and `reason` and leaves the destination as it was.
     #[track_caller]
     pub fn refuse(&self, flags: &[&str], exit: ExitCode, reason: &str) -> Run {
         let before = Snapshot::of(&self.destination);
@@ -251,13 +278,13 @@ impl Pair {
         assert_eq!(self.staged(), [] as [String; 0], "left in staging");
     }
 
-    /// The names of the files in staging.
+    /// Returns the names of the files in staging.
     pub fn staged(&self) -> Vec<String> {
         let entries = fs::read_dir(self.destination.join(".volferry/staging")).into_iter().flatten();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Panics unless staging has nothing but parts of large files, at most one for each of `files`, and notes on them.
+    /// Checks that staging has only parts of large files, at most one for each of `files`, and their notes.
     #[track_caller]
     pub fn assert_only_parts_staged(&self, files: usize) {
         let staged: Vec<_> = self.staged().into_iter().filter(|name| !name.ends_with(".blocks")).collect();
@@ -281,7 +308,7 @@ impl Run {
         self.ends().for_each(|end| end.assert_exit(expected));
     }
 
-    /// The report, which both ends of a run that got to its end hold.
+    /// Returns the run's report, after a check that both ends have the same.
     #[track_caller]
     pub fn report(&self) -> &Report {
         match self {

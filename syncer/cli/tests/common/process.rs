@@ -1,4 +1,4 @@
-//! The program as a process: started, listened to, signalled, and waited for with an end to the patience.
+//! The program as a process: a test starts it, reads its events, sends it signals, and waits for it within a limit.
 
 use std::{
     fs,
@@ -20,45 +20,44 @@ use rustix::{
 
 use super::scratch::{self, NOBODY};
 
-/// How long anything may take before a test gives it up. Nothing takes a tenth of it on a machine that does little
-/// else.
+/// The limit of any wait. On a machine that does little else, every wait takes less than a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A `volferry` that runs, or ran. Killed when dropped.
+/// A process of `volferry` that was started. Killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     pid: Pid,
-    /// Names this process even when it is over and another has its number.
+    /// Names this process even after its end, when another process may have its number.
     handle: OwnedFd,
     events: mpsc::Receiver<Event>,
     heard: Vec<Event>,
     ended: mpsc::Receiver<(ExitStatus, String)>,
-    /// Its standard input, where that is open.
+    /// Its standard input, if that is open.
     stdin: Option<ChildStdin>,
     over: bool,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug)]
 pub struct Ended {
     /// `None` when a signal ended it.
     pub exit: Option<ExitCode>,
-    /// What it printed on standard output, all of it events.
+    /// All events that it printed on standard output.
     pub events: Vec<Event>,
     pub stderr: String,
 }
 
-/// Who runs a process.
+/// The user of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests.
+    /// The user that runs the tests.
     Same,
-    /// [`NOBODY`], or whoever runs the tests where that is not root.
+    /// [`NOBODY`], or the user that runs the tests if that is not root.
     Nobody,
 }
 
 impl User {
-    /// The user's number.
+    /// Returns the user's number.
     pub fn id(self) -> u32 {
         match self {
             Self::Nobody if scratch::is_root() => NOBODY,
@@ -67,7 +66,7 @@ impl User {
     }
 }
 
-/// `volferry` with `args`, not started. `program` is where [`User::Nobody`] can reach it.
+/// Returns the command `volferry` with `args`, not started. `program` has to be within reach of [`User::Nobody`].
 pub fn command(program: &Path, user: User, args: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(args);
@@ -77,17 +76,17 @@ pub fn command(program: &Path, user: User, args: &[String]) -> Command {
     command
 }
 
-/// The program that the tests are of.
+/// Returns the path of the tested program.
 pub fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_volferry").into()
 }
 
-/// The program in `dir`, for users who cannot reach the folder that it was built in.
+/// Links or copies the program into `dir`, for users who cannot reach its build folder; returns its path.
 pub fn program_in(dir: &Path) -> PathBuf {
     let path = dir.join("volferry");
     if fs::hard_link(program(), &path).is_err() {
-        // Were this process to copy it, a process that another thread starts meanwhile would inherit the file open for
-        // writing, and the kernel would not run it.
+        // Not copied by this process: a process that another thread starts meanwhile would inherit the file open for
+        // writing, and the kernel would refuse to run it.
         let copied = Command::new("cp").args([&program(), &path]).status().unwrap();
         assert!(copied.success());
     }
@@ -99,7 +98,7 @@ impl Running {
         Self::start_on(Stdio::null(), command)
     }
 
-    /// Starts a process that waits for what [`tell`](Self::tell) says.
+    /// Starts a process that reads the line of [`tell`](Self::tell) from its standard input.
     pub fn start_listening(command: Command) -> Self {
         Self::start_on(Stdio::piped(), command)
     }
@@ -123,7 +122,7 @@ impl Running {
         Self { pid, handle, events, heard: Vec::new(), ended, stdin, over: false }
     }
 
-    /// Waits for the line that says how the peer knows the process.
+    /// Waits for the event with the contact by which the peer knows the process.
     #[track_caller]
     pub fn contact(&mut self) -> Contact {
         match self.next_event() {
@@ -139,7 +138,7 @@ impl Running {
         stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Waits for the line that says where the process listens.
+    /// Waits for the event with the address at which the process listens.
     #[track_caller]
     pub fn listening(&mut self) -> SocketAddr {
         match self.next_event() {
@@ -148,7 +147,7 @@ impl Running {
         }
     }
 
-    /// Waits until a run is over, in a process that may serve more of them.
+    /// Waits until a run is over, in a process that may serve more runs; returns its report.
     #[track_caller]
     pub fn finished(&mut self) -> Report {
         loop {
@@ -189,7 +188,7 @@ impl Running {
         pidfd_send_signal(&self.handle, signal).unwrap();
     }
 
-    /// Kills the process, unless it is over.
+    /// Kills the process, unless it has ended.
     pub fn kill(&self) {
         match pidfd_send_signal(&self.handle, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
@@ -220,7 +219,7 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// The report of the last run, from the last line.
+    /// Returns the report of the last run, from the last line.
     #[track_caller]
     pub fn report(&self) -> &Report {
         match self.events.last() {
@@ -229,7 +228,7 @@ impl Ended {
         }
     }
 
-    /// The word that says why the run was not a success.
+    /// Returns the report's reason for a failure, or `none`.
     #[track_caller]
     pub fn reason(&self) -> &str {
         self.report().reason.as_deref().unwrap_or("none")

@@ -1,5 +1,5 @@
-//! A link between two ends that holds everything back after a number of bytes: a point in the middle of a run that does
-//! not depend on how fast the machine is.
+//! A link between two ends that holds all datagrams back after a number of bytes: a moment in the middle of a run that
+//! does not depend on the machine's speed.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -16,10 +16,10 @@ use super::process::PATIENCE;
 /// The largest payload of a UDP datagram.
 const DATAGRAM_BYTES: usize = 65_536;
 
-/// How many datagrams are held at most; a sender whose peer is silent soon stops sending.
+/// The number of datagrams that are held at most; a sender whose peer is silent soon stops sending.
 const MAX_HELD: usize = 20_000;
 
-/// Carries datagrams between whoever dials [`Relay::address`] and its target.
+/// Carries datagrams between the client, which dials [`Relay::address`], and the target.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
@@ -39,11 +39,11 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Who dialled last.
+    /// The client that sent a datagram last.
     client: Option<SocketAddr>,
-    /// Bytes that may still pass, both directions together.
+    /// The bytes that may still pass, in both directions together.
     left: u64,
-    /// Bytes that have passed.
+    /// The bytes that have passed.
     crossed: u64,
     held: Vec<(Towards, Vec<u8>)>,
 }
@@ -55,7 +55,7 @@ enum Towards {
 }
 
 impl Relay {
-    /// A relay to `target` that carries about `bytes`, then nothing.
+    /// Starts a relay to `target` that carries about `bytes`, then holds all datagrams.
     pub fn start(target: SocketAddr, bytes: u64) -> Self {
         let (tell, holds) = mpsc::channel();
         let shared = Arc::new(Shared {
@@ -74,23 +74,23 @@ impl Relay {
         Self { shared, holds, threads }
     }
 
-    /// Where to dial.
+    /// Returns the address that the client dials.
     pub fn address(&self) -> SocketAddr {
         self.shared.front.local_addr().unwrap()
     }
 
-    /// Waits until nothing passes any more.
+    /// Waits until the relay holds datagrams.
     #[track_caller]
     pub fn wait_holding(&self) {
         self.holds.recv_timeout(PATIENCE).expect("fewer bytes crossed than the link carries");
     }
 
-    /// How many bytes have passed so far, both directions together.
+    /// Returns the number of bytes that have passed so far, in both directions together.
     pub fn crossed(&self) -> u64 {
         self.shared.state.lock().unwrap().crossed
     }
 
-    /// Lets everything pass, first what was held, in its order.
+    /// Lets all datagrams pass, beginning with the held ones in their order.
     pub fn release(&self) {
         let mut state = self.shared.state.lock().unwrap();
         state.left = u64::MAX;
@@ -118,7 +118,7 @@ impl Shared {
             Towards::Client => &self.back,
         };
         let mut buffer = vec![0; DATAGRAM_BYTES];
-        // An error is the kernel's word that nobody listens at the other side yet, or any more.
+        // The kernel reports an error while no socket is open at the other side.
         while !self.stop.load(SeqCst) {
             if let Ok((len, from)) = socket.recv_from(&mut buffer) {
                 self.pass(towards, from, &buffer[..len]);

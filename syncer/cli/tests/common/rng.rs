@@ -1,5 +1,4 @@
-//! Numbers that look random and are the same for the same seed (SplitMix64), so that a failed test names all there is
-//! to repeat it.
+//! Pseudo-random numbers, the same for the same seed (SplitMix64), so a failed test can be repeated from its message.
 
 /// A seeded sequence.
 #[derive(Debug, Clone)]
@@ -18,17 +17,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is at least 1.
+    /// Returns a number below `end`, which is at least 1.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// True once in `n`.
+    /// Returns true once in `n` calls on average.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of `items`, or `None` when there is none.
+    /// Returns one of `items`, or `None` if there is none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         match items.len() {
             0 => None,
@@ -36,7 +35,7 @@ impl Rng {
         }
     }
 
-    /// `len` bytes that do not compress.
+    /// Returns `len` bytes that do not compress.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len.next_multiple_of(8)];
         bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&self.next().to_le_bytes()));

@@ -1,4 +1,4 @@
-//! Where the tests put their trees.
+//! The folders in which the tests make their trees.
 
 use std::{
     env, fs,
@@ -8,14 +8,14 @@ use std::{
 
 use tempfile::TempDir;
 
-/// What a test's trees and their copies need at most.
+/// The space that a test's trees and their copies need at most.
 const NEEDED_BYTES: u64 = 1 << 30;
 
-/// The user and group that runs without privileges are made as: the one that images without root use.
+/// The user and group of unprivileged runs: the same as in images without root.
 pub const NOBODY: u32 = 65532;
 
-/// A folder that is gone when the test ends. In memory where the machine has room there, because every run ends
-/// with a `syncfs`, and on a disk that waits for all that other processes wrote.
+/// Makes a folder that is removed when dropped. It is in memory where there is space, because every run ends with a
+/// `syncfs`, which on a disk waits for the writes of all other processes.
 pub fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     match rustix::fs::statvfs(memory) {
@@ -24,7 +24,7 @@ pub fn scratch() -> TempDir {
     }
 }
 
-/// A folder in the system's place for temporary files, which is most often on a disk.
+/// Makes a folder in the system's folder for temporary files, which is most often on a disk.
 pub fn on_disk() -> TempDir {
     TempDir::new_in(env::temp_dir()).unwrap()
 }
@@ -36,13 +36,13 @@ pub fn dir(parent: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Whether this process may do everything: give files away, make devices, become another user.
+/// Returns whether this process is root, and so may change owners, make devices and become another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Gives `path` and all below it to [`NOBODY`], where this process may; else the files are those of an unprivileged
-/// user already.
+/// Gives `path` and everything below it to [`NOBODY`] if this process is root; otherwise the files belong to an
+/// unprivileged user already.
 pub fn give_to_nobody(path: &Path) {
     if !is_root() {
         return;
@@ -53,7 +53,7 @@ pub fn give_to_nobody(path: &Path) {
     }
 }
 
-/// Lets every user in; a [`TempDir`] is its maker's own.
+/// Lets every user in; only its maker may enter a new [`TempDir`].
 pub fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -24,12 +24,12 @@ const BLOCK: usize = 1 << 20;
 pub const ACCESS_ACL: &str = "system.posix_acl_access";
 pub const DEFAULT_ACL: &str = "system.posix_acl_default";
 
-/// What a tree may hold beside what every user may make and read.
+/// Whether a tree holds only entries that every user can make and read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Devices, other users' files, things that only root can read: where this process is root.
+    /// Also devices, other users' files and entries that only root can read, where this process is root.
     Everything,
-    /// Only what a run without privileges can read at the source and make at the destination.
+    /// Only entries that a run without privileges can read at the source and make at the destination.
     Unprivileged,
 }
 
@@ -39,7 +39,7 @@ impl Shape {
     }
 }
 
-/// Fills `root` with one of everything.
+/// Fills `root` with an entry of every kind.
 pub fn gallery(root: &Path, shape: Shape) {
     let mut rng = Rng::new(7);
     sizes(root, &mut rng);
@@ -58,7 +58,7 @@ pub fn gallery(root: &Path, shape: Shape) {
     lock(root, shape);
 }
 
-/// Fills `root` with `count` seeded entries, some in directories that come with them.
+/// Fills `root` with `count` seeded entries; some directories bring entries of their own.
 pub fn random(root: &Path, rng: &mut Rng, count: u64, shape: Shape) {
     let mut dirs = vec![root.to_path_buf()];
     for number in 0..count {
@@ -128,7 +128,7 @@ pub fn file(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Makes files with these paths, and the folders that they are in.
+/// Makes files with these paths and the folders that hold them.
 pub fn files(root: &Path, paths: &[&str], content: &str) {
     for path in paths {
         let path = root.join(path);
@@ -137,7 +137,7 @@ pub fn files(root: &Path, paths: &[&str], content: &str) {
     }
 }
 
-/// Content of a size that the engine treats in one of its ways.
+/// Returns seeded content of a size that the engine packs, sends whole or sends in blocks.
 pub fn content(rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(40) {
         0..4 => 0,
@@ -150,7 +150,7 @@ pub fn content(rng: &mut Rng) -> Vec<u8> {
     rng.bytes(len)
 }
 
-/// A new name that says its number, so that names do not meet.
+/// Returns a new name with `number` in it, so that no two names are equal.
 pub fn name(rng: &mut Rng, number: u64) -> PathBuf {
     let odd: [&[u8]; 6] = [b"", b" ", b"\n", b"\xff\xfe", b"'\"\\", "\u{e4}\u{1f600}".as_bytes()];
     let odd = rng.pick(&odd).copied().unwrap_or_default();
@@ -256,7 +256,8 @@ pub fn set_attr(path: &Path, name: &str, value: &[u8]) {
         .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
 }
 
-/// An access control list as the kernel takes it: what the owner, user 4321, the group, the mask and others may do.
+/// Returns an access control list in the kernel's format, of the permissions of the owner, user 4321, the group, the
+/// mask and others.
 pub fn acl(perms: [u16; 5]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, (perm, id)) in
@@ -269,13 +270,13 @@ pub fn acl(perms: [u16; 5]) -> Vec<u8> {
     bytes
 }
 
-/// A capability set with `CAP_NET_BIND_SERVICE` in it.
+/// Returns a capability set with `CAP_NET_BIND_SERVICE` in it.
 pub fn capability() -> Vec<u8> {
     let words = [0x0200_0001_u32, 1 << 10, 0, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A file of 4 MiB with some data at its start and its end, and nothing between.
+/// Makes a file of 4 MiB with some data at its start and its end, and a hole between.
 pub fn sparse(path: &Path, rng: &mut Rng) {
     let file = fs::File::create(path).unwrap();
     file.write_all_at(&rng.bytes(5000), 0).unwrap();
@@ -325,7 +326,7 @@ fn attributes(root: &Path, shape: Shape) {
     for name in ["user.empty", "user.\u{e4} b", "user.Z", "user.z", "user.not text"] {
         set_attr(&dir.join("several"), name, if name == "user.empty" { b"" } else { b"\xff\0\n" });
     }
-    // A file system with blocks of 4 KiB may take no more than that.
+    // A file system with blocks of 4 KiB may take no larger attribute.
     set_attr(&dir.join("large"), "user.large", &[7; 3000]);
     set_attr(&dir.join("read only"), "user.read only", b"value");
     set_mode(&dir.join("read only"), 0o444);
@@ -362,11 +363,11 @@ fn pipes_and_devices(root: &Path, shape: Shape) {
     }
 }
 
-/// Gives everything below `root`, and `root`, a time of its own.
+/// Gives `root` and every entry below it a different time.
 pub fn age(root: &Path, rng: &mut Rng) {
     if root.is_dir() && !root.is_symlink() {
         let mut below: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
-        // What a directory is read in is the file system's affair; the times shall depend on the seed alone.
+        // The file system chooses the order in which a directory is read; the times shall depend on the seed alone.
         below.sort();
         below.iter().for_each(|path| age(path, rng));
     }
@@ -394,7 +395,7 @@ fn times(root: &Path) {
     set_mtime(root, -1, 999_999_999);
 }
 
-/// Directories that their owner cannot write to, or not even read: last, because nothing can be made in them any more.
+/// Makes directories that their owner cannot write to or read; called last, because nothing can be made in them later.
 fn lock(root: &Path, shape: Shape) {
     let mut modes = vec![0o555, 0o500, 0o1777, 0o2775];
     if shape.needs_root() {

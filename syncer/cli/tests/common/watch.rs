@@ -1,4 +1,4 @@
-//! Waiting for something to happen in a directory, told by the kernel.
+//! Waits for changes in a directory by the kernel's notifications.
 
 use std::{mem::MaybeUninit, path::Path, sync::mpsc, thread};
 
@@ -6,7 +6,7 @@ use rustix::fs::inotify;
 
 use super::process::PATIENCE;
 
-/// Tells of the first entry that appears in a directory.
+/// Waits for the first entry that appears in a directory.
 #[derive(Debug)]
 pub struct FirstEntry(mpsc::Receiver<()>);
 
@@ -27,14 +27,14 @@ impl FirstEntry {
         Self(told)
     }
 
-    /// Returns once there is one. Volferry's own folder does not count.
+    /// Returns once an entry has appeared. Volferry's own folder does not count.
     #[track_caller]
     pub fn wait(self) {
         self.0.recv_timeout(PATIENCE).expect("nothing appeared");
     }
 }
 
-/// Returns once `holds`, which is asked whenever a file in `dir` has been made or written to.
+/// Returns once `holds` is true; calls it whenever a file in `dir` has been made or written to.
 #[track_caller]
 pub fn until_written(dir: &Path, holds: impl Fn() -> bool) {
     let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();

@@ -1,4 +1,4 @@
-//! Which attributes are kept is the user's to say, and what is not kept is not compared either.
+//! The user's flags say which attributes are kept; a run does not compare attributes that it does not keep.
 
 use std::{fs, os::unix::fs::chown};
 
@@ -40,7 +40,7 @@ fn owners_are_left_alone_where_they_are_not_wanted() {
 #[test]
 fn attributes_that_change_after_the_scan_come_with_the_content_that_they_belong_to() {
     let pair = Pair::new(Way::SinkListens);
-    // More than the transport takes while the relay holds all: what comes behind it is read later.
+    // More bytes than the transport takes while the relay holds everything; entries after this file are read later.
     tree::file(&pair.source.join("first"), &Rng::new(3).bytes(24 << 20));
     let later = ["later", "later and large", "later without"].map(|name| pair.source.join(name));
     tree::file(&later[0], b"content");
@@ -163,7 +163,7 @@ fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
     }
 }
 
-/// Which a change of owner takes away.
+/// A change of owner removes a file's capabilities, so a run has to set them after it.
 #[test]
 fn a_programs_capabilities_survive_a_change_of_owner() {
     if !scratch::is_root() {
@@ -195,7 +195,7 @@ fn a_mode_with_set_user_id_survives_a_change_of_owner() {
         tree::file(&file, b"content");
         tree::set_mode(&file, 0o6755);
         pair.sync("before");
-        // Which takes the bits away at the source, too.
+        // The change of owner takes the bits away at the source, too.
         chown(&file, Some(1234), Some(1234)).unwrap();
         tree::set_mode(&file, 0o6755);
         let report = pair.sync("after a change of owner");

@@ -1,4 +1,5 @@
-//! `--backup-dir`: what a run replaces or deletes is kept below the same path, and brings the tree back.
+//! `--backup-dir`: an entry that a run replaces or deletes is kept below the same path, and the tree can be restored
+//! from it.
 
 use std::{
     fs,
@@ -23,10 +24,10 @@ const MIB: usize = 1 << 20;
 const ANY_PORT: &str = "127.0.0.1:0";
 const DELETE: &[&str] = &["--delete", "--delete-limit=100", "--force"];
 
-/// All but the root's own metadata, which the backup folder does not keep.
+/// Compares all but the root's own metadata, which the backup folder does not keep.
 const BELOW: Aspects = Aspects { root: false, ..COPY };
 
-/// A run whose destination's end gets `more` flags.
+/// Runs once; the destination's end gets `more` flags.
 #[track_caller]
 fn run_with(pair: &Pair, flags: &[&str], more: &[&str]) -> Run {
     match start(pair, flags, more) {
@@ -52,7 +53,7 @@ fn start(pair: &Pair, flags: &[&str], more: &[&str]) -> (Running, Option<Running
     }
 }
 
-/// Entries of every kind that a run replaces or deletes.
+/// Makes entries of every kind that a run replaces or deletes.
 fn fill(root: &Path) {
     let mut rng = Rng::new(3);
     let put = |path: &str, len: usize, rng: &mut Rng| {
@@ -90,7 +91,7 @@ fn fill(root: &Path) {
     }
 }
 
-/// Changes the tree of [`fill`] in all of these ways.
+/// Replaces and deletes entries in the tree of [`fill`] in every way that a run has to handle.
 fn change(root: &Path) {
     let put = |path: &str, content: &str| fs::write(root.join(path), content).unwrap();
     put("replaced", "new");
@@ -117,7 +118,7 @@ fn change(root: &Path) {
     put("created", "only at the source");
 }
 
-/// A pair in step whose source has changed since, and its destination as it is.
+/// Makes a pair in step, then changes its source; returns it with a snapshot of its destination.
 fn changed(way: Way) -> (Pair, Snapshot) {
     let pair = Pair::new(way);
     fill(&pair.source);
@@ -127,7 +128,7 @@ fn changed(way: Way) -> (Pair, Snapshot) {
     (pair, before)
 }
 
-/// Removes what `before` does not have, and syncs `backup` back.
+/// Removes the entries that `before` does not have, and syncs `backup` back.
 #[track_caller]
 fn undo(pair: &Pair, backup: &Path, before: &Snapshot) {
     let there = Snapshot::of(&pair.destination);
@@ -177,7 +178,7 @@ fn a_backup_folder_in_the_destination_is_left_out_of_the_run() {
         let (pair, before) = changed(way);
         let backup = pair.destination.join("old/run [1]");
         let spelled = if spelled.is_empty() { text(&backup) } else { spelled };
-        // The source's own entry of that path is none of the run's.
+        // The source has an entry of the backup folder's own path, which the run has to leave out.
         fs::create_dir_all(pair.source.join("old/run [1]")).unwrap();
         fs::write(pair.source.join("old/run [1]/file"), "the source's").unwrap();
         for round in 0..2 {
@@ -227,7 +228,8 @@ fn old_versions_are_copied_to_another_file_system() {
     }
 }
 
-/// rsync keeps no folder that has nothing to keep, and gives no link its time.
+/// Folders and the times of links are not compared: rsync's backup folder has no empty folders, and rsync does not set
+/// a link's time.
 #[test]
 fn the_backup_folder_has_what_rsyncs_has() {
     let (pair, _) = changed(Way::Local);
@@ -341,7 +343,7 @@ fn a_dry_run_makes_no_backup_folder() {
     }
 }
 
-/// A version that has no room in the backup folder stays in its place, and is named.
+/// An old version that does not fit in the backup folder stays in its place, and the report names it.
 #[test]
 fn what_has_no_room_in_the_backup_folder_stays() {
     let Some(disk) = Disk::new("ext4", 8 << 20, "") else { return };
@@ -400,7 +402,7 @@ fn no_old_version_is_lost_to_a_kill() {
             let ends: Vec<_> = second.into_iter().chain([first]).collect();
             ends.iter().for_each(Running::kill);
             ends.into_iter().for_each(|end| drop(end.wait()));
-            // What the journal has is the file's new version; the next run finishes it.
+            // The journal holds the file's new version; the next run finishes it.
             let now = Snapshot::of(&pair.destination);
             let kept = backup.exists().then(|| Snapshot::of(&backup));
             for (path, content) in before.files() {

@@ -21,7 +21,7 @@ use crate::common::{
     watch::{FirstEntry, until_written},
 };
 
-/// Two volumes that a bench works on, and its tree.
+/// Two volumes for a bench, and the description of its tree.
 struct Volumes {
     source: PathBuf,
     destination: PathBuf,
@@ -31,7 +31,7 @@ struct Volumes {
 }
 
 impl Volumes {
-    /// Two folders with files of others, and the description of a tree.
+    /// Makes two folders with unrelated files, and the description of a tree.
     fn new() -> Self {
         let place = scratch();
         let [source, destination] = ["source", "destination"].map(|name| dir(place.path(), name));
@@ -58,7 +58,7 @@ impl Volumes {
         Command::new(program()).args(self.args()).args(flags).output().unwrap()
     }
 
-    /// Checks that both volumes are as they were; also the times of their roots.
+    /// Checks that both volumes, and the times of their roots, are as they were.
     #[track_caller]
     fn assert_as_before(&self) {
         for (volume, before) in [&self.source, &self.destination].into_iter().zip(&self.before) {
@@ -69,7 +69,7 @@ impl Volumes {
     }
 }
 
-/// Which entries below the root nobody has written to.
+/// Returns the entries below the root to which nothing has been written.
 fn untouched(tree: &Snapshot) -> Vec<String> {
     let below = tree.entries().filter(|(path, _)| !path.is_empty());
     below.map(|(path, node)| format!("{path:?} {:?}", node.touched)).collect()
@@ -109,7 +109,7 @@ fn a_bench_tells_each_step_and_leaves_the_volumes_as_they_were() {
     assert_eq!(result.runs[2].work.files_updated, 11, "ten small files and the large one");
 }
 
-/// Starts an end of a bench that meets the other by what this test passes on.
+/// Starts an end of a bench; this test relays the messages by which the ends meet.
 fn start_end(volumes: &Volumes, side: &str, flags: &[&str]) -> Running {
     let volume = if side == "source" { &volumes.source } else { &volumes.destination };
     let mut command = Command::new(program());

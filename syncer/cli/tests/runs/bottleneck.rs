@@ -1,5 +1,5 @@
-//! What a run waited for, as its report and its summary say, of runs that wait for one thing far longer than for all
-//! else, on any machine.
+//! The bottleneck that a run's report and summary name, in runs that wait for one cause far longer than for all others
+//! on any machine.
 
 use contract::{Cause, ExitCode, Phase};
 
@@ -10,7 +10,7 @@ use crate::common::{
     tree,
 };
 
-/// Runs with `flags`, and returns the word and the line of the summary that has it.
+/// Runs with `flags`, and returns the bottleneck's word and the summary's line that names it.
 #[track_caller]
 fn word(pair: &Pair, flags: &[&str]) -> (Cause, String) {
     let run = pair.run(flags);
@@ -44,7 +44,7 @@ fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
     }
 }
 
-/// Of a run on one machine: a handshake of an end that is stopped so much could take longer than a peer waits.
+/// Only on one machine: the handshake of an end that is stopped this often could take longer than a peer waits.
 #[test]
 fn a_run_that_its_container_stops_waits_for_its_cpu_limit() {
     let Some(group) = CpuGroup::new("limit") else { return };

@@ -10,7 +10,7 @@ use crate::common::{
     scratch, tree,
 };
 
-/// A pair whose source is the destination of an earlier run.
+/// Makes a pair whose source is the destination of an earlier run.
 fn chained(way: Way) -> Pair {
     let pair = Pair::new(way);
     let first = scratch::dir(pair.dir(), "first");
@@ -34,7 +34,8 @@ fn a_source_that_a_run_writes_to_is_refused_until_the_run_is_over() {
             run.assert_exit(ExitCode::Failed);
             run.ends().for_each(|end| assert_eq!(end.reason(), "SourceBusy", "{way:?}"));
             assert!(!pair.destination.join("file").exists(), "{way:?}");
-            // Not by closing it: a process that another test is about to start holds a copy until it runs its program.
+            // Unlocked and not closed: a process that another test is about to start holds a copy of the descriptor
+            // until it runs its program.
             flock(&writer, FlockOperation::Unlock).unwrap();
         }
         pair.run(&[]).assert_exit(ExitCode::Done);

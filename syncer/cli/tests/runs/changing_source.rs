@@ -1,4 +1,4 @@
-//! A source that changes while it is read: the sink gets a version that there was, whole, or keeps the one it has;
+//! A source that changes while it is read: the sink gets one whole version that existed, or keeps the version it has;
 //! never a mix.
 
 use std::{
@@ -20,12 +20,12 @@ use crate::common::{
 /// Files that begin small enough to be packed, and large ones of several blocks.
 const SIZES: [u64; 6] = [1_000, 60_000, 125_000, 1_500_000, 3_000_000, 5_000_000];
 
-/// The eight bytes at an offset of a file that grows.
+/// Returns the eight bytes at an offset of a file that grows.
 fn word(offset: u64) -> [u8; 8] {
     (offset / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
 }
 
-/// The first bytes of a file that grows; it holds nothing else at any moment.
+/// Returns the first bytes of a file that grows; they are its whole content at some moment.
 fn pattern(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     (0..)
@@ -39,7 +39,7 @@ fn path(dir: &Path, size: u64) -> PathBuf {
     dir.join(format!("from {size}"))
 }
 
-/// Runs `work` while another thread does `change`, over and over.
+/// Runs `work` while another thread repeats `change`.
 fn while_changing(change: impl Fn() + Sync, work: impl FnOnce()) {
     let over = AtomicBool::new(false);
     let rounds = AtomicU64::new(0);
@@ -50,7 +50,7 @@ fn while_changing(change: impl Fn() + Sync, work: impl FnOnce()) {
                 rounds.fetch_add(1, SeqCst);
             }
         });
-        // Also ends the thread when `work` panics.
+        // Dropping this also ends the thread when `work` panics.
         let _end = End(&over);
         work();
     });
@@ -65,10 +65,10 @@ impl Drop for End<'_> {
     }
 }
 
-/// What is said of a file that was not as it was listed, whenever it was looked at.
+/// The reasons that a report gives for a file that changed after it was listed.
 const WHY: [&str; 2] = ["changing", "No such file"];
 
-/// One run, which has to end well, or with failures that name files that changed.
+/// Runs once; the run has to succeed, or to fail with errors that name files that changed.
 fn run(pair: &Pair) {
     let run = pair.run(&["--delete", "--delete-limit=100"]);
     let report = run.report();
@@ -86,7 +86,8 @@ fn run(pair: &Pair) {
     pair.assert_staging_empty();
 }
 
-/// Four runs while `change` goes on, each judged by what is at the destination; then one that finds the source at rest.
+/// Runs four times while `change` repeats and lets `judge` check the destination each time; then runs once with the
+/// source at rest.
 fn runs_while_changing(pair: &Pair, change: impl Fn() + Sync, judge: impl Fn(&[u8], &[u8])) {
     while_changing(change, || {
         for _ in 0..4 {
@@ -116,12 +117,12 @@ fn a_file_that_grows_all_the_time_arrives_as_it_was_at_one_moment() {
     }
 }
 
-/// How many words a version of a file has: not as many as the next.
+/// Returns the number of words in a version of a file; two consecutive versions differ in it.
 fn words(size: u64, version: u64) -> u64 {
     size / 8 + version % 7
 }
 
-/// A version of a file: its number, over and over. A mix of two holds two numbers.
+/// Returns a version of a file: its number, repeated. A mix of two versions holds two numbers.
 fn version(number: u64, words: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(words as usize)
 }

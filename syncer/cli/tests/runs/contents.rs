@@ -1,4 +1,4 @@
-//! Files that are compared by their content.
+//! Runs that compare files by their content.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::SystemTime};
 
@@ -18,7 +18,7 @@ fn set_mtime(path: &Path, time: SystemTime) {
     fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Changes one byte of a file, and nothing that a listing shows.
+/// Changes one byte of a file, and keeps everything that a listing shows.
 fn corrupt(path: &Path, at: usize) {
     let time = mtime(path);
     let mut content = fs::read(path).unwrap();
@@ -27,7 +27,7 @@ fn corrupt(path: &Path, at: usize) {
     set_mtime(path, time);
 }
 
-/// Two trees in step but for the content of two files.
+/// Makes two trees in step but for the content of two files.
 fn drifted(way: Way) -> Pair {
     let pair = Pair::new(way);
     tree::gallery(&pair.source, Shape::Everything);

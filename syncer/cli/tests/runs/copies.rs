@@ -1,4 +1,4 @@
-//! What arrives is what was there; what did not change does not move; what did, moves exactly.
+//! A copy equals its source; an unchanged entry does not move, and a changed one moves exactly.
 
 use std::{fs, os::unix::net::UnixListener, path::Path, process::Command};
 
@@ -106,7 +106,7 @@ fn rsync_makes_the_same_tree_of_one_of_everything() {
     assert_copy(&pair.destination, &peer, "beside rsync's");
 }
 
-/// `--modify-window=-1` compares nanoseconds, which else rsync does not look at.
+/// Copies with rsync; `--modify-window=-1` makes it compare nanoseconds, too.
 pub(super) fn rsync(source: &Path, destination: &Path) {
     let from = format!("{}/", text(source));
     let args = ["-aHAXS", "--delete", "--modify-window=-1", &from, text(destination)];
@@ -197,7 +197,7 @@ fn a_wide_tree_and_a_crowded_directory_arrive() {
             fs::create_dir_all(&dir).unwrap();
             tree::file(&dir.join("file"), number.to_string().as_bytes());
         }
-        // More than may be on their way at once.
+        // More files than can be on their way at once.
         let crowd = pair.source.join("crowd");
         fs::create_dir(&crowd).unwrap();
         (0..34_000).for_each(|number| tree::file(&crowd.join(number.to_string()), b""));
@@ -225,11 +225,11 @@ fn a_path_longer_than_the_kernel_takes_at_once_is_synced_or_named() {
     }
 }
 
-/// Makes, at the very end of the longest path, one of each kind whose own path is too long; a directory there cannot be
-/// reached with any path of a run. Returns the directory's name.
+/// Makes, at the very end of the longest path, one of each kind whose own path is too long; a run cannot reach a
+/// directory there by any path. Returns the directory's name.
 fn beyond_the_limit(source: &Path) -> String {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, symlinkat};
-    // What is below `at` is named relative to it: its own path is as long as a path can be.
+    // Entries below `at` are named relative to it: its own path is as long as a path can be.
     let near = tree::deep(source, 3800);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at = openat(CWD, &near, flags, Mode::empty()).unwrap();
@@ -246,7 +246,7 @@ fn beyond_the_limit(source: &Path) -> String {
     beyond
 }
 
-/// A clock decides when a limited run may copy, so it cannot take less time than its bytes do at the limit.
+/// A clock decides when a limited run may copy, so it takes at least the time of its bytes at the limit.
 #[test]
 fn a_local_run_keeps_to_the_bandwidth_limit() {
     const LIMIT: u64 = 1_000_000;

@@ -1,5 +1,5 @@
 //! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file
-//! is wholly of one of its versions and nothing else was touched; every few, a run gets to the end.
+//! is wholly of one of its versions and no other entry was touched; every few kills, a run completes.
 
 use std::{
     fs,
@@ -21,14 +21,14 @@ use crate::common::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// Kills a way, and after how many of them a run may get to its end.
+/// The number of kills per way; a run may complete after every [`KILLS_BETWEEN_RUNS`].
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_RUNS: u64 = 10;
 
 const ATOMIC: &[&str] = &["--delete", "--force", "--exclude=/kept"];
 const IN_PLACE: &[&str] = &["--delete", "--force", "--exclude=/kept", "--write=in-place"];
 
-/// A destination, two versions of its tree, and what a run must not touch.
+/// A destination, two versions of its tree, and the entries that a run must not touch.
 struct Stage {
     pair: Pair,
     versions: [PathBuf; 2],
@@ -37,12 +37,12 @@ struct Stage {
     untouched: Snapshot,
     kept: Snapshot,
     rng: Rng,
-    /// About how long a run takes.
+    /// The approximate duration of a run.
     span: Duration,
-    /// What a failure is told with.
+    /// The words that identify the stage in a failure.
     what: String,
     flags: &'static [&'static str],
-    /// How many processes share a run.
+    /// The number of processes that share a run.
     shards: u32,
 }
 
@@ -84,8 +84,8 @@ impl Stage {
         Duration::from_micros(self.rng.below(self.span.as_micros() as u64 * 5 / 4 + 1))
     }
 
-    /// Starts a run and kills all of it, one end perhaps later than the other. Returns how many were killed before they
-    /// were done.
+    /// Starts a run and kills all of its processes, one end perhaps later than the other. Returns the number of
+    /// processes that were killed before their end.
     fn kill_once(&mut self) -> usize {
         let mut ends = self.start();
         if self.rng.once_in(2) {
@@ -99,7 +99,7 @@ impl Stage {
             end.kill();
         }
         let killed = ends.into_iter().map(Running::wait).filter(|end| end.exit.is_none()).count();
-        // The machine is not as busy all the time: moments stay within the time that runs take.
+        // The machine's load varies: the moments stay within the time that runs take.
         self.span = self.span * if killed == 0 { 9 } else { 11 } / 10;
         killed
     }
@@ -127,8 +127,8 @@ impl Stage {
         self.pair.start_sync(&[self.flags, &["--run=shared", &shard]].concat())
     }
 
-    /// Panics unless every file is one of its versions with all of its attributes, what both versions have is there,
-    /// and nothing else was touched.
+    /// Checks that every file is one of its versions with all of its attributes, that entries of both versions exist,
+    /// and that no other entry was touched.
     #[track_caller]
     fn judge(&self, when: &str) {
         let what = format!("{}, {when}", self.what);
@@ -136,7 +136,7 @@ impl Stage {
         for (path, node) in there.entries().filter(|(path, _)| *path != b"kept") {
             let is_version =
                 self.snapshots.iter().filter_map(|version| version.at(path)).any(|version| match node.kind {
-                    // A directory's own metadata comes last.
+                    // A run sets a directory's own metadata last, so it may be of neither version.
                     Kind::Dir => version.kind == Kind::Dir,
                     _ => {
                         (&version.kind, version.mode, version.owner, version.mtime)
@@ -154,7 +154,7 @@ impl Stage {
         Snapshot::of(&self.beside).assert_like(&self.untouched, UNTOUCHED, &what);
     }
 
-    /// Has a run open the destination that leaves all of its entries alone.
+    /// Runs once on the destination, with filters that leave all of its entries alone.
     #[track_caller]
     fn open(&self) {
         let nothing = self.pair.dir().join("nothing");
@@ -164,7 +164,7 @@ impl Stage {
         self.pair.start(&args).wait().assert_exit(ExitCode::Done);
     }
 
-    /// A run that gets to its end.
+    /// Runs once to completion, and checks that the destination is a copy of `version`.
     #[track_caller]
     fn converge(&self, version: usize, when: &str) {
         let what = format!("{}, {when}", self.what);
@@ -176,8 +176,8 @@ impl Stage {
     }
 }
 
-/// Small files, large ones of which some are larger in one version, links, and places that hold a file in one and a
-/// folder in the other.
+/// Makes small files, large ones whose length differs between the versions, links, and paths that are a file in one
+/// version and a folder in the other.
 fn fill(version: &std::path::Path, rng: &mut Rng) {
     let is_first = version.ends_with("one");
     for number in 0..60 {
@@ -208,8 +208,8 @@ fn kept(snapshot: &Snapshot) -> Snapshot {
     snapshot.only(b"kept")
 }
 
-/// Large files that differ here and there, in where they have holes, and mostly in length. Their times are set, as two
-/// of one length may be made in one tick of the clock: then a run would rightly take them for the same.
+/// Makes large files that differ in some places, in their holes, and mostly in length. Sets their times, as two
+/// versions of one length made in one tick of the clock would look the same to a run.
 fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
     for number in 0..3 {
         let mut bytes = rng.bytes(6 << 20);

@@ -1,5 +1,4 @@
-//! The owner of a destination decides, too: what `volferry receive` demands counts against whatever the source asks
-//! for.
+//! The owner of a destination decides, too: the demands of `volferry receive` limit the requests of any source.
 
 use std::fs;
 
@@ -12,10 +11,10 @@ use crate::common::{
     tree,
 };
 
-/// What the source asks for in each of the runs.
+/// The source's flags in each of the runs.
 const ASKED: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];
 
-/// A copy of `kept` whose source then changed, with a further file that the source does not have.
+/// Makes a copy of `kept` whose source then changed, with another file that the source does not have.
 fn pair() -> Pair {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("kept"), b"old");

@@ -1,7 +1,7 @@
-//! Block devices and images of them: what arrives, what an unchanged or edited one costs, what is refused, and what a
-//! crash leaves.
+//! Block devices and images of them: the copy, the cost of an unchanged or edited one, the refused cases, and the state
+//! after a crash.
 //!
-//! Loop devices need root and a kernel that has them; where there are none, images stand in at both ends.
+//! Loop devices need root and a kernel that supports them; elsewhere images are used at both ends.
 
 use std::{
     fs::{self, File},
@@ -25,30 +25,31 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// What a device is synced in; one more byte is one more part.
+/// The length of the parts in which a device is synced; one more byte makes one more part.
 const PART: u64 = 256 * MIB;
 
-/// A part and some sectors of the next.
+/// The length of a part and some sectors of the next.
 const LEN: u64 = PART + 3 * MIB + 1536;
 
-/// What two versions of a device are compared in.
+/// The length of the ranges in which two versions of a device are compared.
 const GRANULE: u64 = 16 << 10;
 
-/// What the two ends are.
+/// The kind of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Device,
     Image,
 }
 
-/// Two ends and the loop devices that they are.
+/// The two ends of a run, and the loop devices among them.
 struct Stage {
     pair: Pair,
     loops: [Option<Loop>; 2],
 }
 
 impl Stage {
-    /// Two ends of these lengths; an image as the destination is not made. `None` where there are no loop devices.
+    /// Makes two ends of these lengths, but no file for an image as the destination. Returns `None` where there are no
+    /// loop devices.
     fn new(way: Way, ends: [End; 2], lens: [u64; 2]) -> Option<Self> {
         let mut pair = Pair::new(way);
         pair.is_of_devices = true;
@@ -69,7 +70,7 @@ impl Stage {
         Some(Self { pair, loops })
     }
 
-    /// A run that ends well, after which the destination begins with the source's bytes.
+    /// Runs once with success, and checks that the destination begins with the source's bytes.
     #[track_caller]
     fn sync(&self, flags: &[&str], what: &str) -> Report {
         let run = self.pair.run(flags);
@@ -79,12 +80,12 @@ impl Stage {
     }
 }
 
-/// Devices where there are some; else images.
+/// Makes two devices, or two images where there are no loop devices.
 fn devices(way: Way, lens: [u64; 2]) -> Stage {
     Stage::new(way, [End::Device; 2], lens).or_else(|| Stage::new(way, [End::Image; 2], lens)).unwrap()
 }
 
-/// Compares what a reader without any of the engine's code sees, past what the system remembers of the devices.
+/// Compares two ends with `cmp`, which uses none of the engine's code, after a flush of the devices' caches.
 #[track_caller]
 fn assert_begins_with(there: &Path, here: &Path, what: &str) {
     let len = length(here).to_string();
@@ -106,7 +107,7 @@ fn write(path: &Path, at: u64, bytes: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// Data in both parts, on both sides of where they meet, and at both ends, with zeros between.
+/// Writes data in both parts, on both sides of their boundary, and at both ends, with zeros between.
 fn fill(path: &Path, len: u64, rng: &mut Rng) {
     write(path, 0, &rng.bytes(5 * MIB as usize / 2));
     write(path, 100 * MIB + 512, &rng.bytes(700_000));
@@ -156,7 +157,7 @@ fn an_edit_costs_the_granules_that_it_touches() {
         for at in [7 * 1000, 100 * MIB + 1000, PART - 1, LEN - 3] {
             write(&stage.pair.source, at, b"new");
         }
-        // The third one is in two parts.
+        // The third edit lies in two parts.
         let edited = stage.sync(&[], "edited").work;
         let most = 5 * GRANULE;
         assert!((1..=most).contains(&edited.bytes_changed), "{way:?}: {edited:?}");
@@ -244,7 +245,7 @@ fn an_image_gets_the_length_of_the_device() {
             assert_eq!(length(&stage.pair.destination), 3 * MIB + 100, "{way:?}");
             assert_eq!(report.work.files_updated, 1, "{way:?}");
         }
-        // Only its tail differs.
+        // The two differ only in their tail.
         fs::OpenOptions::new().append(true).open(&stage.pair.destination).unwrap().write_all_at(b"x", 0).ok();
         File::options().write(true).open(&stage.pair.destination).unwrap().set_len(4 * MIB).unwrap();
         assert_eq!(stage.sync(&[], "a tail").work.files_updated, 1, "{way:?}");
@@ -310,7 +311,7 @@ fn what_was_killed_in_the_middle_converges_in_the_next_run() {
     }
 }
 
-/// Kills one end, or the only one, once something has arrived.
+/// Kills one end, or the only one, once some of the content has arrived.
 fn kill_midway(pair: &Pair, source_first: bool) {
     let slow = "--bandwidth-limit=4Mi";
     let wait = |mut end: Running| {
@@ -407,7 +408,7 @@ fn an_image_that_another_run_writes_to_is_refused() {
     }
 }
 
-/// A run with a place below each end.
+/// Runs once with a place below each end.
 fn run_below(pair: &Pair, source: &[&str], destination: &[&str]) -> Run {
     match pair.way {
         Way::Local => Run::Local(pair.start_sync(&[source, destination].concat()).wait()),

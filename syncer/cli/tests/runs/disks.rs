@@ -1,5 +1,5 @@
-//! Disks that are full, that may not be written to, and that cannot be read: the file is named, what was there stays,
-//! and once the disk is well again a run makes the destination like the source.
+//! Disks that are full, that are read-only, and that cannot be read: the report names the file, its old version stays,
+//! and once the disk is repaired a run makes the destination equal the source.
 
 use std::{
     fs::{self, OpenOptions},
@@ -19,8 +19,8 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// A pair in step whose destination is on `disk`. Then everything at the source changes, and one file outgrows what the
-/// disk has room for.
+/// Makes a pair in step whose destination is on `disk`, then changes everything at the source, so that one file no
+/// longer fits.
 fn outgrown(mut pair: Pair, disk: &Disk) -> Pair {
     pair.destination = scratch::dir(&disk.path(), "copy");
     fill(&pair.source, 1, 2 * MIB);
@@ -37,7 +37,7 @@ fn fill(source: &Path, seed: u64, large: u64) {
     tree::file(&source.join("large"), &rng.bytes(large as usize));
 }
 
-/// Panics unless each file at the destination is as it is at the source, or as it was and named with `error`.
+/// Checks that each file at the destination is as at the source, or unchanged and named with `error`.
 #[track_caller]
 fn assert_named(pair: &Pair, old: &Path, report: &Report, error: &str) {
     for entry in fs::read_dir(&pair.source).unwrap() {
@@ -58,7 +58,7 @@ fn assert_named(pair: &Pair, old: &Path, report: &Report, error: &str) {
     }
 }
 
-/// A run that fails at the large file at least, for want of room, and one that gets to the end once there is room.
+/// Runs once and checks that at least the large file fails for lack of space, then once to completion with space.
 fn run_out_of_room(pair: &Pair, error: &str, make_room: impl FnOnce()) {
     let old = pair.dir().join("old");
     run(Command::new("cp").arg("-a").args([&pair.destination, &old])).unwrap();
@@ -101,10 +101,10 @@ fn a_quota_is_met_like_a_full_disk() {
     }
 }
 
-/// What the disk will lose.
+/// The content that [`rot`] damages.
 const MARK: &[u8; 32] = b"here the disk is broken, bit rot";
 
-/// Flips bytes wherever the image of a file system holds [`MARK`].
+/// Flips bytes at each place where the image of a file system holds [`MARK`].
 fn rot(image: &Path) {
     let bytes = fs::read(image).unwrap();
     let marks = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| window == MARK);
@@ -115,7 +115,7 @@ fn rot(image: &Path) {
 
 #[test]
 fn a_file_that_the_disk_has_lost_is_named_and_the_destination_keeps_its_own() {
-    // A file system that knows what it wrote, and would sooner fail than say something else.
+    // btrfs checks the data that it wrote, and fails rather than return other data.
     let Some(disk) = Disk::new("btrfs", 128 * MIB, "") else { return };
     let source = scratch::dir(&disk.path(), "source");
     let mut rng = Rng::new(7);
@@ -128,7 +128,7 @@ fn a_file_that_the_disk_has_lost_is_named_and_the_destination_keeps_its_own() {
         let mut pair = Pair::new(way);
         pair.source.clone_from(&source);
         pair.sync("before");
-        // Whoever looks at the times sees these files as changed.
+        // The times of these files differ, so a run takes them for changed.
         for name in ["small", "large", "broken small", "broken large"] {
             tree::set_mtime(&pair.destination.join(name), 1, 0);
         }

@@ -1,4 +1,4 @@
-//! `volferry doctor` says what a run would run into, on real file systems, and leaves them as they were.
+//! `volferry doctor` finds the problems that a run would have, on real file systems, and leaves them as they were.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn doctor(args: &[&str]) -> Output {
     Command::new(program()).arg("doctor").args(args).output().unwrap()
 }
 
-/// What is found, as check and severity, with what the process exits with.
+/// Returns the findings, as check and severity, and the exit code.
 fn found(args: &[&str]) -> (Vec<(String, String)>, Option<i32>) {
     let run = doctor(&[args, &["--json"]].concat());
     let stdout = String::from_utf8_lossy(&run.stdout);
@@ -40,7 +40,7 @@ fn has(findings: &[(String, String)], check: &str, severity: &str) -> bool {
     findings.iter().any(|(at, how)| at == check && how == severity)
 }
 
-/// A source with a file, and a folder at `destination`.
+/// Makes a source with a file; returns its path.
 fn source(at: &Path) -> std::path::PathBuf {
     let source = dir(at, "source");
     tree::file(&source.join("file"), b"content");

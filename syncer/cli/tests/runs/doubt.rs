@@ -1,5 +1,4 @@
-//! Files that look as they should and may not be: a run changed them, and did not get to the end of making that
-//! durable.
+//! Files in doubt, which look up to date and may not be: a run changed them, and ended before it made that durable.
 
 use std::{
     fs::{self, File},
@@ -19,8 +18,8 @@ use crate::common::{
 
 const FILES: [(&str, usize); 3] = [("small", 3000), ("packed", 100_000), ("large", 3_000_000)];
 
-/// Writes zeros to the end of a file, which keeps its length and time: what a crash of the machine leaves whose journal
-/// was faster than its data.
+/// Writes zeros to the end of a file and keeps its length and time, as after a crash of a machine whose file system
+/// writes its journal before its data.
 fn lose_the_end(path: &Path) {
     let file = File::options().write(true).open(path).unwrap();
     let before = file.metadata().unwrap();

@@ -1,4 +1,4 @@
-//! Ends that make their keys in memory, and meet by what whoever started them passes on.
+//! Ends that make their keys in memory, and meet by messages that the process which started them passes on.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn tell(end: &mut Running, contact: &Contact) {
     end.tell(&serde_json::to_string(contact).unwrap());
 }
 
-/// A pair with a file at the source, and no identity files.
+/// Makes a pair with a file at the source, and no identity files.
 fn pair() -> Pair {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("file"), b"content");

@@ -1,5 +1,5 @@
-//! Volferry and rsync make the same tree of the same tree, whatever it holds and whatever was done to it, on every file
-//! system that volumes commonly have.
+//! Volferry and rsync make the same tree of the same tree, with any entries and after any edits, on every file system
+//! that volumes commonly have.
 
 use contract::ExitCode;
 use proptest::{
@@ -17,10 +17,10 @@ use crate::common::{
     tree::{self, Shape},
 };
 
-/// How many trees on each file system.
+/// The number of trees on each file system.
 const CASES: u32 = 5;
 
-/// What is done to a tree between two runs.
+/// The edits of a tree between two runs.
 type Edits = Vec<usize>;
 
 #[test]
@@ -55,7 +55,7 @@ fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     tree::random(&local.source, &mut rng, 50, Shape::Everything);
     for edit in 0..6 {
-        // So that there is something to break, drop and punch into from the first round on.
+        // These edits make links, attributes and holes, so later edits can change them from the first round on.
         let edit =
             [Edit::HardLink, Edit::HardLink, Edit::SetAcl, Edit::SetDirAcl, Edit::Punch, Edit::SetAttr][edit];
         edit.apply(&local.source, &mut rng);
@@ -93,7 +93,7 @@ fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
     Ok(())
 }
 
-/// Files of which much is a hole, and little in the copy.
+/// Returns the files with large holes that have less than half of them in the copy.
 fn filled_holes(original: &Snapshot, copy: &Snapshot) -> Vec<String> {
     let holes = |path: &[u8], tree: &Snapshot| match tree.at(path).map(|node| (&node.kind, node.allocated)) {
         Some((Kind::File(content), allocated)) => (content.len() as u64).saturating_sub(allocated),
@@ -106,7 +106,7 @@ fn filled_holes(original: &Snapshot, copy: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// What one file system shows as attributes of its own is no attribute on another one.
+/// Attributes that a file system shows of itself are not copied to another one.
 #[test]
 fn one_of_everything_crosses_from_one_file_system_to_another() {
     let mounted: Vec<_> = FileSystem::ALL.into_iter().map(FileSystem::mount).collect();
@@ -126,7 +126,7 @@ fn one_of_everything_crosses_from_one_file_system_to_another() {
     }
 }
 
-/// Trees that are larger than what the proptest makes, once on each file system.
+/// Larger trees than those of the proptest, once on each file system.
 #[test]
 fn one_of_everything_arrives_on_every_file_system() {
     for kind in FileSystem::ALL {

@@ -14,13 +14,13 @@ use crate::common::{
     scratch, tree,
 };
 
-/// Makes files with these paths, and with a time that goes with their content.
+/// Makes files with these paths, and with a time that depends on their content.
 fn files(root: &Path, paths: &[&str], content: &str) {
     tree::files(root, paths, content);
     paths.iter().for_each(|path| tree::set_mtime(&root.join(path), 900_000_000 + content.len() as i64, 7));
 }
 
-/// Gives folders times of their own, the deepest first, so that no moment of a test shows.
+/// Gives folders times that do not depend on the clock.
 fn age(root: &Path, folders: &[&str]) {
     folders.iter().for_each(|path| tree::set_mtime(&root.join(path), 1_000_000_000 + path.len() as i64, 5));
 }
@@ -71,7 +71,7 @@ fn a_run_of_listed_paths_makes_the_tree_that_rsyncs_makes() {
             let run = pair.run(&[&list, "--delete", "--delete-limit=100"]);
             run.assert_exit(ExitCode::Done);
             let what = format!("{way:?}, {listed:?}, {turn} run");
-            // Without its own folder at the root, the root would have rsync's time, too.
+            // The root has rsync's time only if the list names the root itself.
             let here = Snapshot::of(&pair.destination);
             let is_whole = listed.ends_with("\n.\n");
             here.assert_like(&expected, crate::common::oracle::Aspects { root: is_whole, ..COPY }, &what);

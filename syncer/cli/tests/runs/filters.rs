@@ -1,4 +1,4 @@
-//! What is excluded is neither sent, nor changed, nor deleted.
+//! An excluded entry is neither sent, nor changed, nor deleted.
 
 use std::{
     fs,
@@ -202,7 +202,7 @@ fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
     }
 }
 
-/// A source with ignore files at several levels.
+/// Makes a source with ignore files at several levels.
 fn ignoring(pair: &Pair) {
     let source = &pair.source;
     files(
@@ -268,7 +268,7 @@ fn what_the_sources_ignore_files_match_stays_at_the_destination() {
             ],
             "destination",
         );
-        // At the destination they are files like any other.
+        // A run does not read ignore files at the destination.
         tree::file(&pair.destination.join("gone/.gitignore"), b"b\n");
         let before = Snapshot::of(&pair.destination);
         for turn in ["first", "second"] {
@@ -307,7 +307,8 @@ fn a_folder_whose_ignore_file_cannot_be_read_is_left_alone_and_named() {
     }
 }
 
-/// A source, and a destination with files that are older, newer and of another kind. The n-th file is n days old.
+/// Makes a source, and a destination with files that are older, newer and of another kind. A file's time is a number of
+/// days.
 fn older_and_newer(pair: &Pair) {
     let day = |n: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(n * 86_400);
     let make = |root: &Path, name: &str, content: &str, time: SystemTime| {

@@ -9,7 +9,7 @@ use crate::common::{
     tree,
 };
 
-/// A pair in step, with ten files `0` to `9`.
+/// Makes a pair in step, with ten files `0` to `9`.
 fn ten_files(way: Way) -> Pair {
     let pair = Pair::new(way);
     (0..10).for_each(|i| tree::file(&pair.source.join(i.to_string()), b"content"));
@@ -176,14 +176,14 @@ fn a_copy_is_not_synced_back_onto_newer_files() {
         let theirs = pair.destination.clone();
         let noted =
             |report: &contract::Report| report.notes.iter().any(|note| note.contains("itself a destination"));
-        // A copy of a copy has nothing that is newer than its source, whatever goes.
+        // A copy of a copy has no file that is newer than its source's, whatever is deleted.
         pair.destination = third;
         assert!(noted(pair.run(&["--delete"]).report()), "{way:?}");
         fs::remove_file(pair.source.join("9")).unwrap();
         let run = pair.run(&["--delete"]);
         run.assert_exit(ExitCode::Done);
         assert_eq!(run.report().work.files_deleted, 1, "{way:?}");
-        // The wrong way round.
+        // Here the source and the destination are mixed up.
         pair.destination = theirs;
         tree::file(&pair.destination.join("newer"), b"made since");
         tree::file(&pair.destination.join("5"), b"changed since");

@@ -1,4 +1,4 @@
-//! Names of one file stay names of one file, whatever becomes of it; names of two files stay apart.
+//! Names of one file stay names of one file after any change; names of two files stay apart.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::common::{
 
 static CONTENT: [u8; 300_000] = [7; 300_000];
 
-/// Files with names in several folders, and a folder that no edit of the tests touches.
+/// Makes files with names in several folders, and a folder that no edit of the tests touches.
 fn linked(pair: &Pair) {
     let root = &pair.source;
     for dir in ["a", "b", "c/deep", "other"] {
@@ -61,7 +61,7 @@ fn a_file_whose_first_name_is_gone_does_not_move() {
         fs::remove_dir_all(pair.source.join("a")).unwrap();
         assert_eq!(pair.sync("the folder of the first name is gone").work.bytes_changed, 0, "{way:?}");
         fs::hard_link(pair.source.join("c/deep/file"), pair.source.join("0")).unwrap();
-        // The first name is the one that has the content, so this takes it anew.
+        // The content is published under the first name, so this writes it again.
         pair.sync("a name before all others");
         pair.sync_unchanged("again");
     }
@@ -72,7 +72,7 @@ fn names_that_part_at_the_source_part_at_the_destination() {
     for way in Way::ALL {
         let pair = Pair::new(way);
         linked(&pair);
-        // Each is like what it was, but a file of its own.
+        // Each becomes a file of its own with the same content and time.
         for name in ["b/file", "a/file"] {
             let path = pair.source.join(name);
             let mtime = fs::metadata(&path).unwrap();
@@ -96,8 +96,8 @@ fn folders_that_move_take_their_names_along() {
         fs::rename(root.join("moved"), root.join("c")).unwrap();
         tree::file(&root.join("a/file"), b"new content");
         pair.sync("the same, and new content");
-        // The first names are in a folder that moves, and one of the others becomes a file of its own, like what it
-        // was.
+        // The first names are in a folder that moves, and another name becomes a file of its own with the same content
+        // and time.
         fs::rename(root.join("a"), root.join("0")).unwrap();
         let (path, mtime) = (root.join("b/file"), fs::metadata(root.join("b/file")).unwrap());
         fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Content from a source that has the right key and keeps to nothing else: frames that do not fit what was asked for
-//! end the run, and lies about a file are that file's failure.
+//! Content from a source that has the right key and breaks the protocol: frames that do not fit the request end the
+//! run, and a false statement about a file fails that file.
 
 use std::fs;
 
@@ -218,17 +218,17 @@ pub(crate) fn place(file_len: u64) -> BlockHeader {
     BlockHeader { need: 0, attempt: 0, file_len, offset: 0 }
 }
 
-/// A length that a chunk can have.
+/// The smallest length of a chunk.
 const CHUNK_LEN: u32 = ChunkSizes::for_len(0).min();
 
-/// One chunk at the start of the file.
+/// Makes the chunks of a file: one chunk, copied from the basis.
 pub(crate) fn chunks(file_len: u64, copied: (u64, u32)) -> Vec<u8> {
     let mut chunks = ChunksBuilder::default();
     chunks.push(Some(copied), b"");
     chunks.finish(&place(file_len))
 }
 
-/// Offers another version of the destination's large file, and waits until its chunks are told.
+/// Offers another version of the destination's large file, and waits for the chunks of its basis.
 fn offer_update(peer: &mut Hostile, size: u64) {
     peer.offer(&[file("old", size)]);
     loop {
@@ -240,7 +240,8 @@ fn offer_update(peer: &mut Hostile, size: u64) {
     }
 }
 
-/// Each lie about a file's content is that file's failure: what was there stays.
+/// Checks that each false statement about a file's content fails only that file, and that the destination's entries
+/// stay.
 #[track_caller]
 fn assert_file_fails(lies: &[Attack]) {
     for (what, lie, words) in lies {
@@ -348,7 +349,7 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
         fs::File::create(destination.join("huge")).unwrap().set_len(LEN).unwrap();
     });
     peer.offer(&[file("huge", LEN)]);
-    // The sink says what it has in 32,768 messages, which are more than wait for a peer that hears the first alone.
+    // The sink sends its basis in 32,768 messages, more than the queue to a peer holds that reads only the first.
     while !matches!(
         peer.hear().unwrap(),
         Message::Update(Update { need: 0, basis: BasisManifest::Granules(_), .. })

@@ -1,5 +1,5 @@
-//! Peers that have the right key and keep to nothing else, where one end is a device: what they say of it is bounded by
-//! what it is.
+//! Peers that have the right key and break the protocol, where one end is a device: the length of the device limits the
+//! offsets that they may name.
 
 use std::fs;
 
@@ -27,8 +27,8 @@ use crate::{
 
 const LEN: u64 = 3 * MIN_BLOCK_BYTES as u64;
 
-/// Runs `attack` as the source of a `receive` whose destination is an image of three blocks, or is not there. Returns
-/// how it ended.
+/// Runs `attack` as the source of a `receive` whose destination is an image of three blocks, or does not exist. Returns
+/// the end of the process.
 fn against_sink(is_new: bool, attack: impl FnOnce(&mut Hostile)) -> (Ended, Pair) {
     let mut pair = Pair::new(Way::SinkListens);
     pair.destination = pair.dir().join("image");
@@ -53,7 +53,7 @@ fn against_sink(is_new: bool, attack: impl FnOnce(&mut Hostile)) -> (Ended, Pair
     (ended, pair)
 }
 
-/// Says that the source is a device of the image's length, and waits until its one part is asked for.
+/// Offers a device of the image's length, and waits until the sink requests its only part.
 fn offer(peer: &mut Hostile) {
     peer.say(&hello_of(Some(LEN)));
     loop {
@@ -153,7 +153,7 @@ fn a_lie_about_a_devices_content_is_its_failure() {
     assert_eq!(report.work.files_failed, 1);
 }
 
-/// Runs `attack` as the sink of a `send` of an image of three blocks.
+/// Runs `attack` as the sink of a `send` of an image of three blocks. Returns the end of the process.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let mut pair = Pair::new(Way::SourceListens);
     pair.is_of_devices = true;

@@ -1,4 +1,5 @@
-//! Folders of the destination that become links while a run is under way: nothing is written where they lead.
+//! Folders of the destination that another process replaces by links during a run: the run writes nothing to the links'
+//! targets.
 
 use std::{
     fs,
@@ -70,7 +71,7 @@ fn a_folder_and_a_link_that_change_places_all_the_time_lead_nowhere() {
     symlink(&outside, &link).unwrap();
     let before = Snapshot::of(&outside);
     let stop = AtomicBool::new(false);
-    // While a run replaces either of them, there is nothing to be exchanged.
+    // The exchange fails while a run replaces either of them.
     let swap = || renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE).is_ok();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,5 +1,5 @@
-//! A sink that has the right key and keeps to nothing else, against `volferry send`: the run ends, says what was
-//! broken, and the source is only read.
+//! A sink that has the right key and breaks the protocol, against `volferry send`: the run ends and names the
+//! violation, and the source is only read.
 
 use std::fs;
 
@@ -20,8 +20,8 @@ const NEED: u8 = 6;
 const UPDATE: u8 = 11;
 const SAMPLE_REQUEST: u8 = 19;
 
-/// A `send` of a tree of two small files, one of three MiB and a folder, in the order of names: `d`, `large`, `small`,
-/// `tiny`.
+/// Runs `attack` as the sink of a `send` of a tree of two small files, one of three MiB and a folder, in the order of
+/// names: `d`, `large`, `small`, `tiny`. Returns the end of the process.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let pair = Pair::new(Way::SourceListens);
     put(&pair.source.join("d/file"), b"content");
@@ -52,7 +52,7 @@ pub(crate) fn update(dir: u32, index: u32, basis: BasisManifest) -> Message {
     Message::Update(Update { need: 0, dir, index, basis })
 }
 
-/// Asks for all features of these files.
+/// Makes a request for all features of these files.
 pub(crate) fn sketch(dir: u32, indices: &[u32]) -> Message {
     let files = vec![FileGroup { dir, indices: indices.to_vec() }];
     Message::SampleRequest(SampleRequest { sampling: Sampling::within(u64::MAX, 0), files })
@@ -72,7 +72,7 @@ pub(crate) fn chunks(content: &[u8]) -> BasisManifest {
     BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0)
 }
 
-/// The names of one block, the `nth` of a file of three MiB.
+/// Makes the granules of one block, the `nth` of a file of three MiB.
 fn block_of_granules(nth: u64) -> BasisManifest {
     let block: u64 = 1 << 20;
     let names = vec![name(nth as u8); 64];
@@ -205,7 +205,7 @@ fn requests_without_end_wait_for_whoever_made_them() {
         flood.encode(&mut frame);
         let frames = frame.repeat((1 << 20) / frame.len());
         let ended = against_source(|peer| {
-            // It reads nothing, so the source's answers fill the windows, and then nothing more is taken from it.
+            // The sink reads nothing, so the source's answers fill the windows, and the source then stops reading.
             let taken = (0..200).take_while(|_| peer.write(&frames)).count();
             assert!(taken < 200);
         });

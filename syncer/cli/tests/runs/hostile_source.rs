@@ -1,5 +1,5 @@
-//! A source that has the right key and keeps to nothing else, against `volferry receive`: the run ends, says what was
-//! broken, and nothing that it should not touch was touched.
+//! A source that has the right key and breaks the protocol, against `volferry receive`: the run ends and names the
+//! violation, and no entry that it should not touch was touched.
 
 use std::{
     fs,
@@ -23,19 +23,20 @@ use crate::common::{
 
 pub(super) const BLOCK_LEN: u64 = MIN_BLOCK_BYTES as u64;
 
-/// Of a new file that comes in blocks. Nothing at the destination is as long, so all of it is asked for.
+/// The length of a new file that comes in blocks. No file at the destination is as long, so the sink requests all of
+/// it.
 pub(super) const NEW_LEN: u64 = 5 * BLOCK_LEN;
 
-/// How long the large file of the destination is: long enough for chunks.
+/// The length of the destination's large file, which is long enough for chunks.
 const OLD_BYTES: usize = 12 * MIN_BLOCK_BYTES;
 
-/// What a process may take, in KiB, all its threads' stacks and mapped libraries included.
+/// The limit of a process's address space in KiB, with all its threads' stacks and mapped libraries.
 const ADDRESS_SPACE_KIB: u32 = 1 << 20;
 
-/// The root itself has `.volferry` made in it.
+/// Compares all entries below the root: the run makes `.volferry` in the root.
 const BELOW_ROOT: Aspects = Aspects { root: false, ..UNTOUCHED };
 
-/// A `receive` that waits, and what a source could reach.
+/// A `receive` that waits for its peer, and the files that a source could reach.
 pub(super) struct Sink {
     pub pair: Pair,
     pub running: Running,
@@ -44,12 +45,13 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Whose destination already has a file, a folder with a file, and a file of three blocks.
+    /// Starts a `receive` whose destination has a file, a folder with a file, and a file long enough for chunks;
+    /// connects to it.
     pub(super) fn start() -> (Self, Hostile) {
         Self::start_with(|_| {})
     }
 
-    /// The same, with what else is put into the destination.
+    /// Starts a `receive` as [`Sink::start`] does, after `put_more` has added entries to the destination.
     pub(super) fn start_with(put_more: impl FnOnce(&Path)) -> (Self, Hostile) {
         let pair = Pair::new(Way::SinkListens);
         put_more(&pair.destination);
@@ -72,7 +74,7 @@ impl Sink {
         (Self { pair, running, outside, before }, peer)
     }
 
-    /// The end of the process. What is outside of the destination is as it was, and so is what was in it.
+    /// Waits for the end of the process, and checks that the files outside of the destination and in it are unchanged.
     #[track_caller]
     pub(super) fn end(self) -> (Ended, Pair) {
         let ended = self.running.wait();
@@ -85,7 +87,7 @@ impl Sink {
     }
 }
 
-/// `volferry` with little memory: what would take more of it ends with a signal, which is no documented exit.
+/// Returns `volferry` with limited memory: more memory ends it with a signal, which is no documented exit.
 pub(crate) fn bounded(args: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -v {ADDRESS_SPACE_KIB} && exec \"$@\"");
@@ -93,13 +95,13 @@ pub(crate) fn bounded(args: &[&str]) -> Command {
     command
 }
 
-/// What is asked for of one file `new` of this size, as the first need of the run.
+/// Offers one file `new` of this size, and checks that the sink's first request is for it.
 pub(super) fn offer_new(peer: &mut Hostile, size: u64) {
     peer.offer(&[file("new", size)]);
     assert_eq!(peer.need().indices, [0]);
 }
 
-/// Offers a new file that nothing is like in length or name, and waits until its features are asked for.
+/// Offers a new file that is unlike all others in length and name, and waits until the sink requests its features.
 fn offer_unlike(peer: &mut Hostile) {
     peer.offer(&[file("new", NEW_LEN)]);
     while !matches!(peer.hear().expect("nothing is asked"), Message::SampleRequest(_)) {}
@@ -107,11 +109,11 @@ fn offer_unlike(peer: &mut Hostile) {
 
 pub(super) type Act = fn(&mut Hostile);
 
-/// What it is called, what is done, and words of the answer.
+/// An attack: its name, the actions, and words of the error.
 pub(super) type Attack = (&'static str, Act, &'static str);
 
-/// Each attack is answered as a violation of the protocol, with a message that has these words, and changes nothing
-/// that anyone sees.
+/// Checks that each attack is refused as a violation of the protocol with a message that contains its words, and that
+/// no visible entry changes.
 #[track_caller]
 pub(super) fn assert_refused(attacks: &[Attack]) {
     for (what, attack, words) in attacks {

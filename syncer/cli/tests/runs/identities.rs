@@ -1,4 +1,4 @@
-//! Nobody but the pinned peer gets as far as a byte of a tree.
+//! Only the pinned peer gets any byte of a tree.
 
 use std::{
     fs::{self, Permissions},
@@ -18,7 +18,7 @@ use crate::common::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// A pair in step, whose source then changed, and the folder of another pair of identities.
+/// Makes a pair in step whose source then changes, and a folder with another pair of identities.
 fn with_strangers(way: Way) -> (Pair, String) {
     let pair = Pair::new(way);
     tree::file(&pair.source.join("file"), b"content");

@@ -1,4 +1,4 @@
-//! `--write in-place`: large files are updated where they are, and are wholly old or wholly new all the same.
+//! `--write in-place`: large files are updated where they are, and are still wholly old or wholly new after a crash.
 
 use std::{
     fs,
@@ -158,7 +158,7 @@ fn it_takes_the_room_of_what_changes_and_without_that_the_file_stays_old() {
     }
 }
 
-/// Fills a disk up to about `room` bytes.
+/// Fills a disk until about `room` bytes are free.
 fn leave_room(filler: &Path, room: usize) {
     let file = fs::File::create(filler).unwrap();
     let mut at = 0;

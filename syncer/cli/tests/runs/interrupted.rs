@@ -1,5 +1,5 @@
-//! Runs that are cut off in the middle: killed, stopped, or met by another. Whenever it happens, every file at the
-//! destination is wholly old or wholly new, and the next run gets to the end.
+//! Runs that are interrupted: killed, stopped, or met by another run. At any time, every file at the destination is
+//! wholly old or wholly new, and the next run completes.
 
 use std::{
     fs, thread,
@@ -21,20 +21,20 @@ use crate::common::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// After how many bytes on the wire the link stands still, in runs of more than 5 MB: about when the trees are
-/// compared, then when small files, then when large ones arrive.
+/// The numbers of bytes after which the link stops, in runs of more than 5 MB: about when the trees are compared, when
+/// small files arrive, and when large ones do.
 const CUTS: [u64; 3] = [40_000, 400_000, 3_000_000];
 
-/// How long a peer may take to be found lost; a little more than the 10 s that are promised, for a busy machine.
+/// The limit for the detection of a lost peer: the documented 10 s and some time for a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(14);
 
-/// What is promised to be quick, on a busy machine; less than it takes to find a peer lost.
+/// The limit for steps that are documented as quick, on a busy machine; shorter than the detection of a lost peer.
 const QUICK: Duration = Duration::from_secs(6);
 
-/// How many large files [`all_changed`] makes.
+/// The number of large files that [`all_changed`] makes.
 const LARGE_FILES: usize = 5;
 
-/// A destination in step with what the source was; everything at the source is new.
+/// Makes a pair in step, then replaces everything at the source.
 fn all_changed(way: Way, seed: u64) -> Pair {
     let pair = Pair::new(way);
     let mut rng = Rng::new(seed);
@@ -62,7 +62,7 @@ fn all_changed(way: Way, seed: u64) -> Pair {
     pair
 }
 
-/// Both ends of a run, over a link that stands still after `bytes`.
+/// Starts both ends of a run, over a link that stops after `bytes`.
 fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
     let flags = ["--delete", "--force"];
     match pair.way {
@@ -81,7 +81,7 @@ fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
     }
 }
 
-/// Panics unless each file is as it was before the run or as it is at the source.
+/// Checks that each file is as before the run or as at the source.
 #[track_caller]
 fn assert_old_or_new(pair: &Pair, old: &Snapshot, what: &str) {
     let new = Snapshot::of(&pair.source);
@@ -127,7 +127,7 @@ fn kill_in_mid_run(way: Way, victim: Victim, cut: u64) {
 
 #[test]
 fn an_end_that_is_killed_leaves_each_file_old_or_new_and_the_next_run_gets_to_the_end() {
-    // Most of the time is spent in waiting for a peer that is gone, so all wait at once.
+    // Most of the time is the wait for a peer that is gone, so all cases run concurrently.
     thread::scope(|scope| {
         for (cut, ways) in
             CUTS.into_iter().zip([Way::NETWORK, [Way::SourceListens, Way::SinkListens]].iter().cycle())
@@ -139,7 +139,7 @@ fn an_end_that_is_killed_leaves_each_file_old_or_new_and_the_next_run_gets_to_th
     });
 }
 
-/// The rest of a run whose end was asked to stop.
+/// Checks that an end which was asked to stop did so soon, with the result `Canceled`.
 #[track_caller]
 fn assert_canceled(end: &Ended, asked: Instant, what: &str) {
     assert!(asked.elapsed() < QUICK, "{what}: it took {:?}", asked.elapsed());
@@ -176,8 +176,8 @@ fn an_end_that_is_told_to_stop_stops_at_once_in_order_and_so_does_its_peer() {
     }
 }
 
-/// While small files are under way, many threads of the source find the connection closed before the one that asked for
-/// them does.
+/// While small files are on their way, many threads of the source find the connection closed, perhaps before the thread
+/// that requested them.
 #[test]
 fn an_end_that_is_told_to_stop_amid_small_files_says_so_and_its_peer_says_the_same() {
     for (number, way) in (0..4).zip(Way::NETWORK.iter().cycle()) {
@@ -231,7 +231,7 @@ fn a_run_whose_destination_was_taken_over_changes_nothing_more() {
         let mut pair = all_changed(way, 6);
         let (source, sink, relay) = start_over(&pair, 2_000_000);
         relay.wait_holding();
-        // A network file system gives the lock of a node that it cannot reach to the next who asks.
+        // A network file system that cannot reach a node gives the node's lock to the next process that requests it.
         fs::remove_file(pair.destination.join(".volferry/lock")).unwrap();
         let other = pair.dir().join("other");
         fs::create_dir(&other).unwrap();
@@ -240,7 +240,7 @@ fn a_run_whose_destination_was_taken_over_changes_nothing_more() {
         let run = pair.start_sync(&["--delete", "--force"]).wait();
         run.assert_exit(ExitCode::Done);
         let successors = Snapshot::of(&pair.destination);
-        // A run may go by what it has seen on the volume for so long.
+        // A run trusts its last check of the volume for this time.
         thread::sleep(Duration::from_millis(50));
         relay.release();
         for end in [sink.wait(), source.wait()] {
@@ -267,7 +267,7 @@ fn an_end_that_serves_outlives_a_peer_that_is_killed() {
     let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
     relay.wait_holding();
     source.signal(Signal::KILL);
-    // Dials while the sink still waits for the one that is gone.
+    // The source connects while the sink still waits for the peer that is gone.
     pair.start_send(&["--connect", &address.to_string()], &flags).wait().assert_exit(ExitCode::Done);
     let told = [sink.finished(), sink.finished()].map(|report| report.reason);
     assert_eq!(told, [Some("PeerLost".into()), None]);
@@ -288,7 +288,7 @@ fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
     pair.sync("after both ends were killed");
 }
 
-/// What a connection lets cross before it is taken, and may so cross twice.
+/// The bytes that a connection lets cross before the sink takes them, and that may therefore cross twice.
 const WINDOW: u64 = 24 << 20;
 
 #[test]
@@ -313,7 +313,8 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
     }
 }
 
-/// Stops a run when `bytes` have crossed, by a signal to these ends (0 is the source). Returns how many bytes crossed.
+/// Stops a run once `bytes` have crossed, by a signal to these ends (0 is the source). Returns the number of bytes that
+/// crossed.
 fn stop_after(pair: &Pair, bytes: u64, stopped: &[usize]) -> u64 {
     let (source, sink, relay) = start_over(pair, bytes);
     relay.wait_holding();
@@ -346,7 +347,7 @@ fn a_large_file_arrives_over_several_runs_that_are_told_to_stop() {
     }
 }
 
-/// The first try leaves a part of a file that is gone in the second.
+/// The first try leaves a part of a file that does not exist in the second.
 #[test]
 fn a_part_that_nobody_can_use_goes_with_the_next_run_that_is_stopped() {
     let pair = Pair::new(Way::SinkListens);
@@ -361,7 +362,7 @@ fn a_part_that_nobody_can_use_goes_with_the_next_run_that_is_stopped() {
     assert_ne!(first[0][..32], second[0][..32]);
 }
 
-/// A refusal changes nothing, so what a stopped run left is still there for the run after it.
+/// A refusal changes nothing, so a stopped run's parts remain for the run after it.
 #[test]
 fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
     let pair = Pair::new(Way::SinkListens);
@@ -374,14 +375,14 @@ fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
     assert_eq!(pair.staged(), left);
 }
 
-/// What had not arrived, and what the old version has of it, is not sent either.
+/// The run sends neither the part that has arrived nor the content that the old version has.
 #[test]
 fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
     const CROSSED: u64 = 50_000_000;
     for (way, old_len) in Way::NETWORK.into_iter().flat_map(|way| [(way, 48_000_000), (way, 112_000_000)]) {
         let pair = Pair::new(way);
         let content = Rng::new(3).bytes(112_000_000);
-        // One grows at its start, the other changes there.
+        // One old version is shorter, so the file grows at its start; the other one is as long and differs there.
         let old = [vec![7; old_len - 48_000_000], content[64_000_000..].to_vec()].concat();
         tree::file(&pair.source.join("large"), &old);
         pair.sync("the old version");

@@ -1,4 +1,4 @@
-//! The judge is judged first: an oracle that sees no difference proves nothing.
+//! Tests of the oracle itself: one that finds no differences proves nothing.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -11,7 +11,7 @@ use crate::common::{
     scratch, tree,
 };
 
-/// Two folders, filled alike.
+/// Makes two folders with the same content.
 fn twins(fill: impl Fn(&Path)) -> (TempDir, TempDir) {
     let twins = (scratch::scratch(), scratch::scratch());
     fill(twins.0.path());
@@ -26,7 +26,7 @@ fn seeded(root: &Path) {
 #[test]
 fn trees_of_one_seed_are_alike() {
     let (a, b) = twins(seeded);
-    // Links name the folder that they are in.
+    // A link contains the path of its own folder.
     let but_links = |dir: &Path| {
         let found = Snapshot::of(dir);
         found.entries().filter(|(_, node)| node.kind.name() != "symbolic link").count()

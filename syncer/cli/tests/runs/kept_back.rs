@@ -1,4 +1,4 @@
-//! A run that could not do something deletes nothing, and says so.
+//! A run that fails in part deletes nothing, and reports that.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::common::{
     scratch, tree,
 };
 
-/// A pair in step, whose source then loses four entries (one of them to a file of its folder's name) and gets a file
+/// Makes a pair in step, whose source then loses four entries (a file takes the name of one folder) and gets a file
 /// that cannot be read.
 fn with_a_secret(pair: &Pair) {
     for dir in ["gone", "folder"] {
@@ -169,8 +169,8 @@ fn a_folder_that_may_not_be_emptied_stays_whole_as_a_dry_run_says() {
     }
 }
 
-/// Puts a tree of every kind of work below `dir`: small and large files, names of one file, a folder that the run could
-/// move.
+/// Makes a tree for every kind of work below `dir`: small and large files, names of one file, a folder that the run
+/// could move.
 fn fill_folder(dir: &Path) {
     fs::create_dir_all(dir.join("deep/deeper")).unwrap();
     (0..6).for_each(|n| tree::file(&dir.join("deep/deeper").join(n.to_string()), b"small content"));

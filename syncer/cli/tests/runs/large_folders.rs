@@ -1,4 +1,4 @@
-//! Folders whose names are more than memory should hold.
+//! Folders whose names take more memory than an end of a run uses for them.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use crate::common::{
     scratch,
 };
 
-/// So many names of [`NAME_BYTES`] are more than an end of a run holds in memory of one folder, which is 8 MiB.
+/// A number of files whose names of [`NAME_BYTES`] exceed the 8 MiB that an end of a run holds in memory of one folder.
 const FILES: usize = 40_000;
 const NAME_BYTES: usize = 240;
 
@@ -21,7 +21,7 @@ fn name(number: usize) -> String {
     format!("{number:0NAME_BYTES$}")
 }
 
-/// A pair whose source has one large folder.
+/// Makes a pair whose source has one large folder.
 fn large(way: Way) -> Pair {
     let pair = Pair::new(way);
     let folder = scratch::dir(&pair.source, "folder");
@@ -29,7 +29,7 @@ fn large(way: Way) -> Pair {
     pair
 }
 
-/// The names in a folder; all files in it are empty.
+/// Returns the sorted names in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -62,7 +62,7 @@ fn a_folder_of_more_names_than_memory_holds_is_synced_and_kept_in_sync() {
         let second = pair.run(&["--delete"]);
         second.assert_exit(ExitCode::Done);
         let work = &second.report().work;
-        // The folder itself gets another time.
+        // The folder itself is updated, too: its time differs.
         assert_eq!((work.files_created, work.files_updated, work.files_deleted), (1, 11, 80), "{way:?}");
         assert_same_names(&pair);
         assert_eq!(fs::read(pair.destination.join("folder").join(name(3))).unwrap(), b"changed");

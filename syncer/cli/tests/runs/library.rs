@@ -21,14 +21,14 @@ use crate::common::{
     tree::{self, Shape},
 };
 
-/// A promise of an engine that is told to stop, on a busy machine.
+/// The time limit for an engine to stop when it is told to, on a busy machine.
 const QUICK: Duration = Duration::from_secs(5);
 
 fn anywhere() -> Endpoint {
     Endpoint::Listen(([127, 0, 0, 1], 0).into())
 }
 
-/// A monitor that says where its end listens.
+/// Returns a monitor, and the channel by which it reports the address of its end.
 fn monitor() -> (Monitor, mpsc::Receiver<SocketAddr>) {
     let (tell, address) = mpsc::channel();
     (Monitor::new(move |address| tell.send(address).unwrap()), address)
@@ -135,7 +135,7 @@ fn a_run_that_was_stopped_before_it_began_changes_nothing() {
         monitor.cancel();
         session::sync(from.path(), to.path(), &params, &monitor)
     };
-    // The first makes the folder that is Volferry's own.
+    // The first run makes Volferry's own folder.
     stopped();
     let before = Snapshot::of(to.path());
     assert_eq!(stopped().report.result, RunResult::Canceled);

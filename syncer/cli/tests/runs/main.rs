@@ -1,7 +1,8 @@
-//! Whole runs of the program, by every way that there is: what arrives, what is counted, how the ends say how it went,
-//! and what is left when they are cut off.
+//! Whole runs of the program, local and over the network: the copies, the counts, the ends' reports and exit codes, and
+//! the state after an interruption.
 //!
-//! One program for all of it, because each would link the whole engine again; one module a behaviour.
+//! All tests are in one program, because each program would link the whole engine again; there is one module per
+//! behaviour.
 
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 

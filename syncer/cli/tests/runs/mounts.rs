@@ -1,5 +1,5 @@
-//! Volumes that go away, come back, or are covered by others while a run goes on: a run stays with those that it
-//! opened, and what it said to be done is there when a volume comes back after its power was cut.
+//! Volumes that go away, come back, or are covered by others during a run: a run stays with the volumes that it opened,
+//! and the work that it reported as done survives a power cut.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
@@ -18,7 +18,7 @@ use crate::common::{
 const ANY_PORT: &str = "127.0.0.1:0";
 const DISK_BYTES: u64 = 512 << 20;
 
-/// After so many bytes the run stands still, some large files there and some not.
+/// The number of bytes after which the run stops: some large files have arrived and others have not.
 const CUT: u64 = 2_500_000;
 
 fn change(source: &std::path::Path, seed: u64) {
@@ -26,13 +26,13 @@ fn change(source: &std::path::Path, seed: u64) {
     for n in 0..40 {
         tree::file(&source.join(format!("small{n}")), &rng.bytes(2000 + seed as usize));
     }
-    // More than windows and queues hold: while the run stands still, the source has not read all of it.
+    // More than windows and queues hold, so the source has not read all of it when the run stops.
     for n in 0..16 {
         tree::file(&source.join(format!("large{n}")), &rng.bytes(1_300_000 + seed as usize));
     }
 }
 
-/// A run that stands still in the middle.
+/// A run that the link has stopped in the middle.
 struct Halted {
     source: Running,
     sink: Running,
@@ -48,14 +48,14 @@ impl Halted {
         Self { source, sink, relay }
     }
 
-    /// Lets it go on to its end.
+    /// Lets the run continue, and waits for its end.
     fn finish(self) -> [Ended; 2] {
         self.relay.release();
         [self.source.wait(), self.sink.wait()]
     }
 }
 
-/// A pair one of whose folders, `at`, is on `disk`, in step but for changes.
+/// Makes a pair in step with one folder, `at`, on `disk`; then changes the source.
 fn pair_on(disk: &Disk, at: impl Fn(&mut Pair) -> &mut PathBuf) -> Pair {
     let mut pair = Pair::new(Way::SinkListens);
     *at(&mut pair) = scratch::dir(&disk.path(), "volume");
@@ -113,7 +113,7 @@ fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
     pair.assert_staging_empty();
 }
 
-/// A tree of files, links and folders, large and small, which another seed changes.
+/// Writes files, links and folders, large and small; another seed changes them.
 fn change_all(at: &std::path::Path, seed: u64) {
     let mut rng = Rng::new(seed);
     for (name, len) in
@@ -130,7 +130,7 @@ fn change_all(at: &std::path::Path, seed: u64) {
     tree::file(&folder.join("file"), &rng.bytes(4000));
 }
 
-/// Makes folders of what other seeds make files, links and pipes of, and the reverse.
+/// Makes folders at paths where other seeds make files, links and pipes, and the reverse.
 fn swap_kinds(at: &std::path::Path, seed: u64) {
     for (nth, kind) in (0..).zip(["small", "large", "symlink", "hard link", "pipe", "small", "large"]) {
         let path = at.join(format!("swap{nth}"));
@@ -152,7 +152,7 @@ fn swap_kinds(at: &std::path::Path, seed: u64) {
     }
 }
 
-/// A pair whose destination has a file system mounted in it, as the source has a folder.
+/// Makes a pair whose destination has a file system mounted at a folder of the source's tree.
 fn pair_with_mount(way: Way, disk: &Disk) -> (Pair, PathBuf) {
     let pair = Pair::new(way);
     let mount = pair.destination.join("mounted");
@@ -162,7 +162,7 @@ fn pair_with_mount(way: Way, disk: &Disk) -> (Pair, PathBuf) {
     (pair, mount)
 }
 
-/// Something that cannot be replaced keeps back what takes the place of folders, and folders that take a place.
+/// An entry that cannot be replaced delays entries that replace folders, and folders that replace entries.
 #[test]
 fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it() {
     for way in Way::ALL {
@@ -214,12 +214,12 @@ fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
     }
 }
 
-/// Stops the file system as a cut of its power would: what it has not written is lost.
+/// Stops the file system as a power cut would: data that it has not written is lost.
 fn cut_power(disk: &Disk) {
     shut_down(disk, "shutdown");
 }
 
-/// The same, when the journal had just been written, and data had not.
+/// Stops the file system like a power cut after the journal was written and before the data.
 fn cut_power_behind_the_journal(disk: &Disk) {
     shut_down(disk, "shutdown -f");
 }
@@ -246,7 +246,7 @@ fn what_a_run_said_to_be_done_survives_a_power_cut() {
     }
 }
 
-/// The run makes the folder and the id, and has nothing to sync.
+/// The run makes Volferry's folder and the volume's id, and has nothing to sync.
 #[test]
 fn the_id_that_a_run_reported_survives_a_power_cut_though_the_run_had_nothing_to_do() {
     for way in Way::ALL {

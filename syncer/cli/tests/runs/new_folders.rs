@@ -1,4 +1,4 @@
-//! New folders of small files: they come into sight when all of their files are there.
+//! New folders of small files: each becomes visible once all of its files are there.
 
 use std::{
     fs,
@@ -20,10 +20,10 @@ use crate::common::{
 const FOLDERS: usize = 40;
 const FILES: usize = 25;
 
-/// How much is in a file: all of them take a quarter of a minute at 1 MiB a second.
+/// The size of each file: all of them together take a quarter of a minute at 1 MiB per second.
 const FILE_BYTES: usize = 16_000;
 
-/// Folders of small files, one of which is in another.
+/// Makes folders of small files below one folder; returns their paths.
 fn folders(pair: &Pair) -> Vec<PathBuf> {
     let mut rng = Rng::new(7);
     let all: Vec<PathBuf> = (0..FOLDERS).map(|number| format!("above/f{number:02}").into()).collect();

@@ -1,5 +1,5 @@
-//! File systems that can neither exchange two names nor refuse to replace one, as many that are served by a program
-//! (FUSE). None of them mounts everywhere, so strace has the kernel refuse the call with their error.
+//! File systems, such as many of FUSE, that can neither exchange two names nor rename without replacing. No such file
+//! system can be mounted everywhere, so strace makes the call fail with their error.
 
 use std::{fs, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use crate::common::{
     tree,
 };
 
-/// A local run all of whose calls of `renameat2` fail as on such a file system; `renameat` works.
+/// Starts a local run in which each call of `renameat2` fails as on such a file system; `renameat` works.
 fn sync_without_exchange(pair: &Pair) -> Running {
     let mut command = Command::new("strace");
     command.args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"]);

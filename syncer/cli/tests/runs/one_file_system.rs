@@ -1,4 +1,4 @@
-//! `--one-file-system` makes the tree that rsync's makes, and keeps whatever is mounted from being deleted.
+//! `--one-file-system` makes the tree that rsync's makes, and deletes nothing that is mounted.
 
 use std::{fs, path::Path, process::Command};
 
@@ -16,15 +16,15 @@ fn mount(at: &Path) -> Mount {
     Mount::tmpfs(at, "1m")
 }
 
-/// A source with a mount inside of it.
+/// Makes a source with a mount in it.
 fn fill_source(source: &Path) -> Mount {
     let mounted = mount(&source.join("mounted"));
     tree::files(source, &["plain/file", "both/new", "mounted/inside", "mounted/sub/inside"], "source");
     mounted
 }
 
-/// A destination that has files below the source's mount, and mounts of its own: where the source has a folder, where
-/// it has nothing, and below a folder that it does not have.
+/// Makes a destination that has files below the source's mount, and mounts of its own: at a folder of the source, at a
+/// path that the source does not have, and below a folder that it does not have.
 fn fill_destination(root: &Path) -> [Mount; 3] {
     let mounts = ["both", "gone_mount", "gone/deep/mount"].map(|path| mount(&root.join(path)));
     tree::files(
@@ -40,7 +40,7 @@ fn fill_destination(root: &Path) -> [Mount; 3] {
     mounts
 }
 
-/// The paths of a tree, with what is at each.
+/// Returns the paths of a tree, with the kind of each entry.
 fn entries(root: &Path) -> Vec<(String, Kind)> {
     Snapshot::of(root).entries().map(|(path, node)| (show(path), node.kind.clone())).collect()
 }
@@ -67,7 +67,7 @@ fn a_run_of_one_file_system_makes_the_tree_that_rsyncs_makes() {
             let (ours, theirs) = (entries(&pair.destination), entries(&peer));
             assert_eq!(names(&ours), names(&theirs), "{way:?}, {turn} run");
             assert!(ours == theirs, "{way:?}, {turn} run");
-            let note = "2 other file systems are mounted inside the source, the first at mounted: what is in it was left out";
+            let note = "2 other file systems are mounted inside the source, the first at mounted: its entries were left out";
             assert_eq!(run.report().notes, [note], "{way:?}, {turn} run");
             let work = run.report().work;
             let expected = if turn == "first" { (3, 3) } else { (0, 0) };

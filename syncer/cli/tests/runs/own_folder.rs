@@ -1,4 +1,4 @@
-//! `.volferry/` on a volume that other users can write to: it is the syncer's own, or it is not used.
+//! `.volferry/` on a volume that other users can write to: a run uses it only if it belongs to the syncer's user.
 
 use std::{
     fs::{self, Permissions},
@@ -21,11 +21,11 @@ use crate::common::{
     tree,
 };
 
-/// What the attacker writes.
+/// The content of the attacker's files.
 const THEIRS: &[u8] = b"written by somebody else";
 
-/// Swaps, for as long as the test runs, whatever the owner of a destination's root can: the folder of the syncer, the
-/// folders of the tree, and all that it finds in the syncer's.
+/// Swaps, as long as the test runs, all entries that the owner of a destination's root can: the syncer's folder, the
+/// folders of the tree, and the entries in the syncer's folder.
 const ATTACK: &str = r#"
 put() { for at in "$1"/*; do [ -e "$at" ] && cp ../evil .evil 2>/dev/null && mv -f .evil "$at" 2>/dev/null; done; }
 while [ -d /proc/$PPID ]; do
@@ -54,8 +54,8 @@ impl Attacker {
 }
 
 impl Drop for Attacker {
-    /// Ends the shell with the commands that it has started. Each of them holds the standard output, so that its end is
-    /// the end of all.
+    /// Ends the shell and the commands that it has started. Each of them holds the standard output, so the end of the
+    /// output is the end of all.
     fn drop(&mut self) {
         let group = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -65,7 +65,7 @@ impl Drop for Attacker {
 }
 
 /// Removes the `.volferry` that the attacker's last command may have left, which a run refuses, and puts the syncer's
-/// back.
+/// folder back.
 fn remove_their_state_folder(destination: &Path) {
     let (state, aside) = (destination.join(".volferry"), destination.join(".aside"));
     if state.metadata().is_ok_and(|metadata| metadata.uid() == NOBODY) {
@@ -76,7 +76,7 @@ fn remove_their_state_folder(destination: &Path) {
     }
 }
 
-/// A tree with everything that is published by its own way: replaced, new, small, large, linked and set-id files.
+/// Makes a tree with entries for each way of publishing: replaced, new, small, large, linked and set-id files.
 fn fill(source: &Path, round: u64) {
     let mut rng = Rng::new(round);
     for folder in ["roots", "roots/deep", "new", &format!("roots/new {round}")] {
@@ -95,7 +95,7 @@ fn fill(source: &Path, round: u64) {
     fs::hard_link(source.join("leader"), source.join("roots/linked")).unwrap();
 }
 
-/// All entries below a folder.
+/// Collects all entries below a folder.
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         found.push(entry.path());
@@ -105,8 +105,8 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whatever the attacker wrote has no owner but them, no set-id bit, no capability, and is in no folder of anybody
-/// else; but for what was added to a folder that they lose, if the run `is_incomplete` and says so.
+/// Checks that each file of the attacker belongs to the attacker, has no set-id bits and is in no folder of another
+/// user. Exempt are files added to a folder that the attacker loses, if the run `is_incomplete` and reports that.
 #[track_caller]
 fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: bool) {
     let mut found = Vec::new();
@@ -165,8 +165,8 @@ fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
     }
 }
 
-/// What another user does in their folder while content for elsewhere is under way: an entry that the plan does not
-/// know, and one in the place of the run's own.
+/// Changes a user's folder while content for another one is on its way: adds an entry that the plan does not know, and
+/// replaces one of the run's own.
 fn work_against(folder: &Path) {
     for name in ["added", "exchanged"] {
         let theirs = folder.with_file_name(".theirs");
@@ -344,7 +344,7 @@ fn a_folder_of_another_user_that_cannot_be_removed_is_refused_with_its_owner_and
     }
 }
 
-/// The kubelet gives all files of a volume to the `fsGroup` of a pod that mounts it.
+/// The kubelet changes the group of all files of a volume to the `fsGroup` of a pod that mounts it.
 #[test]
 fn a_pod_with_an_fs_group_works_run_after_run_and_closes_the_folder_again() {
     for pair in Pair::each_unprivileged() {
@@ -402,7 +402,7 @@ fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id
     }
 }
 
-/// A file system that folds case, as far as names of this one folder go: the kernel here has none that does.
+/// Stands for a file system that folds case, for names of this one folder: the kernel here has none that does.
 struct AlsoNamed(PathBuf);
 
 impl AlsoNamed {

@@ -1,4 +1,4 @@
-//! Where the two trees are: folders that are made, folders below a volume, and links that lead out of it.
+//! The places of the two trees: folders that a run makes, folders below a volume, and links that lead out of it.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -18,7 +18,7 @@ fn pair(way: Way) -> Pair {
     pair
 }
 
-/// A run of a folder below the source into one below the destination.
+/// Runs once from a folder below the source into one below the destination.
 fn run_below(pair: &Pair, source: &str, destination: &str) -> Run {
     let source = format!("--source-path={source}");
     let destination = format!("--destination-path={destination}");

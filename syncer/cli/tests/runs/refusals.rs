@@ -1,4 +1,4 @@
-//! Runs that cannot begin: nothing is changed, and both ends say why.
+//! Runs that cannot begin: they change nothing, and both ends give the reason.
 
 use std::{fs, path::PathBuf};
 
@@ -61,7 +61,8 @@ fn a_destination_that_another_run_holds_is_refused_as_busy() {
         let lock = fs::File::open(pair.destination.join(".volferry/lock")).unwrap();
         lock.lock().unwrap();
         pair.refuse(&["--delete"], ExitCode::Failed, "DestinationBusy");
-        // Not by closing it: a process that another test is about to start holds a copy until it runs its program.
+        // Unlocked and not closed: a process that another test is about to start holds a copy of the descriptor until
+        // it runs its program.
         lock.unlock().unwrap();
         pair.sync("once the other is gone");
     }
@@ -128,7 +129,7 @@ fn an_address_that_cannot_be_used_is_named() {
 #[test]
 fn a_peer_that_does_not_answer_is_given_up_when_the_time_is_over() {
     let pair = in_step(Way::SinkListens);
-    // Bound, so that nobody else answers there, and never read.
+    // Bound, so that no other process answers at the address, and never read.
     let deaf = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = deaf.local_addr().unwrap().to_string();
     let begin = std::time::Instant::now();

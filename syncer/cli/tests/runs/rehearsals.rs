@@ -1,4 +1,4 @@
-//! A dry run says what a run would do, and changes nothing.
+//! A dry run reports the actions that a run would take, and changes nothing.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ use crate::common::{
     tree::{self, Shape},
 };
 
-/// What the end that was asked for a dry run printed.
+/// Returns the actions that the end with the flag for a dry run printed.
 fn told(run: &Run) -> Vec<PlannedAction> {
     let (Run::Local(end) | Run::Network { source: end, .. }) = run;
     let planned = end.events.iter().filter_map(|event| match event {
@@ -34,7 +34,7 @@ fn paths(told: &[PlannedAction], action: Action) -> BTreeSet<String> {
     paths.collect()
 }
 
-/// A pair with something to do of every kind.
+/// Makes a pair with an action of every kind to do.
 fn pair(way: Way) -> Pair {
     let pair = Pair::new(way);
     tree::gallery(&pair.source, Shape::Everything);
@@ -237,7 +237,7 @@ fn a_dry_run_ends_as_a_run_does_where_the_destination_cannot_be_written_to() {
     }
 }
 
-/// The lines of `command` that name changes, in the order of their bytes.
+/// Returns the lines of `command`, sorted by their bytes.
 fn lines(command: &mut Command) -> BTreeSet<String> {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -245,7 +245,7 @@ fn lines(command: &mut Command) -> BTreeSet<String> {
     lines.lines().map(String::from).collect()
 }
 
-/// A destination that rsync has made, and a source that has changed since in every way that has a letter.
+/// Makes a destination by rsync, then changes the source in every way that has a letter in the itemized output.
 fn changed_pair(way: Way) -> Pair {
     let pair = Pair::new(way);
     for name in
@@ -287,7 +287,7 @@ fn changes_are_itemized_as_rsync_itemizes_them() {
     let pair = changed_pair(Way::Local);
     let rsync = ["-aHni", "--delete", "--modify-window=-1"];
     let mut expected = lines(Command::new("rsync").args(rsync).args(ends(&pair)));
-    // Of several names of a new file, rsync copies another one.
+    // rsync copies another one of a new file's names.
     expected.retain(|line| !line.contains("second"));
     expected.extend([">f+++++++++ new", "hf+++++++++ second => new"].map(String::from));
     assert!(expected.contains(".d..t...... ./") && expected.contains("*deleting   gonedir/deep/"));

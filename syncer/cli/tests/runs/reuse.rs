@@ -1,5 +1,5 @@
-//! What the destination has is not sent again: it is kept, cloned, moved or put together anew, and is the source's byte
-//! for byte.
+//! Content that the destination has is not sent again: a run keeps, clones, moves or recombines it, and the result is
+//! byte for byte the source's.
 
 use std::{
     fs::{self, File},
@@ -23,7 +23,7 @@ use crate::common::{
 
 const MIB: usize = 1 << 20;
 
-/// Beside content: handshake, listings, frames' heads, acknowledgements.
+/// The bytes beside content: handshake, listings, frame headers, acknowledgements.
 const OVERHEAD: u64 = 200 << 10;
 
 fn pairs() -> impl Iterator<Item = Pair> {
@@ -99,7 +99,7 @@ fn an_insertion_sends_itself_and_about_a_chunk() {
     }
 }
 
-/// Bytes that may be written to the file system.
+/// Returns the free space of the file system in bytes.
 fn room(path: &Path) -> u64 {
     let stat = rustix::fs::statvfs(path).unwrap();
     stat.f_bavail * stat.f_frsize
@@ -151,7 +151,7 @@ fn a_write_to_a_file_after_it_was_cloned_is_noticed() {
         let file = File::create_new(folder.path().join("file")).unwrap();
         let clone = File::create_new(folder.path().join("clone")).unwrap();
         file.write_all_at(&[1; 8192], 0).unwrap();
-        // The clock of a file system goes on by some milliseconds at a time.
+        // A file system's clock advances by some milliseconds at a time.
         let cloned = loop {
             rustix::fs::ioctl_ficlone(&clone, &file).unwrap();
             let cloned = ClonedAt::of(clone.as_fd());
@@ -190,7 +190,8 @@ fn what_is_written_to_an_old_version_while_it_is_replaced_is_not_in_the_new_one(
                     let turns = turns.iter().cycle().take_while(|_| !is_replaced.load(Relaxed));
                     turns.for_each(|turn| places.iter().for_each(|&at| write(turn[at], at)));
                 });
-                // Who began to write after it was read made it of no use: then the run says so.
+                // A write after the run has read the old version makes that version useless: then the run fails, and is
+                // repeated.
                 let done = (0..5).any(|_| pair.run(&[]).report().result == RunResult::Succeeded);
                 is_replaced.store(true, Relaxed);
                 assert!(done, "{kind:?}, {added} bytes added");
@@ -252,7 +253,7 @@ fn a_renamed_folder_is_renamed() {
     }
 }
 
-/// Times that copies and archives give to many files do not tell them apart.
+/// Copies and archives give the same time to many files, so times do not identify files.
 #[test]
 fn a_folder_that_only_looks_like_another_is_sent() {
     for pair in pairs() {
@@ -320,7 +321,7 @@ fn a_file_is_put_together_from_parts_of_others_of_any_name_and_length() {
         let fresh = Rng::new(99).bytes(MIB);
         let parts = [&base[3 * MIB + 7..15 * MIB], &fresh, &users[MIB / 2..], &base[..2 * MIB]];
         write(&pair.source.join("bundle"), &parts.concat());
-        // A folder that goes, with what is needed, and a file that is replaced.
+        // The folder is removed, though its content is needed, and the file is replaced.
         fs::remove_dir_all(pair.source.join("dumps")).unwrap();
         write(&pair.source.join("images/base"), b"short now");
         let report = pair.sync("a bundle");
@@ -340,7 +341,7 @@ fn what_new_files_have_in_common_is_sent_once() {
         let report = pair.sync("the first run");
         assert_sent(&report, 23 * MIB as u64 + 6 * (128 << 10), "what is new");
         assert!(report.work.bytes_reused > 31 * MIB as u64, "{:?}", report.work);
-        // From what is there, and goes, and from what is new.
+        // Content from existing files, from removed files and from new ones.
         fs::remove_dir_all(pair.source.join("later")).unwrap();
         let fresh = Rng::new(98).bytes(18 * MIB);
         write(&pair.source.join("more/first"), &fresh);

@@ -1,4 +1,4 @@
-//! A run that the destination has no room for is refused before it changes anything.
+//! A run that needs more space than the destination has is refused before it changes anything.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::common::{
 
 const MIB: usize = 1 << 20;
 
-/// A pair whose destination is on a disk of 32 MiB, of which some 25 are free.
+/// Makes a pair whose destination is on a disk of 32 MiB, with about 25 MiB free.
 fn on_small_disk(way: Way) -> Option<(Pair, Disk)> {
     let disk = Disk::new("ext4", 32 << 20, "")?;
     let mut pair = Pair::new(way);
@@ -56,7 +56,7 @@ fn what_takes_no_room_is_not_counted() {
         fs::hard_link(pair.source.join("large"), pair.source.join("link")).unwrap();
         pair.run(&[]).assert_exit(ExitCode::Done);
         pair.assert_copy("sparse files and hard links");
-        // The file would be staged beside the old one.
+        // The new version would be staged beside the old one.
         tree::file(&pair.source.join("new"), &vec![8; 15 * MIB]);
         fs::rename(pair.source.join("new"), pair.source.join("large")).unwrap();
         fs::remove_file(pair.source.join("link")).unwrap();
@@ -85,7 +85,7 @@ fn deletes_before_all_else_make_room_and_pass_the_guard_first() {
     }
 }
 
-/// A pair whose destination is on XFS with some 25 MiB left.
+/// Makes a pair whose destination is on XFS with about 25 MiB free.
 fn on_xfs(way: Way) -> Option<(Pair, Disk)> {
     let disk = Disk::new("xfs", 300 << 20, "")?;
     let mut pair = Pair::new(way);
@@ -108,7 +108,7 @@ fn on_xfs_what_a_clone_may_serve_is_not_counted_and_the_rest_is() {
         assert!(message.contains(&format!("at least {} bytes", 40 * MIB)), "{message}");
         tree::file(&pair.source.join("large"), &Rng::new(1).bytes(14 * MIB));
         pair.run(&[]).assert_exit(ExitCode::Done);
-        // Over the network two more versions are clones of what is there, and locally they are not.
+        // Over the network two more versions are clones of the first; in a local run they are not.
         for name in ["second", "third"] {
             fs::copy(pair.source.join("large"), pair.source.join(name)).unwrap();
         }
@@ -130,7 +130,7 @@ fn what_goes_to_a_file_system_mounted_in_the_destination_is_not_counted() {
         fs::create_dir(&inner).unwrap();
         let _mount = Mount::tmpfs(&inner, "100m");
         for file in 0..800 {
-            // Larger ones cross by way of staging, which is on the root's own file system.
+            // Larger files are staged first, on the file system of the root.
             let dir = pair.source.join(format!("inner/{}", file % 3));
             fs::create_dir_all(&dir).unwrap();
             tree::file(&dir.join(file.to_string()), &[7; 50 << 10]);

@@ -1,5 +1,5 @@
-//! A private key is in its identity file and nowhere else: not where any user of the machine may look, and not in what
-//! is logged or passed on.
+//! A private key is in its identity file only: neither where other users of the machine may look, nor in logs, reports
+//! or messages.
 
 use std::fs;
 
@@ -13,17 +13,17 @@ use crate::common::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// The private key of an identity file as its text has it, and as bytes.
+/// Returns the private key of an identity file, in its text form and as bytes.
 fn secrets(pair: &Pair, side: &str) -> [Vec<u8>; 2] {
     let text = fs::read_to_string(pair.key(side)).unwrap();
     let key = text.split("\"privateKey\":\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(key.len() > 60, "{key}");
-    // Of the PKCS #8 form the first 16 bytes are the same for all keys, and 32 more are the key.
+    // The first 16 bytes of the PKCS #8 form are the same for all keys; the next 32 are the key.
     let seed = text.parse::<Identity>().unwrap().pkcs8()[16..48].to_vec();
     [key[24..60].into(), seed]
 }
 
-/// What any user may read of a process.
+/// Returns the data of a process that every user may read.
 fn process(end: &Running) -> Vec<u8> {
     ["cmdline", "environ"].map(|name| fs::read(format!("/proc/{}/{name}", end.pid())).unwrap()).concat()
 }
@@ -64,7 +64,7 @@ fn no_key_is_in_arguments_environment_logs_events_reports_or_at_the_destination(
 #[test]
 fn an_identity_that_others_may_read_is_refused_with_what_to_do() {
     let pair = Pair::new(Way::SinkListens);
-    // Of a group that the tests' user is not in.
+    // The group is one that the tests' user is not in.
     if scratch::is_root() {
         std::os::unix::fs::chown(pair.key("sink"), None, Some(scratch::NOBODY)).unwrap();
     }
@@ -85,9 +85,9 @@ fn an_identity_as_a_secret_is_mounted_is_taken() {
     if !scratch::is_root() {
         return;
     }
-    // In a pod without root: root's file, for the pod's group.
+    // As in a pod without root: the file is root's and has the pod's group.
     let pair = Pair::unprivileged(Way::SinkListens);
-    // In a pod of root, whose group is root's.
+    // As in a pod with root, whose group is root's.
     let roots = Pair::new(Way::SinkListens);
     for (pair, group) in [(&pair, scratch::NOBODY), (&roots, 0)] {
         for side in ["source", "sink"] {

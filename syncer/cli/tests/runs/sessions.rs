@@ -1,4 +1,4 @@
-//! Many runs over one session: nothing of one run reaches another.
+//! Several runs over one session: nothing of one run affects another.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use contract::{Demands, ExitCode, IdentityPair, RunParams, RunResult};
 use rustix::fs::{FlockOperation, flock};
 use syncer::{
     monitor::Monitor,
-    session::{self, Endpoint, LinkOptions, Outcome, SendSession},
+    session::{self, Endpoint, LinkOptions, LocalSession, Outcome, SendSession},
 };
 use tempfile::TempDir;
 
@@ -60,6 +60,23 @@ impl Ends {
     }
 }
 
+/// A session of either kind.
+trait Session {
+    fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome;
+}
+
+impl Session for SendSession {
+    fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome {
+        Self::run(self, params, monitor)
+    }
+}
+
+impl Session for LocalSession {
+    fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome {
+        Self::run(self, params, monitor)
+    }
+}
+
 fn params(run: u32) -> RunParams {
     RunParams { run: run.to_string(), delete: true, force: true, ..RunParams::default() }
 }
@@ -95,7 +112,7 @@ fn a_session_serves_run_after_run_and_each_counts_for_itself() {
     assert!(seen.iter().all(|outcome| outcome.exit == ExitCode::Done));
 }
 
-/// What happens in a run.
+/// The event that a run of the test meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Change,
@@ -104,9 +121,9 @@ enum Case {
     FailingSink,
     /// Another run writes to the source.
     FailingSource,
-    /// The run is canceled when its plan is known, and content is about to cross.
+    /// The run is canceled once its plan is known, before content crosses.
     Cancel,
-    /// The destination has no room.
+    /// The destination has too little space.
     FullDisk,
 }
 
@@ -133,8 +150,8 @@ impl Case {
         }
     }
 
-    /// Runs once, with what belongs to the case.
-    fn run(self, ends: &Ends, number: u32, session: &mut SendSession) -> Outcome {
+    /// Runs once, after the changes or under the conditions of the case.
+    fn run(self, ends: &Ends, number: u32, session: &mut impl Session) -> Outcome {
         if self != Self::Nothing {
             fs::write(ends.from(&format!("{}", number % 7)), vec![number as u8; 300_000]).unwrap();
             fs::write(ends.from("small"), number.to_string()).unwrap();
@@ -168,35 +185,47 @@ impl Case {
     }
 }
 
-#[test]
-fn a_thousand_runs_of_one_session_fail_and_succeed_each_for_itself() {
+/// Makes a destination with space for 8 MiB, and a source that another run can lock.
+fn small_ends() -> Option<(Ends, Mount)> {
     if !scratch::is_root() {
         eprintln!("skipped: only root can mount a small file system");
-        return;
+        return None;
     }
     let ends = Ends::new();
-    let _mount = Mount::tmpfs(ends.to.path(), "8m");
+    let mount = Mount::tmpfs(ends.to.path(), "8m");
     fs::create_dir(ends.from(".volferry")).unwrap();
     fs::write(ends.from(".volferry/lock"), "").unwrap();
+    Some((ends, mount))
+}
+
+/// Runs a thousand times through all cases, and once more. Returns the outcomes.
+fn run_a_thousand_times(ends: &Ends, session: &mut impl Session) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for (number, case) in (0..1000).zip(CASES.into_iter().cycle()) {
+        let outcome = case.run(ends, number, session);
+        assert_eq!(outcome.exit, case.exit(), "run {number}, {case:?}: {:?}", outcome.report);
+        assert_eq!(outcome.report.run, number.to_string());
+        if case == Case::Cancel {
+            assert_eq!(outcome.report.result, RunResult::Canceled, "run {number}");
+        }
+        if case.exit() == ExitCode::Done {
+            let small = |dir: &TempDir| fs::read(dir.path().join("small")).unwrap();
+            assert_eq!(small(&ends.to), small(&ends.from), "run {number}");
+            assert!(!ends.to.path().join(".volferry/dirty-0").exists(), "run {number}");
+        }
+        outcomes.push(outcome);
+    }
+    outcomes.push(session.run(&params(1000), &Monitor::default()));
+    assert_copy(ends.to.path(), ends.from.path(), "after the last run");
+    outcomes
+}
+
+#[test]
+fn a_thousand_runs_of_one_session_fail_and_succeed_each_for_itself() {
+    let Some((ends, _mount)) = small_ends() else { return };
     thread::scope(|scope| {
         let (mut session, sink) = ends.connect(scope);
-        let mut sent = Vec::new();
-        for (number, case) in (0..1000).zip(CASES.into_iter().cycle()) {
-            let outcome = case.run(&ends, number, &mut session);
-            assert_eq!(outcome.exit, case.exit(), "run {number}, {case:?}: {:?}", outcome.report);
-            assert_eq!(outcome.report.run, number.to_string());
-            if case == Case::Cancel {
-                assert_eq!(outcome.report.result, RunResult::Canceled, "run {number}");
-            }
-            if case.exit() == ExitCode::Done {
-                let small = |dir: &TempDir| fs::read(dir.path().join("small")).unwrap();
-                assert_eq!(small(&ends.to), small(&ends.from), "run {number}");
-                assert!(!ends.to.path().join(".volferry/dirty-0").exists(), "run {number}");
-            }
-            sent.push(outcome);
-        }
-        sent.push(session.run(&params(1000), &Monitor::default()));
-        assert_copy(ends.to.path(), ends.from.path(), "after the last run");
+        let sent = run_a_thousand_times(&ends, &mut session);
         assert!(!session.is_over());
         drop(session);
         let seen = sink.join().unwrap();
@@ -208,6 +237,27 @@ fn a_thousand_runs_of_one_session_fail_and_succeed_each_for_itself() {
             }
         }
     });
+}
+
+#[test]
+fn a_thousand_local_runs_of_one_session_fail_and_succeed_each_for_itself() {
+    let Some((ends, _mount)) = small_ends() else { return };
+    run_a_thousand_times(&ends, &mut LocalSession::new(ends.from.path(), ends.to.path()));
+}
+
+#[test]
+fn a_local_session_also_serves_images() {
+    let ends = Ends::new();
+    let [from, to] = [ends.from("disk"), ends.to.path().join("disk")];
+    let mut session = LocalSession::new(&*from, &*to);
+    for round in 1..4 {
+        fs::write(&from, vec![round; 3 << 20]).unwrap();
+        let params = RunParams { image: true, run: round.to_string(), ..RunParams::default() };
+        assert_done(&session.run(&params, &Monitor::default()));
+        assert_eq!(fs::read(&to).unwrap(), fs::read(&from).unwrap(), "round {round}");
+        fs::rename(&from, ends.from("away")).unwrap();
+        assert_eq!(session.run(&params, &Monitor::default()).exit, ExitCode::Usage, "no source");
+    }
 }
 
 #[test]
@@ -223,5 +273,10 @@ fn nobody_else_writes_to_the_destination_of_a_session_between_its_runs() {
         drop(session);
         sink.join().unwrap();
     });
+    assert_done(&local());
+    let mut session = LocalSession::new(ends.from.path(), ends.to.path());
+    assert_done(&session.run(&params(2), &Monitor::default()));
+    assert_eq!(local().report.reason.as_deref(), Some("DestinationBusy"));
+    drop(session);
     assert_done(&local());
 }

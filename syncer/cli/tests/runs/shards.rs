@@ -1,4 +1,4 @@
-//! One run that several pairs of processes share, each a shard of the tree.
+//! One run that several pairs of processes share; each pair syncs a shard of the tree.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::common::{
 
 const COUNT: u32 = 3;
 
-/// The pairs of processes that share a run, all at once. `flags` are those of `sync` and `send`.
+/// Runs all pairs of processes that share a run concurrently. `flags` are those of `sync` and `send`.
 fn run_shards(pair: &Pair, run: &str, flags: &[&str]) -> Vec<Run> {
     let one = |index| {
         let shard = shard(run, index);
@@ -47,7 +47,7 @@ fn start_shard(pair: &Pair, run: &str, index: u32) -> Running {
     pair.start_sync(&["--delete", &run, &shard])
 }
 
-/// A run of all shards that ends well. Checks what [`Pair::sync`] checks of one process.
+/// Runs all shards with success, and checks everything that [`Pair::sync`] checks of one process.
 #[track_caller]
 fn sync(pair: &Pair, what: &str) -> Report {
     let in_doubt = !pair.marks().is_empty();
@@ -72,8 +72,8 @@ fn sync(pair: &Pair, what: &str) -> Report {
     sum
 }
 
-/// Waits until a shard of `run` is at least at `stage`, by the board on the volume, which may still be that of the run
-/// before: see `syncer/doc/format.md`.
+/// Waits until a shard of `run` has reached `stage`, by the board on the volume, which may still be the board of the
+/// run before: see `syncer/doc/format.md`.
 #[track_caller]
 fn await_stage(destination: &Path, run: &str, index: usize, stage: u8) {
     let start = Instant::now();
@@ -281,7 +281,7 @@ fn shards_read_back_together_all_that_is_there() {
     }
 }
 
-/// How many entries a shard says that it has read back and found to be the source's.
+/// Returns the number of entries that a shard has read back and found equal to the source's.
 fn verified(run: &Run) -> u64 {
     run.assert_exit(ExitCode::Done);
     let notes = &run.report().notes;
@@ -296,7 +296,7 @@ fn what_shards_find_to_differ_one_of_them_tells() {
         let pair = Pair::new(way);
         tree::many(&pair.source, 300, 700);
         sync(&pair, "first");
-        // Of the same length and time, so that only reading it tells.
+        // The length and the time stay the same, so only a read finds the change.
         let path = pair.destination.join("d0000/f000007");
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         let mut content = fs::read(&path).unwrap();
@@ -380,12 +380,12 @@ fn the_first_shard_says_what_all_would_do() {
     }
 }
 
-/// More than a folder's ignore files may have.
+/// Makes an ignore file that is larger than a folder's may be.
 fn refuse_rules(folder: &Path) {
     tree::file(&folder.join(".gitignore"), &vec![b'#'; 300 << 10]);
 }
 
-/// Each shard looks at a source of its own, in which another folder cannot be read.
+/// Each shard has a source of its own, in which the ignore file of another folder is refused.
 #[test]
 fn failures_of_as_many_shards_count_each_though_each_has_as_many() {
     let pair = Pair::new(Way::Local);
@@ -410,7 +410,7 @@ fn failures_of_as_many_shards_count_each_though_each_has_as_many() {
     );
 }
 
-/// There are more than a report names, and each source finds them in an order of its own.
+/// There are more failures than a report names, and each source finds them in another order.
 #[test]
 fn failures_that_all_shards_see_count_once() {
     for way in Way::ALL {

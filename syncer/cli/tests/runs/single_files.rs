@@ -1,4 +1,4 @@
-//! A file as SRC is copied as a file of a folder would be, and nothing beside it is touched.
+//! A file as SRC is copied as a file of a folder is, and no entry beside it is touched.
 
 use std::{
     fs::{self, Permissions},
@@ -14,8 +14,8 @@ use crate::common::{
     scratch, tree,
 };
 
-/// A pair whose source is one file of a folder of two, with metadata of its own, and whose destination has another
-/// file.
+/// Makes a pair whose source is one of a folder's two files, with metadata of its own, and whose destination has
+/// another file.
 fn note(way: Way) -> Pair {
     let mut pair = Pair::new(way);
     tree::file(&pair.source.join("sibling"), b"not to be copied");

@@ -1,4 +1,4 @@
-//! Runs of a user who may neither give files away nor read everything, as in a pod under the restricted standard.
+//! Runs of a user who may neither change owners nor read everything, as in a pod under the restricted standard.
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -13,7 +13,7 @@ use crate::common::{
     tree::{self, Shape},
 };
 
-/// The owner of every entry is whoever ran the sink.
+/// Compares all but owners: every entry belongs to the user of the sink.
 const BUT_OWNERS: Aspects = Aspects { owners: false, ..COPY };
 
 #[test]
@@ -28,7 +28,7 @@ fn one_of_everything_that_a_user_may_have_arrives_and_then_nothing_moves() {
     }
 }
 
-/// Gives files the modes that are their names: giving a file away takes some of the bits.
+/// Gives files the modes that are their names: a change of the owner removes some of the bits.
 fn set_modes_again(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let mode = u32::from_str_radix(entry.file_name().to_str().unwrap(), 8).unwrap();

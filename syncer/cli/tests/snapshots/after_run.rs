@@ -23,7 +23,7 @@ use crate::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// One run; `flags` are those of the source, and `demands` those of the sink.
+/// Runs once; `flags` are those of the source, and `demands` those of the sink.
 fn run(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
     if pair.way == Way::Local {
         return Run::Local(pair.start_sync(&[flags, demands].concat()).wait());
@@ -34,7 +34,7 @@ fn run(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
     Run::Network { source, sink: sink.wait() }
 }
 
-/// The report of the sink's end; the source has the same unless the run failed.
+/// Returns the report of the sink's end; the source has the same unless the run failed.
 fn report_of(run: &Run) -> &Report {
     let (Run::Local(end) | Run::Network { sink: end, .. }) = run;
     end.report()
@@ -104,7 +104,7 @@ fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
     }
 }
 
-/// Damage that one run finds stays known to those after it, whosever turn it is, until a copy appears.
+/// Each later run reports the damage that one run found, whichever part it checks, until a good copy appears.
 #[test]
 fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
     for way in [Way::Local, Way::SinkListens] {
@@ -132,7 +132,7 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
         }
         let found = snapshot_of(&next(&good), ExitCode::Done).verify.unwrap();
         assert_eq!((found.damaged, found.healed), (0, 0), "{way:?}: the snapshot replaced it: {found:?}");
-        // A snapshot reads files again that were changed within a tick of the clock, and heals them itself.
+        // A snapshot reads files again that were changed within a tick of the clock, and repairs them itself.
         let healed = loop {
             flip(&only_file_below(&pair.destination.join(".volferry/snapshots/content")), 5);
             let mut runs = (0..2).map(|_| run(&pair, &["--compare=content"], &asked));
@@ -165,7 +165,7 @@ fn rules_judge_the_snapshots_of_one_job_only() {
     assert_eq!(jobs, ["", "other", "web"]);
 }
 
-/// SyncJobs of one name in two namespaces may share a volume.
+/// SyncJobs of the same name in two namespaces may share a volume.
 #[test]
 fn jobs_of_one_name_in_two_namespaces_do_not_drop_each_others_snapshots() {
     let pair = Pair::new(Way::Local);
@@ -201,7 +201,7 @@ fn tags_keep_snapshots_after_a_run_and_bytes_limit_them() {
     assert_eq!(told.dropped_count, 1);
 }
 
-/// The list names the rules that the job applied last, and those alone.
+/// The list names only the rules that the job applied last.
 #[test]
 fn the_list_says_why_each_snapshot_is_kept_and_until_when() {
     let pair = Pair::new(Way::Local);
@@ -314,7 +314,7 @@ fn shards_take_no_snapshot() {
     assert_eq!(report_of(&refused).reason.as_deref(), Some("ShardedSnapshot"));
 }
 
-/// A run that changes nothing publishes its own scan. The command scans again, and finds the same.
+/// A run that changes nothing publishes its own scan. The command scans again, and finds the same tree.
 #[test]
 fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
     for way in [Way::Local, Way::SinkListens] {
@@ -337,7 +337,7 @@ fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
     }
 }
 
-/// A run lists again only what it has changed. The command scans everything, and finds the same.
+/// A run lists only its own changes again. The command scans everything, and finds the same tree.
 #[test]
 fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
     for (way, seed) in [Way::Local, Way::SinkListens].into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
@@ -359,5 +359,29 @@ fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
             let said = snapshot("diff", &pair.destination, &[&id, &tag]);
             assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{what}");
         }
+    }
+}
+
+/// Takes content that a run has in memory into the snapshot. The command reads every file, and finds the same content.
+#[test]
+fn a_first_run_publishes_what_a_scan_finds() {
+    for way in [Way::Local, Way::SinkListens] {
+        let (pair, mut rng) = (Pair::new(way), Rng::new(way as u64 + 3));
+        tree::gallery(&pair.source, tree::Shape::Everything);
+        for len in [1, 1 << 10, (1 << 10) + 1, 64 << 10, (64 << 10) + 1, 128 << 10, 5 << 20] {
+            fs::write(pair.source.join(format!("of {len}")), rng.bytes(len)).unwrap();
+            fs::write(pair.source.join(format!("zeros of {len}")), vec![0; len]).unwrap();
+        }
+        let sparse = fs::File::create(pair.source.join("sparse")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"the end", 3 << 20).unwrap();
+        let taken = snapshot_of(&run(&pair, &[], &["--snapshot"]), ExitCode::Done).made.unwrap().id;
+        assert!(snapshot("create", &pair.destination, &["--tag=scanned"]).status.success());
+        let said = snapshot("diff", &pair.destination, &[&taken, "scanned"]);
+        assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{way:?}");
+        assert!(snapshot("verify", &pair.destination, &["--no-heal"]).status.success(), "{way:?}");
+        let restored = pair.dir().join("restored");
+        let to = ["--to", restored.to_str().unwrap(), &taken];
+        assert!(snapshot("restore", &pair.destination, &to).status.success(), "{way:?}");
+        Snapshot::of(&restored).assert_like(&Snapshot::of(&pair.source), oracle::COPY, "restored");
     }
 }

@@ -1,4 +1,4 @@
-//! What each command says and does.
+//! The output and the effect of each command.
 
 use std::fs;
 
@@ -131,7 +131,7 @@ fn a_forgotten_snapshot_is_collected_and_room_within_packs_comes_back() {
     assert_eq!(again["freedBytes"], 0);
 }
 
-/// Whoever writes to the live tree, in place or otherwise, does not change a snapshot.
+/// Writes to the live tree, in place or otherwise, do not change a snapshot.
 #[test]
 fn foreign_writes_do_not_reach_a_snapshot() {
     use std::os::unix::fs::FileExt as _;

@@ -1,4 +1,5 @@
-//! Commands that are killed at any moment: the store is as before or as after, and the next command needs no help.
+//! Commands that are killed at any moment: the store is as before or as after the command, and the next command works
+//! without repair.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +22,10 @@ use crate::{
 /// The length of the file whose content is damaged before a check that is killed.
 const LARGE: usize = 200_000;
 
-/// How many commands are killed. `VOLFERRY_KILLS` sets another number.
+/// The number of commands to kill. `VOLFERRY_KILLS` sets another number.
 const KILLS: usize = 500;
 
-/// Runs a command and kills it after a part of the time that it usually takes. True where it had ended before.
+/// Runs a command and kills it after a part of its usual time. Returns true if it had ended before.
 fn kill(volume: &Volume, command: &str, args: &[&str], after: Duration) -> bool {
     let mut child =
         volume.command(command, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -33,7 +34,7 @@ fn kill(volume: &Volume, command: &str, args: &[&str], after: Duration) -> bool 
     child.wait().unwrap().code().is_some()
 }
 
-/// What each snapshot is: its tree's digest.
+/// Returns the digest of each snapshot's tree, by the snapshot's id.
 fn listed(volume: &Volume) -> BTreeMap<String, String> {
     let list = volume.run("list", &["--all", "--json"]).json();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Damage of every kind is found and named, put right where something has the content, and never made worse.
+//! Damage of every kind is found and named, repaired where a good copy of the content exists, and never made worse.
 
 use std::{
     fs,
@@ -86,7 +86,7 @@ fn what_cannot_be_healed_is_left_as_it_is_and_heals_when_a_copy_appears() {
     volume.ok("verify", &[]);
 }
 
-/// Whatever byte of a pack is hit: contents and directories lie in it, and nothing else but its mark.
+/// Damage of any byte of a pack is found: a pack consists of contents, directories and its mark.
 #[test]
 fn every_byte_of_a_pack_counts() {
     let volume = volume();
@@ -171,7 +171,7 @@ fn a_restore_keeps_the_state_before_in_a_pinned_snapshot() {
     );
 }
 
-/// The parts of several calls are all of the store, whatever happens in between.
+/// The parts of several calls cover the whole store, even after an interrupted call.
 #[test]
 fn calls_in_turn_read_all_parts_and_one_that_was_cut_off_is_done_again() {
     let volume = Volume::new();
@@ -202,8 +202,8 @@ fn calls_in_turn_read_all_parts_and_one_that_was_cut_off_is_done_again() {
     assert_eq!(said.code, Some(2), "{said:?}");
 }
 
-/// A directory of an unchanged tree is not read again, so a new snapshot needs the same object as the last one, until a
-/// check has found it damaged.
+/// A directory of an unchanged tree is not read again, so a new snapshot refers to the same object as the last one,
+/// until a check finds that object damaged.
 #[test]
 fn a_snapshot_after_a_check_does_without_what_the_check_found_damaged() {
     let volume = Volume::new();

@@ -1,5 +1,5 @@
-//! Whole stores of each version of the format, byte for byte as they were written. Today's program reads and restores
-//! them, and goes on with them.
+//! Whole stores of each version of the format, as the programs of their time wrote them. Today's program reads and
+//! restores them, and continues them.
 
 use std::{
     fs,
@@ -9,12 +9,13 @@ use std::{
 
 use crate::volume::Volume;
 
-const VERSIONS: [&str; 2] = ["store-1", "store-2"];
+/// The fixtures of stored formats. The last has directories that are stored as their differences from others.
+const VERSIONS: [&str; 3] = ["store-1", "store-2", "store-2-changes"];
 
 /// The version of the list that today's program writes.
 const NEWEST: u8 = 2;
 
-/// The content of the one file that is not in a pack, and its name in the store.
+/// The content of the only file that is not in a pack, and the path of that content in the store.
 static LARGE: [u8; 70_000] = [b'x'; 70_000];
 const LARGE_NAME: &str = "content/07/07876663625233f0fdb11bcd1d90741d6e1809e1f03a7de70fff5046cfa8829b";
 

@@ -1,4 +1,4 @@
-//! A volume without room: what cannot be done changes nothing.
+//! A volume without free space: a command that fails changes nothing.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Makes a volume on a file system of 8 MiB; `None` where that cannot be mounted.
+/// Makes a volume on a file system of 8 MiB. Returns `None` where that cannot be mounted.
 fn small() -> Option<(Mounted, Volume)> {
     let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
         eprintln!("skipped: only root may mount");
@@ -51,7 +51,7 @@ fn healing_without_room_leaves_what_is_damaged_as_it_is_until_there_is_room() {
     volume.ok("verify", &[]);
 }
 
-/// What needs room and gets none changes nothing, and does its work once there is room.
+/// A command that needs space and gets none changes nothing, and succeeds once there is space.
 #[test]
 fn without_room_forget_prune_and_restore_change_nothing() {
     let Some((_mounted, volume)) = small() else { return };

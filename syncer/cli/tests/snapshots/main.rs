@@ -1,5 +1,4 @@
-//! Snapshots of volumes, by the program's commands: what they keep, what they give back, and what is left when they are
-//! cut off.
+//! Snapshots of volumes, by the program's commands: their content, their restore, and the store after an interruption.
 
 #![allow(unreachable_pub)] // a program has no users
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests

@@ -1,4 +1,4 @@
-//! A volume with more snapshots than people take, and with times that a wrong clock has given.
+//! A volume with more snapshots than users keep, and with times from a wrong clock.
 
 use std::{fs, process::Command, str::FromStr as _};
 
@@ -12,15 +12,15 @@ use crate::{
 const MANY: u64 = 10_000;
 const HOUR: i64 = 3600;
 
-/// What the program may map while it works on all of them: it starts with a good part of that.
+/// The limit of the program's address space while it handles all of them; a good part of it is in use at its start.
 const ADDRESS_SPACE_KIB: u64 = 512 << 10;
 
 fn list_of(volume: &Volume) -> Roots {
     Roots::decode(&fs::read(volume.store("roots")).unwrap()).unwrap()
 }
 
-/// A volume with a snapshot for each of the last `count` hours, the oldest first. Each has a pack of its own, with a
-/// copy of the first one's root directory.
+/// Makes a volume with a snapshot for each of the last `count` hours, the oldest first. Each has a pack of its own,
+/// with a copy of the first one's root directory.
 fn volume_of(count: u64) -> (Volume, Vec<SnapshotId>) {
     let volume = Volume::new();
     fs::write(volume.path().join("file"), "content").unwrap();
@@ -68,20 +68,20 @@ fn ten_thousand_snapshots_are_listed_judged_collected_and_checked_in_bounded_mem
         ["--keep-hourly", "48", "--keep-daily", "30", "--keep-yearly", "1", "--time-zone", "UTC", "--json"];
     let plan = within_bounds(&volume, "prune", &[&rules[..], &["-n"]].concat()).json();
     let kept = plan["kept"].as_array().unwrap().len() as u64;
-    // 48 hours are two or three days, of which only the last hours count again.
+    // 48 hours lie on two or three days, and the hourly rule already keeps the last snapshot of each of these days.
     assert!((48 + 27..=48 + 30).contains(&kept), "{kept} kept");
     assert_eq!(plan["removed"].as_array().unwrap().len() as u64, MANY - kept);
     assert_eq!(list_of(&volume).snapshots.len() as u64, MANY, "a dry run");
     let done = within_bounds(&volume, "prune", &rules).json();
     assert_eq!(done["removed"], plan["removed"]);
     let packs = fs::read_dir(volume.store("packs")).unwrap().count() as u64;
-    // The content of all of them is in the first one's pack, which nothing but that needs any more.
+    // The content of all of them is in the first one's pack, which stays for its content alone.
     assert_eq!((list_of(&volume).snapshots.len() as u64, packs), (kept, kept + 1));
     assert_eq!(within_bounds(&volume, "cat", &[&newest, "file"]).stdout, "content");
     within_bounds(&volume, "verify", &["--no-heal"]);
 }
 
-/// The clock was a year ahead for one snapshot, and then right again.
+/// The clock was a year ahead for one snapshot, and right again for the next.
 #[test]
 fn a_clock_that_was_wrong_for_a_while_costs_no_snapshot_and_latest_is_the_last_that_was_taken() {
     let (volume, ids) = volume_of(5);
@@ -96,7 +96,7 @@ fn a_clock_that_was_wrong_for_a_while_costs_no_snapshot_and_latest_is_the_last_t
     volume.ok("prune", &["--keep-last", "2"]);
     let left: Vec<SnapshotId> = list_of(&volume).snapshots.iter().map(|snapshot| snapshot.id).collect();
     assert_eq!(left, ids[2..], "the newest two, and the one from the future");
-    // Later, the clock stands a year before all of them: nothing that was taken counts as old.
+    // Later, the clock is a year behind all of them: no snapshot counts as old.
     let mut roots = list_of(&volume);
     roots.snapshots.iter_mut().for_each(|snapshot| snapshot.taken.seconds += 2 * ahead);
     fs::write(volume.store("roots"), roots.encode()).unwrap();

@@ -33,7 +33,7 @@ fn restore(pair: &Pair, id: &str) -> crate::common::pair::Run {
     pair.run(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Large files whose snapshots share most blocks, one with holes, and many small ones.
+/// Makes large files whose snapshots share most blocks, one with holes, and many small ones.
 fn fill(dir: &Path, rng: &mut Rng) {
     fs::write(dir.join(".READY"), "an ordinary file").unwrap();
     fs::write(dir.join("large"), rng.bytes(3 << 20)).unwrap();
@@ -111,7 +111,8 @@ fn a_snapshot_that_is_not_there_fails_at_both_ends_and_changes_nothing() {
     assert_eq!(fs::read_to_string(pair.destination.join("astray")).unwrap(), "stays");
 }
 
-/// Either end is killed at any moment, and the live tree of the source changes meanwhile. A later run goes on.
+/// Either end is killed at any moment, and the live tree of the source changes meanwhile. A later run completes the
+/// restore.
 #[test]
 fn a_restore_that_is_killed_at_either_end_is_done_by_a_later_run() {
     let pair = Pair::new(Way::SinkListens);
@@ -140,4 +141,31 @@ fn a_restore_that_is_killed_at_either_end_is_done_by_a_later_run() {
     restore(&pair, "first").assert_exit(ExitCode::Done);
     Snapshot::of(&pair.destination).assert_like(&expected, COPY, "after the kills");
     snapshot("verify", &pair.source, &["--no-heal"]);
+}
+
+/// Blocks of a snapshot's file that are noted at the sink do not cross again, whatever the live tree has by then.
+#[test]
+fn what_has_arrived_of_a_snapshot_does_not_cross_again() {
+    const LEN: usize = 200 << 20;
+    const CROSSED: u64 = 150 << 20;
+    const NOTED: u64 = 96 << 20;
+    let pair = Pair::new(Way::SinkListens);
+    fs::write(pair.source.join("large"), Rng::new(5).bytes(LEN)).unwrap();
+    snapshot("create", &pair.source, &["--tag", "first"]);
+    let expected = Snapshot::of(&pair.source);
+    fs::write(pair.source.join("large"), "the live file is another one").unwrap();
+    let flags = from("first");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let (source, sink, relay) = pair.start_over(CROSSED, &flags);
+    pair.wait_for_notes(NOTED);
+    [&source, &sink].iter().for_each(|end| end.kill());
+    drop([source.wait(), sink.wait()]);
+    drop(relay);
+    let (source, sink, relay) = pair.start_over(1 << 20, &flags);
+    relay.release();
+    [source, sink].into_iter().for_each(|end| end.wait().assert_exit(ExitCode::Done));
+    let crossed = relay.crossed();
+    assert!(crossed < LEN as u64 - NOTED + (8 << 20), "{crossed} bytes crossed in the second run");
+    Snapshot::of(&pair.destination).assert_like(&expected, COPY, "after two runs");
+    pair.assert_staging_empty();
 }

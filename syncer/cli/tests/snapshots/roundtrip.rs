@@ -1,4 +1,4 @@
-//! What a snapshot keeps, it gives back.
+//! A snapshot's restore equals the tree that it was taken of.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
 
-/// Everything that a tree can hold returns exactly, on every file system that volumes commonly have.
+/// Every kind of entry is restored exactly, on every file system that volumes commonly have.
 #[test]
 fn every_tree_comes_back_as_it_was() {
     for kind in FileSystem::ALL {
@@ -58,7 +58,7 @@ fn small_files_share_a_pack_and_a_snapshot_of_the_same_tree_adds_nothing() {
     tree::many(volume.path(), 1000, 29);
     volume.create(&[]);
     assert!(volume.allocated() < 4_000_000, "{} bytes", volume.allocated());
-    // The files are too young for their stamps to be trusted, so the second snapshot reads all and packs none.
+    // The files are too recent for the snapshot to trust their stamps, so the second snapshot reads all and packs none.
     volume.create(&[]);
     let before = volume.allocated();
     std::thread::sleep(std::time::Duration::from_millis(150));
@@ -128,4 +128,35 @@ fn a_path_comes_back_and_all_else_stays_as_it_is() {
     assert!(!at("a/leader").exists() && !at("a/b [1]/gone").exists());
     let said = volume.run("restore", &["old", "--path", "a/nothing", "--no-safety"]);
     assert!(said.code == Some(1) && said.stderr.contains("has no a/nothing"), "{said:?}");
+}
+
+/// Stores a directory as its differences from an earlier one, which stays as long as it is needed.
+#[test]
+fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it() {
+    let volume = Volume::new();
+    let write =
+        |nth: usize, content: &str| fs::write(volume.path().join(format!("file{nth:04}")), content).unwrap();
+    (0..1000).for_each(|nth| write(nth, "as all others"));
+    volume.create(&[]);
+    // Files that are older than a tick of the clock have stamps, which are stored, too.
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    volume.create(&[]);
+    let mut taken = Vec::new();
+    for round in 0..4 {
+        write(round * 200, &format!("changed in round {round}"));
+        fs::remove_file(volume.path().join(format!("file{:04}", round * 200 + 1))).unwrap();
+        write(1000 + round, "new");
+        let id = volume.create(&[]);
+        taken.push((id, Snapshot::of(volume.path())));
+    }
+    let added: Vec<u64> = volume.list().iter().map(|it| it["addedBytes"].as_u64().unwrap()).collect();
+    assert!(added[1] > 50_000 && added[2..].iter().all(|bytes| *bytes < added[1] / 20), "{added:?}");
+    volume.ok("prune", &["--keep-last", "2"]);
+    volume.ok("verify", &["--no-heal"]);
+    for (id, expected) in &taken[2..] {
+        volume.ok("restore", &[id, "--no-safety", "--compare", "content"]);
+        Snapshot::of(volume.path()).assert_like(expected, COPY, id);
+    }
+    volume.ok("prune", &["--keep-last", "1"]);
+    volume.ok("verify", &["--no-heal"]);
 }

@@ -12,7 +12,7 @@ use crate::common::{
     scratch, tree,
 };
 
-/// A pair whose destination has two snapshots, of which the second is of another tree. Returns what the first is of.
+/// Makes a pair whose destination has two snapshots of different trees. Returns the tree of the first.
 fn two_versions() -> (Pair, Snapshot) {
     let pair = Pair::new(Way::Local);
     tree::gallery(&pair.source, tree::Shape::Everything);
@@ -48,7 +48,7 @@ fn an_older_snapshot_becomes_another_tree_while_the_volume_is_read_only() {
     assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
 }
 
-/// The volume is mounted twice, as in a pod. The second try of the run finds the state before kept.
+/// The volume is mounted twice, as in a pod. The second try of the run finds the snapshot of the state before.
 #[test]
 fn a_volume_goes_back_to_its_own_snapshot_and_keeps_the_state_before_once() {
     let (pair, first) = two_versions();
@@ -83,7 +83,7 @@ fn keeps_state(run: &Ended) -> bool {
     run.report().notes.iter().any(|note| note.starts_with("the state before is kept in snapshot "))
 }
 
-/// What `volferry snapshot COMMAND` prints of the destination.
+/// Returns the output of `volferry snapshot COMMAND` for the destination.
 fn snapshots(pair: &Pair, command: &str, args: &[&str]) -> String {
     let mut process = Command::new(program());
     let said = process.args(["snapshot", command]).arg(&pair.destination).args(args).output().unwrap();

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::common::{process::program, scratch};
 
-/// A mounted volume: a folder.
+/// A folder that stands for a mounted volume.
 #[derive(Debug)]
 pub struct Volume {
     _place: TempDir,
     path: PathBuf,
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -52,7 +52,7 @@ impl Volume {
         &self.path
     }
 
-    /// A file or folder of the store.
+    /// Returns the path of a file or folder of the store.
     pub fn store(&self, name: &str) -> PathBuf {
         self.path.join(".volferry/snapshots").join(name)
     }
@@ -84,7 +84,7 @@ impl Volume {
         self.run("list", &["--json"]).json().as_array().unwrap().clone()
     }
 
-    /// Bytes that the store has allocated.
+    /// Returns the bytes that the store has allocated.
     pub fn allocated(&self) -> u64 {
         allocated(&self.store(""))
     }

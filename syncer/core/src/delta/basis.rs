@@ -79,7 +79,7 @@ impl Basis {
             .map(Ordinal)
     }
 
-    /// Whether the chunk has this hash. The caller compares its length.
+    /// Returns whether the chunk has this hash. The caller compares its length.
     #[must_use]
     pub fn is_named(&self, ordinal: Ordinal, hash: &blake3::Hash) -> bool {
         self.names[ordinal.index()] == ShortName::of(hash).number()

@@ -1,9 +1,10 @@
-//! Blocks of a very large file that an earlier run received and checked, so that a run that goes on need not read them.
+//! Blocks of a very large file that an earlier run received and checked, so that a run that continues need not read
+//! them.
 
 use crate::hash::block_bytes;
 
-/// Files from this length on are sent with a check for each block. A shorter file is hashed again in a tenth of a
-/// second.
+/// The length, in bytes, from which files are sent with a check for each block. A shorter file is hashed again in a
+/// tenth of a second.
 pub const MIN_CHECKED_BYTES: u64 = 64 << 20;
 
 /// The state of a source's file: a digest that the source makes of length, modification time and change time, so that
@@ -11,7 +12,7 @@ pub const MIN_CHECKED_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion(pub [u8; 16]);
 
-/// The check of one block: the part that it has in the hash of its file, as the source has computed it.
+/// The check of one block: its value in the hash of its file, as the source has computed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCheck {
     /// The state of the file that the block was read from.
@@ -43,7 +44,7 @@ impl CheckedBlocks {
         (fits && values.is_sorted_by(|(one, _), (next, _)| one < next)).then_some(Self { version, values })
     }
 
-    /// Returns the version that they are of.
+    /// Returns the version that the blocks belong to.
     #[must_use]
     pub fn version(&self) -> FileVersion {
         self.version

@@ -129,7 +129,7 @@ impl Chunker {
 
     /// Returns the length of the chunk at the start of `bytes`, and moves to its end.
     ///
-    /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most
+    /// `bytes` begin at the last cut; with `last`, the file ends with them. `None` requests more bytes, at most
     /// [`ChunkSizes::max`]. With `last`, only an empty slice returns `None`.
     pub fn next_cut(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
         let max = self.sizes.max as usize;

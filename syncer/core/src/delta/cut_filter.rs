@@ -1,12 +1,12 @@
-//! Where a chunk may end: the positions whose preceding bytes pass a hash.
+//! Finds the positions at which a chunk may end: those whose preceding bytes pass a hash.
 //!
 //! A position is judged in two steps, so that nearly all of the work is done 64 positions at a time.
 //!
-//! 1. The *filter* adds up twelve 16-bit words, taken at fixed distances over the [`WINDOW`] bytes before the
-//!    position and weighted by odd constants, modulo 2^16. One position in [`FILTER_RATE`] passes. There is no
-//!    table to look up and no position waits for the one before it, which is what a Gear hash cannot offer.
-//! 2. The *judgement* of those that pass is a 64-bit hash of the [`JUDGED`] bytes before the position. Chunk
-//!    sizes are made by comparing it with a limit, so any average can be asked for.
+//! 1. The *filter* adds up twelve 16-bit words, taken at fixed distances over the [`WINDOW`] bytes before the position
+//!    and weighted by odd constants, modulo 2^16. One position in [`FILTER_RATE`] passes. Unlike a Gear hash, it needs
+//!    no table, and no position waits for the one before it.
+//! 2. The *judgement* of those that pass is a 64-bit hash of the [`JUDGED`] bytes before the position. Comparing it
+//!    with a limit sets the sizes of chunks, so any average is possible.
 //!
 //! Both depend on nothing but those bytes, so a position passes wherever the bytes are found. The words are
 //! spread out, not adjacent: in text made from a template (logs, JSON, SQL dumps) a short run of bytes is often
@@ -23,7 +23,7 @@ pub(super) const JUDGED: usize = 64;
 /// One position in this many passes the filter, for data without repetition.
 pub(super) const FILTER_RATE: u64 = 1024;
 
-/// Positions looked at in one step, and the distance between the three groups of words.
+/// The positions checked in one step, and the distance between the three groups of words.
 const STEP: usize = 64;
 /// Where the words of a group start, in bytes from the group's start.
 const WORDS: [usize; 4] = [0, 11, 26, 45];
@@ -32,7 +32,7 @@ const SPAN: usize = WORDS[3] + STEP + 1;
 /// Weights of: a pair's second word, a group's second pair, the second group, the third after the second.
 const WEIGHTS: [i16; 4] =
     [0x9E37_u16.cast_signed(), 0x85EB_u16.cast_signed(), 0xB54D_u16.cast_signed(), 0x27D5_u16.cast_signed()];
-/// A sum below this passes. It is at the negative end, so that a run of zeros, whose sum is 0, does not.
+/// A sum below this passes. It is at the negative end, so that a run of zeros, whose sum is 0, does not pass.
 const BELOW: i16 = i16::MIN + 64;
 /// Keys of the judgement: the first digits of pi after the point, in base 2^64.
 const KEYS: [u64; 9] = [
@@ -114,7 +114,7 @@ fn next_hits<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> (usize, Option<Hi
     (at, None)
 }
 
-/// Reads words as little-endian, which vectors do only on machines that are.
+/// Reads words as little-endian, as vectors do on little-endian machines only.
 #[inline(always)]
 fn has_step(bytes: &[u8], at: usize) -> bool {
     cfg!(target_endian = "little") && at + STEP <= bytes.len() + 1

@@ -24,7 +24,7 @@ pub struct ChunkMatch {
     pub origin: ChunkOrigin,
 }
 
-/// Says how much of a chunk the sink has.
+/// The share of a chunk that the sink has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkOrigin {
     /// Nothing.
@@ -69,7 +69,7 @@ impl<'b> Differ<'b> {
 
     /// Returns the chunk at the start of `bytes`, and moves to its end.
     ///
-    /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most the
+    /// `bytes` begin at the last cut; with `last`, the file ends with them. `None` requests more bytes, at most the
     /// longest chunk. With `last`, only an empty slice returns `None`.
     pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<ChunkMatch> {
         if let Some(ordinal) = self.expected {
@@ -159,7 +159,7 @@ mod tests {
         all
     }
 
-    /// Makes `new` as a sink does, and returns how many of its bytes had to cross.
+    /// Makes `new` as a sink does, and returns the number of its bytes that had to cross.
     fn cost(old: &[u8], new: &[u8], step: usize) -> u64 {
         let basis = basis(old);
         let (mut made, mut literal) = (Vec::new(), 0);

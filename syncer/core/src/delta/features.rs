@@ -49,7 +49,7 @@ impl Sampling {
         Self { every: SPAN_BYTES.saturating_mul(total.div_ceil(budget.max(1)).max(1)) }
     }
 
-    /// Returns how many bytes have one span.
+    /// Returns the number of bytes for each span.
     #[must_use]
     pub fn every(self) -> u64 {
         self.every
@@ -61,7 +61,7 @@ impl Sampling {
         self.every / SPAN_BYTES
     }
 
-    /// Returns how many spans a file of `len` bytes has at most.
+    /// Returns the largest number of spans of a file of `len` bytes.
     #[must_use]
     pub fn spans(self, len: u64) -> u64 {
         len.div_ceil(self.every)

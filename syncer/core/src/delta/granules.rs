@@ -41,7 +41,7 @@ impl Granules {
         self.checked.as_ref()
     }
 
-    /// Whether `more` are the next names of the same file.
+    /// Returns whether `more` are the next names of the same file.
     #[must_use]
     pub fn are_followed_by(&self, more: &Self) -> bool {
         let same = (more.file_len, more.bytes) == (self.file_len, self.bytes);
@@ -60,7 +60,7 @@ impl Granules {
         (self.start + self.names.len() as u64 * self.bytes as u64).min(self.file_len)
     }
 
-    /// Whether these names reach the file's end.
+    /// Returns whether these names reach the file's end.
     #[must_use]
     pub fn is_to_the_end(&self) -> bool {
         self.end() == self.file_len
@@ -84,8 +84,8 @@ impl Granules {
         &self.names
     }
 
-    /// Returns how many of the first bytes of `granule`, at `offset`, the file has there: all, none, or those before
-    /// its end if it ends within the granule. `value` is the granule's own.
+    /// Returns the number of bytes at the start of `granule`, at `offset`, that the file has there: all, none, or the
+    /// bytes before its end if it ends within the granule. `value` is the granule's own.
     #[must_use]
     pub fn kept(&self, granule: &[u8], offset: u64, value: &ChainingValue) -> usize {
         let nth = offset.checked_sub(self.start).map(|beyond| (beyond / self.bytes as u64) as usize);

@@ -1,5 +1,5 @@
-//! The chunks of one file, in order: what crosses the wire in place of its bytes, and what its [`ChunkRoot`] is made
-//! from.
+//! The chunks of one file, in order, which cross the wire instead of its bytes, and from which its [`ChunkRoot`] is
+//! made.
 //!
 //! # Encoding
 //!
@@ -142,7 +142,7 @@ impl ChunkList {
     }
 }
 
-/// Returns how many bytes hold any length up to the maximum.
+/// Returns the number of bytes that hold any length up to the maximum.
 fn len_width(sizes: ChunkSizes) -> usize {
     (u32::BITS - sizes.max().leading_zeros()).div_ceil(8) as usize
 }

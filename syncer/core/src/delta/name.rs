@@ -1,11 +1,11 @@
-//! What a chunk or a granule is called on the wire: the first bytes of the BLAKE3 hash of its bytes.
+//! The name of a chunk or a granule on the wire: the first bytes of the BLAKE3 hash of its bytes.
 //!
-//! Names only ever *propose* that two chunks are equal. What a sink builds is compared with the source's
+//! Names only ever *propose* that two chunks are equal. The file that a sink builds is compared with the source's
 //! [`ChunkRoot`](super::list::ChunkRoot), which is made from whole 32-byte hashes, so a collision of names costs a
-//! second transfer of one file and never a wrong byte. Hence 8 bytes are enough: they and the chunk's length are all
-//! that an unchanged chunk costs. A source that looks up n chunks among m errs with a probability below n·m / 2^64, and
-//! lengths are compared too: 1 in 10^10 for two lists of a file of 10 GiB. Who can write to both versions of a file can
-//! make a pair with 2^32 hashes, and has then slowed down the transfer of that file.
+//! second transfer of one file and never a wrong byte. Hence 8 bytes are enough: they and the chunk's length are the
+//! whole cost of an unchanged chunk. A source that looks up n chunks among m errs with a probability below n·m / 2^64,
+//! and lengths are compared too: 1 in 10^10 for two lists of a file of 10 GiB. A user who can write to both versions of
+//! a file can make a pair with 2^32 hashes, and only slows down the transfer of that file.
 
 use std::fmt;
 

@@ -65,12 +65,12 @@ impl Classes {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether it contains no kind.
     pub fn is_empty(self) -> bool {
         self == Self::NONE
     }
 
-    /// Whether all kinds of `other` are among these.
+    /// Returns whether all kinds of `other` are among these.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -97,7 +97,7 @@ impl Classes {
         Some(Self(bits)).filter(|classes| Self::ALL.contains(*classes))
     }
 
-    /// Whether an attribute of this name is of one of these kinds.
+    /// Returns whether an attribute of this name is of one of these kinds.
     pub fn hold(self, name: &[u8]) -> bool {
         Self::of(name).is_some_and(|class| self.contains(class))
     }
@@ -154,7 +154,7 @@ impl<'a> Attrs<'a> {
         self.0
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -175,8 +175,8 @@ impl<'a> Attrs<'a> {
         self.iter().filter_map(|(name, _)| Classes::of(name)).fold(Classes::NONE, BitOr::bitor)
     }
 
-    /// Whether `there`, at the sink, has the same attributes of these kinds. Values that the sink may not read count as
-    /// equal.
+    /// Returns whether `there`, at the sink, has the same attributes of these kinds. Values that the sink may not read
+    /// count as equal.
     pub fn same(&self, there: &Self, classes: Classes) -> bool {
         if classes.is_empty() || self == there {
             return true;
@@ -189,7 +189,7 @@ impl<'a> Attrs<'a> {
         self.within(readable).eq(there.within(readable)) && names(self) == names(there)
     }
 
-    /// Whether there is one of this name.
+    /// Returns whether there is an attribute of this name.
     pub fn has(&self, wanted: &[u8]) -> bool {
         self.iter().any(|(name, _)| name == wanted)
     }

@@ -25,11 +25,11 @@ pub struct Dir {
     pub digest: TreeDigest,
     /// The text of its ignore files, if the run uses them; empty if it has none.
     pub rules: Box<[u8]>,
-    /// Some of its entries are excluded from the run, and so not listed.
+    /// Whether some of its entries are excluded from the run, and so not listed.
     pub leaves_out: bool,
     /// Its inode number.
     pub inode: u64,
-    /// It is on another file system than the root.
+    /// Whether it is on another file system than the root.
     pub is_elsewhere: bool,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Box<[u64]>,
@@ -52,7 +52,7 @@ impl Dir {
         self.listing.iter().zip(stamps).filter(|(entry, _)| entry.kind.has_content()).map(|(_, stamp)| stamp)
     }
 
-    /// Combines the stamps of its files with those of its subdirectories, which the scan has found to be `below`.
+    /// Combines the stamps of its files with those of its subdirectories, `below`.
     pub fn stamps_with(&self, below: impl Iterator<Item = Stamps>) -> Stamps {
         match self.listing.is_complete() {
             true => Stamps::of(self.stamps_of_files(), below),
@@ -86,12 +86,12 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// Counts one at `path`.
+    /// Counts the mount at `path`.
     pub fn add(&mut self, path: RelPath) {
         self.merge(Self { count: 1, first: path });
     }
 
-    /// Counts those of another part of the same tree.
+    /// Adds the count of another part of the same tree.
     pub fn merge(&mut self, other: Self) {
         let is_first = self.count == 0 || other.first < self.first;
         self.count = self.count.saturating_add(other.count);

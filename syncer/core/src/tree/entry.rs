@@ -40,8 +40,7 @@ pub struct Meta {
     pub owner: Owner,
 }
 
-/// Returns the mode of a copy. Set-id bits of a file are only kept with its owner, who `is_given` to the copy or is its
-/// maker.
+/// Returns the mode of a copy. Set-id bits of a file are kept only if `is_given`: the copy has the file's owner.
 pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
     match matches!(kind, Kind::File { .. }) && !is_given {
         true => wanted.mode & !SET_IDS,
@@ -61,7 +60,7 @@ pub enum Kind<'a> {
     Dir,
     /// A symbolic link.
     Symlink {
-        /// Where it points, verbatim.
+        /// The path that it contains, verbatim.
         target: &'a [u8],
     },
     /// A named pipe.
@@ -86,12 +85,12 @@ pub enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    /// Whether both are of one kind, whatever their content.
+    /// Returns whether both are of one kind, whatever their content.
     pub fn same_kind(&self, other: &Kind<'_>) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Whether it is a file with at least one byte.
+    /// Returns whether it is a file with at least one byte.
     pub fn has_content(&self) -> bool {
         matches!(self, Kind::File { size } if *size > 0)
     }

@@ -12,7 +12,7 @@ use crate::tree::{
 /// The most include patterns, and the most exclude patterns. Each is tried on every entry.
 pub const MAX_PATTERNS: usize = 5000;
 
-/// Says why patterns cannot be used.
+/// Why patterns cannot be used.
 #[derive(Debug, Error)]
 pub enum FilterError {
     /// A pattern matches nothing.
@@ -44,7 +44,7 @@ impl Filter {
         Ok(Self { include: read(include)?, exclude: read(exclude)?, spare: Patterns::default() })
     }
 
-    /// Excludes matches of these patterns, too, whatever the others say.
+    /// Also excludes matches of these patterns; no other pattern overrides them.
     ///
     /// # Errors
     /// If a pattern matches nothing; the error names it.
@@ -52,7 +52,7 @@ impl Filter {
         Ok(Self { spare: read(patterns)?, ..self })
     }
 
-    /// Whether the file at `path`, or a directory above it, is excluded.
+    /// Returns whether the file at `path`, or a directory above it, is excluded.
     pub fn excludes_path(&self, path: &RelPath) -> bool {
         let mut at = RelPath::root();
         let mut names = path.names().peekable();
@@ -66,13 +66,14 @@ impl Filter {
         false
     }
 
-    /// Whether no entry is excluded.
+    /// Returns whether no entry is excluded.
     pub fn is_empty(&self) -> bool {
         [&self.include, &self.exclude, &self.spare].into_iter().all(|list| list.0.is_empty())
     }
 
-    /// Whether the entry `name` of the directory `dir` is excluded. The directory itself is not, because a walk does
-    /// not enter excluded directories. An include list does not exclude directories, because their entries may match.
+    /// Returns whether the entry `name` of the directory `dir` is excluded. The directory itself is not, because a walk
+    /// does not enter excluded directories. An include list does not exclude directories, because their entries may
+    /// match.
     pub fn excludes(&self, dir: &RelPath, name: &[u8], is_dir: bool) -> bool {
         if self.is_empty() {
             return false;
@@ -102,7 +103,7 @@ impl Default for SizeLimits {
 }
 
 impl SizeLimits {
-    /// Whether an entry of this kind is left alone.
+    /// Returns whether an entry of this kind is left alone.
     pub fn exclude(&self, kind: Kind<'_>) -> bool {
         matches!(kind, Kind::File { size } if size < self.min || size > self.max)
     }

@@ -40,14 +40,14 @@ pub struct Tree {
     /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this
     /// time or a later one.
     pub since: i64,
-    /// It lists sockets, or files whose attributes cannot be read, which no snapshot has.
+    /// Whether it lists sockets, or files whose attributes cannot be read, which a snapshot cannot contain.
     pub has_unstorable: bool,
     /// Files with more than one name, if hard links are kept.
     pub groups: Vec<Group>,
 }
 
 impl Tree {
-    /// Whether any entry, or the root, has extended attributes.
+    /// Returns whether any entry, or the root, has extended attributes.
     pub fn has_attrs(&self) -> bool {
         let bare = |dir: &Dir| dir.digest.attrs == TreeDigest::NO_ATTRS;
         !self.root_attrs.as_attrs().is_empty() || !self.dirs.first().is_none_or(bare)

@@ -16,7 +16,7 @@ pub const OWN_DIR: &[u8] = b".volferry";
 /// The folder in [`OWN_DIR`] with the volume's snapshots.
 pub const SNAPSHOTS: &[u8] = b"snapshots";
 
-/// Says why bytes are not a name or a path of an entry.
+/// Why bytes are not a name or a path of an entry.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
 pub enum PathError {
@@ -92,13 +92,13 @@ impl RelPath {
         OsStr::from_bytes(&self.0).as_ref()
     }
 
-    /// Whether this is `other` or below it.
+    /// Returns whether this is `other` or below it.
     pub fn starts_with(&self, other: &Self) -> bool {
         let rest = self.0.strip_prefix(&*other.0);
         rest.is_some_and(|rest| other.is_root() || rest.is_empty() || rest[0] == b'/')
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }

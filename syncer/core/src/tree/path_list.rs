@@ -7,9 +7,9 @@ use crate::tree::path::{PathError, RelPath};
 /// The listed paths at or below one directory.
 #[derive(Debug, Clone)]
 pub struct PathList {
-    /// All of the list, in the order of their names; none is below another.
+    /// All of the list, sorted; no path is below another.
     paths: Arc<[RelPath]>,
-    /// Those below the directory.
+    /// The range of the paths at or below the directory.
     range: Range<usize>,
     /// The length of the directory's path, with the slash behind it.
     prefix: usize,
@@ -23,7 +23,7 @@ impl PathList {
     pub fn parse(paths: &[Vec<u8>]) -> Result<Self, PathError> {
         let mut paths = paths.iter().map(|path| RelPath::parse(path)).collect::<Result<Vec<_>, _>>()?;
         paths.sort_unstable_by(|a, b| a.names().cmp(b.names()));
-        // A path comes behind those above it, which stand for it, too.
+        // A path sorts behind its parents, which cover it.
         paths.dedup_by(|below, above| below.starts_with(above));
         Ok(Self { range: 0..paths.len(), paths: paths.into(), prefix: 0 })
     }
@@ -70,7 +70,7 @@ mod tests {
         PathList::parse(&paths.iter().map(|path| path.as_bytes().to_vec()).collect::<Vec<_>>()).unwrap()
     }
 
-    /// What a walk finds: each name with its depth, and a plus where everything below belongs to it.
+    /// Walks the list. Returns each name with its depth, and a plus if everything below it is listed.
     fn walk(list: &PathList, depth: usize, found: &mut Vec<String>) {
         for (name, below) in list.names() {
             let mark = if below.is_none() { "+" } else { "" };

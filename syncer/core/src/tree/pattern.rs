@@ -5,10 +5,11 @@ use std::mem::size_of;
 /// The longest pattern, in bytes. No path is longer.
 const MAX_BYTES: usize = 4096;
 
-/// Tries from which on failures are remembered, so that no pattern takes more than its length times that of the text.
+/// The number of tries from which failures are remembered, so that no pattern takes more time than its length times
+/// that of the text.
 const FEW_TRIES: usize = 256;
 
-/// Adds a name to a pattern, so that it stands for itself.
+/// Appends a name to a pattern, with its special characters escaped.
 pub fn escape(name: &str, pattern: &mut String) {
     for c in name.chars() {
         if matches!(c, '\\' | '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | ' ') {
@@ -22,13 +23,14 @@ pub fn escape(name: &str, pattern: &mut String) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     glob: Box<[u8]>,
-    /// It takes back what earlier patterns matched.
+    /// Whether it takes back matches of earlier patterns.
     pub is_negated: bool,
-    /// It matches directories only.
+    /// Whether it matches directories only.
     dirs_only: bool,
-    /// It has a slash, so it counts from the directory of the list; any other matches a name wherever it is.
+    /// Whether it contains a slash, so that it is relative to the directory of the list; any other matches a name in
+    /// any directory.
     is_path: bool,
-    /// The bytes at its begin that stand for themselves.
+    /// The number of bytes at its start that stand for themselves.
     literal: usize,
 }
 
@@ -58,7 +60,7 @@ impl Pattern {
         size_of::<Self>() + self.glob.len()
     }
 
-    /// Whether it matches the entry at `path`, relative to the directory of the list.
+    /// Returns whether it matches the entry at `path`, relative to the directory of the list.
     pub fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         if self.dirs_only && !is_dir {
             return false;
@@ -67,7 +69,7 @@ impl Pattern {
             (false, Some(slash)) => &path[slash + 1..],
             _ => path,
         };
-        // git compares these first, so stars behind them are at the begin of what is left.
+        // git compares these first, so a star behind them is at the start of the rest.
         let (literal, glob) = self.glob.split_at(self.literal);
         let Some(text) = name.strip_prefix(literal) else { return false };
         Tries::new(text).wild(glob, text, true) == WildMatch::Match
@@ -93,18 +95,20 @@ fn trim_spaces(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// A list of patterns, of which the last that matches decides.
+/// A list of patterns; the last one that matches decides.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(pub Vec<Pattern>);
 
 impl Patterns {
-    /// Whether the entry at `path`, relative to the directory of the list, is matched (`true`) or taken back.
+    /// Returns whether the entry at `path`, relative to the directory of the list, is matched (`true`) or taken back;
+    /// `None` if no pattern matches it.
     pub fn decide(&self, path: &[u8], is_dir: bool) -> Option<bool> {
         let last = self.0.iter().rev().find(|pattern| pattern.matches(path, is_dir));
         last.map(|pattern| !pattern.is_negated)
     }
 
-    /// Whether the file at `path`, or else the closest directory above it that a pattern decides on, is matched.
+    /// Returns whether the file at `path`, or else the closest directory above it that a pattern decides on, is
+    /// matched.
     pub fn decide_with_parents(&self, path: &[u8]) -> Option<bool> {
         let above = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         let mut dirs = above.map(|end| self.decide(&path[..end], true));
@@ -112,14 +116,14 @@ impl Patterns {
     }
 }
 
-/// How matching went. The last two spare useless tries of the stars before.
+/// The result of matching. The last two variants save useless tries of earlier stars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WildMatch {
     Match,
     Differs,
     /// The text has ended.
     AtEnd,
-    /// A slash came where a single star may not go on.
+    /// A slash is at a position that a single star does not cross.
     AtSlash,
 }
 
@@ -128,7 +132,8 @@ struct Tries {
     made: usize,
     /// One more than the length of the text.
     width: usize,
-    /// A bit for what is left of the pattern and of the text where these do not match; empty while there are few tries.
+    /// A bit for each pair of a rest of the pattern and a rest of the text that do not match; empty while there are few
+    /// tries.
     failed: Vec<u64>,
 }
 
@@ -137,7 +142,7 @@ impl Tries {
         Self { made: 0, width: text.len() + 1, failed: Vec::new() }
     }
 
-    /// Matches what is left, unless that is known to fail.
+    /// Matches the rests of pattern and text, unless they are known not to match.
     fn again(&mut self, glob: &[u8], text: &[u8], begins: bool) -> WildMatch {
         let place = glob.len() * self.width + text.len();
         let (word, bit) = (place / 64, 1 << (place % 64));
@@ -155,7 +160,7 @@ impl Tries {
         found
     }
 
-    /// Matches all of `text`. `begins` is whether `glob` is at its begin or behind a slash.
+    /// Matches all of `text`. `begins` tells that `glob` is at its start or behind a slash.
     fn wild(&mut self, mut glob: &[u8], mut text: &[u8], mut begins: bool) -> WildMatch {
         while let Some((&first, rest)) = glob.split_first() {
             if first == b'*' {
@@ -178,7 +183,7 @@ impl Tries {
         if text.is_empty() { WildMatch::Match } else { WildMatch::Differs }
     }
 
-    /// Goes on behind a star. Two of them that fill the room between slashes match any number of directories.
+    /// Continues behind a star. Two stars that fill the room between slashes match any number of directories.
     fn star(&mut self, glob: &[u8], text: &[u8], begins: bool) -> WildMatch {
         let more = glob.iter().take_while(|byte| **byte == b'*').count();
         let rest = &glob[more..];
@@ -201,7 +206,7 @@ impl Tries {
         self.behind(rest, text, false)
     }
 
-    /// Tries `rest` at each place of `text`, up to the next slash unless the star before is deep.
+    /// Tries `rest` at each place of `text`, up to the next slash unless the star before is a double one.
     fn behind(&mut self, rest: &[u8], mut text: &[u8], is_deep: bool) -> WildMatch {
         while let Some((&byte, after)) = text.split_first() {
             match self.again(rest, text, false) {
@@ -222,8 +227,8 @@ fn is_special(byte: &u8) -> bool {
     b"*?[\\".contains(byte)
 }
 
-/// Whether a class matches `byte`; `glob` begins behind its bracket. Returns the pattern behind the class, or nothing
-/// if it has no end.
+/// Returns the pattern behind a class, and whether the class matches `byte`; `None` if the class has no end. `glob`
+/// begins behind its opening bracket.
 fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
     let is_not = matches!(glob.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_not);
@@ -252,7 +257,7 @@ fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
                         is_in |= is_of(name, byte)?;
                         at = end;
                     }
-                    // It is no name of a class: the bracket is one of the characters.
+                    // It is not the name of a class: the bracket is one of the characters.
                     None => is_in |= byte == b'[',
                 }
                 previous = None;
@@ -270,7 +275,7 @@ fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
     }
 }
 
-/// Whether `byte` is of a POSIX class; nothing if there is no such class.
+/// Returns whether `byte` belongs to a POSIX class; `None` if there is no such class.
 fn is_of(name: &[u8], byte: u8) -> Option<bool> {
     Some(match name {
         b"alnum" => byte.is_ascii_alphanumeric(),

@@ -31,7 +31,7 @@ pub const MAX_PATTERNS: usize = 1000;
 /// The most memory that the patterns of directories in a walk may take at once.
 pub const MAX_BYTES_IN_USE: usize = 256 << 20;
 
-/// Says why the patterns of a directory's ignore files cannot be used.
+/// Why the patterns of a directory's ignore files cannot be used.
 #[derive(Debug, Error)]
 pub enum RulesError {
     /// One directory has too many.
@@ -107,8 +107,8 @@ impl Rules {
         Ok(Self { above, dir: dir.clone(), patterns: Patterns(patterns), _held: held })
     }
 
-    /// Whether the entry at `path`, below the directory of these rules, is excluded. Callers do not ask about entries
-    /// of excluded directories.
+    /// Returns whether the entry at `path`, below the directory of these rules, is excluded. Callers do not ask about
+    /// entries of excluded directories.
     pub fn excludes(&self, path: &RelPath, is_dir: bool) -> bool {
         let above = || self.above.as_deref().is_some_and(|above| above.excludes(path, is_dir));
         self.patterns.decide(self.below(path), is_dir).unwrap_or_else(above)

@@ -36,7 +36,7 @@ impl Stamps {
         Self(digest(&[&bytes]))
     }
 
-    /// Whether nothing has changed between the two: every file of both has a stamp, and all are equal.
+    /// Returns whether nothing has changed between the two: every file of both has a stamp, and all are equal.
     pub fn proves_same(self, other: Self) -> bool {
         self == other && self != Self::unknown()
     }
@@ -46,7 +46,7 @@ impl Stamps {
         out.extend_from_slice(&self.0);
     }
 
-    /// Reads what [`Self::put`] wrote.
+    /// Decodes an encoding of [`Self::put`].
     ///
     /// # Errors
     /// If the encoding ends before.

@@ -1,4 +1,4 @@
-//! Hashes of where an end's tree is on its machine, so that the ends find trees that contain one another although
+//! Hashes of the place of an end's tree on its machine, by which the ends find trees that contain one another although
 //! neither sees both.
 //!
 //! A token is a keyed hash of the machine's boot id, a nonce of the run, and one name of a folder: its device and
@@ -25,7 +25,8 @@ impl Whereabouts {
         Self { nonce, ..Self::default() }
     }
 
-    /// Derives the key of this run's tokens from the `boot` id of the machine, so that nobody reads paths from them.
+    /// Derives the key of this run's tokens from the `boot` id of the machine, so that a peer cannot read paths from
+    /// them.
     pub fn key(&self, boot: &[u8]) -> [u8; 32] {
         blake3::derive_key("volferry 2026 whereabouts of a tree", &[&self.nonce[..], boot].concat())
     }
@@ -44,7 +45,7 @@ impl Whereabouts {
         self.nonce
     }
 
-    /// Whether the tree at `here` is the other, lies in it or contains it.
+    /// Returns whether the tree at `here` is this one, lies in it or contains it.
     pub fn overlaps(&self, here: &Self) -> bool {
         let has = |tree: &Self, token| tree.root.contains(token) || tree.above.contains(token);
         here.root.iter().any(|token| has(self, token)) || self.root.iter().any(|token| has(here, token))

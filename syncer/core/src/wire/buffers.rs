@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::frame::{BLOCK_FRAME_BYTES, PACK_FRAME_BYTES};
 
-/// The most bytes that the allocator shall keep instead of returning them to the system.
+/// The largest number of bytes that the allocator keeps instead of returning them to the system.
 const KEPT_BY_ALLOCATOR_BYTES: usize = 31 << 20;
 
 /// Makes the allocator keep freed memory, so that the sink takes a tenth less CPU time for one large file. glibc takes

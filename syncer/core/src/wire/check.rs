@@ -10,9 +10,9 @@ use crate::{
     delta::checked::{BlockCheck, FileVersion},
 };
 
-/// A [`BLOCK`] with a check behind it.
+/// The kind of a [`BLOCK`] that is followed by a check.
 pub const CHECKED_BLOCK: u8 = 69;
-/// A [`PATCH`] with a check behind it.
+/// The kind of a [`PATCH`] that is followed by a check.
 pub const CHECKED_PATCH: u8 = 70;
 
 /// Adds a check to the finished frame of a block or a patch.

@@ -1,4 +1,4 @@
-//! Compresses data frames with zstd, if it pays.
+//! Compresses data frames with zstd, if that is worthwhile.
 //!
 //! A compressed frame has [`COMPRESSED`] set in its kind. Its body is the length of the plain body (four bytes, little
 //! endian) and one zstd frame.
@@ -18,7 +18,7 @@ pub const COMPRESSED: u8 = 0x80;
 /// Smaller frames are sent as they are.
 const MIN_BYTES: usize = 512;
 
-/// Bytes of a frame that are tried.
+/// The number of bytes of a frame that are compressed as a sample.
 const SAMPLE_BYTES: usize = 16 << 10;
 
 /// The share that a sample must shrink to on a link as fast as the machine. There, sending a byte costs both ends about
@@ -46,7 +46,7 @@ impl Compressor {
         Self { mode, skip: 0, next_skip: 1 }
     }
 
-    /// Returns the frame as it is sent. `link_is_slow` says that the link is slower than this end could compress.
+    /// Returns the frame as it is sent. `link_is_slow` tells that the link is slower than this end could compress.
     pub fn seal(&mut self, frame: Vec<u8>, link_is_slow: bool) -> Vec<u8> {
         if frame.len() < MIN_BYTES {
             return frame;
@@ -66,7 +66,8 @@ impl Compressor {
         compressed
     }
 
-    /// Tries a piece from the middle of the frame. After one that did not shrink, more and more frames go untried.
+    /// Compresses a sample from the middle of the frame. After one that did not shrink, more and more frames are sent
+    /// without a sample.
     fn shrinks(&mut self, frame: &[u8], link_is_slow: bool) -> bool {
         if self.skip > 0 {
             self.skip -= 1;

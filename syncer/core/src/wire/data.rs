@@ -23,17 +23,17 @@ const MAX_TEXT_BYTES: usize = 4096;
 /// The offset of a pack's files in its frame, behind their hash.
 const FILES_AT: usize = HEADER_BYTES + 32;
 
-/// Kinds of frames.
+/// The kind of a frame with a pack.
 pub const PACK: u8 = 64;
-/// A block of a large file.
+/// The kind of a frame with a block of a large file.
 pub const BLOCK: u8 = 65;
-/// The end of a large file.
+/// The kind of a frame that ends a large file.
 pub const END: u8 = 66;
 
 const CONTENT: u8 = 0;
 const CONTENT_WITH_META: u8 = 1;
 const FAILED: u8 = 2;
-/// Added to the kind of a content whose beginning the sink has.
+/// The bit of a kind for content whose beginning the sink has.
 const KEPT: u8 = 4;
 const KEPT_CONTENT: u8 = CONTENT | KEPT;
 const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
@@ -58,7 +58,7 @@ impl<'a> Fresh<'a> {
     }
 }
 
-/// Says why the source could not send a file.
+/// Why the source could not send a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed<'a> {
     /// The operation that failed.
@@ -72,7 +72,7 @@ pub struct Failed<'a> {
 pub struct Packed<'a> {
     /// The number of the need.
     pub need: u32,
-    /// Its content, or why there is none.
+    /// Its content, or the reason why there is none.
     pub content: Result<ContentFrame<'a>, Failed<'a>>,
 }
 
@@ -122,12 +122,12 @@ impl Default for PackBuilder {
 }
 
 impl PackBuilder {
-    /// Whether the pack should be sent before more is added.
+    /// Returns whether the pack has to be sent before another file is added.
     pub fn is_full(&self) -> bool {
         self.frame.len() >= PACK_BYTES
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether it has no files.
     pub fn is_empty(&self) -> bool {
         self.frame.len() == FILES_AT
     }
@@ -329,7 +329,7 @@ pub struct EndFrame<'a> {
     pub outcome: Result<Whole<'a>, Failed<'a>>,
 }
 
-/// Describes a large file that was sent completely.
+/// A large file that was sent completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whole<'a> {
     /// Its length in this attempt.

@@ -25,7 +25,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// The longest description of one directory, which arrives in parts: 300 million entries of 50 bytes.
 pub const MAX_LISTED_BYTES: usize = 16 << 30;
 
-/// Says why a peer's bytes are rejected.
+/// Why a peer's bytes are rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum WireError {
     /// A frame of a kind that this version does not know.
@@ -73,7 +73,8 @@ pub struct Header {
 
 /// Reads the header of a frame whose body has at most `max` bytes.
 ///
-/// # Errors [`WireError::TooLong`].
+/// # Errors
+/// [`WireError::TooLong`].
 pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<Header, WireError> {
     let [kind, r0, r1, r2, r3, len @ ..] = header;
     let len = u32::from_le_bytes(len) as usize;
@@ -83,7 +84,7 @@ pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<Header, Wir
     Ok(Header { kind, run: u32::from_le_bytes([r0, r1, r2, r3]), len })
 }
 
-/// Writes the number of the run that a `frame` is of into its header.
+/// Writes the number of a frame's run into its header.
 pub fn stamp_frame(frame: &mut [u8], run: u32) {
     frame[RUN_AT..LEN_AT].copy_from_slice(&run.to_le_bytes());
 }
@@ -132,6 +133,6 @@ pub mod code {
     pub const PROTOCOL: u32 = 1;
     /// The end was told to stop.
     pub const CANCELED: u32 = 2;
-    /// The end failed; a `Refuse` message before it says why.
+    /// The end failed; a `Refuse` message before it gives the reason.
     pub const FAILED: u32 = 3;
 }

@@ -8,9 +8,9 @@ use crate::{
     hash::{MAX_BLOCK_BYTES, block_bytes},
 };
 
-/// Kinds of frames.
+/// The kind of a frame with a patch.
 pub const PATCH: u8 = 67;
-/// Chunks of a large file.
+/// The kind of a frame with chunks of a large file.
 pub const CHUNKS: u8 = 68;
 
 /// The most parts of one frame. A block that changes every few KiB has as many.
@@ -27,7 +27,7 @@ const COPIED: u64 = 1;
 const GROWN: u64 = 2;
 const TAG_BITS: u32 = 2;
 
-/// Says which range of which file a frame covers.
+/// The file and the range that a frame covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
     /// The number of the need.
@@ -70,7 +70,7 @@ impl BlockHeader {
 /// A range of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment<'a> {
-    /// These bytes.
+    /// Literal bytes.
     Literal(&'a [u8]),
     /// This many bytes of the basis at the same offset.
     Kept(u64),
@@ -87,7 +87,7 @@ impl Segment<'_> {
         }
     }
 
-    /// Whether it has no bytes. Decoded segments always have some.
+    /// Returns whether it has no bytes. Decoded segments always have some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -103,28 +103,28 @@ pub struct Patch<'a> {
 }
 
 impl<'a> Patch<'a> {
-    /// Whether it is entirely a hole.
+    /// Returns whether it is entirely a hole.
     pub fn is_hole(&self) -> bool {
         matches!(self.segments[..], [Segment::Hole(_)])
     }
 
-    /// Returns how many bytes of the file it covers.
+    /// Returns the number of bytes of the file that it covers.
     pub fn len(&self) -> u64 {
         self.segments.iter().map(Segment::len).sum()
     }
 
-    /// Whether it covers no bytes. Decoded patches always cover some.
+    /// Returns whether it covers no bytes. Decoded patches always cover some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many bytes are outside of holes.
+    /// Returns the number of bytes outside of holes.
     pub fn data(&self) -> u64 {
         let data = |segment: &&Segment<'_>| !matches!(segment, Segment::Hole(_));
         self.segments.iter().filter(data).map(Segment::len).sum()
     }
 
-    /// Returns how many bytes are kept from the basis.
+    /// Returns the number of bytes that are kept from the basis.
     pub fn kept(&self) -> u64 {
         let kept = |segment: &Segment<'_>| if let Segment::Kept(len) = segment { *len } else { 0 };
         self.segments.iter().map(kept).sum()
@@ -198,7 +198,7 @@ impl<'a> Patch<'a> {
 pub struct ChunkPart<'a> {
     /// Offset and length in the basis of its first bytes.
     pub copied: Option<(u64, u32)>,
-    /// Its other bytes.
+    /// Its other bytes, which are literal.
     pub literal: &'a [u8],
 }
 
@@ -208,7 +208,7 @@ impl ChunkPart<'_> {
         self.copied.map_or(0, |(_, len)| u64::from(len)) + self.literal.len() as u64
     }
 
-    /// Whether it has no bytes. Decoded chunks always have some.
+    /// Returns whether it has no bytes. Decoded chunks always have some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -224,17 +224,17 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// Returns how many bytes of the file all chunks cover.
+    /// Returns the number of bytes of the file that all chunks cover.
     pub fn len(&self) -> u64 {
         self.chunks.iter().map(ChunkPart::len).sum()
     }
 
-    /// Whether there is no chunk. Decoded frames always have one.
+    /// Returns whether there is no chunk. Decoded frames always have one.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Returns how many bytes are copied from the basis.
+    /// Returns the number of bytes that are copied from the basis.
     pub fn copied(&self) -> u64 {
         self.chunks.iter().filter_map(|chunk| chunk.copied).map(|(_, len)| u64::from(len)).sum()
     }
@@ -321,17 +321,17 @@ impl ChunksBuilder {
         self.len += len;
     }
 
-    /// Returns how many bytes of the file all chunks cover.
+    /// Returns the number of bytes of the file that all chunks cover.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is no chunk.
+    /// Returns whether there is no chunk.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether one more chunk with these literal bytes fits.
+    /// Returns whether one more chunk with these literal bytes fits.
     pub fn has_room(&self, literal: &[u8]) -> bool {
         let room = self.literal.len() + literal.len() <= MAX_BLOCK_BYTES && self.len < FRAME_LEN;
         self.is_empty() || self.count < MAX_PARTS && room

@@ -1,9 +1,9 @@
-//! `seeds FOLDER`: writes, for each target that decodes a format, a few inputs that are well formed, as
-//! `FOLDER/TARGET/seed-NAME`. A fuzzer would take long to come upon them.
+//! `seeds FOLDER`: writes, for each target that decodes a format, a few well-formed inputs, as
+//! `FOLDER/TARGET/seed-NAME`. A fuzzer would take long to find them.
 
 use std::{fs, io, path::Path};
 
-// Everything here is built to count what it reaches; libFuzzer has the counters.
+// The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
 use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
@@ -60,7 +60,7 @@ fn main() -> io::Result<()> {
     for (name, flags, ranges) in
         [("plain", &b"\0"[..], &b"\0"[..]), ("ranges", b"\x02\x08\x09", b"\x02\x01\x0a\x04\x09")]
     {
-        // The length; then path, inode and mode; what the flags say; a hash; and the ranges.
+        // The length, path, inode, mode, flags with their values, a hash, and the ranges.
         let table = [&100_u64.to_le_bytes()[..], b"\x03d/f\x05\x80\x03", flags, &[7; 32], ranges].concat();
         write("journal", name, &table)?;
     }
@@ -73,7 +73,8 @@ fn main() -> io::Result<()> {
     write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
 }
 
-/// Writes the fixtures of the store: records without their checksums, a directory without its own, and a log.
+/// Writes seeds from the store's fixtures: records without their checksums, a directory without its checksum, and a
+/// log.
 fn stored(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/snapshot/fixtures");
     let list = fs::read(fixtures.join("roots-2"))?;
@@ -85,12 +86,14 @@ fn stored(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()>
         write("roots", &nth.to_string(), &[&[kind], &after[..len]].concat())?;
         rest = &after[len + 8..];
     }
-    let folder = fs::read(fixtures.join("folder-1"))?;
-    write("folder", "every-kind", &folder[..folder.len() - 8])?;
+    for (name, fixture) in [("every-kind", "folder-1"), ("changes", "folder-2")] {
+        let folder = fs::read(fixtures.join(fixture))?;
+        write("folder", name, &folder[..folder.len() - 8])?;
+    }
     write("audit", "three-lines", &fs::read(fixtures.join("audit-1"))?)
 }
 
-/// A target's input is a frame's kind and body: the length between them is read elsewhere.
+/// Returns a frame's kind and body, which are a target's input; the length between them is read by other code.
 fn without_length(frame: &[u8]) -> Vec<u8> {
     [&frame[..1], &frame[HEADER_BYTES..]].concat()
 }
@@ -120,7 +123,7 @@ fn listing() -> Listing {
     for ((kind, name), mode) in
         kinds.into_iter().zip(b"abcdefg").zip([0o755, 0o644, 0o777, 0o644, 0o600, 0o600, 0o4755])
     {
-        // The second of two that follow each other has the attributes of the first.
+        // Of two neighbours in order, the second has the attributes of the first.
         let attrs = if b"bcf".contains(name) { attrs } else { Attrs::default() };
         builder.push(&Entry { name: &[*name], kind, meta: meta(mode), attrs });
     }

@@ -38,7 +38,7 @@ impl TestStaging {
         fs::read_dir(self.state("staging")).unwrap().count()
     }
 
-    /// Opens the destination while another has it, as if the file system had given its lock away.
+    /// Opens the destination a second time, as if the file system had given its lock away.
     fn take_over(&self) -> StateDir {
         fs::remove_file(self.state("lock")).unwrap();
         self.open().unwrap()
@@ -69,7 +69,7 @@ fn a_name_that_leads_to_the_folder_is_known_by_what_is_there() {
     let other = place.dir.path().join(".VOLFERRY");
     fs::create_dir(&other).unwrap();
     assert!(state.is_named(OWN_DIR) && !state.is_named(b".VOLFERRY"));
-    // As a file system shows it that folds case and numbers its folders by their names.
+    // Some file systems that fold case number their folders by name: then only the content is the same.
     fs::copy(place.state("epoch"), other.join("epoch")).unwrap();
     assert!(state.is_named(b".VOLFERRY"));
     drop(state);
@@ -249,13 +249,13 @@ fn a_run_that_was_taken_over_publishes_nothing_and_leaves_staging_alone() {
     late.write_at(b"late", 0).unwrap();
     let new = place.take_over();
     named(&new).unwrap();
-    // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to
+    // A run that checked a moment ago still believes that it owns the destination, but has no staged file left to
     // rename.
     let root = Root::open(place.dir.path()).unwrap();
     let at = EntryAt::staged(root.as_fd(), b"file");
     assert!(late.publish(&old, &Retire::default(), at).is_err());
     assert!(!place.dir.path().join("file").exists());
-    // A run may go by what it has seen on the volume for so long.
+    // A run trusts its last check for this long.
     std::thread::sleep(LOOK_EVERY);
     assert!(old.check().is_err());
     assert!(old.is_lost());

@@ -1,5 +1,5 @@
-//! A device, or the image of one, that is written to in its parts or only looked at. Nothing of it is listed, deleted
-//! or staged.
+//! A device or image as a destination: written to in parts, or only compared by a dry run. It has no listing, deletes
+//! or staging.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -50,7 +50,7 @@ impl SinkEnd for DeviceSink {
         Ok(Tree::empty())
     }
 
-    /// Plans nothing: granules tell what differs, while the content crosses.
+    /// Plans nothing: granules find the differences during the transfer.
     fn compare(
         &self,
         _: &mut impl SourceTree,
@@ -88,7 +88,7 @@ impl SinkEnd for DeviceSink {
         Ok(Some(DeviceChanges { device: &self.0, run }))
     }
 
-    /// What was written to a device is there.
+    /// Does nothing, because writes to a device need no cleaning up.
     fn give_up(&self, _: &Run<'_>) {}
 
     fn verify(
@@ -125,7 +125,8 @@ impl Changes for DeviceChanges<'_> {
         run.monitor.set_totals(1, device.len());
         source.announce(Forecast { files: 1, bytes: device.len() })?;
         let (failures, counters, monitor) = (&run.failures, &run.counters, run.monitor);
-        let writing = Writing { store: WriteTarget::Device(device), failures, counters, monitor };
+        let store = WriteTarget::Device(device);
+        let writing = Writing { store, failures, counters, monitor, written: None };
         source.transfer(writing, &mut |fetch| fetch_all(device, fetch))?;
         monitor.add_files(1);
         Ok(())
@@ -145,7 +146,7 @@ impl Changes for DeviceChanges<'_> {
     }
 }
 
-/// A device that a dry run looks at, which need not be there.
+/// A device that a dry run compares, and that need not exist.
 pub(crate) struct DryDevice<'a> {
     place: &'a TreeLocation,
     len: u64,
@@ -238,7 +239,7 @@ impl SinkEnd for DryDevice<'_> {
 
     fn give_up(&self, _: &Run<'_>) {}
 
-    /// Nothing was changed: the guard has compared all of it.
+    /// Returns no notes: nothing was changed, and the guard has compared all of it.
     fn verify(&self, _: &mut impl SourceEnd, _: &Planned, _: &Run<'_>) -> Result<Vec<String>, SessionError> {
         Ok(Vec::new())
     }
@@ -254,7 +255,7 @@ impl SinkEnd for DryDevice<'_> {
     fn close(self) {}
 }
 
-/// However many parts of a device failed, it is one file.
+/// Counts all failed parts of a device as one failed file.
 fn count_once(report: &mut Report) {
     report.work.files_failed = report.work.files_failed.min(1);
 }
@@ -263,17 +264,17 @@ fn checker<'a>(opened: &'a Opened, expect: Expect, run: &'a Run<'_>) -> Checker<
     Checker { origin: Origin::Device(opened), failures: &run.failures, monitor: run.monitor, expect }
 }
 
-/// What of a device differs, by the part.
+/// The parts of a device that differ.
 #[derive(Debug)]
 struct Differences {
     parts: u64,
     bytes: u64,
-    /// How many parts were not compared, because they changed at the source meanwhile.
+    /// The number of parts that were not compared, because they changed at the source meanwhile.
     changed: u64,
 }
 
 impl Differences {
-    /// Adds up the parts that were found to differ. Where the run is to verify, each is a failure.
+    /// Adds up the parts that differ. If the run is to verify, records a failure for each.
     fn of(parts: &PlannedDir, changed: u64, run: &Run<'_>) -> Self {
         let mut differences = Self { parts: 0, bytes: 0, changed };
         for (_, entry) in parts.steps() {
@@ -304,7 +305,7 @@ impl Differences {
     }
 }
 
-/// Asks for every part of a device.
+/// Requests every part of a device.
 fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError> {
     let dir = Arc::new(NeededDir { source: ROOT, path: RelPath::root(), inode: 0, fill: None });
     for (index, part) in (0..).zip(device::parts(device.len())) {
@@ -313,7 +314,7 @@ fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError>
     fetch.finish(Vec::new())
 }
 
-/// `replaces` is whether the destination has anything at the place of the part.
+/// Returns the request for a part. `replaces` says that the destination has content there already.
 fn need(dir: &Arc<NeededDir>, index: u32, DevicePart { start, len }: DevicePart, replaces: bool) -> Need {
     let name: Box<[u8]> = DevicePart { start, len }.name().into_bytes().into();
     let path = RelPath::root().join(&name).unwrap_or_default();
@@ -322,7 +323,7 @@ fn need(dir: &Arc<NeededDir>, index: u32, DevicePart { start, len }: DevicePart,
     Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old, aside: None }
 }
 
-/// A device's parts, all of which are to be compared.
+/// Returns a plan that compares all parts of a device.
 fn all_parts(len: u64) -> PlannedDir {
     let listing = device::tree(len).dirs.swap_remove(0).listing;
     let plan = DirPlan { checks: (0..listing.len() as u32).collect(), ..DirPlan::default() };

@@ -1,4 +1,4 @@
-//! Content of files of the same machine: copied by several threads, by clone where the file system can.
+//! Copies content between files of the same machine, with several threads, and by clone where the file system can.
 
 use std::{io, os::fd::AsFd as _};
 
@@ -6,7 +6,7 @@ use async_channel::{Receiver, Sender};
 use contract::Side;
 
 use crate::{
-    apply::Staged,
+    apply::{SMALL_BYTES, Staged},
     attrs::AttrsBuf,
     cores::cores,
     effort::{Activity, ThreadGroup, copying, during},
@@ -23,7 +23,8 @@ use crate::{
     xattr,
 };
 
-/// Runs `work` with workers that copy what it fetches. A few small files are copied by the calling thread.
+/// Calls `work`, and copies the files that it fetches with several workers. A few small files are copied by the calling
+/// thread.
 pub(crate) fn copy_all(
     writing: Writing<'_>,
     origin: Origin<'_>,
@@ -31,7 +32,8 @@ pub(crate) fn copy_all(
 ) -> Result<(), SessionError> {
     let (jobs, queue) = async_channel::bounded(cores() * 16);
     let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
-    let copier = || Copier { writing, origin, from: LastDir::default(), to: LastDir::default() };
+    let copier =
+        || Copier { writing, origin, from: LastDir::default(), to: LastDir::default(), small: Vec::new() };
     std::thread::scope(|scope| {
         let start = |queue: Receiver<Vec<Need>>| {
             let (pool, copier) = (&pool, copier());
@@ -54,28 +56,28 @@ pub(crate) fn copy_all(
     })
 }
 
-/// In files from this size on, reading and writing are told apart; of smaller ones, in each of so many.
+/// Reading and writing are timed separately for files from this size on; of smaller files, for one in `LOOKED_AT`.
 const LARGE_BYTES: u64 = 1 << 20;
 const LOOKED_AT: usize = 16;
 
-/// Distributes a directory's files to the workers in parts of this many.
+/// The number of a directory's files that a worker gets at once.
 const FILES_PER_JOB: usize = 64;
 
-/// Up to this many files, of this many bytes together, are not worth the start of a thread.
+/// Up to this many files, and this many bytes of them, are copied without starting a thread.
 const FEW_FILES: usize = 8;
 const FEW_BYTES: u64 = 256 << 10;
 
-/// Files that are kept back until there are enough for a worker.
+/// Files that are held back until there are enough for a worker.
 #[derive(Default)]
 struct Few {
     needs: Vec<Need>,
     bytes: u64,
 }
 
-/// Hands files to workers, which it starts as there is work for them.
+/// Passes files to workers, and starts the workers as there is work for them.
 struct CopyFetch<S, W> {
     jobs: Sender<Vec<Need>>,
-    /// Copied for each worker. With all started it is dropped, so that a send fails when they are gone.
+    /// Cloned for each worker. Dropped once all are started, so that a send fails when they have ended.
     queue: Option<Receiver<Vec<Need>>>,
     start: S,
     workers: Vec<W>,
@@ -91,7 +93,7 @@ impl<W, S: Fn(Receiver<Vec<Need>>) -> W> CopyFetch<S, W> {
         let _ = during(Activity::Idle, || self.jobs.send_blocking(job));
     }
 
-    /// Keeps files back as long as they are few.
+    /// Holds files back as long as they are few.
     fn keep_back(&mut self, needs: &mut Vec<Need>) {
         let few = &mut self.few;
         few.bytes = needs.iter().fold(few.bytes, |sum, need| sum.saturating_add(need.size));
@@ -115,7 +117,7 @@ impl<W, S: Fn(Receiver<Vec<Need>>) -> W> Fetch for CopyFetch<S, W> {
         Ok(())
     }
 
-    /// All that is needed is at the source. The workers are waited for when the queue is closed.
+    /// Fetches these files from the source, too. The caller waits for the workers.
     fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError> {
         self.fetch(made_from_others)
     }
@@ -126,6 +128,8 @@ struct Copier<'a> {
     origin: Origin<'a>,
     from: LastDir,
     to: LastDir,
+    /// The content of the last file, if it went through memory as a whole.
+    small: Vec<u8>,
 }
 
 impl Copier<'_> {
@@ -143,7 +147,7 @@ impl Copier<'_> {
             }
             let is_looked_at = need.size >= LARGE_BYTES || nth % LOOKED_AT == 0;
             match copying(is_looked_at, || self.copy(need)) {
-                // Nobody asks what became of it: the run stops.
+                // No failure is recorded, because the run stops.
                 Err(_) if self.writing.monitor.cancelled() => return,
                 Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
                 Ok(()) => {}
@@ -161,7 +165,7 @@ impl Copier<'_> {
         Err(io::Error::other(CHANGED))
     }
 
-    /// One try; false when the file changed while it was read.
+    /// Copies a file once. Returns false if it changed while it was read.
     fn attempt(&mut self, need: &Need) -> io::Result<bool> {
         let (writing, dir) = (self.writing, &need.dir);
         let source = during(Activity::Reading, || {
@@ -172,6 +176,7 @@ impl Copier<'_> {
             WriteTarget::Device(device) if device.keeps_holes() => Zeros::AllHoles,
             _ => Zeros::Bytes,
         };
+        self.small.clear();
         let (staged, reused) = match writing.stage_over(need) {
             Some(staged) => {
                 let same = copy_differences(&source, &staged, zeros, writing.monitor);
@@ -179,7 +184,7 @@ impl Copier<'_> {
                 (staged, need.replaces.then_some(same))
             }
             None => match self.copy_whole(need, &source, zeros) {
-                // A file that has become shorter has changed, and is read again.
+                // A file that became shorter has changed: the caller tries again.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !source.is_unchanged()? => {
                     return Ok(false);
                 }
@@ -201,6 +206,9 @@ impl Copier<'_> {
         }
         let (meta, attrs) = (source.meta(&need.meta), attrs.as_attrs());
         writing.publish(need, &mut self.to, &staged, &meta, attrs, source.len())?;
+        if !self.small.is_empty() {
+            writing.remember(need, &staged, &self.small);
+        }
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
         writing.monitor.add_bytes(source.len());
         Ok(true)
@@ -209,25 +217,28 @@ impl Copier<'_> {
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
         let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
         let (holes, monitor) = (zeros != Zeros::Bytes, self.writing.monitor);
-        let copied = match source.content() {
-            content if content.start == 0 => staged.copy_from(content.fd, source.len(), holes, monitor),
-            content => {
-                monitor.may_copy(source.len()).and_then(|()| copy_part(content, source.len(), &staged))
-            }
+        let (content, len) = (source.content(), source.len());
+        // Out of a pack, the kernel cannot copy.
+        let is_small =
+            content.start != 0 || !holes && len <= SMALL_BYTES && self.writing.remembers(need, len);
+        let copied = match is_small {
+            true => monitor.may_copy(len).and_then(|()| copy_small(content, len, &staged, &mut self.small)),
+            false => staged.copy_from(content.fd, len, holes, monitor),
         };
         copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)
     }
 }
 
-/// BasisSearch a small file out of the pack that it is in.
-fn copy_part(from: Slice<'_>, len: u64, staged: &Staged) -> io::Result<()> {
-    let mut bytes = vec![0; len as usize];
-    from.read_exact_at(&mut bytes, 0)?;
-    staged.write_at(&bytes, 0)
+/// Copies a small file through memory, where its content stays.
+fn copy_small(from: Slice<'_>, len: u64, staged: &Staged, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.resize(len as usize, 0);
+    during(Activity::Reading, || from.read_exact_at(bytes, 0))?;
+    staged.write_at(bytes, 0)
 }
 
-/// A file that has become shorter is found to have changed later.
+/// Copies the ranges that differ, and returns the number of equal bytes. If the file became shorter, returns 0: the
+/// caller sees later that it changed.
 fn copy_differences(
     source: &SourceFile,
     staged: &Staged,

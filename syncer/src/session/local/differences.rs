@@ -1,5 +1,5 @@
-//! A large file, or a part of a device, that is written in place from one of the same machine: both are read, and what
-//! differs is staged.
+//! Updates a large file, or a part of a device, in place from a file of the same machine: reads both and stages the
+//! ranges that differ.
 
 use std::{io, ops::Range};
 
@@ -12,19 +12,19 @@ use crate::{
     slice::{Slice, data_in},
 };
 
-/// How zeros of the source are taken.
+/// How zeros of the source are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeros {
-    /// As any bytes.
+    /// As data.
     Bytes,
-    /// What is a hole becomes one.
+    /// A hole of the source becomes a hole.
     Holes,
-    /// The same, and so does what is nothing but zeros.
+    /// As `Holes`, and ranges of zeros become holes, too.
     AllHoles,
 }
 
-/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. Returns how many bytes
-/// were there already.
+/// Stages the ranges of `from`, which is `len` bytes long, that differ from the file that `staged` lies over. Returns
+/// the number of bytes that are equal.
 ///
 /// # Errors
 /// `UnexpectedEof` when a file turns out to be shorter; `ECANCELED` when the monitor was told to stop.
@@ -64,13 +64,13 @@ struct Compare<'a> {
     staged: &'a Staged,
     old_len: u64,
     zeros: Zeros,
-    /// What differs is staged in parts of this length.
+    /// The length of the ranges that are compared, in bytes.
     piece: usize,
     buffers: [Vec<u8>; 2],
 }
 
 impl Compare<'_> {
-    /// Stages what differs in a block. Returns how many bytes do not.
+    /// Stages the ranges of a block that differ. Returns the number of bytes that are equal.
     fn block(&mut self, range: Range<u64>) -> io::Result<u64> {
         let [new, old] = &mut self.buffers;
         new.resize((range.end - range.start) as usize, 0);

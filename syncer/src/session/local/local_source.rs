@@ -48,7 +48,7 @@ pub(crate) struct LocalSource<'a> {
 }
 
 impl<'a> LocalSource<'a> {
-    /// The source goes to `sink`, which says what a file is called there.
+    /// Makes a source for a run whose destination is `sink`: a single file gets the name that it has there.
     pub(crate) fn new(
         (place, subject, root): (&'a TreeLocation, &'a Subject, &'a Root),
         sink: &Subject,
@@ -64,7 +64,7 @@ impl<'a> LocalSource<'a> {
     }
 }
 
-/// Shows actions in this process, until the user stops it.
+/// Shows actions in this process, and fails if the user has stopped it.
 pub(crate) fn tell_here(run: &Run<'_>, actions: &[PlannedAction]) -> Result<(), TransportError> {
     actions.iter().for_each(|action| run.monitor.planned(action));
     run.monitor.check().map_err(|_| TransportError::Canceled)
@@ -144,7 +144,7 @@ impl SourceEnd for LocalSource<'_> {
     }
 }
 
-/// A device as the source of a run. It has no listings: what it has is known from its length.
+/// A device as the source of a run. It has no listings, because its tree follows from its length.
 pub(crate) struct LocalDevice<'a> {
     opened: &'a Opened,
     hashes: LocalHashes<'a>,

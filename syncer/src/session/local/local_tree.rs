@@ -42,7 +42,7 @@ impl SourceHashes for LocalHashes<'_> {
 pub(crate) struct LocalTree {
     pub tree: Tree,
     pub asked: VecDeque<DirId>,
-    /// The listings are asked for again.
+    /// Whether listings are kept, because they are requested a second time.
     pub keep: bool,
 }
 

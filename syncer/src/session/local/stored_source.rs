@@ -36,7 +36,7 @@ use crate::{
     wire::{Hashed, Listed, TreeHead},
 };
 
-/// The source of a run that restores.
+/// A snapshot as the source of a run that restores it.
 pub(crate) struct StoredSource<'a> {
     restore: &'a Restore<'a>,
     tree: StoredTree<'a>,
@@ -53,7 +53,7 @@ impl<'a> StoredSource<'a> {
         Origin::Stored(&self.tree)
     }
 
-    /// Describes the snapshot. Where only a path is restored, the root stays as it is.
+    /// Describes the snapshot. If only a path of it is restored, the root has the sink's metadata and stays as it is.
     fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
         let Restore { snapshot, path, store, .. } = self.restore;
         let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
@@ -102,12 +102,12 @@ impl SourceEnd for StoredSource<'_> {
         Ok((self.head(&sink)?, sink))
     }
 
-    /// Nobody knows how much of a snapshot the destination will share with it.
+    /// Returns nothing: a restore may share blocks with the snapshot, and their number is unknown.
     fn room(&self, _: &Root) -> Option<Room> {
         None
     }
 
-    /// Checks every object that is needed, so that nothing is changed for a snapshot that is not whole.
+    /// Checks every object that is needed, so that nothing is changed from a damaged snapshot.
     fn ready(&self, compared: &Compared, sink: Option<&Root>) -> Result<Option<String>, SessionError> {
         let needed = needed(&self.tree, compared);
         let bytes: u64 = needed.iter().map(|object| object.len).sum();

@@ -43,14 +43,14 @@ use crate::{
     wire::Listed,
 };
 
-/// The tree of a snapshot, read directory by directory as a comparison asks for it.
+/// The tree of a snapshot, read directory by directory as a comparison requests it.
 #[derive(Debug)]
 pub(crate) struct StoredTree<'a> {
     store: &'a Store,
     snapshot: &'a Snapshot,
-    /// What is restored of it.
+    /// The path in the snapshot that is restored.
     path: &'a RelPath,
-    /// What the folders on the way to the path look like at the sink, as far as they are there.
+    /// The metadata that the folders on the way to the path have at the sink, as far as they exist.
     way_there: Vec<(Meta, AttrsBuf)>,
     state: Mutex<StoredState>,
 }
@@ -65,14 +65,14 @@ struct StoredState {
 struct StoredDir {
     folder: FolderRef,
     path: RelPath,
-    /// Once it was read.
+    /// Its content, once it was read.
     read: Option<ReadFolder>,
 }
 
 #[derive(Debug)]
 struct ReadFolder {
     first_child: DirId,
-    /// In the order of their names.
+    /// Sorted by name.
     files: Vec<StoredFile>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> StoredTree<'a> {
         Self { store, snapshot, path, way_there: Vec::new(), state: Mutex::new(state) }
     }
 
-    /// Reads all of it, for a source whose sink asks for directories by their numbers.
+    /// Reads the whole tree, for a source whose sink requests directories by their numbers.
     ///
     /// # Errors
     /// If a directory cannot be read, the snapshot has more entries than its record says, or the run is told to stop.
@@ -116,18 +116,19 @@ impl<'a> StoredTree<'a> {
         Ok(Tree { dirs, root_meta: *root_meta, root_attrs: root_attrs.clone(), totals, ..Tree::default() })
     }
 
-    /// Remembers what the folders on the way to the path look like in the sink's tree.
+    /// Records the metadata that the folders on the way to the path have in the sink's tree.
     pub(crate) fn go_to(&mut self, sink: &Tree) {
         self.way_there = way_there(sink, self.path);
     }
 
-    /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.
+    /// Returns the name in this folder that leads to the path that is restored; `None` in the path itself, and below
+    /// it.
     fn way(&self, dir: &RelPath) -> Option<&'a [u8]> {
         self.path.names().nth(dir.names().count()).filter(|_| self.path.starts_with(dir))
     }
 
-    /// Reads a folder. Of one on the way to the path there is only the next name; of a path, hard links to files
-    /// outside of it are files of their own.
+    /// Reads a folder. A folder on the way to the path has only the next name. In and below the path, hard links to
+    /// files outside of it become files.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
         let folder = self.store.folder(&dir.folder)?;
         if self.path.is_root() {
@@ -161,7 +162,7 @@ impl<'a> StoredTree<'a> {
         Ok(part)
     }
 
-    /// Makes a file of a hard link that leads out of the path that is restored.
+    /// Turns a hard link into a file if its target is outside of the path that is restored.
     fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
         let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(self.path));
@@ -169,7 +170,7 @@ impl<'a> StoredTree<'a> {
         Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }
 
-    /// A folder on the way to the path stays as the sink has it.
+    /// Gives a folder on the way to the path the metadata that it has at the sink, so that it stays as it is.
     fn as_it_is<'e>(&'e self, dir: &StoredDir, own: Entry<'e>) -> Entry<'e> {
         match self.way_there.get(dir.path.names().count()) {
             Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
@@ -181,7 +182,7 @@ impl<'a> StoredTree<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The content of a file, and its length and time in the snapshot.
+    /// Returns the content of a file, with its length and time in the snapshot.
     pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<ContentRef>, OfStore)> {
         let state = self.lock();
         let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
@@ -213,7 +214,7 @@ impl<'a> StoredTree<'a> {
     }
 }
 
-/// The metadata of the folders of a tree that lead to a path, as far as they are there.
+/// Returns the metadata of the folders of a tree that lead to a path, as far as they exist.
 fn way_there(tree: &Tree, path: &RelPath) -> Vec<(Meta, AttrsBuf)> {
     let mut way = Vec::new();
     let mut at = ROOT;
@@ -266,14 +267,14 @@ impl Stored for StoredTree<'_> {
     }
 }
 
-/// An object that a restore reads, and a file that it is for.
+/// An object that a restore reads, and a file that needs it.
 pub(crate) struct NeededContent {
     pub content: ContentRef,
     pub len: u64,
     pub path: RelPath,
 }
 
-/// The objects of all files that are made or updated, each once.
+/// Returns the objects of all files that are made or updated, each once.
 pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededContent> {
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
@@ -288,7 +289,7 @@ pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededCo
     needed
 }
 
-/// The files that are written in a directory, with their indexes and lengths.
+/// Yields the files of a directory that are written, with their indexes and lengths.
 pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>, u64)> {
     let mut steps = dir.plan.steps.iter().peekable();
     (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
@@ -329,15 +330,16 @@ pub(crate) fn check_all(
     }
 }
 
-/// What is to be restored, and where.
+/// The parameters of a restore: a path of a snapshot, and the tree that gets it.
 #[derive(Debug)]
 pub struct Restore<'a> {
     /// The store that has the snapshot.
     pub store: &'a Store,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// The tree that is brought back; it is made if it is not there.
+    /// The tree that is restored to; it is made if it is missing.
     pub to: TreeLocation,
-    /// The path to restore; the root for all of it. The run's parameters must exclude all else (`session::all_but`).
+    /// The path to restore; the root for the whole snapshot. The run's parameters must exclude all other paths
+    /// (`session::all_but`).
     pub path: RelPath,
 }

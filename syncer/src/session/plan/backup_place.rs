@@ -1,4 +1,4 @@
-//! Where a run keeps the old versions of entries.
+//! The folder in which a run keeps the old versions of entries.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -21,11 +21,11 @@ struct BackupPlace {
     inside: Option<RelPath>,
 }
 
-/// Returns the parameters with a pattern that leaves a backup folder out of the run which is in the destination at
+/// Returns the parameters, with a pattern that excludes the backup folder from the run if it is in the destination at
 /// `place`.
 ///
 /// # Errors
-/// [`SessionError::BackupPlace`] for a folder that can be none.
+/// [`SessionError::BackupPlace`] for a folder that cannot be a backup folder.
 pub(crate) fn sparing(place: &TreeLocation, params: &RunParams) -> Result<RunParams, SessionError> {
     let mut params = params.clone();
     let Some(dir) = &params.demands.backup_dir else { return Ok(params) };
@@ -40,7 +40,7 @@ pub(crate) fn sparing(place: &TreeLocation, params: &RunParams) -> Result<RunPar
     Ok(params)
 }
 
-/// Opens the backup folder that the parameters name, if they do, for a run onto `place`.
+/// Opens the backup folder that the parameters name, if any, for a run onto `place`.
 pub(crate) fn open(place: &TreeLocation, params: &RunParams) -> Result<Option<BackupDir>, SessionError> {
     let Some(dir) = &params.demands.backup_dir else { return Ok(None) };
     let found = BackupPlace::find(place, dir)?;
@@ -48,7 +48,7 @@ pub(crate) fn open(place: &TreeLocation, params: &RunParams) -> Result<Option<Ba
 }
 
 impl BackupPlace {
-    /// Finds the folder `dir` of a run onto `place`: a relative path is one below the destination.
+    /// Resolves the folder `dir` of a run onto `place`: a relative path is below the destination.
     fn find(place: &TreeLocation, dir: &Path) -> Result<Self, SessionError> {
         let inside = match dir.is_absolute() {
             false => Some(below(dir, dir)?),
@@ -79,7 +79,7 @@ impl BackupPlace {
     }
 }
 
-/// The path below the destination at `place` of an absolute `dir`, if it is there.
+/// Returns the path of an absolute `dir` below the destination at `place`; `None` if it is elsewhere.
 fn inside_of(place: &TreeLocation, dir: &Path) -> Result<Option<RelPath>, SessionError> {
     let real = place.real_path();
     let whole = place.path();

@@ -1,5 +1,5 @@
-//! Which file of the destination may have content of one that is needed: what was renamed, copied, or copied and then
-//! changed at the source is made from what is here.
+//! Finds a basis for a new file among the files of the destination, so that the content of files that were renamed,
+//! copied or edited at the source need not cross.
 
 use std::{
     cmp::Reverse,
@@ -18,23 +18,23 @@ use crate::{
     wire::MAX_PACKED_BYTES,
 };
 
-/// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more
-/// are tried.
+/// The number of guesses, by length or family alone, that may have nothing in common with the new file. After that, no
+/// more are tried.
 const MAX_WRONG_GUESSES: u64 = 4;
 
-/// Bounds how many files of one length, or of one family, are looked at.
+/// The largest number of files of one length, or of one family, that are looked at.
 const MAX_LIKE: usize = 64;
 
-/// Looks for files of other lengths than the needed one from this length on, in bytes: their chunks are some tens of
-/// KiB.
+/// The shortest new file, in bytes, for which files of other lengths are looked at: chunks of such files are some tens
+/// of KiB long.
 pub(crate) const MIN_RELATIVE_BYTES: u64 = (1 << 20) + 1;
 
-/// The large files of the destination, listed when the first is asked for.
+/// The large files of the destination, listed when the first basis is needed.
 #[derive(Debug)]
 pub(crate) struct BasisSearch<'a> {
     sink: &'a Tree,
     listed: Option<LargeFiles<'a>>,
-    /// What else new files may be made from, which neither name nor time tells.
+    /// The bases that sampling has found, which neither name nor time shows.
     pub alike: SimilarFiles,
 }
 
@@ -46,18 +46,18 @@ pub(crate) struct Wanted<'w> {
     pub len: u64,
     /// Its place at the source.
     pub from: EntryRef,
-    /// Its directory at the sink, if it is there.
+    /// Its directory at the sink, if it exists.
     pub to: Option<DirId>,
 }
 
-/// What a file has in common with a new one.
+/// The properties that a file shares with a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Likeness {
     /// Its length, and its time or name.
     TimeOrName,
     /// The family of its name.
     Family,
-    /// Its length, and that is all.
+    /// Its length alone.
     Length,
 }
 
@@ -79,7 +79,7 @@ impl<'a> BasisSearch<'a> {
         Self { sink, listed: None, alike: SimilarFiles::new() }
     }
 
-    /// What may have the content of a new file, or some of it. `None` where nothing is like it.
+    /// Returns a file that may share content with a new one; `None` if no file is similar.
     pub(crate) fn find(&mut self, wanted: &Wanted<'_>, counters: &Counters) -> Option<OldVersion> {
         if wanted.len <= MAX_PACKED_BYTES {
             return None;
@@ -107,14 +107,14 @@ impl<'a> BasisSearch<'a> {
         Some(OldVersion { is_coming, also, ..OldVersion::version(path, len) })
     }
 
-    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and nothing but
-    /// its length is like that of another.
+    /// Returns whether a new file is worth sampling: it is large enough, and no file has its name's family, or its
+    /// length and its name or time.
     pub(crate) fn is_unlike_any(&mut self, wanted: &Wanted<'_>) -> bool {
         let likely = self.likely(wanted).filter(|(_, likeness)| *likeness != Likeness::Length);
         wanted.len >= MIN_RELATIVE_BYTES && likely.is_none()
     }
 
-    /// A file that is like a new one.
+    /// Returns the file that is most similar to a new one.
     fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(EntryRef, Likeness)> {
         let listed = self.listed();
         match listed.twin(wanted.entry, wanted.len) {
@@ -147,7 +147,7 @@ impl<'a> LargeFiles<'a> {
         Self { by_len: Index::of(by_len), by_family: Index::of(by_family), files, paths: Paths::new(sink) }
     }
 
-    /// A file with as many bytes: one with the same time or name if there is one, else any.
+    /// Returns a file of the same length, if possible with the same time or name.
     fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(EntryRef, Likeness)> {
         let mut best = None;
         for place in self.by_len.few(len) {
@@ -161,8 +161,8 @@ impl<'a> LargeFiles<'a> {
         best.map(|(place, like)| (place, if like > 0 { Likeness::TimeOrName } else { Likeness::Length }))
     }
 
-    /// A file of another length whose name has the same family: with the same name if there is one, else from the same
-    /// directory, else any; of several, that of the nearest length.
+    /// Returns a file of another length whose name has the same family: preferably with the same name, then from the
+    /// same directory, then of the nearest length.
     fn relative(&mut self, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<EntryRef> {
         if len < MIN_RELATIVE_BYTES {
             return None;
@@ -176,14 +176,14 @@ impl<'a> LargeFiles<'a> {
         relatives.max().map(|(_, place)| place)
     }
 
-    /// The path and the length of a file.
+    /// Returns the path and the length of a file.
     fn path_at(&mut self, place: EntryRef) -> Option<(RelPath, u64)> {
         let (name, len) = self.files.large_at(place)?;
         Some((self.paths.of(place.0).join(name).ok()?, len))
     }
 }
 
-/// FileLookup by their places.
+/// Looks up files by their places.
 #[derive(Debug)]
 struct FileLookup<'a> {
     tree: &'a Tree,
@@ -196,7 +196,7 @@ impl<'a> FileLookup<'a> {
         self.places.entry(dir).or_insert_with(|| EntryIndex::of(listing)).from(index).next()
     }
 
-    /// The name and the length of a file.
+    /// Returns the name and the length of a file.
     fn large_at(&mut self, place: EntryRef) -> Option<(&'a [u8], u64)> {
         let entry = self.at(place)?;
         match entry.kind {
@@ -206,7 +206,7 @@ impl<'a> FileLookup<'a> {
     }
 }
 
-/// FileLookup by something of theirs that is a number, in 16 bytes each: there may be millions.
+/// Files sorted by a number, such as their length, in 16 bytes each: there may be millions.
 #[derive(Debug)]
 struct Index(Vec<(u64, EntryRef)>);
 
@@ -216,7 +216,7 @@ impl Index {
         Self(files)
     }
 
-    /// The files with this number, or the first [`MAX_LIKE`] of them.
+    /// Returns at most [`MAX_LIKE`] files with this number.
     fn few(&self, number: u64) -> impl Iterator<Item = EntryRef> {
         let start = self.0.partition_point(|(other, _)| *other < number);
         self.0[start..]
@@ -233,8 +233,8 @@ fn hash_of(family: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What the names of versions of a file have in common: `db-2026-11-20.tar` and `db-2026-11-21.tar`, `log` and `log.1`.
-/// Each run of digits counts as one, and those at the end as none.
+/// Returns the part of a name that versions of a file share, as in `db-2026-11-20.tar` and `db-2026-11-21.tar`, or
+/// `log` and `log.1`. A run of digits counts as one digit, and is left out at the end.
 fn family(name: &[u8]) -> Vec<u8> {
     let mut family: Vec<u8> =
         name.iter().map(|byte| if byte.is_ascii_digit() { b'0' } else { *byte }).collect();
@@ -260,14 +260,14 @@ pub(crate) struct NewFile<'p> {
 /// A file that has content of a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
-    /// One of the destination, by its place at the sink.
+    /// A file of the destination, by its place at the sink.
     There(EntryRef),
-    /// Another new one, by where it goes and its length: to be read when it is there.
+    /// Another new file, by its path and length. It is read when it has arrived.
     New(RelPath, u64),
 }
 
-/// What new files may be made from, by their places at the source. What one is made from is not itself made from
-/// another new one.
+/// The bases of new files, by their places at the source. A new file that is a basis is not itself made from another
+/// new one.
 pub(crate) type SimilarFiles = HashMap<EntryRef, Vec<Base>>;
 
 #[cfg(test)]

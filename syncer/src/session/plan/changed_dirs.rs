@@ -12,16 +12,16 @@ use crate::{
     tree::{Tree, dir::DirId},
 };
 
-/// Returns the directories of the sink's tree whose listings may not hold after the plan was carried out without a
-/// failure, with the entries that may have changed. All others are as they were scanned, and so is all below
-/// directories that are moved, but not their paths.
+/// Returns the directories of the sink's tree whose listings the plan may have changed, if it was carried out without a
+/// failure, with the entries that may have changed. All others are as they were scanned, and so are those below a moved
+/// directory, except for their paths.
 pub(crate) fn changed_dirs(Planned { compared, sink, .. }: &Planned) -> HashMap<DirId, ChangedEntries> {
     let mut changed = Changed { sink, parents: parents(&sink.dirs), dirs: HashMap::new() };
     for dir in compared.dirs.iter().filter(|dir| !dir.is_idle()) {
         changed.add_planned(dir);
     }
     changed.add_entries(compared.moves.values().map(|moved| moved.from.clone()));
-    // The scan knows the numbers of such files only from their directories.
+    // The scan learns which names are one file only by reading their directories.
     let linked = sink.groups.iter().flat_map(|group| &group.members);
     linked.for_each(|member| changed.add_all(member.dir));
     changed.dirs
@@ -39,7 +39,7 @@ impl Changed<'_> {
         let mut names: Vec<&[u8]> = Vec::new();
         for (_, entry) in dir.steps() {
             names.push(entry.name);
-            // A file that gets another name becomes the first of several.
+            // A file that gets another name becomes the leader of a group of hard links.
             if let Kind::HardLink { to } = entry.kind {
                 links.extend(RelPath::parse(to).ok());
             }
@@ -69,12 +69,12 @@ impl Changed<'_> {
         }
     }
 
-    /// Adds all entries of a directory, and of the one above.
+    /// Adds all entries of a directory, and of its parent.
     fn add_all(&mut self, id: DirId) {
         self.dirs.extend([id, self.parents[id as usize]].map(|id| (id, ChangedEntries::All)));
     }
 
-    /// Adds a directory that may be gone, with all below.
+    /// Adds a directory that may have been removed, and all directories below it.
     fn add_below(&mut self, id: DirId) {
         let mut left = vec![id];
         while let Some(id) = left.pop() {
@@ -83,7 +83,7 @@ impl Changed<'_> {
         }
     }
 
-    /// Adds the entries at these paths, as far as their directories were there.
+    /// Adds the entries at these paths, if their directories existed before the run.
     fn add_entries(&mut self, paths: impl Iterator<Item = RelPath>) {
         let mut by_dir: HashMap<RelPath, Vec<RelPath>> = HashMap::new();
         for path in paths {

@@ -1,4 +1,4 @@
-//! The source's listings against the sink's tree → what to do in each directory.
+//! Compares the source's listings with the sink's tree, and plans each directory.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -27,19 +27,19 @@ use crate::{
     wire::{Listed, TreeHead},
 };
 
-/// How many listings are asked for at once.
+/// The number of listings that are requested at once.
 const BATCH: usize = 512;
 
-/// A directory that has to be looked into.
+/// A directory that has to be compared.
 struct Visit {
     source: DirId,
     sink: Option<DirId>,
     path: RelPath,
     meta: Meta,
-    /// Whether it, or a folder above it, replaces something else: it is filled in staging, which may be given up, so
-    /// nothing is moved there.
+    /// Whether it, or a folder above it, replaces another entry. It is then filled in staging, which may be removed
+    /// again, so no directory is moved into it.
     is_aside: bool,
-    /// Of the ignore files above it.
+    /// The rules of the ignore files above it.
     rules: Option<Arc<Rules>>,
 }
 
@@ -61,7 +61,7 @@ impl Visit {
 }
 
 impl Compared {
-    /// Settles hard links, when it is known which files keep their content.
+    /// Settles hard links, once it is known which files keep their content.
     pub(crate) fn settle(
         &mut self,
         sink: &Tree,
@@ -72,8 +72,9 @@ impl Compared {
     }
 }
 
-/// Compares the trees. `may_move` is whether a directory may be moved as it is, and `owner` what is not to be written.
-/// The contents of files are still to be compared where the plans say so, and then hard links to be settled.
+/// Compares the trees. `may_move` says that directories may be moved as they are; `owner` excludes entries of the sink
+/// from all changes. Afterwards, the caller compares the contents of files where the plans say so, and then settles
+/// hard links.
 pub(crate) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,
@@ -113,13 +114,13 @@ struct CompareWalk<'a, S> {
     owner: &'a Filter,
     monitor: &'a Monitor,
     level: VecDeque<Visit>,
-    /// How many of them have been asked for.
+    /// The number of them that have been requested.
     asked: usize,
     dirs: Vec<PlannedDir>,
     moves: Moves<'a>,
-    /// What might have been moved, until it is known what goes.
+    /// Directories that might be moved, held back until it is known which ones are deleted.
     held: Vec<(Visit, TreeDigest)>,
-    /// What else has been found.
+    /// The other results of the comparison.
     made: Compared,
     patterns: InUse,
 }
@@ -174,7 +175,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
         Ok(())
     }
 
-    /// Two batches are in flight at any time: while one is compared, the next one crosses.
+    /// Requests listings, two batches at a time: while one is compared, the next one is in flight.
     fn request(&mut self) -> Result<(), SessionError> {
         while self.asked < self.level.len().min(2 * BATCH) {
             let end = self.level.len().min(self.asked + BATCH);
@@ -212,7 +213,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
         Ok(())
     }
 
-    /// Has a directory looked into, unless it only has to be moved.
+    /// Queues a directory for comparison, unless it is only moved.
     fn add(&mut self, visit: Visit, digest: &TreeDigest) -> Result<(), SessionError> {
         if visit.sink.is_some() || visit.is_aside || !self.moves.might_have(digest) {
             self.level.push_back(visit);
@@ -225,7 +226,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
     }
 }
 
-/// Takes from a plan the deletes of entries that are on other file systems than the sink's root.
+/// Removes the deletes of entries on other file systems than the sink's root from a plan.
 fn spare_mounts(plan: &mut DirPlan, sink: &Tree, there: &Dir) {
     if there.is_elsewhere {
         return plan.deletes.clear();
@@ -237,8 +238,8 @@ fn spare_mounts(plan: &mut DirPlan, sink: &Tree, there: &Dir) {
     plan.deletes.retain(|index| stay.binary_search(index).is_err());
 }
 
-/// Finds what stays in the directories that a plan deletes or replaces. `spared` has the rules, and whether other file
-/// systems than the root's stay.
+/// Records the entries that stay in directories that a plan deletes or replaces. `spared` has the rules, and whether
+/// entries on other file systems than the root's stay.
 fn keep(
     kept: &mut SparedEntries,
     sink: &Tree,
@@ -342,7 +343,7 @@ mod tests {
         scan(&Root::open(dir.path()).unwrap(), &options, &Failures::default(), &Monitor::default()).unwrap()
     }
 
-    /// Plans as a run does, up to the first change.
+    /// Plans like a run, up to the first change.
     fn plan(source: u64, sink: u64, monitor: &Monitor) -> Result<Compared, SessionError> {
         let (source, sink) = (tree(source), tree(sink));
         let head = TreeHead {

@@ -1,7 +1,7 @@
-//! Files whose content is compared: both ends hash them, and the sink plans what differs.
+//! Compares the contents of files: both ends hash them, and the sink plans an update of those that differ.
 //!
-//! Hashes are asked for in batches, two of them in flight, so that both ends read at the same time and neither holds
-//! more than that of what the other says.
+//! Hashes are requested in batches. Two are in flight, so that both ends read at the same time and hold no more than
+//! two batches.
 
 use std::collections::VecDeque;
 
@@ -24,44 +24,44 @@ use crate::{
 /// A batch ends with the file that brings it to this many bytes.
 const BATCH_BYTES: u64 = 256 << 20;
 
-/// How many batches are asked for ahead.
+/// The number of batches that are in flight.
 const UNDER_WAY: usize = 2;
 
-/// Where the hashes of the source's files come from.
+/// Supplies the hashes of the source's files.
 pub(crate) trait SourceHashes {
-    /// Asks for the hashes of a batch.
+    /// Requests the hashes of a batch.
     fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError>;
 
-    /// The hashes of the batch that was asked for first, in its order.
+    /// Returns the hashes of the oldest requested batch, in its order.
     fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError>;
 }
 
-/// Files that are asked about together.
+/// Files whose hashes are requested together.
 #[derive(Debug, Default)]
 pub(crate) struct HashBatch {
     pub groups: Vec<FileGroup>,
     pub files: Vec<HashRequest>,
-    /// Where each file is.
+    /// The place of each file in the plans.
     pub places: Vec<PlannedRef>,
     pub bytes: u64,
 }
 
-/// What is hashed, and who is told.
+/// Compares the contents of the sink's files with the source's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checker<'a> {
     /// The sink's files.
     pub origin: Origin<'a>,
-    /// Takes the source's files that cannot be read.
+    /// Records the source's files that cannot be read.
     pub failures: &'a Failures,
-    /// Asked whether to go on.
+    /// Tells whether to stop.
     pub monitor: &'a Monitor,
     /// How the sink's files are read.
     pub expect: Expect,
 }
 
 impl Checker<'_> {
-    /// Compares the content of all files that the plans say it of, and plans an update of those that differ. Returns
-    /// how many of the source's files were no longer as they were listed: `changed` says what is to be done with those.
+    /// Compares the content of all files that the plans mark for it, and plans an update of those that differ. A file
+    /// that has changed at the source since it was listed gets the step `changed`. Returns the number of those files.
     pub(crate) fn check(
         &self,
         dirs: &mut [PlannedDir],
@@ -84,7 +84,7 @@ impl Checker<'_> {
         Ok(changed_meanwhile)
     }
 
-    /// Which files do not have the same content, in the order of their places.
+    /// Returns the files whose content is not known to be equal, in the order of their places.
     fn compare(
         &self,
         dirs: &[PlannedDir],
@@ -120,25 +120,25 @@ impl Checker<'_> {
     }
 }
 
-/// Which of the planned directories a file is in, and its place in the listing.
+/// The index of a planned directory, and the place of a file in its listing.
 type PlannedRef = (usize, u32);
 
-/// Why two files were not found to be the same.
+/// Why two files do not count as equal.
 enum Unlike {
     /// Their contents differ.
     Content,
-    /// The source's is no longer as it was listed.
+    /// The source's file has changed since it was listed.
     Changed,
-    /// The source's cannot be read.
+    /// The source's file cannot be read.
     Unreadable,
 }
 
-/// How far the planned directories have been put into batches.
+/// The position up to which the planned directories have been put into batches.
 struct Cursor<'d> {
     dirs: &'d [PlannedDir],
     dir: usize,
     check: usize,
-    /// Of the directory that the last batch ended in.
+    /// The index of the directory that the last batch ended in.
     places: Option<EntryIndex<'d>>,
 }
 
@@ -151,7 +151,7 @@ impl<'d> Cursor<'d> {
         (!batch.files.is_empty()).then_some(batch)
     }
 
-    /// Takes the checks of one directory, as many as fit.
+    /// Adds as many checks of one directory as fit.
     fn fill(&mut self, batch: &mut HashBatch, dir: &'d PlannedDir) {
         let mut checks = dir.plan.checks[self.check..].iter().copied().peekable();
         let mut indices = Vec::new();
@@ -182,13 +182,13 @@ impl<'d> Cursor<'d> {
 }
 
 impl HashBatch {
-    /// Whether it is sent before more is added.
+    /// Returns whether it is sent before another file is added.
     pub(crate) fn is_full(&self) -> bool {
         self.files.len() >= MAX_HASHES || self.bytes >= BATCH_BYTES
     }
 }
 
-/// Of files whose content is compared before the run.
+/// Returns a checker for files whose content is compared before the run.
 pub(crate) fn checker<'a>(origin: Origin<'a>, failures: &'a Failures, monitor: &'a Monitor) -> Checker<'a> {
     Checker { origin, failures, monitor, expect: Expect::SameSize }
 }

@@ -1,4 +1,4 @@
-//! New directories of small files and nothing else: they are filled out of sight, which is quicker ([`StagedDir`]).
+//! New directories that have only small files: they are filled out of sight, which is quicker ([`StagedDir`]).
 
 use std::{
     io,
@@ -16,10 +16,10 @@ use crate::{
     wire::MAX_PACKED_BYTES,
 };
 
-/// With fewer files the two moves of the directory cost more than they save.
+/// The smallest number of files for which moving the directory twice costs less than it saves.
 const MIN_FILES: usize = 4;
 
-/// Bounds the files and bytes of all directories that are filled at once: a run that is cut off loses them.
+/// The largest number of files and bytes in such a directory, because a run that is cut off loses them.
 const MAX_FILES: usize = 4096;
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -28,12 +28,12 @@ const MAX_BYTES: u64 = 1 << 20;
 pub(crate) struct FolderFill {
     /// Files that have neither been written nor failed.
     left: AtomicUsize,
-    /// Taken out of sight with the first file; `None` where that could not be.
+    /// The hidden directory, from the first file on; `None` if it could not be hidden.
     hidden: OnceLock<Option<Arc<StagedDir>>>,
 }
 
 impl FolderFill {
-    /// For a directory that has just been made, if it is worth it.
+    /// Returns the fill of a directory that has just been made; `None` if hiding it is not worthwhile.
     pub(crate) fn of(dir: &PlannedDir) -> Option<Self> {
         let files = dir.listing.len();
         let all_are_needed = dir.sink.is_none() && dir.plan.steps.len() == files && !dir.path.is_root();
@@ -45,7 +45,8 @@ impl FolderFill {
         bytes.filter(|bytes| *bytes <= MAX_BYTES).map(|_| Self { left, hidden: OnceLock::new() })
     }
 
-    /// The directory, which is at `path` in the end. `None` where it is there already.
+    /// Returns the hidden directory, which is moved to `path` in the end. `None` if it could not be hidden and is
+    /// filled at its place.
     pub(crate) fn dir(&self, destination: &Destination, path: &RelPath) -> Option<&Arc<StagedDir>> {
         let hide = || destination.hide_dir(path).map(Arc::new);
         let hidden = self.hidden.get_or_init(|| {
@@ -54,7 +55,7 @@ impl FolderFill {
         hidden.as_ref()
     }
 
-    /// Takes note that a file has been written or has failed; with the last of them the directory goes to its place.
+    /// Counts a file that has been written or has failed. After the last one, moves the directory to its place.
     pub(crate) fn one_done(&self, destination: &Destination) -> io::Result<()> {
         match (self.left.fetch_sub(1, AcqRel), self.hidden.get()) {
             (1, Some(Some(hidden))) => destination.show_dir(hidden),
@@ -63,7 +64,7 @@ impl FolderFill {
     }
 }
 
-/// The length of a small file.
+/// Returns the length of a small file; `None` for all other entries.
 fn small(kind: Kind<'_>) -> Option<u64> {
     match kind {
         Kind::File { size } if size <= MAX_PACKED_BYTES => Some(size),

@@ -1,4 +1,5 @@
-//! Refuses a run that would empty a volume, or write to another one than it is meant for, before anything is touched.
+//! Refuses a run that would empty a volume, or write to another volume than the one it is meant for, before anything is
+//! changed.
 
 use std::{collections::HashSet, path::Path};
 
@@ -27,7 +28,7 @@ use crate::{
 /// Checks that the destination at `path`, whose id is `found`, is the expected one.
 ///
 /// # Errors
-/// As of [`check`].
+/// The errors of [`check`].
 pub(crate) fn check_volume(
     params: &RunParams,
     path: &Path,
@@ -62,7 +63,7 @@ fn check_expected(
     refused.unless(forced)
 }
 
-/// What a guard has against a run.
+/// The objection of a guard to a run.
 struct Refused {
     reason: &'static str,
     problem: String,
@@ -70,7 +71,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// A note of what was overridden when `forced`, else the error.
+    /// Returns a note of the overridden guard if `forced`, else the error.
     fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
         let Self { reason, problem, remedy } = self;
         match forced {
@@ -80,11 +81,11 @@ impl Refused {
     }
 }
 
-/// Checks a plan before anything is changed. `room` is what is known of the destination's file system, `failed` how
-/// many entries could not be read or listed. Returns what was overridden, and what else is to be noted.
+/// Checks a plan before anything is changed. `room` is the state of the destination's file system, if known; `failed`
+/// is the number of entries that could not be read or listed. Returns notes, also of overridden guards.
 ///
 /// # Errors
-/// [`SessionError::Guard`] with what to do.
+/// [`SessionError::Guard`] with the next step.
 pub(crate) fn check(
     params: &RunParams,
     head: &TreeHead,
@@ -112,7 +113,7 @@ pub(crate) fn check(
     Ok(notes)
 }
 
-/// Tells of file systems inside of the source, which the user may not have in mind.
+/// Returns a note about file systems that are mounted inside the source, which the user may have overlooked.
 fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
     let first = &mounts.first;
     let found = match mounts.count {
@@ -121,16 +122,16 @@ fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
         count => format!("{count} other file systems are mounted inside the source, the first at {first}"),
     };
     Some(match params.one_file_system {
-        true => format!("{found}: what is in it was left out"),
+        true => format!("{found}: its entries were left out"),
         false => format!("{found}: what is in it belongs to the run; --one-file-system leaves it out"),
     })
 }
 
-/// Refuses to replace an entry by a file of another name, which is more often a mistake than meant. Returns what was
-/// overridden.
+/// Refuses to replace an entry by a file of another name, which is usually a mistake. Returns notes of overridden
+/// guards.
 ///
 /// # Errors
-/// [`SessionError::Guard`] with what to do.
+/// [`SessionError::Guard`] with the next step.
 pub(crate) fn check_renamed(
     subject: &Subject,
     params: &RunParams,
@@ -154,7 +155,7 @@ pub(crate) fn check_renamed(
     refused.unless(params.force)
 }
 
-/// A folder below the root that has a folder of Volferry's own is another job's destination.
+/// Refuses to delete or replace another job's destination: a folder below the root that has a `.volferry` of its own.
 fn other_job(
     params: &RunParams,
     sink: &Tree,
@@ -180,7 +181,7 @@ fn other_job(
     }))
 }
 
-/// Whether a directory that goes is Volferry's own folder of a destination, or holds one.
+/// Returns whether a directory that is removed is a `.volferry`, or contains one.
 fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
     let mut left = vec![id];
     let mut found = name == OWN_DIR;
@@ -193,8 +194,8 @@ fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
     found
 }
 
-/// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So
-/// files that are newer than all of that were made where the run would delete or replace them.
+/// Refuses a run whose ends seem to be swapped: the source is itself a destination, and the run would delete or replace
+/// files that are newer than its last run and all of its files.
 fn wrong_direction(
     params: &RunParams,
     head: &TreeHead,
@@ -220,7 +221,7 @@ fn wrong_direction(
     }))
 }
 
-/// How many files that are newer a plan deletes or replaces.
+/// Counts the newer files that a plan deletes or replaces in one directory and below.
 fn newer_files(
     dir: &PlannedDir,
     sink: &Tree,
@@ -264,7 +265,7 @@ fn no_room(
     }))
 }
 
-/// Checks the deletes of a plan against the limits. Returns what was overridden.
+/// Checks the deletes of a plan against the limits. Returns notes of overridden guards.
 fn check_deletes(
     params: &RunParams,
     source: &Totals,
@@ -355,7 +356,7 @@ mod tests {
         check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
     }
 
-    /// How many notes there are. The source's listing is one file `d`.
+    /// Returns the number of notes. The source's listing is one file `d`.
     fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
         check_keeping(plan, entries, params, SparedEntries::new())
     }

@@ -1,9 +1,9 @@
-//! Hard links in a plan: which of the destination's files keep their content under another leader, and which names have
-//! to be linked anew because the file that they are to be names of is replaced.
+//! Hard links in a plan: decides which of the destination's files keep their content under another leader, and which
+//! names have to be linked again because their file is replaced.
 //!
-//! Each directory was planned alone. A file with several names, which may be in many directories, is settled here: at
-//! most one of the source's files may keep it, and whatever else the source has under one of its names becomes
-//! something else.
+//! Each directory was planned alone. Files with several names, which may be in many directories, are settled here: at
+//! most one of the source's files keeps such a file, and all other entries of the source under its names are made
+//! again.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// The number of a directory of the source that was not asked for, because it is like the sink's.
+/// The number of a directory of the source that was not requested, because it equals the sink's.
 const UNASKED: DirId = DirId::MAX;
 
-/// What the source has of the name of one of the sink's entries, and the place of that.
+/// The source's entry of the same name as an entry of the sink, if there is one, and the index of the latter.
 type Met<'a> = (Option<(u32, Entry<'a>)>, u32);
 
 /// Settles the hard links of a plan.
@@ -54,7 +54,7 @@ struct Links<'a> {
     planned: HashMap<DirId, usize>,
     /// The sink's groups, by the places of their members.
     groups: HashMap<EntryPlace, usize>,
-    /// The path under which the source has each group's file; `None` where it has it no more.
+    /// The source's path of each group's file; `None` if the source does not have that file.
     claims: Vec<Option<RelPath>>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Leaders that keep their content keep their files.
+    /// Lets leaders that keep their content keep their files.
     fn claim_by_leaders(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         let mut kept = vec![false; self.claims.len()];
         let mut looked_at: HashMap<usize, Vec<u32>> = HashMap::new();
@@ -106,8 +106,8 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
-    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from
-    /// its leader. Where metadata does not tell, it goes.
+    /// Gives a file that is not claimed to the first of its names under which the source has an equal file, and cuts
+    /// that name off its leader. Does nothing where equal metadata does not prove equal content.
     fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
         if policy.content != Content::Trusted {
             return Ok(());
@@ -138,7 +138,7 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
-    /// The links of planned directories: those that lead where they shall need nothing, all others are made.
+    /// Settles the links of planned directories: those that lead to the right file need no step, all others are made.
     fn follow(&self, planned: &mut [PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
             let Some(id) = dir.sink else { continue };
@@ -154,7 +154,7 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
-    /// Links in directories that are like the source's, to files that are replaced.
+    /// Relinks names in unplanned directories, which equal the source's, if their file is replaced.
     fn follow_elsewhere(&self, planned: &mut Vec<PlannedDir>) -> Result<(), SessionError> {
         let mut relinked: HashMap<DirId, Vec<u32>> = HashMap::new();
         for (group, claim) in self.sink.groups.iter().zip(&self.claims) {
@@ -188,7 +188,7 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
-    /// The entries of the sink's directory that are in a group or may be, each with what the source has of its name.
+    /// Returns the entries of the sink's directory that are in a group, each with the source's entry of the same name.
     fn met<'b>(&self, dir: &'b PlannedDir) -> Result<Vec<Met<'b>>, SessionError> {
         let Some(id) = dir.sink else { return Ok(Vec::new()) };
         let mut source = (0..).zip(&dir.listing).peekable();
@@ -204,8 +204,8 @@ impl<'a> Links<'a> {
         Ok(met)
     }
 
-    /// Whether a directory that was not planned is like one of the source's, and not in one that is to go or is none of
-    /// the source's.
+    /// Returns whether a directory that was not planned equals one of the source's: the nearest planned directory above
+    /// it pairs it, or the directory between them, with one of the source's.
     fn is_alike(&self, mut dir: DirId, planned: &[PlannedDir]) -> bool {
         while dir != ROOT {
             let parent = self.parents[dir as usize];
@@ -218,7 +218,7 @@ impl<'a> Links<'a> {
         false
     }
 
-    /// A directory's own metadata.
+    /// Returns a directory's own metadata.
     fn meta(&self, dir: DirId) -> Meta {
         let parent = &self.sink.dirs[self.parents[dir as usize] as usize];
         let mut dirs = parent.listing.iter().filter(|entry| entry.kind == Kind::Dir);

@@ -1,14 +1,14 @@
-//! Refuses ends that do not go together: a tree and a device, a folder and the image of a disk.
+//! Refuses two ends that do not match, such as a tree and a device, or a folder and the image of a disk.
 
 use contract::RunParams;
 
 use crate::{device::PathKind, root::TreeLocation, session::session_error::SessionError};
 
-/// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder
-/// below it.
+/// Returns the kind of entry at one end's place; with `images`, a regular file is an image. `flag` is the one that
+/// names a folder below the place.
 ///
 /// # Errors
-/// Where a folder below a device, or below a file, is named.
+/// If a folder below a device or a file is named.
 pub(crate) fn look(place: &TreeLocation, flag: &'static str, images: bool) -> Result<PathKind, SessionError> {
     if !place.below.is_root() && PathKind::at(&TreeLocation::from(&place.trusted), images).is_device() {
         return Err(SessionError::NotForDevices { flag });
@@ -16,7 +16,7 @@ pub(crate) fn look(place: &TreeLocation, flag: &'static str, images: bool) -> Re
     Ok(PathKind::at(place, images))
 }
 
-/// Refuses a destination to which a tree cannot be synced. `source` says what the tree is.
+/// Refuses a destination to which a tree cannot be synced. `source` describes the tree in the message.
 pub(crate) fn refuse_tree(place: &TreeLocation, found: PathKind, source: &str) -> Result<(), SessionError> {
     match found.is_device() || found == PathKind::File {
         true => Err(SessionError::Kinds(format!(
@@ -43,8 +43,8 @@ pub(crate) fn refuse_image(
     }
 }
 
-/// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that
-/// --image was given.
+/// Refuses a destination to which a device cannot be synced. `source` describes the device in the message, and `images`
+/// says that --image was given.
 pub(crate) fn refuse_folder(
     place: &TreeLocation,
     found: PathKind,
@@ -66,7 +66,7 @@ pub(crate) fn refuse_folder(
     }
 }
 
-/// Refuses what only makes sense for a tree.
+/// Refuses parameters that only make sense for a tree.
 pub(crate) fn check_params(params: &RunParams) -> Result<(), SessionError> {
     match params.flags_of_trees().chain(params.demands.flags_of_trees()).next() {
         Some(flag) => Err(SessionError::NotForDevices { flag }),

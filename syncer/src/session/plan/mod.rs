@@ -1,4 +1,4 @@
-//! What a run is to do, from both trees, and whether it may.
+//! Plans the changes of a run from both trees, and checks whether it may make them.
 
 pub(crate) mod backup_place;
 pub(crate) mod basis_search;

@@ -1,9 +1,9 @@
-//! Directories that were renamed or moved at the source, and can be at the sink.
+//! Moves of directories that were renamed or moved at the source, which the sink can repeat.
 //!
-//! A directory that the sink does not have, and whose digest is that of one that goes, is taken for it: all names,
-//! kinds, sizes, modes and times below it are equal. That is what says that a file is unchanged where its name is; here
-//! the name is another, so more is asked: every file in it has a time to the nanosecond. Times that archives, builds
-//! and copies give to many files have none, and with them a directory's files are compared by their content.
+//! A directory that the sink lacks is taken for one that it deletes if both have the same digest: all names, kinds,
+//! sizes, modes and times in and below them are equal. Under the same name, that proves that a file is unchanged. Here
+//! the name differs, so each file also needs a time with nanoseconds. Times that archives, builds and copies give to
+//! many files have none; such directories are compared by content.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,18 +20,19 @@ use crate::{
     tree::{Tree, dir::DirId},
 };
 
-/// Which directories of the sink may be, and have been, moved.
+/// The directories of the sink that may be moved, and those that are.
 #[derive(Debug)]
 pub(crate) struct Moves<'a> {
     sink: &'a Tree,
     policy: Policy,
-    /// What the directories of the sink look like that hold anything.
+    /// The digests of the sink's directories that are not empty.
     known: HashSet<[u8; 16]>,
-    /// Directories with a name of a file that has others: where those are decides what becomes of it.
+    /// Directories that contain a name of a file with several names. They do not move, because the file may have names
+    /// elsewhere.
     linked: HashSet<DirId>,
-    /// Those that go, once that is known.
+    /// The directories that are deleted, once they are known.
     gone: Option<HashMap<[u8; 16], RemovedDir>>,
-    /// By where they go.
+    /// The moves, by destination path.
     made: HashMap<RelPath, MovedDir>,
 }
 
@@ -46,7 +47,7 @@ struct RemovedDir {
 }
 
 impl<'a> Moves<'a> {
-    /// `may_move` is false where entries may be in a directory that the scan did not list.
+    /// Starts without moves. `may_move` is false where directories may have entries that the scan did not list.
     pub(crate) fn new(sink: &'a Tree, policy: Policy, may_move: bool) -> Self {
         let below = if may_move && policy.delete { &sink.dirs[1..] } else { &[] };
         let filled = below.iter().filter(|dir| !dir.listing.is_empty());
@@ -55,17 +56,17 @@ impl<'a> Moves<'a> {
         Self { sink, policy, known, linked, gone: None, made: HashMap::new() }
     }
 
-    /// Whether a directory with this digest might be one of the sink's.
+    /// Returns whether a directory with this digest may be one of the sink's.
     pub(crate) fn might_have(&self, digest: &TreeDigest) -> bool {
         self.known.contains(&digest.entries)
     }
 
-    /// Whether it is known what goes.
+    /// Returns whether it is known which directories are deleted.
     pub(crate) fn is_ready(&self) -> bool {
         self.gone.is_some()
     }
 
-    /// Takes note of what goes.
+    /// Records the directories that are deleted.
     pub(crate) fn look_at(&mut self, planned: &[PlannedDir], monitor: &Monitor) -> Result<(), SessionError> {
         let gone = self.gone.insert(HashMap::new());
         for (parent, dir) in planned.iter().enumerate() {
@@ -83,8 +84,8 @@ impl<'a> Moves<'a> {
         Ok(())
     }
 
-    /// Has the directory that goes and looks like this one moved to `path`; false where there is none. Nothing of it is
-    /// deleted then.
+    /// Plans the move of a deleted directory with this digest to `path`, and removes its delete. Returns false if there
+    /// is none.
     pub(crate) fn take(
         &mut self,
         digest: &TreeDigest,
@@ -105,13 +106,13 @@ impl<'a> Moves<'a> {
         Ok(true)
     }
 
-    /// The directories that are moved, by where they go.
+    /// Returns the directories that are moved, by destination path.
     pub(crate) fn into_made(self) -> HashMap<RelPath, MovedDir> {
         self.made
     }
 }
 
-/// The directory, if the times of all files in it and below are such as only a clock gives, and all of it was seen.
+/// Returns the directory if all of it was scanned, and the times of all files in and below it have nanoseconds.
 fn told_by_times(
     tree: &Tree,
     linked: &HashSet<DirId>,

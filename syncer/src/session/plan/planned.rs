@@ -1,4 +1,4 @@
-//! What a run is to do, directory by directory: the words that everything after the comparison speaks in.
+//! The plan of a run, directory by directory, as the comparison hands it to all later phases.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,28 +19,28 @@ use crate::{
     wire::{MAX_PACKED_BYTES, TreeHead},
 };
 
-/// What is done with an entry in the place of a directory.
+/// The step of an entry that replaces a directory.
 const REPLACED: Step = Step::Replace { was_dir: true };
 
-/// What to do in one directory.
+/// The plan of one directory.
 #[derive(Debug)]
 pub(crate) struct PlannedDir {
     /// The directory's number at the source.
     pub source: DirId,
-    /// Its number at the sink, if it is there.
+    /// Its number at the sink, if the sink has it.
     pub sink: Option<DirId>,
-    /// Where it is.
+    /// Its path.
     pub path: RelPath,
     /// Its own metadata at the source.
     pub meta: Meta,
     /// Its entries at the source.
     pub listing: Listing,
-    /// What to do with them.
+    /// The steps for them.
     pub plan: DirPlan,
 }
 
 impl PlannedDir {
-    /// What is done with which of the source's entries.
+    /// Yields the entries of the source that have a step, with the step.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (Step, Entry<'_>)> {
         let mut steps = self.plan.steps.iter().peekable();
         let listing = (0..).zip(&self.listing);
@@ -50,7 +50,7 @@ impl PlannedDir {
         })
     }
 
-    /// The names of the sink's directories that something of another kind replaces.
+    /// Returns the names of the sink's directories that an entry of another kind replaces.
     pub(crate) fn replaced_dirs(&self) -> HashSet<&[u8]> {
         match self.replaces_dirs() {
             true => self.steps().filter(|(step, _)| *step == REPLACED).map(|(_, entry)| entry.name).collect(),
@@ -58,14 +58,14 @@ impl PlannedDir {
         }
     }
 
-    /// The sink's directories that something of another kind replaces.
+    /// Yields the sink's directories that an entry of another kind replaces.
     pub(crate) fn replaced_in<'p>(&'p self, sink: &'p Tree) -> impl Iterator<Item = (&'p [u8], DirId)> {
         let replaced = self.replaced_dirs();
         let there = self.sink.filter(|_| !replaced.is_empty()).map(|id| &sink.dirs[id as usize]);
         there.into_iter().flat_map(Dir::children).filter(move |(name, _)| replaced.contains(name))
     }
 
-    /// The sink's directories that are deleted, or that something of another kind replaces.
+    /// Returns the sink's directories that are deleted, or that an entry of another kind replaces.
     pub(crate) fn gone_dirs<'p>(&'p self, sink: &'p Tree) -> Vec<(&'p [u8], DirId)> {
         let Some(id) = self.sink.filter(|_| !self.plan.deletes.is_empty() || self.replaces_dirs()) else {
             return Vec::new();
@@ -80,12 +80,12 @@ impl PlannedDir {
             .collect()
     }
 
-    /// Whether nothing is done with its entries.
+    /// Returns whether its entries need no change.
     pub(crate) fn is_idle(&self) -> bool {
         self.plan.steps.is_empty() && self.plan.deletes.is_empty()
     }
 
-    /// The files whose content arrives in parts.
+    /// Yields the paths of the needed files whose content arrives in several frames.
     pub(crate) fn large_files(&self) -> impl Iterator<Item = RelPath> + '_ {
         let is_large =
             |entry: &Entry<'_>| matches!(entry.kind, Kind::File { size } if size > MAX_PACKED_BYTES);
@@ -93,35 +93,35 @@ impl PlannedDir {
         needed.map(|(_, entry)| path_in(&self.path, entry.name))
     }
 
-    /// Whether something of another kind replaces a directory of the sink.
+    /// Returns whether an entry of another kind replaces a directory of the sink.
     pub(crate) fn replaces_dirs(&self) -> bool {
         self.plan.steps.iter().any(|(_, step)| *step == REPLACED)
     }
 }
 
-/// What a run has to do.
+/// The result of comparing two trees.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     /// Every directory that differs, parents before children.
     pub dirs: Vec<PlannedDir>,
-    /// Directories that the sink has elsewhere, by where they go.
+    /// The directories that the sink has at another path, by destination path.
     pub moves: HashMap<RelPath, MovedDir>,
-    /// What stays of the directories that go.
+    /// The entries that stay in directories that are removed.
     pub kept: SparedEntries,
     /// Names of files whose first name the owner of the sink's tree excludes.
     pub unlinked: Vec<RelPath>,
 }
 
-/// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its
+/// Entries of the sink's tree that stay although their directory is removed: the directory, and the index in its
 /// listing.
 pub(crate) type SparedEntries = HashSet<(DirId, u32)>;
 
-/// Why nothing takes the place of a directory of the sink that is not [emptied](is_emptied).
+/// The error if a directory of the sink cannot be replaced, because it is not [emptied](is_emptied).
 #[derive(Debug, thiserror::Error)]
 #[error("a folder is there, and the run may not delete all that is in it")]
 pub(crate) struct NotEmptied;
 
-/// Whether a directory of the sink is empty, or would be when a run that may `delete` has deleted what it may.
+/// Returns whether a directory of the sink is empty, or will be after the deletes of a run that may `delete`.
 pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: bool) -> bool {
     let mut left = vec![id];
     while let Some(id) = left.pop() {
@@ -139,17 +139,17 @@ pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: b
 /// A directory that is moved.
 #[derive(Debug)]
 pub(crate) struct MovedDir {
-    /// Where it is.
+    /// Its path at the sink before the run.
     pub from: RelPath,
-    /// How many entries are in it and below.
+    /// The number of entries in and below it.
     pub entries: u64,
-    /// Bytes of its files.
+    /// The bytes of its files.
     pub bytes: u64,
 }
 
 impl MovedDir {
-    /// Counts what is in the directory: as gone from its old place, with the directory itself, and as made in the new
-    /// one.
+    /// Counts the entries in and below the directory: as deleted from the old place, with the directory itself, and as
+    /// created in the new one.
     pub(crate) fn count(&self, counters: &Counters) {
         counters.created.fetch_add(self.entries, Relaxed);
         counters.deleted.fetch_add(self.entries + 1, Relaxed);
@@ -158,13 +158,13 @@ impl MovedDir {
     }
 }
 
-/// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason
-/// to leave the entry out, which is reached by its name in an open directory.
+/// Returns the path of an entry, for messages; its directory's if the path would be too long. Such an entry still takes
+/// part, because it is reached by its name in an open directory.
 pub(crate) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
     dir.join(name).unwrap_or_else(|_| dir.clone())
 }
 
-/// The length and the time of the file of this name in what is left of a listing, which is gone through up to it.
+/// Advances through a sorted listing to the entry of this name. Returns its length and time if it is a file.
 pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
     while there.next_if(|entry| entry.name < name).is_some() {}
     let entry = there.next_if(|entry| entry.name == name)?;
@@ -174,8 +174,8 @@ pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<
     }
 }
 
-/// Entries that go: those that the source does not have, and all that is below a directory where the source has
-/// something else.
+/// Counts the entries that a plan removes: those that the source does not have, and all entries below a directory that
+/// another kind of entry replaces.
 pub(crate) fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let replaced = dir.replaced_dirs();
@@ -194,12 +194,12 @@ pub(crate) fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) ->
     count
 }
 
-/// Entries that are below a directory where the source has something else.
+/// Counts the entries below directories that another kind of entry replaces.
 pub(crate) fn below_replaced(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) -> u64 {
     dir.replaced_in(sink).map(|(_, id)| entries_below(sink, id, kept)).sum()
 }
 
-/// How many entries are in a directory of the sink and below, without those that stay.
+/// Counts the entries in a directory of the sink and below, without those that stay.
 pub(crate) fn entries_below(tree: &Tree, id: DirId, kept: &SparedEntries) -> u64 {
     let mut count = 0;
     let mut left = vec![id];
@@ -221,7 +221,7 @@ pub(crate) fn entries_below(tree: &Tree, id: DirId, kept: &SparedEntries) -> u64
     count
 }
 
-/// How many files, of how many bytes, are moved into a directory.
+/// Returns the number of files that are transferred to a directory, and of their bytes.
 pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
     let mut steps = dir.plan.steps.iter().peekable();
@@ -230,19 +230,19 @@ pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
             && let (true, Kind::File { size }) = (*step != Step::Meta, entry.kind)
         {
             files += 1;
-            // A source may say anything.
+            // The lengths come from a peer, so they may add up to more than fits.
             bytes = u64::saturating_add(bytes, size);
         }
     }
     (files, bytes)
 }
 
-/// How a plan may go ahead once the trees were compared.
+/// The plan of a run, with the trees that it was made from.
 pub(crate) struct Planned {
-    /// What is known of the source's root.
+    /// The source's root and totals.
     pub head: TreeHead,
     pub compared: Compared,
     pub sink: Tree,
-    /// How many files changed at the source while contents were compared.
+    /// The number of files that changed at the source while contents were compared.
     pub changed: u64,
 }

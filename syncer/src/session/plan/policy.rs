@@ -15,7 +15,7 @@ use crate::{
     wire::TreeHead,
 };
 
-/// What decides that entries are the same.
+/// Returns the rules by which two entries count as equal.
 pub(crate) fn policy(params: &RunParams, settings: Settings) -> Policy {
     Policy {
         delete: params.delete,
@@ -39,26 +39,27 @@ pub(crate) fn content(params: &RunParams) -> Content {
     }
 }
 
-/// Whether a directory may be moved as it is. It may not where something in it may be left out of the run, where
-/// metadata does not tell that its files have not changed, and where a backup folder gets what goes, below its old
-/// path.
+/// Returns whether directories may be moved as they are. They may not if entries in them may be excluded from the run,
+/// if equal metadata does not prove that files are unchanged, or if a backup folder keeps deleted entries below their
+/// old paths.
 pub(crate) fn may_move(params: &RunParams) -> Result<bool, FilterError> {
     let keeps_old = params.demands.backup_dir.is_some();
     Ok(lists_all(params)? && !keeps_old && content(params) == Content::Trusted)
 }
 
-/// What the owner of the destination lets no source write.
+/// Returns the filter of paths that the owner of the destination protects from all sources.
 pub(crate) fn owners_filter(params: &RunParams) -> Result<Filter, FilterError> {
     Filter::default().sparing(&params.demands.exclude)
 }
 
-/// The head of a tree whose root is as the sink's: that of a file's folder says nothing of the file.
+/// Returns the head with the root's metadata of the sink, which then stays: a file's folder has nothing to do with the
+/// file.
 pub(crate) fn of_same_root(head: TreeHead, sink: &Tree) -> TreeHead {
     TreeHead { root_meta: sink.root_meta, root_attrs: sink.root_attrs.clone(), ..head }
 }
 
-/// Counts the entries whose copies do not keep their owners, also in a run that finds nothing to do: from what both
-/// ends have counted in their scans. Where owners are not asked for, there are none.
+/// Counts the entries whose copies do not keep their owners, from the counts of both ends' scans, so that this also
+/// works if nothing has to be done. Counts none if the run does not preserve owners.
 pub(crate) fn count_owners(settings: Settings, head: &TreeHead, sink: &Tree, counters: &Counters) {
     if settings.count_owners {
         let lost = head.owners.not_kept(&sink.owners, settings.user);
@@ -66,14 +67,14 @@ pub(crate) fn count_owners(settings: Settings, head: &TreeHead, sink: &Tree, cou
     }
 }
 
-/// Whether a root has the metadata that is wanted, as far as it is kept.
+/// Returns whether a root has the wanted metadata, as far as it is kept.
 pub(crate) fn same_meta(wanted: &Meta, have: &Meta, settings: Settings) -> bool {
     let same_owner = wanted.owner == have.owner || !settings.owners;
     let same_mtime = wanted.mtime == have.mtime || !settings.times;
     wanted.mode == have.mode && same_mtime && same_owner
 }
 
-/// What the source's tree holds, and what has been done so far.
+/// Returns the totals of the source's tree, with the work done so far.
 pub(crate) fn work_of(source: &Totals, counters: &Counters) -> Work {
     Work {
         files_scanned: source.entries,

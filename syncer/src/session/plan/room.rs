@@ -1,8 +1,8 @@
-//! Whether the destination has room for what a run writes: a lower bound of the bytes that it needs against the free
-//! ones.
+//! Checks whether the destination has room for a run, by comparing a lower bound of the bytes that it needs with the
+//! free ones.
 //!
-//! Only a run that cannot fit may be refused, so whatever may need no blocks counts nothing: `syncer/doc/design.md`
-//! says what that is.
+//! Only a run that cannot fit may be refused, so files that may need no blocks count nothing; `syncer/doc/design.md`
+//! names them.
 
 use std::{
     collections::HashSet,
@@ -38,32 +38,33 @@ const EXT4: i64 = 0xef53;
 const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 
-/// What the file system of a destination says of itself.
+/// The free space of a destination's file system, and its ability to share blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
-    /// The destination, to look where other file systems are mounted in it.
+    /// The destination, to find file systems that are mounted in it.
     root: Arc<Root>,
-    /// Bytes that this process may still write, with those of staging, which a run uses or removes.
+    /// The number of bytes that this process may still write, including the bytes in staging, which a run uses or
+    /// frees.
     free: u64,
     /// The length of a block in bytes, at least 1.
     block: u64,
     sharing: Sharing,
 }
 
-/// Whether files may have blocks in common.
+/// Whether files can share blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     /// Each file has its own blocks for all its bytes.
     Never,
-    /// A file of at least a block has them; a smaller one may be kept in its inode.
+    /// Files of at least a block have their own; a smaller one may be kept in its inode.
     NotBlocks,
-    /// What is like a file of the destination may be a clone of it.
+    /// A file that is similar to one of the destination may become a clone of it.
     Clones,
 }
 
 impl Room {
-    /// Asks the file system of `root`. `None` where nothing can be said: it compresses, is on another machine, or is
-    /// not known.
+    /// Reads the state of `root`'s file system. `None` where no lower bound holds: it compresses, is remote, or is of
+    /// an unknown type.
     pub(crate) fn of(root: &Root, source: Option<&Root>) -> Option<Self> {
         let stat = rustix::fs::fstatfs(root).ok()?;
         let is_local = source.is_some();
@@ -77,7 +78,7 @@ impl Room {
             _ => return None,
         };
         let block = u64::try_from(stat.f_frsize).ok().filter(|block| *block > 0)?;
-        // Root also has what is reserved for it. A tmpfs without a limit has no blocks at all.
+        // Root may also use the reserved blocks. A tmpfs without a limit reports no blocks at all.
         let blocks = if geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
         if stat.f_blocks == 0 {
             return None;
@@ -87,10 +88,10 @@ impl Room {
         Some(Self { root, free, block, sharing })
     }
 
-    /// The bytes that a run needs at least, and those that it may have, where these are less.
+    /// Returns the bytes that a run needs at least and the bytes that are free, if these are fewer.
     ///
     /// # Errors
-    /// Where the run is stopped.
+    /// When the run is stopped.
     pub(crate) fn lacks(
         &self,
         params: &RunParams,
@@ -114,14 +115,14 @@ impl Room {
             _ => 0,
         };
         let free = self.free.saturating_add(freed);
-        // Each folder is opened for this, which only a run that may not fit has to pay for.
+        // This opens each folder, so only a run that may not fit pays for it.
         let is_short = needed(&HashSet::new())? > free;
         let bytes = if is_short { needed(&self.elsewhere(planned, monitor)?)? } else { 0 };
         Ok((bytes > free).then_some((bytes, free)))
     }
 
-    /// Finds the planned directories that lie on other file systems, which are mounted in the destination and have room
-    /// of their own.
+    /// Returns the planned directories on other file systems that are mounted in the destination, which have room of
+    /// their own.
     fn elsewhere<'p>(
         &self,
         planned: &'p Compared,
@@ -132,7 +133,7 @@ impl Room {
         for dir in &planned.dirs {
             go_on(monitor)?;
             let is_elsewhere = match dir.sink {
-                // It is made where its parent is, which comes before it.
+                // A new directory is made on its parent's file system; parents come first.
                 None => dir.path.split_last().is_some_and(|(parent, _)| elsewhere.contains(&parent)),
                 Some(_) => self.root.dir(&dir.path).is_ok_and(|there| device(&there) != here),
             };
@@ -143,7 +144,7 @@ impl Room {
         Ok(elsewhere)
     }
 
-    /// The most that deletes give back.
+    /// Returns an upper bound of the bytes that deletes free.
     fn freed(&self, sink: &Tree, planned: &Compared) -> u64 {
         let files = planned.dirs.iter().flat_map(|dir| {
             let id = dir.sink.filter(|_| !dir.plan.deletes.is_empty())?;
@@ -157,7 +158,7 @@ impl Room {
     }
 }
 
-/// What the files take that a plan deletes in one directory and below.
+/// Returns the bytes of the files that a plan deletes in one directory and below.
 fn deleted_bytes(dir: &PlannedDir, sink: &Tree, id: u32, room: &Room) -> u64 {
     let there = &sink.dirs[id as usize];
     let mut child = there.first_child;
@@ -184,21 +185,21 @@ fn deleted_bytes(dir: &PlannedDir, sink: &Tree, id: u32, room: &Room) -> u64 {
     bytes
 }
 
-/// The files of a plan, added up.
+/// The sums over the files of a plan, in bytes.
 struct NeededBytes<'a> {
     room: &'a Room,
     in_place: bool,
-    /// Whether a large new file may be like one of the destination.
+    /// Whether a large new file may be similar to one of the destination.
     has_large: bool,
-    /// Blocks of what is new or replaces a file.
+    /// The blocks of new files and of those that replace others.
     written: u64,
-    /// Blocks that replaced files give back, each when its successor is there.
+    /// The blocks that replaced files free, each when its successor is complete.
     given_back: u64,
-    /// What becomes smaller gives back so much more than it takes.
+    /// The bytes that files which become shorter free, less those that they take.
     shrunk: u64,
-    /// The file that takes most while it is staged.
+    /// The largest file that is staged beside the old one.
     largest: u64,
-    /// The large new file that takes most, where files may be clones.
+    /// The largest new file that may not be a clone, on a file system with clones.
     largest_unlike: u64,
 }
 
@@ -265,7 +266,8 @@ impl<'a> NeededBytes<'a> {
         }
     }
 
-    /// When all content is there, no delete was made yet; and the largest file was staged beside what it replaces.
+    /// Returns the lower bound: the larger of the bytes after the transfer, before any delete, and the bytes while the
+    /// largest file is staged beside its old version.
     fn at_least(&self) -> u64 {
         let unlike = if self.has_large { 0 } else { self.largest_unlike };
         let in_the_end = self.written.saturating_add(unlike).saturating_sub(self.given_back);
@@ -277,7 +279,7 @@ fn device(dir: impl AsFd) -> Option<u64> {
     rustix::fs::fstat(dir).ok().map(|stat| stat.st_dev)
 }
 
-/// What runs before left in staging.
+/// Returns the bytes that earlier runs left in staging.
 fn staged_bytes(root: &Root) -> io::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |dir: BorrowedFd<'_>, name: &[u8]| rustix::fs::openat(dir, name, flags, Mode::empty());

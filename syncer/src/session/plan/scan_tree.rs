@@ -17,12 +17,12 @@ use crate::{
     tree::Tree,
 };
 
-/// The moments that the scan of a destination goes by, of its file system's clock.
+/// The times that a destination's scan compares with, by its file system's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScanTimes {
-    /// Files that were changed since then do not count as what they look like.
+    /// Files that changed at this time or later may not have the content that their metadata stands for.
     pub doubt: Option<Time>,
-    /// Files that were not changed since then get stamps, so that a snapshot can be published from the scan.
+    /// Files that did not change since this time get stamps, so that a snapshot can be published from the scan.
     pub stamps: Option<Time>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn scan_tree(
 fn options(params: &RunParams, side: Side) -> Result<ScanOptions, FilterError> {
     Ok(ScanOptions {
         filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
-        // The sink is told of the source's with its listings.
+        // The sink gets the source's rules with its listings.
         ignore_files: params.ignore_files && side == Side::Source,
         leave_mounts: params.one_file_system && side == Side::Source,
         ignore_permissions: !params.preserve.permissions,
@@ -75,16 +75,16 @@ pub(crate) fn sizes(params: &RunParams) -> SizeLimits {
     SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
 }
 
-/// Whether the scans of both ends list every entry of the directories that they list.
+/// Returns whether the scans of both ends list every entry of the directories that they list.
 ///
 /// # Errors
 /// If a pattern cannot be used.
 pub(crate) fn lists_all(params: &RunParams) -> Result<bool, FilterError> {
-    // The source leaves out all that the sink leaves out.
+    // The source excludes everything that the sink excludes.
     Ok(options(params, Side::Source)?.lists_all())
 }
 
-/// Whether the scan of a destination sees all that a snapshot keeps of it.
+/// Returns whether the scan of a destination sees everything that a snapshot keeps.
 ///
 /// # Errors
 /// If a pattern cannot be used.

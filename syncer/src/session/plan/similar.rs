@@ -1,6 +1,6 @@
-//! New large files that no file of the destination is like in name or time: which have content of them all the same, or
-//! of each other. Both ends take samples, the source of the new files and the sink of what it has; samples of files
-//! that have content in common have features in common.
+//! Finds bases for new large files that are similar to no file of the destination in name or time, among the
+//! destination's files and each other. Both ends take samples, the source of the new files and the sink of its own.
+//! Samples of files that share content share features.
 
 use std::{
     cmp::Reverse,
@@ -25,36 +25,37 @@ use crate::{
     wire::{FileGroup, MAX_HASHES, Message, SampleRequest},
 };
 
-/// Of the bytes that are new so many are read for samples, by each end: one in 16, 64 MiB in any case, which takes some
-/// tens of milliseconds, and never more than 4 GiB.
+/// Each end reads one in 16 of the new bytes for samples, but at least 64 MiB, which takes some tens of milliseconds,
+/// and at most 4 GiB.
 const NEW_PER_READ: u64 = 16;
 const LEAST_READ: u64 = 64 << 20;
 const MOST_READ: u64 = 4 << 30;
 
-/// For what new files have in common with each other alone, less is read: one byte in 32, 32 MiB in any case, and that
-/// where there is as much.
+/// For content that new files share with each other alone, the source reads one byte in 32, and at least 32 MiB. With
+/// fewer new bytes, it takes no samples.
 const NEW_PER_READ_AMONG_NEW: u64 = 32;
 const LEAST_READ_AMONG_NEW: u64 = 32 << 20;
 
-/// Where, if all that is new were here, fewer common features than these could be expected, nobody looks.
+/// The smallest number of common features that would be expected if the destination had all new content; with fewer,
+/// its files are not sampled.
 const LEAST_EXPECTED: u64 = 8;
 
-/// The largest files of the destination that are looked at.
+/// The largest number of the destination's files that are sampled; the largest ones are.
 const MAX_CANDIDATES: usize = 16 << 10;
 
-/// Files that one new file is made from.
+/// The largest number of bases of one new file.
 const MAX_BASES: usize = 4;
 
-/// So many files are remembered to have a feature.
+/// The largest number of files that are recorded for one feature.
 const MAX_HOLDERS: usize = 64;
 
-/// A file pays to be read whole, cut and named if a new one is guessed to have this share of it, and has this many
-/// features of it.
+/// A file is worth reading, cutting and naming as a basis if a new one seems to share one in 16 of its bytes, and
+/// shares at least two features.
 const READ_PER_SHARED: u64 = 16;
 const LEAST_COMMON: u64 = 2;
 
-/// Looks for content of the `new` files, which are in the order of their places, in the destination and among
-/// themselves.
+/// Samples the `new` files, which are sorted by place, and returns the bases found for them, in the destination and
+/// among themselves.
 pub(crate) fn look(
     root: &Root,
     sink: &Tree,
@@ -96,12 +97,12 @@ pub(crate) fn look(
     Ok(alike.map(|(file, bases)| (file.place, bases.into_iter().map(base).collect())).collect())
 }
 
-/// As many of the new files as can be asked about, the largest.
+/// Returns the largest of the new files, as many as one request can name.
 pub(crate) fn few(new: Vec<NewFile<'_>>) -> Vec<NewFile<'_>> {
     largest(new, MAX_HASHES, |file| (file.size, file.place))
 }
 
-/// The `most` largest, in the order of their places.
+/// Returns the `most` largest files, in the order of their places.
 fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, EntryRef)) -> Vec<T> {
     if files.len() > most {
         files.select_nth_unstable_by_key(most, |file| Reverse(of(file)));
@@ -111,7 +112,7 @@ fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, EntryRef)
     files
 }
 
-/// The files of the destination that are worth a look, in the order of their places.
+/// Returns the destination's files that are worth sampling, in the order of their places.
 fn candidates(sink: &Tree) -> (Vec<EntryRef>, Vec<HashRequest>) {
     let mut places = Vec::new();
     for (id, dir) in (0..).zip(&sink.dirs) {
@@ -142,17 +143,17 @@ fn listed(sink: &Tree, places: &[EntryRef]) -> Vec<HashRequest> {
     places.chunk_by(|one, other| one.0 == other.0).flat_map(of_dir).collect()
 }
 
-/// How much is looked at.
+/// The shares of both ends' files that are sampled.
 #[derive(Debug, PartialEq, Eq)]
 struct Look {
-    /// Of the new files, at the source.
+    /// The share of the new files, at the source.
     there: Sampling,
-    /// Of those of the destination; `None` where it could hardly show anything.
+    /// The share of the destination's files; `None` if sampling them is unlikely to find anything.
     here: Option<Sampling>,
 }
 
 impl Look {
-    /// `None` where nothing is worth a look.
+    /// Chooses the shares; `None` if sampling is not worthwhile.
     fn at(new: &[NewFile<'_>], files: &[HashRequest]) -> Option<Self> {
         let all_new = total(new.iter().map(|file| file.size));
         let budget = (all_new / NEW_PER_READ).clamp(LEAST_READ, MOST_READ);
@@ -168,7 +169,7 @@ impl Look {
     }
 }
 
-/// The lengths are what listings say: sparse files, or a peer that lies, may have more bytes than can be counted.
+/// Adds up lengths from listings, of sparse files or a lying peer, which may be more than fits.
 fn total(lens: impl Iterator<Item = u64>) -> u64 {
     lens.fold(0, u64::saturating_add)
 }
@@ -181,15 +182,15 @@ fn groups(new: &[NewFile<'_>]) -> Vec<FileGroup> {
     new.chunk_by(|one, other| one.place.0 == other.place.0).map(group).collect()
 }
 
-/// A file that a new one is made from, by its place among those that were sampled.
+/// A basis of a new file, by its index among the sampled files.
 #[derive(Debug, PartialEq, Eq)]
 enum Chosen {
     There(u32),
     New(usize),
 }
 
-/// What each of the new files with these features is made from: what the destination holds before what other new files
-/// bring, of which the largest come first. `thinning` is that among new files.
+/// Chooses the bases of each new file: files of the destination before other new files, of which the largest are taken
+/// first. `thinning` is that among new files.
 fn choose(
     held: &FeatureIndex,
     new: &[NewFile<'_>],
@@ -214,12 +215,12 @@ fn choose(
     bases
 }
 
-/// Finds the files that share a feature with another, from samples of files.
+/// Finds files that share features, from samples of files.
 struct FeatureIndex {
-    /// Which files have a feature.
+    /// The files that have a feature.
     holders: HashMap<u64, Vec<u32>>,
     lens: Vec<u64>,
-    /// How many features that a new file shares with one of them a common feature of the samples stands for.
+    /// The number of features that two files share for each one that their samples share.
     thinning: u64,
 }
 
@@ -228,7 +229,7 @@ impl FeatureIndex {
         Self { holders: HashMap::new(), lens: Vec::new(), thinning }
     }
 
-    /// Adds a file of this length.
+    /// Adds a file of `len` bytes.
     fn add(&mut self, features: &[u64], len: u64) {
         let nth = self.lens.len() as u32;
         for &feature in features {
@@ -244,8 +245,8 @@ impl FeatureIndex {
         self.holders.get(&feature).map_or(&[], Vec::as_slice)
     }
 
-    /// At most so many files to make a new one from that has these features: first the one that has most of them, then
-    /// the one that has most of the others. What is left are the features that none has.
+    /// Returns at most `most` bases for a new file with these features: first the file that has most of them, then the
+    /// one that has most of the rest. Leaves the features that no basis has.
     fn bases(&self, features: &mut Vec<u64>, most: usize) -> Vec<u32> {
         let mut bases = Vec::new();
         while bases.len() < most

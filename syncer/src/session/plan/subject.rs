@@ -1,5 +1,5 @@
-//! A run over one file. It is a run over the folder that the file is in, of which only this entry takes part; so the
-//! file gets all that a file of a tree gets. The folder itself is left as it is.
+//! A run over one file. It is a run over the file's folder in which only this entry takes part, so the file gets
+//! everything that a file of a tree gets. The folder itself stays as it is.
 
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -17,23 +17,23 @@ use crate::{
     wire::Listed,
 };
 
-/// What one end of a run is about: a folder, or one entry of it.
+/// The subject of one end of a run: a folder, or one entry of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     /// The folder.
     pub place: TreeLocation,
     /// The name of the only entry that takes part.
     pub only: Option<Box<[u8]>>,
-    /// Whether a file goes onto a name that the user chose and the source does not have.
+    /// Whether a file gets another name than at the source, which the user chose.
     pub renames: bool,
 }
 
 impl Subject {
-    /// The source at `place`. Where it is a file, its folder is found without a symbolic link in the last name: what
-    /// the user's own link leads to is copied.
+    /// Returns the source at `place`. If it is a file, the symbolic links in the user's own path are resolved first:
+    /// their target is copied.
     ///
     /// # Errors
-    /// When the parameters are for folders, or the file cannot be found.
+    /// When a parameter is only for folders, or the file cannot be found.
     pub(crate) fn of_source(
         place: &TreeLocation,
         found: PathKind,
@@ -54,11 +54,11 @@ impl Subject {
         Ok(Self::of_file(&TreeLocation::from(&real)))
     }
 
-    /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled
-    /// with a slash at its end, else onto the file at `place`, which need not be there.
+    /// Returns the destination of a source that is a folder, or the file of this `name`. A file goes into a folder that
+    /// is at `place` or is spelled with a slash at its end, else onto the file at `place`, which need not exist.
     ///
     /// # Errors
-    /// When a file cannot go there.
+    /// When a file cannot be written there.
     pub(crate) fn of_destination(place: &TreeLocation, name: Option<&[u8]>) -> Result<Self, SessionError> {
         let Some(name) = name else { return Ok(Self::of_tree(place)) };
         let found = PathKind::at(place, false);
@@ -83,7 +83,7 @@ impl Subject {
         subject.checked()
     }
 
-    /// The whole tree at `place`.
+    /// Returns the whole tree at `place`.
     pub(crate) fn of_tree(place: &TreeLocation) -> Self {
         Self { place: place.clone(), only: None, renames: false }
     }
@@ -92,8 +92,7 @@ impl Subject {
         Self { place: folder_of(place), only: Some(last_name(place).into()), renames: false }
     }
 
-    /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was
-    /// mistyped.
+    /// Refuses names that no file of a tree can have.
     fn checked(self) -> Result<Self, SessionError> {
         let name = self.only.as_deref().unwrap_or_default();
         if name == OWN_DIR || RelPath::root().join(name).is_err() {
@@ -105,7 +104,7 @@ impl Subject {
         Ok(self)
     }
 
-    /// Checks that the folder of a file is there, of which no name is made.
+    /// Checks that the folder of a single file exists, because no folder of a path that may be mistyped is made.
     pub(crate) fn find_folder(&self, place: &TreeLocation) -> Result<(), SessionError> {
         match self.only.is_some() && place.below.is_root() && self.place != *place {
             true => Root::enter(&self.place).map(drop).map_err(SessionError::Folder),
@@ -113,18 +112,18 @@ impl Subject {
         }
     }
 
-    /// Whether the sink's root keeps its own metadata, because the run is of some of its entries.
+    /// Returns whether the sink's root keeps its own metadata, because only some of its entries take part.
     pub(crate) fn keeps_root(&self, params: &RunParams) -> bool {
         self.is_file() || params.files_from.is_some()
     }
 
-    /// Whether it is one file.
+    /// Returns whether the subject is a single file.
     pub(crate) fn is_file(&self) -> bool {
         self.only.is_some()
     }
 }
 
-/// The last name of a place, as it is written.
+/// Returns the last name of a place, as the user wrote it.
 pub(crate) fn last_name(place: &TreeLocation) -> &[u8] {
     match place.below.split_last() {
         Some((_, name)) => name,
@@ -145,7 +144,8 @@ pub(crate) fn check_found(subject: &Subject, path: &Path, tree: &Tree) -> Result
     }
 }
 
-/// A source's tree whose only entry gets the name that it has at the destination; any other where there is no name.
+/// A source's tree whose only entry gets the name that it has at the destination; without a name, the tree is passed
+/// on.
 pub(crate) struct Named<T> {
     tree: T,
     name: Option<Box<[u8]>>,
@@ -156,7 +156,7 @@ impl<T> Named<T> {
         Self { tree, name: subject.only.clone() }
     }
 
-    /// The tree with its own names.
+    /// Returns the tree with its own names.
     pub(crate) fn inner(&mut self) -> &mut T {
         &mut self.tree
     }

@@ -1,4 +1,4 @@
-//! Where a file has data, and where a hole, as the file system says (`SEEK_DATA`, `SEEK_HOLE`).
+//! Finds the data and the holes of a file, as its file system reports them (`SEEK_DATA`, `SEEK_HOLE`).
 
 use std::{
     ops::Range,
@@ -9,10 +9,11 @@ use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::slice::Slice;
 
-/// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file
-/// systems look at every page of it, and it may be all of the file.
+/// The data ranges of a file. The last one found is remembered: it may be the whole file, and some file systems read
+/// every page to find its end.
 ///
-/// Where the file system cannot tell, everything is data. The file's offset is moved, which nothing else here looks at.
+/// Where the file system does not report holes, the whole file is data. The lookups move the file's offset, which no
+/// other code uses.
 #[derive(Debug)]
 pub(crate) struct DataMap {
     len: u64,
@@ -20,12 +21,12 @@ pub(crate) struct DataMap {
 }
 
 impl DataMap {
-    /// Of a file of `len` bytes.
+    /// Starts a map of a file of `len` bytes.
     pub(crate) fn new(len: u64) -> Self {
         Self { len, last: Mutex::new(0..0) }
     }
 
-    /// The first data from `at` on, to its end.
+    /// Returns the first data range from `at` on; `None` if a hole reaches to the end.
     pub(crate) fn next(&self, file: Slice<'_>, at: u64) -> Option<Range<u64>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !last.contains(&at) {
@@ -34,7 +35,7 @@ impl DataMap {
         Some(last.start.max(at)..last.end)
     }
 
-    /// All data from `start` to `end`.
+    /// Returns all data ranges from `start` to `end`.
     pub(crate) fn within(&self, file: Slice<'_>, start: u64, end: u64) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let mut at = start;
@@ -48,7 +49,7 @@ impl DataMap {
     }
 }
 
-/// Where the last data of a file of `len` bytes ends.
+/// Returns the end of the last data of a file of `len` bytes.
 pub(crate) fn data_end(file: Slice<'_>, len: u64) -> u64 {
     let map = DataMap::new(len);
     let mut end = 0;

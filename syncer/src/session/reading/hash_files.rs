@@ -1,4 +1,4 @@
-//! Hashes of files, made on all cores: at the source of those that the sink asks about, at the sink of its own.
+//! Hashes files on all cores: the source those that the sink asks for, the sink its own.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ use crate::{
 /// A file to hash.
 #[derive(Debug)]
 pub(crate) struct HashRequest {
-    /// The number of its directory, for keeping that open.
+    /// The number of its directory, by which that is kept open.
     pub id: DirId,
     /// Its directory.
     pub dir: RelPath,
@@ -45,7 +45,7 @@ pub(crate) struct HashRequest {
 }
 
 impl HashRequest {
-    /// `None` for what is no regular file.
+    /// Returns the request for an entry; `None` if it is not a regular file.
     pub(crate) fn new(id: DirId, dir: &RelPath, entry: &Entry<'_>) -> Option<Self> {
         let Kind::File { size } = entry.kind else { return None };
         Some(Self { id, dir: dir.clone(), name: entry.name.into(), size, mtime: entry.meta.mtime })
@@ -56,19 +56,19 @@ impl HashRequest {
     }
 }
 
-/// What is expected of the files that are hashed.
+/// The checks and the way of reading for files that are hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// The source's: they are what they were listed as, or have changed.
+    /// The source's files: they have to be as they were listed.
     AsListed,
-    /// The sink's: they have the size that the source's have.
+    /// The sink's files: they have to have the size of the source's.
     SameSize,
-    /// The same, and what is read is what the volume has, not what the system remembers of it.
+    /// As `SameSize`, and read from the volume, not from the system's cache.
     OnVolume,
 }
 
 impl Expect {
-    /// Whose files they are.
+    /// Returns the end whose files they are.
     fn side(self) -> Side {
         match self {
             Self::AsListed => Side::Source,
@@ -77,10 +77,10 @@ impl Expect {
     }
 }
 
-/// Hashes files on all cores, a large one on all of them at once.
+/// Hashes files on all cores, and large ones on several at once.
 ///
 /// # Errors
-/// [`TransportError::Canceled`] when the run was told to stop. What is wrong with a file is in its place.
+/// [`TransportError::Canceled`] when the run was told to stop. The error of a single file is its [`Hashed`].
 pub(crate) fn hash_all(
     origin: Origin<'_>,
     files: &[HashRequest],
@@ -112,7 +112,7 @@ pub(crate) fn hash_all(
     }
 }
 
-/// How many blocks the files up to each one have, the last for all of them.
+/// Returns the running sum of the files' numbers of blocks.
 fn blocks_before(files: &[HashRequest]) -> Vec<usize> {
     let mut sum = 0;
     let blocks = |file: &HashRequest| file.size.div_ceil(block_bytes(file.size) as u64).max(1) as usize;
@@ -123,7 +123,7 @@ fn blocks_before(files: &[HashRequest]) -> Vec<usize> {
     sums.collect()
 }
 
-/// The files of one batch while they are hashed, distributed by the block.
+/// The files of one batch while they are hashed, assigned to workers block by block.
 struct HashWork<'a> {
     origin: Origin<'a>,
     expect: Expect,
@@ -146,7 +146,7 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// Whether there is no data in a block, of a file of several.
+    /// Returns whether a block is a hole, in a file of several blocks.
     fn is_hole(&self, block: Range<u64>) -> bool {
         let next = || self.data.next(self.file.content(), block.start);
         self.file.has_holes()
@@ -173,7 +173,7 @@ impl HashWork<'_> {
         }
     }
 
-    /// Hashes one block; `own` are those of its file.
+    /// Hashes one block; `own` is the range of its file's blocks.
     fn block(
         &self,
         work: &FileWork<'_>,
@@ -187,7 +187,7 @@ impl HashWork<'_> {
         let open = work.open.get_or_init(|| self.open(work.file, dir));
         let open = match open {
             Ok(open) => open,
-            // Whoever could not open it has said so, and none of its blocks is of use, of which there may be 2^43.
+            // The worker that failed to open it has recorded the error. Skips its blocks, of which there may be 2^43.
             Err(why) => {
                 let _ = work.done.set(why.clone());
                 self.next.fetch_max(own.end, Relaxed);
@@ -205,7 +205,7 @@ impl HashWork<'_> {
         };
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
-            // It has no blocks, and a worker gets it to open it.
+            // An empty file has no block to hash, and only has to be opened.
             Ok(_) if work.file.size == 0 => {}
             Ok(hash) => {
                 let is_new = state.hashes.set(offset, hash);
@@ -230,7 +230,7 @@ impl HashWork<'_> {
             return Err(Hashed::Changed);
         }
         if self.expect == Expect::OnVolume {
-            // Only advice: where it is not taken, what the system remembers is read.
+            // Advice only: where the system does not follow it, its cache is read.
             let content = file.content();
             let _ = fadvise(content.fd, content.start, NonZeroU64::new(file.len()), Advice::DontNeed);
         }

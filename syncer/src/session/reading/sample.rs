@@ -1,5 +1,4 @@
-//! Features of files, from samples of them: at the source of files that the sink asks about, at the sink of those that
-//! it has.
+//! Computes features from samples of files: the source of those that the sink asks about, the sink of its own.
 
 use std::{
     io,
@@ -23,16 +22,16 @@ use crate::{
     wire::MAX_SPANS,
 };
 
-/// Spans that a thread takes at once, of one file or of several.
+/// The number of spans that a thread takes at once, of one file or of several.
 const SPANS_PER_JOB: usize = 64;
 
-/// A span: which file, and from where in it.
+/// A span: the index of its file, and its offset in bytes.
 type SampleSpan = (usize, u64);
 
-/// The features of each file, on all cores. What cannot be read has none.
+/// Returns the features of each file, computed on all cores. Files that cannot be read have none.
 ///
 /// # Errors
-/// When the run was told to stop, or when more is to be looked at than may be.
+/// When the run was told to stop, or when the samples have more spans than [`MAX_SPANS`].
 pub(crate) fn sample_files(
     origin: Origin<'_>,
     files: &[HashRequest],
@@ -84,7 +83,7 @@ fn once_each(features: Mutex<Vec<u64>>) -> Vec<u64> {
     features
 }
 
-/// One of the threads that read.
+/// The state of one thread that reads samples.
 struct SampleReader<'a> {
     origin: Origin<'a>,
     files: &'a [HashRequest],
@@ -115,7 +114,7 @@ impl SampleReader<'_> {
     }
 }
 
-/// Whether there is nothing to read: what would be read of a hole costs memory, and has no features.
+/// Returns whether a span is a hole, which has no features and need not be read.
 fn is_hole(file: &SourceFile, span: Range<u64>) -> bool {
     let data = |file: &SourceFile| DataMap::new(file.len()).next(file.content(), span.start);
     file.has_holes() && data(file).is_none_or(|data| data.start >= span.end)

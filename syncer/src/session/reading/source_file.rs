@@ -30,23 +30,23 @@ use crate::{
     xattr::of_open,
 };
 
-/// How often a file is read before it is given up as changing all the time.
+/// The number of times that a file is read before it counts as changing all the time.
 pub(crate) const MAX_ATTEMPTS: u32 = 4;
 
-/// What is said of a file that changes all the time.
+/// The error for a file that changes all the time.
 pub(crate) const CHANGED: &str =
     "the file kept changing while it was read; the destination keeps the version it has";
 
-/// What is said of a file whose content in a store does not have its hash.
+/// The error for a file whose content in a store does not have its hash.
 pub(crate) const DAMAGED: &str =
     "its content in the snapshot is damaged; at the source, `volferry snapshot verify` names all damage";
 
-/// The directory that a worker used last; files come in the order of directories, so it is mostly the right one.
+/// The directory that a worker used last. Files come in the order of directories, so the next one is usually in it.
 #[derive(Debug, Default)]
 pub(crate) struct LastDir(Option<(DirId, OwnedFd)>);
 
 impl LastDir {
-    /// The directory at `path`, opened if it is not the last one.
+    /// Returns the directory at `path`, and opens it if it is not the last one.
     pub(crate) fn open(&mut self, root: &Root, id: DirId, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
         let kept = self.0.take().filter(|(last, _)| *last == id);
         let entry = match kept {
@@ -57,12 +57,12 @@ impl LastDir {
     }
 }
 
-/// Where files are read from.
+/// The place that files are read from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin<'a> {
     /// A tree.
     Tree(&'a Root),
-    /// The file of this name in a folder, whatever it is called at the destination.
+    /// The file of this name in a folder, which may have another name at the destination.
     File(&'a Root, &'a [u8]),
     /// A device, or the image of one; its parts are the files.
     Device(&'a Opened),
@@ -81,15 +81,15 @@ impl<'a> Origin<'a> {
         matches!(self, Self::Device(_))
     }
 
-    /// How many files so many are to people, who see a device as one.
+    /// Returns the number of files to report: 0 for parts of a device, which counts as one file.
     pub(crate) fn files(self, files: u64) -> u64 {
         if self.is_device() { 0 } else { files }
     }
 
-    /// The root of the tree.
+    /// Returns the root of the tree.
     ///
     /// # Errors
-    /// When it is a device.
+    /// When it is a device or a snapshot.
     pub(crate) fn root(self) -> io::Result<&'a Root> {
         match self {
             Self::Tree(root) | Self::File(root, _) => Ok(root),
@@ -108,7 +108,7 @@ impl<'a> Origin<'a> {
         self.file_in(&mut LastDir::default(), id, path, name, monitor)
     }
 
-    /// The same, of a directory that is kept open in `dir`.
+    /// Opens a file as [`Self::file`] does, and keeps its directory open in `dir`.
     pub(crate) fn file_in(
         self,
         dir: &mut LastDir,
@@ -126,19 +126,18 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// What a listing says of files, and how long that holds.
+/// The conditions under which a listing's metadata still holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AsListed {
-    /// Which attributes it has.
+    /// The kinds of attributes that it contains.
     pub classes: Classes,
-    /// When the scan began, in seconds since 1970.
+    /// The time when the scan began, in seconds since 1970.
     pub since: i64,
 }
 
 impl AsListed {
-    /// The metadata and attributes of an open file, if they may be others than the listing's: a change of any of them
-    /// since the scan began has moved the change time. File systems that keep whole seconds of it are why only those
-    /// count.
+    /// Returns the metadata and attributes of an open file, if they may differ from the listing's. Any change since the
+    /// scan began has moved the change time; only its seconds count, because some file systems keep no more.
     pub(crate) fn fresh(
         self,
         file: impl AsFd,
@@ -153,7 +152,7 @@ impl AsListed {
     }
 }
 
-/// An open file of the source, with what it was when it was looked at last.
+/// An open file of the source, with its state when it was opened.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
     fd: OwnedFd,
@@ -161,7 +160,7 @@ pub(crate) struct SourceFile {
     of: Of,
 }
 
-/// What holds the content of a file.
+/// The place of a file's content.
 #[derive(Debug)]
 enum Of {
     /// The file itself.
@@ -172,20 +171,20 @@ enum Of {
     Store(OfStore),
 }
 
-/// Where a store has the content of a file, and the file's own length and time.
+/// The place of a file's content in a store, and the file's own length and time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfStore {
-    /// Its first byte in the object.
+    /// The offset of its first byte in the object.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// When it was modified.
+    /// Its modification time.
     pub mtime: Time,
     /// The hash of its content; none if it is empty.
     pub id: Option<ContentId>,
 }
 
-/// What a file is of a device.
+/// The part of a device that serves as a file.
 #[derive(Debug)]
 struct OfDevice {
     part: DevicePart,
@@ -199,17 +198,17 @@ impl AsFd for SourceFile {
 }
 
 impl SourceFile {
-    /// Opens `name` in `dir`, never through a link.
+    /// Opens `name` in `dir` without following a link.
     ///
     /// # Errors
-    /// Also when it is not a regular file any more.
+    /// When the system cannot open or read it, and when it is not a regular file any more.
     pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8], monitor: &Monitor) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
         let stat = settled(&fd, monitor)?;
         Ok(Self { fd, stat, of: Of::Itself })
     }
 
-    /// The part of a device that has this name.
+    /// Opens the part of a device that has this name.
     fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
         let part = DevicePart::named(name, device.len()).ok_or(Errno::NOENT)?;
         let fd = device.as_fd().try_clone_to_owned()?;
@@ -217,23 +216,23 @@ impl SourceFile {
         Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })
     }
 
-    /// A file whose content an open object of a store has.
+    /// Makes a file of an open object of a store.
     pub(crate) fn stored(fd: OwnedFd, of: OfStore) -> io::Result<Self> {
         let stat = rustix::fs::fstat(&fd)?;
         Ok(Self { fd, stat, of: Of::Store(of) })
     }
 
-    /// Whether it is a part of a device.
+    /// Returns whether it is a part of a device.
     pub(crate) fn is_part(&self) -> bool {
         matches!(self.of, Of::Device(_))
     }
 
-    /// Whether it is an object of a store, which has none of the file's own metadata.
+    /// Returns whether it is an object of a store, which has none of the file's own metadata.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self.of, Of::Store(_))
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match &self.of {
             Of::Itself => self.stat.st_size as u64,
@@ -242,7 +241,7 @@ impl SourceFile {
         }
     }
 
-    /// What is to be read.
+    /// Returns the place of its content, for reading.
     pub(crate) fn content(&self) -> Slice<'_> {
         let start = match &self.of {
             Of::Itself => 0,
@@ -252,13 +251,13 @@ impl SourceFile {
         Slice { fd: self.fd.as_fd(), start }
     }
 
-    /// Whether it may have holes.
+    /// Returns whether it may have holes.
     pub(crate) fn has_holes(&self) -> bool {
         self.content().start == 0 && has_holes(&self.stat)
     }
 
-    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own, and
-    /// an object of a store that of the listing.
+    /// Returns its metadata, without the mode if the listing has none. A part of a device and an object of a store have
+    /// that of the listing.
     pub(crate) fn meta(&self, listed: &Meta) -> Meta {
         match self.of {
             Of::Itself => meta_of(&self.stat, listed),
@@ -266,7 +265,8 @@ impl SourceFile {
         }
     }
 
-    /// What of it may be other than listed; a part of a device and an object of a store have nothing of the kind.
+    /// Returns metadata and attributes that may differ from the listing's; `None` for a part of a device and an object
+    /// of a store.
     pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
         match self.of {
             Of::Itself => as_listed.fresh(&self.fd, &self.stat, listed),
@@ -274,7 +274,7 @@ impl SourceFile {
         }
     }
 
-    /// Its modification time.
+    /// Returns its modification time.
     pub(crate) fn mtime(&self) -> Time {
         match &self.of {
             Of::Itself => modified(&self.stat),
@@ -283,8 +283,9 @@ impl SourceFile {
         }
     }
 
-    /// Names the state of the file, so that a sink can say of which one it has something: a change of content always
-    /// moves the change time. A part of a device has no such state; that of an object of a store is its id.
+    /// Returns an id of the file's present state, by which a sink can name the version that it has blocks of: a change
+    /// of content always moves the change time. A part of a device has none; an object of a store has one made from its
+    /// content id.
     pub(crate) fn version(&self) -> Option<FileVersion> {
         let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
         let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
@@ -296,8 +297,8 @@ impl SourceFile {
         }
     }
 
-    /// Whether content with this hash is whole: an object of a store has to have its id, in which a hole is hashed as
-    /// the zeros that it stands for.
+    /// Returns whether content with this transfer hash is undamaged: an object of a store has to have its content id,
+    /// for which holes are hashed as zeros.
     pub(crate) fn is_whole(&self, hash: &TransferHash) -> bool {
         match &self.of {
             Of::Store(OfStore { id: Some(id), len, .. }) => {
@@ -307,8 +308,8 @@ impl SourceFile {
         }
     }
 
-    /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device
-    /// moves nothing.
+    /// Returns whether the file has not changed since it was opened. A change of content always moves the change time,
+    /// but not that of a device.
     pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
         match &self.of {
             Of::Store(_) => return Ok(true),
@@ -319,21 +320,21 @@ impl SourceFile {
     }
 }
 
-/// Whether a file is what it was: a change of content always moves the change time.
+/// Returns whether two states of a file are equal: a change of content always moves the change time.
 pub(crate) fn is_same(a: &Stat, b: &Stat) -> bool {
     let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
     key(a) == key(b)
 }
 
-/// The kernel's clock for files moves on at least this often (a tick of `CONFIG_HZ=100`).
+/// The longest tick of the kernel's clock for files (`CONFIG_HZ=100`).
 const TICK: Duration = Duration::from_millis(10);
 
-/// The tick of file systems that keep whole seconds; some of them (FAT) keep every other one.
+/// The tick of file systems that keep whole seconds; some of them (FAT) keep only even ones.
 const SLOW_TICK: Duration = Duration::from_secs(2);
 
-/// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it
-/// another time, by which the next run sees it. A file that was changed within the present tick of the clock is waited
-/// for, but not beyond a stop.
+/// Reads the state of an open regular file once its times are in the past, so that any later change gives it another
+/// time, by which the next run recognises the change. Waits for the end of the clock's present tick if the file was
+/// changed in it, or until the monitor is told to stop.
 pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
     loop {
         let stat = regular(&fd)?;
@@ -346,9 +347,9 @@ pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
     }
 }
 
-/// How long it takes until a change of a file would have another time than `modified`; `None` if that is so already. A
-/// time further in the future than a tick was set, and is nothing to wait for. `changed` tells what the file system
-/// keeps of times.
+/// Returns how long it takes until a change of a file would get another time than `modified`; `None` if it would
+/// already. A time further in the future than a tick was set by a program, and is not waited for. `changed` shows the
+/// file system's precision.
 fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
     let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
     let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };
@@ -366,7 +367,7 @@ pub(crate) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<O
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// Looks at an open file that has to be a regular one.
+/// Reads the state of an open file, which has to be a regular one.
 pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
     let stat = rustix::fs::fstat(fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -375,19 +376,19 @@ pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
     }
 }
 
-/// Whether so little is allocated for a file that it may have holes.
+/// Returns whether so few blocks are allocated for a file that it may have holes.
 pub(crate) fn has_holes(stat: &Stat) -> bool {
     scan::has_holes(stat.st_size as u64, stat.st_blocks as u64)
 }
 
-/// The metadata of an open file; the mode is left out where the listing leaves it out.
+/// Returns the metadata of an open file, without the mode if the listing has none.
 pub(crate) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
     let mode = if listed.mode == 0 { 0 } else { (stat.st_mode & 0o7777) as u16 };
     let owner = Owner { uid: stat.st_uid, gid: stat.st_gid };
     Meta { mode, mtime: modified(stat), owner }
 }
 
-/// Appends the first `len` bytes of the file; false where it ends before.
+/// Appends the first `len` bytes of the file to `out`. Returns false if the file is shorter.
 pub(crate) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::Result<bool> {
     let start = out.len();
     out.reserve(len);

@@ -1,4 +1,4 @@
-//! From the numbers of directories to their paths and entries.
+//! Finds the paths and entries of directories by their numbers.
 
 use crate::{
     entry::Kind,
@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is
-/// known of the last parent serves all its children.
+/// The paths of directories, found by way of their parents. Directories are looked up in the order of their parents, so
+/// the last parent is kept for its other children.
 #[derive(Debug)]
 pub(crate) struct Paths<'a> {
     tree: &'a Tree,
@@ -19,8 +19,7 @@ pub(crate) struct Paths<'a> {
     last: Option<Parent>,
 }
 
-/// The entries of directories, from any place on. Of the directory that was asked about last it is known where they
-/// are.
+/// The entries of directories, from any index on. The index of the last directory is kept.
 #[derive(Debug)]
 pub(crate) struct EntriesOf<'a> {
     tree: &'a Tree,
@@ -32,7 +31,7 @@ impl<'a> EntriesOf<'a> {
         Self { tree, last: None }
     }
 
-    /// The entries of a directory from the one at `index` on; `None` where there is no such directory.
+    /// Yields the entries of a directory from the one at `index` on; `None` if there is no such directory.
     pub(crate) fn from(&mut self, dir: DirId, index: u32) -> Option<Entries<'a>> {
         let places = match self.last.take().filter(|(last, _)| *last == dir) {
             Some((_, places)) => places,
@@ -60,7 +59,7 @@ impl<'a> Paths<'a> {
         Self { tree, parents, last: None }
     }
 
-    /// The path of the directory of this number.
+    /// Returns the path of the directory of this number.
     pub(crate) fn of(&mut self, dir: DirId) -> RelPath {
         if dir == ROOT {
             return RelPath::root();

@@ -1,4 +1,4 @@
-//! Opens the destination of a run, to change it or, in a dry run, to look at it.
+//! Opens the destination of a run, to change it or, in a dry run, to compare it.
 
 use contract::Report;
 
@@ -37,7 +37,7 @@ pub(crate) fn onto_tree(
     }
 }
 
-/// Runs from `source`, a device of `len` bytes, onto what is at `place`.
+/// Runs from `source`, a device of `len` bytes, onto the device or image at `place`.
 pub(crate) fn onto_device(
     source: impl SourceEnd,
     (place, len): (&TreeLocation, u64),

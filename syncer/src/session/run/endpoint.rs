@@ -1,4 +1,4 @@
-//! The entry points of all runs: those of one run are a session of one.
+//! The entry points of all runs. A single run is a session of one run.
 
 use contract::{Demands, RunParams, Side};
 
@@ -9,7 +9,7 @@ use crate::{
         local::stored_tree::Restore,
         run::{
             link_options::LinkOptions,
-            local_run,
+            local_session::LocalSession,
             outcome::{Clock, Outcome},
             sink_session::SinkSession,
             source_session::SendSession,
@@ -19,7 +19,7 @@ use crate::{
     transport::{TransportError, quic::End},
 };
 
-/// The source's end of one run. Every error is in the outcome.
+/// Runs the source's end of one run. Every error is in the outcome.
 pub fn send(
     source: impl Into<TreeLocation>,
     link: &LinkOptions,
@@ -32,9 +32,9 @@ pub fn send(
     clock.outcome(&params.run, result)
 }
 
-/// Serves runs as the sink's end, which lets a source decide as far as `demands` says: the runs of one session when
-/// `once`, else session after session until told to stop. `on_run` sees each outcome. Returns the last one; that of no
-/// run if the end is stopped between two sessions.
+/// Serves runs as the sink's end, in which a source may decide as much as `demands` lets it. With `once`, serves the
+/// runs of one session, else session after session until told to stop. Calls `on_run` with each outcome. Returns the
+/// last one, or an empty one if the end is stopped between two sessions.
 pub fn receive(
     destination: impl Into<TreeLocation>,
     link: &LinkOptions,
@@ -74,24 +74,22 @@ pub fn receive(
     }
 }
 
-/// The outcome of a run of this name that could not begin.
+/// Returns the outcome of a run of this name that could not begin.
 pub fn not_begun(run: &str, error: SessionError, monitor: &Monitor) -> Outcome {
     Clock::start(monitor).outcome(run, Err(error))
 }
 
-/// Both ends in one process, with no network.
+/// Runs both ends in one process, without a network.
 pub fn sync(
     source: impl Into<TreeLocation>,
     destination: impl Into<TreeLocation>,
     params: &RunParams,
     monitor: &Monitor,
 ) -> Outcome {
-    let mut clock = Clock::start(monitor);
-    let result = local_run::run(&source.into(), &destination.into(), params, &mut clock.watch);
-    clock.outcome(&params.run, result).with_no_snapshot(params.demands.snapshot.as_ref())
+    LocalSession::new(source, destination).run(params, monitor)
 }
 
-/// Brings a volume, or a path of one, back to what a snapshot has.
+/// Restores a volume, or a path of one, from a snapshot.
 pub fn restore(restore: &Restore<'_>, params: &RunParams, monitor: &Monitor) -> Outcome {
     let mut clock = Clock::start(monitor);
     let result = restore.run(params, &mut clock.watch);

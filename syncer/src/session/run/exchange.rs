@@ -1,4 +1,4 @@
-//! Meets a peer whose key is not known at the start: both ends make a key in memory, and a third party passes their
+//! Meets a peer whose key is not known at the start: both ends make a key in memory, and another program passes their
 //! contacts on.
 
 use std::{
@@ -18,22 +18,25 @@ use crate::{
     transport::{TransportError, quic},
 };
 
-/// An end that makes its key itself, for one run.
+/// An end that makes its own key, for one run.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Which end.
+    /// The end that this process is.
     pub side: Side,
-    /// The name of the job that both ends have to be of: 1 to 512 bytes.
+    /// The name of the job, equal at both ends: 1 to 512 bytes.
     pub job: String,
-    /// Where this end listens; `None` where it dials the address in the peer's contact.
+    /// The address that this end listens on; `None` where it dials the address in the peer's contact.
     pub listen: Option<SocketAddr>,
-    /// How long to dial.
+    /// The longest time to dial.
     pub connect_timeout: Duration,
 }
 
 impl Exchange {
-    /// Makes the key, tells this end's contact, and waits until the peer's is heard or the end is told to stop. An end
-    /// that listens has its socket before it tells where, so packets of a peer that dials at once are not lost.
+    /// Makes the key, passes this end's contact to `tell`, and waits until `hear` returns the peer's or the end is told
+    /// to stop. A listening end binds its socket first, so packets of a peer that dials at once are not lost.
+    ///
+    /// # Errors
+    /// When the socket, the contacts or the key cannot be used.
     pub fn link(
         self,
         tell: impl FnOnce(Contact) -> io::Result<()>,

@@ -1,4 +1,4 @@
-//! How the two ends of a session meet.
+//! The way in which the two ends of a session meet.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -16,25 +16,25 @@ use crate::{
     },
 };
 
-/// Which end dials.
+/// Whether this end dials or listens.
 #[derive(Debug)]
 pub enum Endpoint {
-    /// This end waits on the address; port 0 takes any free port.
+    /// This end listens on the address; port 0 takes any free port.
     Listen(SocketAddr),
-    /// This end waits on a socket that the peer knows already.
+    /// This end listens on a socket whose address the peer knows already.
     Bound(UdpSocket),
     /// This end dials `host:port` until it is answered.
     Connect(String),
 }
 
-/// How to reach the peer, and how to know it.
+/// The way to reach the peer, and the keys that identify both ends.
 #[derive(Debug)]
 pub struct LinkOptions {
-    /// Listen or dial.
+    /// Whether to listen or dial.
     pub endpoint: Endpoint,
     /// This end's key, and the peer's fingerprint.
     pub identity: Identity,
-    /// How long to dial.
+    /// The longest time to dial.
     pub connect_timeout: Duration,
 }
 

@@ -27,11 +27,11 @@ use crate::{
     },
 };
 
-/// Syncs `from` onto `to`.
+/// Syncs `from` onto `to`, whose lock the session may have `held`.
 pub(crate) fn run(
-    from: &TreeLocation,
-    to: &TreeLocation,
+    (from, to): (&TreeLocation, &TreeLocation),
     params: &RunParams,
+    held: &mut HeldDestination,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     params.bandwidth_limit.iter().for_each(|limit| watch.monitor().limit_copies(*limit));
@@ -64,10 +64,10 @@ pub(crate) fn run(
     let settings = Settings::resolve(&params.preserve)?;
     let source = LocalSource::new((from, &source, &root), &sink, &run);
     run.note(lock.note.take());
-    onto_tree(source, (&sink, settings), &mut HeldDestination::default(), None, &run, watch)
+    onto_tree(source, (&sink, settings), held, None, &run, watch)
 }
 
-/// Syncs the device at `from` onto what is at `to`.
+/// Syncs the device at `from` onto the device or image at `to`.
 fn sync_device(
     from: &TreeLocation,
     to: &TreeLocation,
@@ -84,7 +84,7 @@ fn sync_device(
     onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
 }
 
-/// Whether both paths lead to one folder, also through a mount. Its own snapshot can be restored there.
+/// Returns whether both paths lead to one folder, also through a mount. A volume's own snapshot can be restored there.
 fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
     let identity = |place: &TreeLocation| {
         let stat = rustix::fs::fstat(Root::enter(place).ok()?.as_fd()).ok()?;
@@ -93,8 +93,8 @@ fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
     identity(from).is_some_and(|from| identity(to) == Some(from))
 }
 
-/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of
-/// one folder are apart if their names are.
+/// Refuses to sync a tree onto itself, into itself or onto a folder that contains it, because it would grow or vanish.
+/// The destination need not exist yet. Two files of one folder differ if their names do.
 fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
     let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
     let overlap = |what: &str| {
@@ -119,7 +119,7 @@ fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> 
     }
 }
 
-/// Whether two trees contain one another although their paths do not say so, as those of bind mounts do not.
+/// Returns whether two trees contain one another although their paths do not show it, as with bind mounts.
 fn show_the_same(source: &Subject, sink: &Subject) -> bool {
     let nonce = nonce();
     locate(&source.place, nonce).overlaps(&locate(&sink.place, nonce))
@@ -156,7 +156,7 @@ mod tests {
     }
 
     impl Trees {
-        /// A source and a destination, one of which has many links, and the other one file.
+        /// Makes a source and a destination, one with many symbolic links, the other with one file.
         fn new(with_links: &str, other: &str) -> Self {
             let trees = Self { dir: tempfile::tempdir().unwrap() };
             [with_links, other].iter().for_each(|name| fs::create_dir(trees.path(name)).unwrap());
@@ -173,7 +173,7 @@ mod tests {
         fn sync(&self, monitor: &Monitor) -> Result<Report, SessionError> {
             let params = RunParams { delete: true, force: true, ..RunParams::default() };
             let [from, to] = ["source", "destination"].map(|name| TreeLocation::from(&*self.path(name)));
-            run(&from, &to, &params, &mut Stopwatch::start(monitor))
+            run((&from, &to), &params, &mut HeldDestination::default(), &mut Stopwatch::start(monitor))
         }
 
         fn links_there(&self) -> usize {
@@ -188,7 +188,7 @@ mod tests {
         fs::symlink_metadata(path).unwrap().is_symlink()
     }
 
-    /// The last looks of a run are at what it deletes.
+    /// Relies on deletes being the last entries that a run checks for a stop at.
     #[test]
     fn deletes_end_at_once_when_a_run_is_told_to_stop() {
         let whole = Monitor::default();

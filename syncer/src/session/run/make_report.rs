@@ -10,7 +10,7 @@ use crate::{
     tree::dir::Totals,
 };
 
-/// The report of a run that got to its end.
+/// Makes the report of a completed run.
 pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals) -> Report {
     let Run { params, failures, counters, .. } = run;
     let failed = failures.count();
@@ -32,8 +32,8 @@ pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals)
     report
 }
 
-/// Adds what both ends did in each phase, and what the run waited for most. `remote` is what a source in another
-/// process says of itself.
+/// Adds the effort of both ends in each phase, and the bottleneck of the run. `remote` is the effort that a source in
+/// another process reports.
 pub(crate) fn tell_bottleneck(
     report: &mut Report,
     remote: Option<&[Effort]>,
@@ -52,7 +52,7 @@ pub(crate) fn tell_bottleneck(
     report.efforts = Efforts { source, sink };
 }
 
-/// The notes in their order, none of them twice.
+/// Returns the notes in their order, without repetitions.
 fn once_each(notes: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     notes.into_iter().filter(|note| seen.insert(note.clone())).collect()

@@ -5,6 +5,7 @@ pub(crate) mod endpoint;
 pub(crate) mod exchange;
 pub(crate) mod link_options;
 pub(crate) mod local_run;
+pub(crate) mod local_session;
 pub(crate) mod make_report;
 pub(crate) mod network;
 pub(crate) mod outcome;

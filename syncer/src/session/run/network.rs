@@ -18,14 +18,14 @@ use crate::{
     wire::{Hello, Message, Welcome},
 };
 
-/// Greets the source, and waits until it begins a run, of which it decides as far as `demands` lets it.
+/// Greets the source, and waits for its request for a run, which it limits by `demands`.
 pub(crate) fn await_run(control: &Control, demands: &Demands) -> Result<Hello, SessionError> {
     let version = env!("CARGO_PKG_VERSION").into();
     control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
     Ok(demanded(expect_hello(control)?, demands))
 }
 
-/// Runs the sink's end of the run that the `hello` asks for. `bytes_on_wire` is asked when the report is made.
+/// Runs the sink's end of the run that the `hello` requests. `bytes_on_wire` is called when the report is made.
 pub(crate) fn run(
     place: &TreeLocation,
     peer: &Peer,
@@ -56,13 +56,13 @@ pub(crate) fn run(
     subject.find_folder(place)?;
     refuse_overlap(&hello, place)?;
     let mut settings = Settings::resolve(&hello.params.preserve)?;
-    // What the source cannot see may be there all the same.
+    // The destination's entries may have attributes that the source cannot see.
     settings.attrs = settings.attrs.and(hello.attrs);
     let source = RemoteSource::of_tree(peer, &subject, bytes_on_wire);
     onto_tree(source, (&subject, settings), held, Some(&peer.control), &run, watch)
 }
 
-/// Refuses a source of `len` bytes that is a device, where it or its parameters do not go with the destination.
+/// Refuses a device of `len` bytes as the source, if it or its parameters do not match the destination.
 fn check_device(place: &TreeLocation, len: u64, run: &Run<'_>) -> Result<(), SessionError> {
     let images = run.params.demands.image;
     let found = kinds::look(place, "--destination-path", images)?;
@@ -86,11 +86,11 @@ fn refuse_overlap(hello: &Hello, place: &TreeLocation) -> Result<(), SessionErro
     }
 }
 
-/// The run that the source asks for, as far as the owner of the destination lets it.
+/// Returns the run that the source requests, limited by the demands of the destination's owner.
 fn demanded(mut hello: Hello, demands: &Demands) -> Hello {
     let params = &mut hello.params;
     params.demands = demands.clone();
-    // The source tells of a dry run that it asked for.
+    // The source reports a dry run that it requested itself.
     params.demands.dry_run &= !params.dry_run;
     params.dry_run |= demands.dry_run;
     params.delete &= !demands.no_delete;

@@ -1,4 +1,4 @@
-//! How a run ended, as its report and the exit code say it.
+//! The outcome of a run: its report and the exit code.
 
 use std::{
     net::SocketAddr,
@@ -9,25 +9,24 @@ use contract::{ExitCode, Report, RunResult, SnapshotParams, SnapshotReport};
 
 use crate::{monitor::Monitor, report::Stopwatch, session::session_error::SessionError, wire::Refusal};
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What was done; for a failed run, why it failed.
+    /// The work of the run; for a failed run, also the reason.
     pub report: Report,
-    /// What the process exits with.
+    /// The exit code of the process.
     pub exit: ExitCode,
     /// The address of the other end, once the two had met.
     pub peer: Option<SocketAddr>,
 }
 
 impl Outcome {
-    /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's
-    /// failure.
+    /// Returns the outcome of an end that serves runs and was told to stop between two of them, which is not a failure.
     pub(crate) fn between_runs() -> Self {
         Self { report: Report::default(), exit: ExitCode::Done, peer: None }
     }
 
-    /// Says of a run that did not get to its end that it took no snapshot, if it was to take one.
+    /// Reports that an unsuccessful run took no snapshot, if it was to take one.
     #[must_use]
     pub(crate) fn with_no_snapshot(mut self, asked: Option<&SnapshotParams>) -> Self {
         if asked.is_some() && self.report.snapshot.is_none() && self.exit != ExitCode::Done {
@@ -49,8 +48,8 @@ impl<'a> Clock<'a> {
         Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None }
     }
 
-    /// Takes note of the peer. In the first run of a session, moves the start to the moment of the peer's first packet,
-    /// so that the time in which an end waited for it does not count.
+    /// Records the peer's address. In the first run of a session, moves the start to the moment of the peer's first
+    /// packet, so that the wait for it does not count.
     pub(crate) fn met(&mut self, (peer, start): (SocketAddr, Instant), is_first: bool) {
         self.peer = Some(peer);
         if is_first {

@@ -28,7 +28,7 @@ pub(crate) fn run<D: SinkEnd>(
     // 3. and 4. Compare the listings of directories that differ, and plan the steps of each.
     watch.enter(Phase::Plan);
     let mut compared = sink.compare(&mut source, &head, &there, run)?;
-    // 4. Compare contents where metadata does not tell, which completes the plan. The report times it with the guards.
+    // 4. Compare contents where metadata is not enough, which completes the plan. The report times it with the guards.
     watch.enter(Phase::Delta);
     let changed = sink.compare_contents(&mut compared, &there, &mut source, run)?;
     run.note(source.ready(&compared, sink.root())?);
@@ -58,7 +58,7 @@ pub(crate) fn run<D: SinkEnd>(
     Ok(report)
 }
 
-/// Takes the snapshot that is wanted, unless something of the run failed.
+/// Takes the snapshot that the run requests, unless anything in the run failed.
 fn snapshot(
     sink: &impl SinkEnd,
     plan: &Planned,
@@ -88,7 +88,7 @@ fn change<D: SinkEnd>(
     // 6. Transfer the content of files.
     watch.enter(Phase::Transfer);
     changes.transfer(source)?;
-    // 7. Apply: delete, when all content is there, and set the metadata of directories.
+    // 7. Apply: delete, once all content has arrived, and set the metadata of directories.
     watch.enter(Phase::Apply);
     changes.apply()?;
     // 8. Commit.

@@ -18,10 +18,11 @@ use crate::{
     snapshot::{Snapshot, SnapshotError, Store, before::Before, collect::hold_for_reading, select},
 };
 
-/// Patterns that leave out of a run everything but a path, what is below it, and the folders on the way to it.
+/// Returns patterns that exclude everything from a run except for a path, the entries below it, and the folders on the
+/// way to it.
 ///
 /// # Errors
-/// When the path is not UTF-8, as patterns are.
+/// When the path is not UTF-8, which patterns are.
 pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
     let mut patterns = Vec::new();
     let mut at = String::new();
@@ -37,9 +38,9 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
     Ok(patterns)
 }
 
-/// Brings `to` to what a snapshot of the volume at `from` has: the one that `which` names by its id, a tag, or
-/// `latest`. Runs may write to `from` meanwhile, because a snapshot does not change. In place means that both are one
-/// folder: its state before is then kept, if that is asked for, and its log has a line.
+/// Restores a snapshot of the volume at `from` to `to`. `which` names the snapshot by its id, a tag, or `latest`. Other
+/// runs may write to `from` meanwhile, because a snapshot does not change. With `in_place`, both are one folder: a
+/// snapshot keeps its previous state if the run requests that, and its audit log gets a line.
 pub(crate) fn from_snapshot(
     from: &TreeLocation,
     (to, in_place): (&TreeLocation, bool),

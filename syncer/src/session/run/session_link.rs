@@ -21,7 +21,7 @@ pub(crate) struct SessionLink {
     wire_before: u64,
 }
 
-/// What is left of a session after a run.
+/// The state of a session after a run.
 pub(crate) enum AfterRun {
     /// Another run may begin.
     GoesOn(SessionLink),
@@ -36,7 +36,7 @@ impl SessionLink {
 
     /// Begins the next run, which the `monitor` may cancel.
     pub(crate) fn begin(&mut self, is_first: bool, monitor: &Monitor) -> Peer {
-        // What the first run's handshake took belongs to it.
+        // The bytes of the handshake belong to the first run.
         self.wire_before = if is_first { 0 } else { self.link.bytes_on_wire() };
         self.link.next(monitor)
     }
@@ -46,14 +46,14 @@ impl SessionLink {
         self.link.bytes_on_wire() - self.wire_before
     }
 
-    /// Returns the peer's address, and when it was met.
+    /// Returns the peer's address, and the time when it was met.
     pub(crate) fn met(&self) -> (SocketAddr, Instant) {
         (self.link.peer(), self.link.began())
     }
 
     /// Ends a run, and tells the peer if it failed here. Closes the connection after the last run, and where the
-    /// session cannot go on; an end that said the last word `waits` for the peer to close. The error may be replaced by
-    /// its cause: what the peer said last.
+    /// session cannot go on; an end that sent the last message `waits` for the peer to close. If the peer's last
+    /// message is the cause of the error, returns that instead.
     pub(crate) fn end(
         self,
         peer: &Peer,
@@ -72,8 +72,8 @@ impl SessionLink {
         self.link.close(None, code)
     }
 
-    /// Closes the connection, after telling the peer why if this end failed. Returns what may have caused the failure:
-    /// the peer's last word.
+    /// Closes the connection, after telling the peer why if this end failed. Returns the peer's last message if it may
+    /// be the cause of the failure.
     fn finish(
         self,
         peer: &Peer,
@@ -83,7 +83,7 @@ impl SessionLink {
         let (link, control) = (self.link, &peer.control);
         match result {
             Ok(_) => (link.close(waits.then_some(control), code::DONE), None),
-            // The transport says so to the peer, and sees the connection closed.
+            // The transport tells the peer, and waits until the connection is closed.
             Err(SessionError::Transport(TransportError::Canceled)) => {
                 (link.close(Some(control), code::CANCELED), None)
             }
@@ -99,7 +99,7 @@ impl SessionLink {
     }
 }
 
-/// Whether another run may follow one that ended like this. Tells the peer of a failure here.
+/// Returns whether another run may follow one that ended with this result. Tells the peer of a failure here.
 fn goes_on(peer: &Peer, result: &Result<Report, SessionError>) -> bool {
     match result {
         _ if peer.is_last() => false,

@@ -30,8 +30,8 @@ pub(crate) struct SinkSession<'a> {
 }
 
 impl<'a> SinkSession<'a> {
-    /// Serves run after run, the first by this `clock`, until the source closes the connection, it is lost, or this end
-    /// is told to stop. Returns the last run's outcome, and the socket.
+    /// Serves runs, the first one with this `clock`, until the source closes the connection, it is lost, or this end is
+    /// told to stop. Returns the last run's outcome, and the socket.
     pub(crate) fn serve(&mut self, link: Link, mut clock: Clock<'a>) -> (Port, Outcome) {
         let mut link = SessionLink::new(link);
         let mut held = HeldDestination::default();
@@ -79,7 +79,7 @@ impl<'a> SinkSession<'a> {
     }
 }
 
-/// Whether no run began because the source has gone, or this end is told to stop. Neither is a run's failure.
+/// Returns whether no run began because the source left, or this end was told to stop. Neither is a failure of a run.
 fn is_between_runs(hello: &Result<Hello, SessionError>) -> bool {
     matches!(hello, Err(SessionError::Transport(TransportError::Lost(_) | TransportError::Canceled)))
 }

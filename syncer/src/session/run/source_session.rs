@@ -18,8 +18,8 @@ use crate::{
     wire::code,
 };
 
-/// A link from a source to a sink, over which any number of runs go, one after the other. The sink keeps its
-/// destination locked until it is closed.
+/// A link from a source to a sink, over which any number of runs follow one another. The sink keeps its destination
+/// locked until the link is closed.
 ///
 /// A run that fails or is canceled does not end the session. A lost connection does, and so does a peer that breaks the
 /// protocol.
@@ -27,7 +27,7 @@ pub struct SendSession {
     source: TreeLocation,
     /// `None` once the session is over.
     link: Option<SessionLink>,
-    /// No run has begun.
+    /// Whether no run has begun.
     is_new: bool,
 }
 
@@ -35,7 +35,8 @@ impl SendSession {
     /// Connects `source` to a sink. All runs share a limit on their bandwidth, in bytes per second as UDP payload.
     ///
     /// # Errors
-    /// If the address cannot be used, the peer is not met in time or has another key, or the `monitor` is told to stop.
+    /// If the address cannot be used, the peer does not answer in time or has another key, or the `monitor` is told to
+    /// stop.
     pub fn connect(
         source: impl Into<TreeLocation>,
         link: &LinkOptions,
@@ -54,12 +55,12 @@ impl SendSession {
         clock.outcome(&params.run, result)
     }
 
-    /// Whether no further run can begin.
+    /// Returns whether no further run can begin.
     pub fn is_over(&self) -> bool {
         self.link.is_none()
     }
 
-    /// Runs by this clock, for the last time if `is_last`.
+    /// Runs with this clock, for the last time if `is_last`.
     pub(crate) fn run_by(
         &mut self,
         clock: &mut Clock<'_>,

@@ -1,16 +1,19 @@
-//! The state of a run that every worker of the sink's end shares.
+//! The state of a run that all workers at the sink share.
 
 use crate::{
     apply::Destination,
     monitor::Monitor,
     report::{Counters, Failures},
+    snapshot::WrittenFiles,
 };
 
-/// What every worker of the sink's end needs.
+/// References to the state of a run that every worker at the sink needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub destination: &'a Destination,
     pub failures: &'a Failures,
     pub counters: &'a Counters,
     pub monitor: &'a Monitor,
+    /// Records the files that are written, if the run takes a snapshot.
+    pub written: Option<&'a WrittenFiles>,
 }

@@ -1,4 +1,4 @@
-//! A dry run: the same scan, comparison and guards as a run has, and then every action is told instead of done.
+//! Dry runs: scan, compare and check like a run, and then report every action instead of carrying it out.
 
 use contract::{DeleteTiming, PlannedAction, Report, RunParams, Side, VolumeId};
 
@@ -31,20 +31,20 @@ use crate::{
     wire::TreeHead,
 };
 
-/// The destination of a dry run, which need not be there. It is only looked at.
+/// The destination of a dry run, which need not exist. It is only read.
 pub(crate) struct DryDestination {
     candidate: Option<Candidate>,
-    /// What would be set. Whether the file system takes extended attributes is not tried.
+    /// The settings of the run. Support for extended attributes is not probed.
     pub settings: Settings,
-    /// The folder that the destination would be made in.
+    /// The folder in which the destination would be created.
     above: Option<Root>,
-    /// What the destination is known by.
+    /// The destination's identity.
     pub volume: Option<VolumeId>,
 }
 
 impl DryDestination {
-    /// Looks at the destination, and whether it is the one that the run is meant for. Also returns what is to be noted
-    /// in the report.
+    /// Looks at the destination, and checks that it is the one that the run is meant for. Also returns notes for the
+    /// report.
     pub(crate) fn at(
         place: &TreeLocation,
         params: &RunParams,
@@ -67,13 +67,13 @@ impl DryDestination {
         Ok((Self { candidate, settings, above, volume }, notes))
     }
 
-    /// For scanning.
+    /// Returns the root to scan; `None` if the destination does not exist.
     pub(crate) fn root(&self) -> Option<&Root> {
         self.candidate.as_ref().map(Candidate::root)
     }
 }
 
-/// A dry run whose trees were compared.
+/// A dry run after the comparison of the trees.
 pub(crate) struct DryRun<'a> {
     pub params: &'a RunParams,
     pub destination: &'a DryDestination,
@@ -84,8 +84,8 @@ pub(crate) struct DryRun<'a> {
 }
 
 impl DryRun<'_> {
-    /// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged, and
-    /// takes what differs as failures where the run is to verify. Returns notes for the report.
+    /// Reports the actions of the plan and counts them as if they were carried out, and then checks the plan as a run
+    /// would. If the run is to verify, differences count as failures. Returns notes for the report.
     pub(crate) fn tell(
         &self,
         plan: &Planned,
@@ -101,7 +101,7 @@ impl DryRun<'_> {
         self.fail_replaced(plan);
         let failed = self.failures.count();
         let keeps_back = failed > 0 && !self.params.delete_anyway;
-        // What is deleted first is not kept back by what fails later.
+        // Later failures do not keep back deletes that come first.
         let deletes_first = self.params.delete_timing == DeleteTiming::Before && known == 0;
         if keeps_back {
             let deletes = |dir| match deletes_first {
@@ -121,13 +121,13 @@ impl DryRun<'_> {
         Ok(notes)
     }
 
-    /// Has the guards judge the plan, with so many entries that could not be listed or read.
+    /// Has the guards check the plan, given the number of entries that could not be listed or read.
     fn judge(&self, plan: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
         let Planned { head, compared, sink, .. } = plan;
         guard::check(self.params, head, sink, compared, self.room.as_ref(), known, self.monitor)
     }
 
-    /// Takes as failures the folders that something else cannot replace, because not all in them may be deleted.
+    /// Records a failure for each folder that cannot be replaced, because not all entries in it may be deleted.
     fn fail_replaced(&self, Planned { compared, sink, .. }: &Planned) {
         for dir in &compared.dirs {
             for (name, id) in dir.replaced_in(sink) {
@@ -138,22 +138,22 @@ impl DryRun<'_> {
         }
     }
 
-    /// Of the processes that share a run, the first says what all of it would do, and the others nothing.
+    /// Returns whether this process reports the actions of the run: the first of the processes that share it does.
     fn tells(&self) -> bool {
         tells(self.params)
     }
 }
 
-/// Whether this process is the one that says what all that share a run would do.
+/// Returns whether this process reports the actions for all processes that share the run.
 fn tells(params: &RunParams) -> bool {
     params.shard.is_none_or(|shard| shard.index == 0)
 }
 
-/// A tree that a dry run looks at.
+/// A tree that a dry run reads.
 pub(crate) struct DryTree<'a> {
     destination: DryDestination,
     subject: &'a Subject,
-    /// Whether this process is the one of all that share the run that says what it would do.
+    /// Whether this process reports the actions for all processes that share the run.
     tells: bool,
 }
 
@@ -246,7 +246,7 @@ impl SinkEnd for DryTree<'_> {
 
     fn give_up(&self, _: &Run<'_>) {}
 
-    /// Nothing was changed: what differs was told with the plan.
+    /// Returns no notes: nothing was changed, and the differences were reported with the plan.
     fn verify(&self, _: &mut impl SourceEnd, _: &Planned, _: &Run<'_>) -> Result<Vec<String>, SessionError> {
         Ok(Vec::new())
     }

@@ -1,4 +1,4 @@
-//! The end that plans: opens the destination and carries a plan out.
+//! The sink of a run: opens the destination, plans, and carries the plan out.
 
 pub(crate) mod context;
 pub(crate) mod dry_run;

@@ -1,4 +1,4 @@
-//! The destination of a run, opened.
+//! Opening of the destination of a run.
 
 use contract::{RunParams, WriteMode};
 
@@ -12,8 +12,8 @@ use crate::{
     transport::TransportError,
 };
 
-/// What a session keeps of its destination between runs, so that no other run comes in between. All else is opened
-/// anew, so that nothing of one run is left for the next.
+/// The lock that a session holds on its destination between runs, so that no other run comes in between. Everything
+/// else is opened again for each run, so that no state of one run affects the next.
 #[derive(Debug, Default)]
 pub(crate) struct HeldDestination {
     lock: Option<VolumeLock>,
@@ -21,8 +21,14 @@ pub(crate) struct HeldDestination {
     pub stays: bool,
 }
 
-/// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the
-/// report.
+impl HeldDestination {
+    /// Keeps the lock from the first run on, because another may follow each.
+    pub(crate) fn kept_between_runs() -> Self {
+        Self { lock: None, stays: true }
+    }
+}
+
+/// Takes the destination at `place`, if it is the one that the run is meant for. Also returns notes for the report.
 pub(crate) fn open_destination(
     place: &TreeLocation,
     params: &RunParams,
@@ -30,7 +36,7 @@ pub(crate) fn open_destination(
     held: &mut HeldDestination,
 ) -> Result<(Destination, Vec<String>), SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
-    // A folder is made only if the run may go there, and looked at again for what came meanwhile.
+    // The folder is created only if the run may use it, and then checked again, in case it was created meanwhile.
     let candidate = match Candidate::look(place)? {
         Some(candidate) => candidate,
         None => {

@@ -1,8 +1,7 @@
-//! Folders that another user had and that the run gave to a new owner: what is in them that the run did not put or find
-//! there.
+//! Checks folders that the run gave from one user to another for entries that the run neither put nor found there.
 //!
-//! Until its owner changes, the old owner can add and exchange what is in a folder. So it is listed again when they can
-//! do so no more.
+//! Until the owner changes, the old owner can add and exchange entries in a folder. So it is listed again once they can
+//! no longer do that.
 
 use std::{
     collections::HashMap,
@@ -24,26 +23,26 @@ use crate::{
     tree::Tree,
 };
 
-/// Looks into such folders, and counts what stays in them although it is another user's.
+/// Lists such folders again, and counts entries that stay in them although another user owns them.
 pub(crate) struct OwnerChange<'a> {
     context: Context<'a>,
     sink: &'a Tree,
     compared: &'a Compared,
     planned: HashMap<&'a RelPath, &'a PlannedDir>,
     delete: bool,
-    /// Entries that were added after the scan and are not the run's to delete.
+    /// Entries that were added after the scan and that the run must not delete.
     stay: u64,
 }
 
-/// What the run knows of an entry of this name.
+/// What the run expects of the entry of a name.
 enum Known<'a> {
-    /// One of these users owns it.
+    /// An entry that one of these users owns.
     Of([u32; 2]),
-    /// It is another name of the file at this path.
+    /// Another name of the file at this path.
     LinkTo(&'a [u8]),
-    /// The source does not have it, the scan of the destination found it, and the run leaves it.
+    /// An entry that only the destination has, that the scan found, and that the run leaves.
     Extra,
-    /// It is the folder with this inode number, of which the run deletes what it may.
+    /// The folder with this inode number, from which the run deletes what it may.
     Emptied(u64),
 }
 
@@ -66,9 +65,10 @@ impl<'a> OwnerChange<'a> {
         Self { context, sink, compared, planned: HashMap::new(), delete, stay: 0 }
     }
 
-    /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. What took the place
-    /// of the run's own is a failure; so is what was added since the scan where the run deletes. `has_deleted`: the
-    /// planned deletes were carried out, so that an entry of such a name was added after its delete.
+    /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. An entry that
+    /// replaced one of the run's own is a failure; so is an entry added since the scan if the run deletes.
+    /// `has_deleted` tells that the planned deletes were carried out, so that an entry with a deleted name was added
+    /// afterwards.
     pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
         let (known, leaves_out) = self.known(path, has_deleted);
@@ -88,7 +88,7 @@ impl<'a> OwnerChange<'a> {
             let path = path_in(path, name);
             match is_added {
                 false => self.context.failures.add(&path, "give to its owner", &EXCHANGED),
-                // What the run leaves out may be among it, and is not the run's to delete.
+                // Such entries may be excluded from the run, which then must not delete them.
                 true if self.delete && !leaves_out => self.context.failures.add(&path, "delete", &ADDED),
                 true => self.stay += 1,
             }
@@ -96,7 +96,7 @@ impl<'a> OwnerChange<'a> {
         Ok(())
     }
 
-    /// What is to be noted in the report.
+    /// Returns the note for the report.
     pub(crate) fn note(&self) -> Option<String> {
         (self.stay > 0).then(|| {
             let entries = plural(self.stay, "entry stays with its owner", "entries stay with their owners");
@@ -104,7 +104,8 @@ impl<'a> OwnerChange<'a> {
         })
     }
 
-    /// What the run knows to be in the folder that is at `path` now, and whether the scan left out some of it.
+    /// Returns the entries that the run expects in the folder that is now at `path`, and whether the scan left out some
+    /// of it.
     fn known(&mut self, path: &RelPath, has_deleted: bool) -> (HashMap<&'a [u8], Known<'a>>, bool) {
         if self.planned.is_empty() {
             self.planned = self.compared.dirs.iter().map(|dir| (&dir.path, dir)).collect();
@@ -141,7 +142,7 @@ impl<'a> OwnerChange<'a> {
         }
     }
 
-    /// The inode number of what is at a path of the destination.
+    /// Returns the inode number of the entry at a path of the destination.
     fn inode_at(&self, path: &[u8]) -> io::Result<u64> {
         let path = RelPath::parse(path).map_err(io::Error::other)?;
         let (dir, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
@@ -150,7 +151,7 @@ impl<'a> OwnerChange<'a> {
     }
 }
 
-/// Takes out what the run deleted of a folder. A folder may stay for the sake of what the run leaves out.
+/// Removes the entries of a folder that the run deleted. A folder may stay because of entries that the run leaves out.
 fn forget_deleted<'a>(dir: &'a PlannedDir, sink: &'a Tree, known: &mut HashMap<&'a [u8], Known<'a>>) {
     let Some(there) = dir.sink.map(|id| &sink.dirs[id as usize]) else { return };
     let folders: HashMap<_, _> = there.children().collect();
@@ -166,7 +167,8 @@ fn forget_deleted<'a>(dir: &'a PlannedDir, sink: &'a Tree, known: &mut HashMap<&
     }
 }
 
-/// Adds what the source has in a folder. What the run left as it was may also have the owner that the scan saw.
+/// Adds the source's entries of a folder. Entries that the run left unchanged may also have the owner that the scan
+/// saw.
 fn add_planned<'a>(dir: &'a PlannedDir, sink: &'a Tree, known: &mut HashMap<&'a [u8], Known<'a>>) {
     let there = dir.sink.map(|id| &sink.dirs[id as usize].listing);
     let before: HashMap<&[u8], u32> =

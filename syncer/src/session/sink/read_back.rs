@@ -1,5 +1,5 @@
-//! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what
-//! differs.
+//! Reads a destination back: scans it again, compares all of it with the source, contents included, and reports the
+//! differences.
 
 use contract::{RunParams, Shard, Side, plural};
 
@@ -39,9 +39,9 @@ pub(crate) struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Compares the destination as it is now with the source as it was listed; of a run that several processes share,
-    /// this one's part. What differs is a failure; what the source has changed meanwhile is none. Returns notes for the
-    /// report.
+    /// Compares the current state of the destination with the source as it was listed; if several processes share the
+    /// run, only this shard's part. Differences are failures, unless the source changed meanwhile. Returns notes for
+    /// the report.
     pub(crate) fn verify(
         &self,
         source: &mut (impl SourceTree + SourceHashes),
@@ -62,7 +62,7 @@ impl Verifier<'_> {
         let shard = self.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let changed = self.checker().check(&mut compared.dirs, source, None)?;
-        // Links may be between directories of any shards.
+        // Links may connect directories of different shards.
         compared.settle(&sink, policy, self.monitor)?;
         compared.dirs.retain(|dir| verifies(shard, dir));
         let differences = report(&compared, &sink, self.failures);
@@ -83,7 +83,7 @@ impl Verifier<'_> {
     }
 }
 
-/// What a verification came to, in sentences.
+/// Formats the results of a verification as sentences for the report.
 pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, changed: u64) -> Vec<String> {
     let who = shard.map_or_else(String::new, |Shard { index, count }| format!("shard {index}/{count} "));
     let entries = plural(entries, "entry was", "entries were");
@@ -101,7 +101,7 @@ pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, change
     notes
 }
 
-/// Takes every difference as a failure, and returns how many there are.
+/// Records every difference as a failure, and returns their number.
 pub(crate) fn report(compared: &Compared, sink: &Tree, failures: &Failures) -> u64 {
     compared.dirs.iter().map(|dir| steps(dir, failures) + surplus(dir, sink, failures)).sum()
 }
@@ -121,7 +121,7 @@ fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
     dir.plan.steps.len() as u64
 }
 
-/// What only the destination has, where the run would have deleted it.
+/// Records the entries that only the destination has and that the run would have deleted, and returns their number.
 fn surplus(dir: &PlannedDir, sink: &Tree, failures: &Failures) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let mut deletes = dir.plan.deletes.iter().peekable();

@@ -1,4 +1,4 @@
-//! The check of a snapshot at the other end of a network, before anything is changed for it.
+//! Checks the snapshot that a remote source serves, before the destination is changed.
 
 use crate::{
     path::RelPath,

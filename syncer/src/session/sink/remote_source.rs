@@ -1,4 +1,4 @@
-//! A source over the network: what it has comes over the control stream, and its files over the data streams.
+//! A source over the network: its listings come over the control stream, and its files over the data streams.
 
 use contract::{Effort, MAX_EFFORTS, PlannedAction, Report, RunParams, Usage};
 
@@ -39,14 +39,14 @@ use crate::{
 pub(crate) struct RemoteSource<'a> {
     peer: &'a Peer,
     tree: Named<RemoteTree<'a>>,
-    /// What a device has; a tree says it when it is scanned.
+    /// The totals of a device; those of a tree come with its scan.
     device: Option<Totals>,
     bytes_on_wire: &'a dyn Fn() -> u64,
     usage: Usage,
     efforts: Vec<Effort>,
-    /// How many entries had failed when the source was scanned.
+    /// The number of entries that had failed when the source was scanned.
     scan_failed: u64,
-    /// The snapshot that the tree is of, and the number of its entries.
+    /// The snapshot that the source serves, and the number of its entries.
     snapshot: Option<(SnapshotId, u64)>,
 }
 
@@ -92,7 +92,7 @@ impl SourceHashes for RemoteSource<'_> {
 }
 
 impl SourceEnd for RemoteSource<'_> {
-    /// The source began its scan when it said Hello.
+    /// Scans the destination while the source scans: the source began when it sent `Hello`.
     fn scan(
         &mut self,
         run: &Run<'_>,
@@ -112,8 +112,8 @@ impl SourceEnd for RemoteSource<'_> {
         Ok((head, sink))
     }
 
-    /// Has the source check every object of a snapshot that is needed, so that nothing is changed for one that is not
-    /// whole.
+    /// Has the source check every object of a snapshot that is needed, so that an incomplete snapshot changes nothing
+    /// at the destination.
     fn ready(&self, compared: &Compared, _: Option<&Root>) -> Result<Option<String>, SessionError> {
         let Some((id, entries)) = self.snapshot else { return Ok(None) };
         check_all(id, compared, &mut self.hashes())?;
@@ -134,7 +134,7 @@ impl SourceEnd for RemoteSource<'_> {
         similar::look(root, sink, new()?, &self.peer.control, monitor)
     }
 
-    /// Says nothing if nothing is needed: then the run ends with the next message.
+    /// Sends the forecast, unless no file is needed: then the run ends with the next message.
     fn announce(&self, forecast: Forecast) -> Result<(), TransportError> {
         match forecast.files {
             0 => Ok(()),
@@ -156,7 +156,7 @@ impl SourceEnd for RemoteSource<'_> {
         Ok(())
     }
 
-    /// Shows the actions at the end that asked for them, which may be both. The source of a dry run expects them.
+    /// Shows the actions at the ends that asked for them, possibly both. The source of a dry run expects them.
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
         let RunParams { dry_run, itemize_changes, demands, .. } = run.params;
         if demands.dry_run || demands.itemize_changes {
@@ -186,7 +186,7 @@ fn snapshot_id(text: &str) -> Result<SnapshotId, TransportError> {
     text.parse().map_err(|_| TransportError::Nonsense("a snapshot has an id that is none"))
 }
 
-/// A source has one effort for each phase; of more, the report has the first.
+/// Truncates the efforts to the largest number that a report has: a source has one for each phase.
 fn bounded(mut efforts: Vec<Effort>) -> Vec<Effort> {
     efforts.truncate(MAX_EFFORTS);
     efforts

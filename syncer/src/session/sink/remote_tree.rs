@@ -1,4 +1,4 @@
-//! A source over the network: its listings and hashes, over the control stream.
+//! The listings and hashes of a source over the network, from the control stream.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,8 +15,8 @@ use crate::{
     wire::{Hashed, Listed, Message, SourceDone, TreeHead},
 };
 
-/// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry
-/// is below five bytes.
+/// The largest number of entries that a source may push before the sink has asked for any. A source stops at 64 KiB of
+/// listings, and no entry takes less than five bytes.
 const MAX_PUSHED_ENTRIES: usize = 16 << 10;
 
 /// The fewest bytes that an entry of a listing takes.

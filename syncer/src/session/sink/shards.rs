@@ -1,11 +1,11 @@
-//! One run that several pairs of processes share, each a shard of the tree.
+//! One run shared by several pairs of processes, each of which handles a shard of the tree.
 //!
-//! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same
-//! verdict of the guards. Then the first makes and moves the directories, and deals out the planned ones by what is to
-//! be done in them. Each does the files, links and deletes of its directories; no delete before all content is there,
-//! since it may come from a file that goes, and none when any of them could not do something. When all are done, the
-//! first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of
-//! the tree of its own, when the first is done as well.
+//! Every sink compares the whole trees before any of them changes anything, so all come to the same plan and the same
+//! verdict of the guards. Then the first shard creates and moves the directories, and assigns the planned ones by the
+//! cost of their changes. Each shard handles the files, links and deletes of its directories. Deletes wait until all
+//! content has arrived, since it may come from a deleted file, and do not happen if any shard had failures. When all
+//! are done, the first shard sets the metadata of the directories, whose times do not change any more. To verify, each
+//! shard reads back its own part of the tree, when the first is done as well.
 
 use std::{
     cmp::Reverse,
@@ -27,32 +27,32 @@ use crate::{
     transport::{Control, TransportError},
 };
 
-/// How long the others may take to come.
+/// The time that the other shards may take to join.
 const ABSENCE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often the board is looked at, at least and at most: it may be on a network file system, where nobody is told of
-/// a change.
+/// The shortest and the longest interval between two polls of the board, which may be on a network file system without
+/// change notifications.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
-/// What an entry costs beside its bytes, in bytes: about what is copied in the time that it takes to make a file.
+/// The cost of an entry besides its bytes, in bytes: about what is copied in the time that it takes to create a file.
 const ENTRY_COST: u64 = 16 << 10;
 
-/// A directory that the first shard did not see is nobody's, as is one that was dealt to a shard that did not see it.
-/// One process alone does not see either what comes after its scan, but it sees all of the tree at about one time.
+/// A directory that the first shard did not see is assigned to no shard, and one assigned to a shard that did not see
+/// it is not handled. A single process does not see later changes either, but it sees the whole tree at about one time.
 const SOURCE_CHANGED: &str =
     "the source changed while its shards looked at it: the next run brings what one of them did not see";
 
-/// The processes that share a run, as one of them sees them.
+/// The processes that share a run, as seen by one of them.
 pub(crate) struct ShardRun<'a> {
     destination: &'a Destination,
     team: &'a ShardBoard,
     monitor: &'a Monitor,
-    /// The way to the source, which may be lost while the others are waited for.
+    /// The link to the source, which may be lost while waiting for the other shards.
     control: Option<&'a Control>,
 }
 
 impl<'a> ShardRun<'a> {
-    /// `None` where one process does the whole tree.
+    /// Joins the shards of a run; returns `None` if one process handles the whole tree.
     pub(crate) fn new(
         destination: &'a Destination,
         monitor: &'a Monitor,
@@ -61,8 +61,8 @@ impl<'a> ShardRun<'a> {
         destination.state().shard_board().map(|team| Self { destination, team, monitor, control })
     }
 
-    /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard
-    /// has as well are its to report. Returns the most that any of them had.
+    /// Waits until all shards have compared the trees, so that they may be changed from now on. Leaves failures that
+    /// the first shard has as well to its report. Returns the largest number of failures of any shard.
     pub(crate) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
         self.destination.still_held()?;
         self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::ShardBoard)?;
@@ -74,7 +74,7 @@ impl<'a> ShardRun<'a> {
         Ok(seats.iter().map(|seat| seat.failed).max().unwrap_or(0))
     }
 
-    /// Deals the directories out, of which none is missing any more. Returns which are this shard's own.
+    /// Assigns the directories, which all exist by now, to the shards. Returns which of them are this shard's own.
     pub(crate) fn deal(&self, planned: &[PlannedDir]) -> Result<Vec<bool>, SessionError> {
         let shard = self.team.shard();
         let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
@@ -84,8 +84,8 @@ impl<'a> ShardRun<'a> {
         Ok(owners.iter().map(|owner| *owner == shard.index).collect())
     }
 
-    /// Waits for the first shard's deal. Returns which of the directories are this shard's own, and what is to be
-    /// noted.
+    /// Waits for the first shard's assignment. Returns which of the directories are this shard's own, and a note for
+    /// the report.
     pub(crate) fn receive(
         &self,
         planned: &[PlannedDir],
@@ -105,14 +105,14 @@ impl<'a> ShardRun<'a> {
         Ok((mine, note))
     }
 
-    /// Waits until all content is there.
+    /// Waits until all shards have all content.
     pub(crate) fn await_content(&self) -> Result<(), SessionError> {
         self.reach(Stage::Moved)?;
         self.wait(Stage::Moved, true).map(drop)
     }
 
-    /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all
-    /// of them failed to do.
+    /// Waits until all links are made. `failed` is the number of all failures of this shard; returns the sum over all
+    /// shards.
     pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
         self.destination.still_held()?;
         self.team.has_linked(failed).map_err(SessionError::ShardBoard)?;
@@ -120,8 +120,8 @@ impl<'a> ShardRun<'a> {
         Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
     }
 
-    /// Waits until the first shard has put the folders that replace something in their places, before which nothing is
-    /// deleted.
+    /// Waits until the first shard has moved the folders that replace other entries into place. Nothing is deleted
+    /// before.
     pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
         match self.destination.state().leads() {
             true => self.reach(Stage::Placed),
@@ -129,13 +129,13 @@ impl<'a> ShardRun<'a> {
         }
     }
 
-    /// Waits until all others are done.
+    /// Waits until all other shards are done.
     pub(crate) fn await_others(&self) -> Result<(), SessionError> {
         self.reach(Stage::Applied)?;
         self.wait(Stage::Applied, true).map(drop)
     }
 
-    /// Tells the others that this shard is done.
+    /// Tells the other shards that this one is done.
     pub(crate) fn is_done(&self) -> Result<(), SessionError> {
         self.reach(if self.destination.state().leads() { Stage::Committed } else { Stage::Applied })
     }
@@ -184,25 +184,25 @@ impl<'a> ShardRun<'a> {
     }
 }
 
-/// Whether a process reads a directory's entries back where a run is verified: which shard does depends on its path
-/// alone, as all see the same tree.
+/// Returns whether a process reads a directory's entries back when a run is verified. This depends on the path alone,
+/// as all shards see the same tree.
 pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
     shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
 }
 
-/// What a directory's own entries cost, in bytes.
+/// Estimates the cost of a directory's own entries, in bytes.
 fn cost(dir: &PlannedDir) -> u64 {
     let entries = (dir.plan.steps.len() + dir.plan.deletes.len()) as u64;
     to_transfer(dir).1.saturating_add(entries.saturating_mul(ENTRY_COST))
 }
 
-/// A directory's name in the deal.
+/// Returns the number that identifies a directory in the assignment.
 fn name_of(dir: &PlannedDir) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = digest(&[dir.path.as_bytes()]);
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Who gets what: the largest first, each to whoever has least.
+/// Assigns items to shards: the most expensive first, each to the shard with the smallest load.
 fn deal(costs: &[u64], count: u32) -> Vec<u32> {
     let mut order: Vec<usize> = (0..costs.len()).collect();
     order.sort_by_key(|at| Reverse(costs[*at]));

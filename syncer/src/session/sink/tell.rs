@@ -1,4 +1,4 @@
-//! Tells what a plan does, action by action: to the user of a dry run, or of a run that shows its changes.
+//! Reports the actions of a plan, to the user of a dry run or of a run that shows its changes.
 
 use std::{collections::HashSet, iter::Peekable, sync::atomic::Ordering::Relaxed};
 
@@ -23,27 +23,27 @@ use crate::{
     wire::TreeHead,
 };
 
-/// Actions are told so many at a time, so that a plan of any size takes little memory.
+/// Actions are sent in batches of this many, so that a plan of any size takes little memory.
 const BATCH: usize = 256;
 
 /// The path of the root in an action.
 const ROOT: &str = ".";
 
-/// Where actions go.
+/// Receives actions.
 type Tell<'a> = dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError> + 'a;
 
-/// What of a plan will be done.
+/// The conditions on which it depends which actions of a plan are carried out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judged {
-    /// The destination is not there yet.
+    /// Whether the destination does not exist yet.
     pub is_new: bool,
-    /// Something failed, which keeps deletes back.
+    /// Whether failures keep deletes back.
     pub keeps_back: bool,
-    /// Deletes are told.
+    /// Whether deletes are reported.
     pub deletes: bool,
 }
 
-/// Tells what a run is about to do, before it does anything. What fails later is named by the report.
+/// Reports the actions that a run is about to take, before it takes any. Later failures are named by the report.
 pub(crate) fn tell_changes(
     plan: &Planned,
     (params, settings): (&RunParams, Settings),
@@ -52,11 +52,11 @@ pub(crate) fn tell_changes(
 ) -> Result<(), SessionError> {
     let keeps_back = failures.count() > 0 && !params.delete_anyway;
     let judged = Judged { is_new: false, keeps_back, deletes: !keeps_back };
-    // The run counts what it does as it does it.
+    // The run counts its actions when it carries them out.
     Ok(tell_plan(plan, judged, (params, settings), &Counters::default(), tell)?)
 }
 
-/// Tells every action of `plan`, and counts it as if it were done.
+/// Reports every action of `plan`, and counts it as if it were carried out.
 pub(crate) fn tell_plan(
     plan: &Planned,
     judged: Judged,
@@ -88,7 +88,7 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    /// Tells of the root itself, which is in no listing.
+    /// Reports the action on the root itself, which is in no listing.
     fn root(&mut self, is_new: bool, Planned { head, sink, .. }: &Planned) -> Result<(), TransportError> {
         if is_new {
             return self.push(planned(Action::Create, EntryKind::Folder, &RelPath::root()));
@@ -115,7 +115,7 @@ impl Teller<'_> {
         self.tell(planned)
     }
 
-    /// A folder with all that is in it.
+    /// Reports the move of a folder with all its entries.
     fn push_move(&mut self, moved: &MovedDir, to: &RelPath) -> Result<(), TransportError> {
         moved.count(self.counters);
         self.counters.created.fetch_add(1, Relaxed);
@@ -135,7 +135,7 @@ impl Teller<'_> {
         }
     }
 
-    /// The names of the folders that something else would replace and that stay.
+    /// Returns the names of the folders that are not replaced, although the plan replaces them.
     fn staying<'p>(
         &self,
         dir: &'p PlannedDir,
@@ -149,7 +149,7 @@ impl Teller<'_> {
         dir.replaced_in(sink).filter(|(_, id)| stays(*id)).map(|(name, _)| name).collect()
     }
 
-    /// `staying` folders are not replaced.
+    /// Reports the steps of a directory, except for the replacement of `staying` folders.
     fn steps(
         &mut self,
         dir: &PlannedDir,
@@ -185,7 +185,7 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// What the source does not have, and what is below a directory that something else takes the place of.
+    /// Reports the deletes: entries that the source does not have, and entries below a directory that is replaced.
     fn deletes(
         &mut self,
         dir: &PlannedDir,
@@ -213,7 +213,8 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Returns whether all that is in the directory would go. Paths have a limit, and so has the depth.
+    /// Reports the deletes below a directory. Returns whether the directory would be empty. The lengths of paths, and
+    /// so the depth, are limited.
     fn deletes_below(
         &mut self,
         id: DirId,
@@ -239,13 +240,13 @@ impl Teller<'_> {
     }
 }
 
-/// Whether the root itself is as it shall be.
+/// Returns whether the root itself has the wanted metadata and attributes.
 fn same_root(head: &TreeHead, sink: &Tree, settings: Settings) -> bool {
     let same_attrs = head.root_attrs.as_attrs().same(&sink.root_attrs.as_attrs(), settings.attrs);
     same_meta(&head.root_meta, &sink.root_meta, settings) && same_attrs
 }
 
-/// An action on an entry, of which nothing more is known.
+/// Creates an action on an entry, without details.
 fn planned(action: Action, kind: EntryKind, path: &RelPath) -> PlannedAction {
     let (from, target, bytes, differs) = (None, None, 0, Vec::new());
     PlannedAction { action, kind, path: path.to_string(), from, target, bytes, differs }
@@ -257,7 +258,7 @@ fn entry_in<'t>(there: &mut Peekable<Entries<'t>>, name: &[u8]) -> Option<Entry<
     there.next_if(|entry| entry.name == name)
 }
 
-/// Where a link leads, as text.
+/// Returns the target of a link as text.
 fn target_of(entry: &Entry<'_>) -> Option<String> {
     match entry.kind {
         Kind::Symlink { target } => Some(path::display(target)),

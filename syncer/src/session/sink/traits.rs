@@ -1,4 +1,4 @@
-//! The two ends of a run, as its pipeline sees them.
+//! The two ends of a run, as seen by its pipeline.
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ use crate::{
     wire::{Forecast, TreeHead},
 };
 
-/// One run: what it was asked to do, and what it has done so far.
+/// One run: its parameters, and its results so far.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     pub params: &'a RunParams,
@@ -54,24 +54,25 @@ impl<'a> Run<'a> {
 
 /// The end that has the files: over the network, in the same process, or in a snapshot.
 pub(crate) trait SourceEnd: SourceTree + SourceHashes {
-    /// Scans the source, and has `scan_sink` scan the destination meanwhile. Returns the root of the source, and the
-    /// destination's tree.
+    /// Scans the source, and runs `scan_sink` meanwhile to scan the destination. Returns the root of the source, and
+    /// the destination's tree.
     fn scan(
         &mut self,
         run: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
     ) -> Result<(TreeHead, Tree), SessionError>;
 
-    /// Measures the room on the file system of `root`, which the destination is or will be on. `None` where nothing can
-    /// be said.
+    /// Measures the free space on the file system of `root`, on which the destination is or will be. Returns `None` if
+    /// that is not possible.
     fn room(&self, root: &Root) -> Option<Room>;
 
-    /// Checks that all that `compared` needs can be read, before anything is changed. May return a note for the report.
+    /// Checks that everything that `compared` needs can be read, before anything is changed. May return a note for the
+    /// report.
     fn ready(&self, _compared: &Compared, _sink: Option<&Root>) -> Result<Option<String>, SessionError> {
         Ok(None)
     }
 
-    /// Finds content of `new` files in the destination. A source that sends no literals does not look.
+    /// Finds content of `new` files in the destination. A source that sends no literals does not search.
     fn similar<'p>(
         &mut self,
         _root: &Root,
@@ -87,31 +88,31 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
         Ok(())
     }
 
-    /// Runs `work`, and writes the files that it asks for. Returns when all are written or have failed.
+    /// Runs `work`, and writes the files that it asks for. Returns when each is written or has failed.
     fn transfer(
         &mut self,
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError>;
 
-    /// Shows the user actions of a dry run.
+    /// Shows actions of a dry run to the user.
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError>;
 
-    /// Adds to a report what the link and both processes used.
+    /// Adds the resources that the link and both processes used to a report.
     fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>);
 
-    /// Returns what the source's threads did in each phase, as it says; `None` where they are of this process.
+    /// Returns the efforts that the source reported for each phase; `None` if its threads belong to this process.
     fn efforts(&self) -> Option<&[Effort]> {
         None
     }
 
-    /// Gives the source the report of a run that got to its end.
+    /// Sends the report of a run that reached its end to the source.
     fn send_report(&self, _report: &Report) -> Result<(), TransportError> {
         Ok(())
     }
 }
 
-/// The end that is written to: a tree or a device, or one of them that a dry run only looks at.
+/// The end that writes: a tree or a device, or either of them in a dry run, which only reads it.
 pub(crate) trait SinkEnd {
     type Changes<'a>: Changes
     where
@@ -120,7 +121,7 @@ pub(crate) trait SinkEnd {
     /// Scans the destination.
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError>;
 
-    /// Takes from the head of the source what is none of this end's business.
+    /// Removes the parts of the source's head that do not concern this end.
     fn adapt(&self, head: TreeHead, _sink: &Tree, _run: &Run<'_>) -> TreeHead {
         head
     }
@@ -134,7 +135,8 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<Compared, SessionError>;
 
-    /// Compares the contents of files whose metadata is not trusted. Returns how many changed at the source meanwhile.
+    /// Compares the contents of files whose metadata is not trusted. Returns the number of files that changed at the
+    /// source meanwhile.
     fn compare_contents(
         &self,
         compared: &mut Compared,
@@ -143,11 +145,11 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<u64, SessionError>;
 
-    /// The root of the destination, if it is a tree that is there.
+    /// Returns the root of the destination, if it is an existing tree.
     fn root(&self) -> Option<&Root>;
 
-    /// Refuses a plan that is not to be carried out. A dry run shows its actions first, so that the user sees what is
-    /// refused.
+    /// Refuses a plan that must not be carried out. A dry run shows its actions first, so that the user sees which ones
+    /// are refused.
     fn guard(
         &self,
         plan: &Planned,
@@ -155,17 +157,17 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError>;
 
-    /// Begins to carry out a plan. `None` for a dry run.
+    /// Begins to carry out a plan. Returns `None` for a dry run.
     fn begin<'a>(
         &'a self,
         plan: &'a Planned,
         run: &'a Run<'_>,
     ) -> Result<Option<Self::Changes<'a>>, SessionError>;
 
-    /// Makes durable what a run that failed did.
+    /// Makes the changes of a failed run durable.
     fn give_up(&self, run: &Run<'_>);
 
-    /// Reads the destination back and compares it with the source. What differs is a failure.
+    /// Reads the destination back and compares it with the source. Differences are failures.
     fn verify(
         &self,
         source: &mut impl SourceEnd,
@@ -173,8 +175,7 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError>;
 
-    /// Takes the snapshot that the owner of the destination wants after a run that succeeded. Only trees have
-    /// snapshots.
+    /// Takes the snapshot that the owner of the destination wants after a successful run. Only trees have snapshots.
     fn snapshot(&self, _asked: &SnapshotParams, _plan: &Planned, _run: &Run<'_>) -> Option<SnapshotReport> {
         None
     }
@@ -182,26 +183,26 @@ pub(crate) trait SinkEnd {
     /// Returns the share of the source's totals that this process reports.
     fn totals(&self, head: &TreeHead) -> Totals;
 
-    /// Adds to a report what only this end knows.
+    /// Adds the data that only this end has to a report.
     fn complete(&self, report: &mut Report);
 
-    /// Ends a run that got to its end.
+    /// Ends a run that reached its end.
     fn close(self);
 }
 
 /// A plan that is being carried out.
 pub(crate) trait Changes {
-    /// Brings the content of files to the destination.
+    /// Transfers the content of files to the destination.
     fn transfer(&mut self, source: &mut impl SourceEnd) -> Result<(), SessionError>;
 
-    /// Deletes, and sets the metadata of directories.
+    /// Carries out deletes, and sets the metadata of directories.
     fn apply(&mut self) -> Result<(), SessionError>;
 
     /// Makes the destination durable.
     fn commit(&mut self) -> Result<(), SessionError>;
 }
 
-/// The changes of a dry run, of which there are none.
+/// The changes of a dry run, which has none.
 pub(crate) enum NoChanges {}
 
 impl Changes for NoChanges {

@@ -1,4 +1,6 @@
-//! A tree that is written to.
+//! The sink of a run that writes to a tree.
+
+use std::cell::OnceCell;
 
 use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport};
 
@@ -32,7 +34,7 @@ use crate::{
         },
     },
     snapshot::{
-        after_run,
+        KnownFromRun, WrittenFiles, after_run,
         create::{before_tick, is_like_own_scan},
     },
     transport::{Control, TransportError},
@@ -40,19 +42,21 @@ use crate::{
     wire::{Forecast, TreeHead},
 };
 
-/// About how many bytes a new file takes on the disk besides its content.
+/// The approximate number of bytes that a new file takes on the disk besides its content.
 const FILE_BYTES: u64 = 4096;
 
 /// The destination of a run.
 pub(crate) struct TreeSink<'a> {
     destination: Destination,
     subject: &'a Subject,
-    /// The link to the source, which may be lost while other shards are waited for.
+    /// The link to the source, which may be lost while waiting for other shards.
     control: Option<&'a Control>,
+    /// Records the files that the run writes, if it takes a snapshot.
+    written: OnceCell<Option<WrittenFiles>>,
 }
 
 impl<'a> TreeSink<'a> {
-    /// Opens the destination, and notes what its user should know.
+    /// Opens the destination, and adds the notes about it to the report.
     pub(crate) fn open(
         subject: &'a Subject,
         settings: Settings,
@@ -62,19 +66,25 @@ impl<'a> TreeSink<'a> {
     ) -> Result<Self, SessionError> {
         let (destination, notes) = open_destination(&subject.place, run.params, settings, held)?;
         run.note(notes);
-        Ok(Self { destination, subject, control })
+        Ok(Self { destination, subject, control, written: OnceCell::new() })
     }
 }
 
 impl TreeSink<'_> {
-    /// Whether the scan of this run finds what that of a snapshot would, so that a run which changes nothing needs no
-    /// other.
+    /// Returns whether the scan of this run finds the same entries as that of a snapshot, so that a run that changes
+    /// nothing needs no second scan.
     fn scans_for_snapshot(&self, params: &RunParams) -> bool {
         let is_whole = !self.subject.is_file() && sees_all_of_destination(params).unwrap_or(false);
         params.demands.snapshot.is_some() && is_whole
     }
 
-    /// Whether the scan before a run still tells what is in directories that the run has not changed, as the scan of a
+    /// Starts to record the files that are written, if the run takes a snapshot. Other runs record nothing.
+    fn remember_written(&self, params: &RunParams) -> Option<&WrittenFiles> {
+        let asked = params.demands.snapshot.as_ref()?;
+        self.written.get_or_init(|| WrittenFiles::begin(&self.destination, asked.engine)).as_ref()
+    }
+
+    /// Returns whether the scan before a run still describes directories that the run has not changed, as the scan of a
     /// snapshot would.
     fn knows_the_rest(&self, sink: &Tree, params: &RunParams) -> bool {
         let is_certain = self.destination.doubtful_since().is_none();
@@ -82,8 +92,7 @@ impl TreeSink<'_> {
     }
 }
 
-/// Compares the listings of a source with a tree that is at the sink, and counts as failures the links that cannot be
-/// made.
+/// Compares the listings of a source with a tree at the sink, and counts links that cannot be made as failures.
 pub(crate) fn compare_trees(
     source: &mut impl SourceTree,
     head: &TreeHead,
@@ -100,8 +109,8 @@ pub(crate) fn compare_trees(
     Ok(compared)
 }
 
-/// Compares contents where `root` is there, and then settles hard links. Returns how many files changed at the source
-/// meanwhile.
+/// Compares contents if `root` exists, and then settles hard links. Returns the number of files that changed at the
+/// source meanwhile.
 pub(crate) fn compare_tree_contents(
     compared: &mut Compared,
     (sink, root): (&Tree, Option<&Root>),
@@ -184,7 +193,7 @@ impl SinkEnd for TreeSink<'_> {
         Ok(notes)
     }
 
-    /// Of several processes, the first deletes what goes first.
+    /// Begins the changes. If several processes share the run, only the first carries out the deletes that come first.
     fn begin<'c>(
         &'c self,
         plan: &'c Planned,
@@ -192,8 +201,10 @@ impl SinkEnd for TreeSink<'_> {
     ) -> Result<Option<TreeChanges<'c>>, SessionError> {
         let Planned { head, compared, sink, .. } = plan;
         let (destination, params) = (&self.destination, run.params);
-        let context =
-            Context { destination, failures: &run.failures, counters: &run.counters, monitor: run.monitor };
+        let has_files = compared.dirs.iter().any(|dir| to_transfer(dir).0 > 0);
+        let written = has_files.then(|| self.remember_written(params)).flatten();
+        let (failures, counters, monitor) = (&run.failures, &run.counters, run.monitor);
+        let context = Context { destination, failures, counters, monitor, written };
         let leads = destination.state().leads();
         if leads {
             count_owners(destination.settings(), head, sink, context.counters);
@@ -251,12 +262,15 @@ impl SinkEnd for TreeSink<'_> {
     fn snapshot(&self, asked: &SnapshotParams, plan: &Planned, run: &Run<'_>) -> Option<SnapshotReport> {
         let path = self.subject.place.path();
         let changed = changed_dirs(plan);
-        let known = EarlierScan { tree: &plan.sink, changed: &changed };
-        let known = Some(known).filter(|known| self.knows_the_rest(known.tree, run.params));
+        let scan = EarlierScan { tree: &plan.sink, changed: &changed };
+        let scan = Some(scan).filter(|scan| self.knows_the_rest(scan.tree, run.params));
+        let written = self.written.get().and_then(Option::as_ref);
+        let known = KnownFromRun { scan, written };
         Some(after_run::take(&self.destination, &path, asked, &run.params.run, known, run.monitor))
     }
 
-    /// Of several processes that share a run, which have all seen the source, only the first counts it.
+    /// Returns the totals. Only the first of the processes that share a run counts the source, which all of them have
+    /// seen.
     fn totals(&self, head: &TreeHead) -> Totals {
         match self.destination.state().leads() {
             true => head.totals,
@@ -279,19 +293,19 @@ pub(crate) struct TreeChanges<'a> {
     params: &'a RunParams,
     plan: &'a Planned,
     run: &'a Run<'a>,
-    /// The other processes that share the run.
+    /// The other processes that share the run, if there are any.
     shards: Option<ShardRun<'a>>,
     executor: Executor<'a>,
-    /// Whether this process makes the directories for all that share the run.
+    /// Whether this process creates the directories for all processes that share the run.
     leads: bool,
-    /// The root's own metadata is none of the run's business.
+    /// Whether the run leaves the root's own metadata alone.
     keeps_root: bool,
-    /// How many entries had failed in all processes when deletes began.
+    /// The number of entries that had failed in all processes when deletes began.
     failed: u64,
 }
 
 impl TreeChanges<'_> {
-    /// Makes the directories before the other processes begin, or waits for the process that does.
+    /// Creates the directories before the other processes begin, or waits for the process that creates them.
     fn share_out(&mut self) -> Result<(), SessionError> {
         let Some(shards) = &self.shards else { return Ok(()) };
         let dirs = &self.plan.compared.dirs;
@@ -317,7 +331,7 @@ impl Changes for TreeChanges<'_> {
         context.monitor.set_totals(files, bytes);
         source.announce(Forecast { files, bytes })?;
         let destination = context.destination;
-        // A file takes a block, however short it is.
+        // Each file takes at least one block.
         let written = bytes.saturating_add(files.saturating_mul(FILE_BYTES));
         let moved = destination.sync_during(written, context.monitor, || {
             let new = &mut || executor.unlike_any(dirs);
@@ -329,7 +343,8 @@ impl Changes for TreeChanges<'_> {
         moved
     }
 
-    /// Of several processes, the first sets the metadata of directories when the others are done.
+    /// Applies deletes and links. If several processes share the run, the first sets the metadata of directories at the
+    /// end.
     fn apply(&mut self) -> Result<(), SessionError> {
         let (executor, dirs, leads) = (&mut self.executor, &self.plan.compared.dirs, self.leads);
         let shards = self.shards.as_ref();
@@ -357,7 +372,7 @@ impl Changes for TreeChanges<'_> {
 
     fn commit(&mut self) -> Result<(), SessionError> {
         let Context { destination, failures, monitor, .. } = self.context;
-        // A run of one file has not looked at the others that may be in doubt.
+        // A run of one file has not checked other files that may be in doubt.
         let is_whole = self.failed + failures.count() == 0 && !self.keeps_root;
         destination.commit(is_whole, monitor).map_err(|error| match monitor.cancelled() {
             true => TransportError::Canceled.into(),

@@ -1,4 +1,4 @@
-//! Where the content of files goes: to a tree, staged and then named, or to the parts of a device, in place.
+//! The target of file content: a tree, where files are staged and then renamed, or the parts of a device, in place.
 
 use std::{
     io,
@@ -11,6 +11,7 @@ use crate::{
     attrs::Attrs,
     device::DevicePart,
     entry::Meta,
+    hash::ContentId,
     monitor::Monitor,
     path::RelPath,
     report::{Counters, Failures},
@@ -19,30 +20,33 @@ use crate::{
         reading::source_file::LastDir,
         sink::context::Context,
     },
+    snapshot::WrittenFiles,
 };
 
-/// Where files go.
+/// The target that files are written to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WriteTarget<'a> {
-    /// To a tree.
+    /// A tree.
     Tree(&'a Destination),
-    /// To a device, whose parts are the files.
+    /// A device, whose parts are the files.
     Device(&'a Device),
 }
 
-/// What every thread that writes files needs.
+/// References to the state that every thread that writes files needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing<'a> {
     pub store: WriteTarget<'a>,
     pub failures: &'a Failures,
     pub counters: &'a Counters,
     pub monitor: &'a Monitor,
+    /// Records the files that are written, if the run takes a snapshot.
+    pub written: Option<&'a WrittenFiles>,
 }
 
 impl<'a> From<Context<'a>> for Writing<'a> {
     fn from(context: Context<'a>) -> Self {
-        let Context { destination, failures, counters, monitor } = context;
-        Self { store: WriteTarget::Tree(destination), failures, counters, monitor }
+        let Context { destination, failures, counters, monitor, written } = context;
+        Self { store: WriteTarget::Tree(destination), failures, counters, monitor, written }
     }
 }
 
@@ -51,10 +55,10 @@ impl<'a> Writing<'a> {
         matches!(self.store, WriteTarget::Device(_))
     }
 
-    /// The tree that is written to.
+    /// Returns the tree that is written to.
     ///
     /// # Errors
-    /// When it is a device: it has no files but its parts.
+    /// If the target is a device, which has no files except its parts.
     pub(crate) fn tree(&self) -> io::Result<&'a Destination> {
         match self.store {
             WriteTarget::Tree(destination) => Ok(destination),
@@ -62,32 +66,32 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Whether another run was seen to have taken the destination over.
+    /// Returns whether another run is known to have taken the destination over.
     pub(crate) fn is_lost(&self) -> bool {
         self.tree().is_ok_and(|tree| tree.state().is_lost())
     }
 
-    /// Opens a file of the destination to read from.
+    /// Opens a file of the destination for reading.
     pub(crate) fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
         self.tree()?.open_file(path)
     }
 
-    /// Whether a run that was cut off left something of the file.
+    /// Returns whether a run that was cut off left a leftover of the file.
     pub(crate) fn has_leftover(&self, need: &Need) -> bool {
         self.tree().is_ok_and(|tree| tree.has_leftover(&need.path()))
     }
 
-    /// What a run that was cut off left of the file, and whether another has gone on from it and not got beyond it.
+    /// Returns the leftover of the file, and whether an earlier run continued from it without getting further.
     pub(crate) fn leftover(&self, need: &Need) -> Option<(Staged, bool)> {
         self.tree().ok()?.leftover(&need.path(), self.monitor)
     }
 
-    /// What is noted of a leftover, if it is of a file as long as the needed one.
+    /// Returns the blocks recorded for a leftover, if it is of a file as long as the needed one.
     pub(crate) fn arrived(&self, leftover: &Staged, need: &Need) -> Option<(ArrivedBlocks, ArrivalLog)> {
         self.tree().ok()?.arrived(leftover).filter(|(arrived, _)| arrived.file_len() == need.size)
     }
 
-    /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
+    /// Begins an update in place of a large file; returns `None` if the file is to be replaced by a new one.
     pub(crate) fn stage_over(&self, need: &Need) -> Option<Staged> {
         let tree = match self.store {
             WriteTarget::Tree(tree) => tree,
@@ -98,7 +102,7 @@ impl<'a> Writing<'a> {
         (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| tree.stage_over(&path)).flatten()
     }
 
-    /// Begins a large file whose content arrives in pieces.
+    /// Stages a large file whose content arrives in pieces.
     pub(crate) fn stage(&self, need: &Need) -> io::Result<Staged> {
         match self.store {
             WriteTarget::Tree(tree) => {
@@ -108,8 +112,8 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the
-    /// directory that was used last.
+    /// Creates a file whose content is written as a whole, and which gets this `mode` in the end. `dir` caches the
+    /// directory used last.
     pub(crate) fn create(&self, need: &Need, dir: &mut LastDir, mode: u16) -> io::Result<Staged> {
         let tree = self.tree()?;
         match need.dir.hidden(tree) {
@@ -118,21 +122,21 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Gives up what was staged. What was written to a device is there.
+    /// Discards a staged file. Bytes that were written to a device stay.
     pub(crate) fn unstage(&self, staged: &Staged) {
         if let Ok(tree) = self.tree() {
             tree.unstage(staged);
         }
     }
 
-    /// Removes what is noted of a file that is complete.
+    /// Removes the records of arrived blocks of a file that is complete.
     pub(crate) fn end_arrivals(&self, staged: &Staged) {
         if let Ok(tree) = self.tree() {
             tree.end_arrivals(staged);
         }
     }
 
-    /// Makes `staged` visible as the file that was needed, and counts it. `dir` has the directory that was used last.
+    /// Makes `staged` visible as the needed file, and counts it. `dir` caches the directory used last.
     pub(crate) fn publish(
         &self,
         need: &Need,
@@ -174,7 +178,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Publishes a file in any directory of the tree. Returns its inode number there.
+    /// Publishes a file in any directory of the tree. Returns its inode number.
     fn publish_at(
         &self,
         tree: &Destination,
@@ -191,7 +195,35 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Takes note that a file has been written or has failed.
+    /// Returns whether the snapshot after the run need not read a file of `len` bytes, if [`Self::remember`] gets its
+    /// content.
+    pub(crate) fn remembers(&self, need: &Need, len: u64) -> bool {
+        self.written.is_some_and(|written| match need.replaces {
+            // The store may have the content already, and then does not need it again.
+            true => written.wants_id(len),
+            false => written.packs(len) || written.wants_id(len),
+        })
+    }
+
+    /// Records the content of a file that was just published, for the snapshot after the run.
+    pub(crate) fn remember(&self, need: &Need, staged: &Staged, content: &[u8]) {
+        let len = content.len() as u64;
+        if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
+            let packed = Some(content).filter(|_| written.packs(len));
+            written.add(staged.fd(), ContentId::of(content), packed);
+        }
+    }
+
+    /// Records the `id` of a large file that was just published, if it is known.
+    pub(crate) fn remember_id(&self, staged: &Staged, len: u64, id: impl FnOnce() -> Option<ContentId>) {
+        if let Some(written) = self.written.filter(|written| written.wants_id(len))
+            && let Some(id) = id()
+        {
+            written.add(staged.fd(), id, None);
+        }
+    }
+
+    /// Records that a file has been written or has failed.
     pub(crate) fn has_done(&self, need: &Need) {
         let NeededDir { path, fill: Some(fill), .. } = &*need.dir else { return };
         let done = self.tree().and_then(|tree| fill.one_done(tree));
@@ -200,7 +232,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Counts bytes of a file that were here already.
+    /// Counts bytes of a file that were taken from the destination.
     pub(crate) fn count_reused(&self, need: &Need, bytes: u64) {
         self.counters.bytes_reused.fetch_add(bytes, Relaxed);
         if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
@@ -209,7 +241,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Opens the directory of a file, which has to be the one that was planned.
+/// Opens the directory of a file, and checks that it is the planned one.
 fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result<BorrowedFd<'d>> {
     let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
     tree.check_known(dir, Some(need.dir.inode)).map(|_| dir)

@@ -1,4 +1,4 @@
-//! Large files in which bytes may have moved: cut into chunks, and those sent that the sink does not have.
+//! Sends large files in which bytes may have moved: cuts them into chunks, and sends those that the sink does not have.
 
 use std::{io, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl SendWorker<'_> {
-    /// Sends a file of which the sink has these chunks; where that does not come to an end, all of it.
+    /// Sends a file, except for the chunks that the sink has. If that fails, sends all of it.
     pub(crate) fn send_chunks(
         &mut self,
         dir: &RelPath,
@@ -108,7 +108,7 @@ impl SendWorker<'_> {
     }
 }
 
-/// What of a chunk is copied at the sink, and its other bytes.
+/// Splits a chunk into the range that the sink copies from its basis, and the literal bytes.
 fn parts<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
     let chunk = &bytes[..found.len as usize];
     match found.origin {
@@ -121,7 +121,7 @@ fn parts<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64
     }
 }
 
-/// A file on its way through the window.
+/// A file that is read through a window and cut into chunks.
 struct ChunkReader<'a> {
     opened: &'a SourceFile,
     read: u64,
@@ -131,7 +131,7 @@ struct ChunkReader<'a> {
 }
 
 impl ChunkReader<'_> {
-    /// The chunk that the window begins with.
+    /// Returns the chunk at the start of the window; `None` at the end of the file.
     fn next(&mut self) -> io::Result<Option<ChunkMatch>> {
         loop {
             let last = self.read == self.opened.len();
@@ -162,7 +162,7 @@ impl ChunkReader<'_> {
         }
     }
 
-    /// The frame that ends the file.
+    /// Returns the frame that ends the file.
     fn end(self, file: &RequestedFile) -> io::Result<Vec<u8>> {
         let fresh = self.opened.fresh(&file.meta, file.as_listed)?;
         if !self.opened.is_unchanged()? {

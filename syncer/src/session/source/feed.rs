@@ -1,8 +1,9 @@
 //! The source's workers: read the files that the sink needs, and send them.
 //!
-//! Small files are packed many to a frame (`small_files`). The blocks of a large file go to all workers (`large_file`),
-//! less what the sink has of them; where its bytes may have moved, one worker goes through all of it (`chunked_file`).
-//! A file that changes while it is read is read again, a few times; then it fails, and the sink keeps what it has.
+//! Small files are packed many to a frame (`small_files`). All workers share the blocks of a large file, except for
+//! those that the sink has (`large_file`). If its bytes may have moved, one worker cuts all of it into chunks
+//! (`chunked_file`). A file that changes while it is read is read again, a few times; then it fails, and the sink keeps
+//! its version.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,14 +39,13 @@ use crate::{
     },
 };
 
-/// A batch of small files ends at this many, so that a directory of tiny ones is shared by all workers.
+/// The largest number of small files in a batch, so that all workers share a directory of tiny ones.
 const BATCH_FILES: usize = 256;
 
-/// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its
-/// cores.
+/// The largest number of files whose manifests may be incomplete at once. The sink sends one from each of its cores.
 const MAX_HALF_KNOWN: usize = 256;
 
-const OUT_OF_ORDER: TransportError = TransportError::Nonsense("what there is of a file came out of order");
+const OUT_OF_ORDER: TransportError = TransportError::Nonsense("the parts of a manifest came out of order");
 
 const NO_DIRECTORY: TransportError =
     TransportError::Nonsense("a file was asked for in a directory that there is not");
@@ -60,23 +60,23 @@ pub(crate) struct Feed<'scope> {
     origin: Origin<'scope>,
     as_listed: AsListed,
     monitor: &'scope Monitor,
-    /// Why the connection ended, if it did.
+    /// The reason why the connection ended, if it did.
     fault: &'scope Fault,
-    /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
+    /// Large files whose manifests have not arrived completely, by the numbers of their needs.
     half_known: HashMap<u32, Arc<Large>>,
-    /// Those that could not be read: the sink will say no more of them, but for what was on its way.
+    /// The ones of them that could not be read. Parts of their manifests that were in flight still arrive.
     given_up: HashSet<u32>,
     entries: EntriesOf<'scope>,
-    /// Measures the threads of the transport, as long as the workers run.
+    /// Measures the threads of the transport while the workers run.
     _transport: OutsideClock<'scope>,
 }
 
 enum SendJob {
     /// Small files of one directory.
     Pack(PackBatch),
-    /// A large file, as far as it can be compared; every worker that takes the job helps.
+    /// A large file, as far as its manifest has arrived; every worker that takes the job helps.
     Large(Arc<Large>),
-    /// A large file of which the sink has chunks.
+    /// A large file, and the chunks that the sink has of it.
     Chunks(RelPath, RequestedFile, Box<ChunkList>),
 }
 
@@ -118,7 +118,7 @@ impl<'scope> Feed<'scope> {
         }
     }
 
-    /// Deals out the files of one directory.
+    /// Assigns the files of one directory to the workers.
     pub(crate) fn send(&mut self, needs: &Needs) -> Result<(), TransportError> {
         let first = needs.indices.first().copied().unwrap_or(0);
         let entries = self.entries.from(needs.dir, first).ok_or(NO_DIRECTORY)?;
@@ -154,7 +154,7 @@ impl<'scope> Feed<'scope> {
         }
     }
 
-    /// Deals out a large file that the sink has something of, as far as it has said what that is.
+    /// Assigns a large file to the workers, as far as the manifest of its basis has arrived.
     pub(crate) fn update(&mut self, update: Update) -> Result<(), TransportError> {
         let Update { need, dir, index, basis } = update;
         let large = match (self.half_known.remove(&need), basis) {
@@ -185,7 +185,7 @@ impl<'scope> Feed<'scope> {
         }
     }
 
-    /// A file that was asked for, and the path of its directory.
+    /// Returns a requested file, and the path of its directory.
     fn find(
         &mut self,
         need: u32,
@@ -246,8 +246,8 @@ impl<'scope> Feed<'scope> {
         self.workers.iter().try_for_each(|_| self.queue(SendJob::Large(Arc::clone(large))))
     }
 
-    /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its
-    /// fault is the reason.
+    /// Queues a job for the workers. Fails only if the connection has ended, because workers run until then; returns
+    /// the connection's error.
     fn queue(&self, job: SendJob) -> Result<(), TransportError> {
         during(Activity::Idle, || self.jobs.send_blocking(job).map_err(|_| self.fault.get()))
     }
@@ -267,7 +267,7 @@ impl SendWorker<'_> {
         self.flush(&mut pack)
     }
 
-    /// The next job. Before this thread waits for one, it sends what it has packed.
+    /// Returns the next job. Sends the pack first if it would have to wait.
     fn next(
         &mut self,
         queue: &Receiver<SendJob>,

@@ -1,4 +1,4 @@
-//! Files that the sink asked for, and the way on which one worker sends their frames.
+//! Requested files, and the sending of their frames by one worker.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use crate::{
     wire::{Prefix, compress::Compressor, data::PackBuilder},
 };
 
-/// Below this, compressing is faster than sending: about half of what one core compresses at zstd level 3.
+/// On slower links, compressing is faster than sending: about half the speed of one core at zstd level 3.
 const SLOW_LINK_BYTES_PER_SECOND: f64 = 80e6;
 
 pub(crate) struct PackBatch {
@@ -22,7 +22,7 @@ pub(crate) struct PackBatch {
     pub files: Vec<RequestedFile>,
 }
 
-/// A file as its listing has it.
+/// A requested file, as it is in its listing.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestedFile {
     pub need: u32,
@@ -32,7 +32,7 @@ pub(crate) struct RequestedFile {
     pub size: u64,
     pub meta: Meta,
     pub as_listed: AsListed,
-    /// What the sink has of a small file.
+    /// The beginning of a small file that the sink has.
     pub prefix: Option<Prefix>,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct SendWorker<'a> {
     pub sender: &'a DataSender,
     pub compressor: Compressor,
     pub link: LinkMeter,
-    /// Whether holes are looked for.
+    /// Whether holes are kept.
     pub holes: bool,
     pub monitor: &'a Monitor,
     pub dir: LastDir,
 }
 
-/// How fast the link takes what one worker sends.
+/// Measures how fast the link takes the frames of one worker.
 pub(crate) struct LinkMeter {
     pub bytes_per_second: f64,
     pub last: Instant,
@@ -62,7 +62,7 @@ impl LinkMeter {
         self.bytes_per_second < SLOW_LINK_BYTES_PER_SECOND
     }
 
-    /// Takes note of a frame. Only one that had to wait says how fast the link is; one that had not says that it is
+    /// Records a frame. Only a frame that had to wait shows the speed of the link; any other shows that the link is
     /// faster than this worker.
     pub(crate) fn sent(&mut self, len: usize, waited: bool) {
         let now = Instant::now();
@@ -76,7 +76,7 @@ impl LinkMeter {
 }
 
 impl SendWorker<'_> {
-    /// Looks whether this end was told to stop.
+    /// Checks whether this end was told to stop.
     pub(crate) fn check(&self) -> Result<(), TransportError> {
         self.monitor.check().map_err(|_| TransportError::Canceled)
     }

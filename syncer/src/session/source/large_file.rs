@@ -1,5 +1,5 @@
-//! Large files, in blocks that all workers share: as they are, or, where the sink has a version of the file, in what of
-//! each granule is not the same.
+//! Sends large files in blocks that all workers share. If the sink has a version of the file, only the granules that
+//! differ are sent.
 
 use std::{
     collections::VecDeque,
@@ -41,8 +41,8 @@ use crate::{
 };
 
 impl SendWorker<'_> {
-    /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the
-    /// file, or, if the file has changed meanwhile, begins it anew.
+    /// Sends blocks of a large file until workers have taken all of them. The worker that sends the last block ends the
+    /// file, or starts it again if it has changed meanwhile.
     pub(crate) fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
         while let Some(taken) = large.next_blocks(self.holes) {
@@ -75,29 +75,29 @@ pub(crate) struct Large {
     attempt: u32,
     opened: io::Result<SourceFile>,
     len: u64,
-    /// The state of a file that is sent with checks.
+    /// The version of a file that is sent with checks.
     version: Option<FileVersion>,
     /// The length of a block.
     block: u64,
     data: DataMap,
-    /// What the sink has; only a first attempt makes use of it.
+    /// The manifest of the sink's basis; used in the first attempt only.
     basis: Option<Mutex<Told>>,
-    /// The first byte that nobody has taken.
+    /// The offset of the first byte that is not taken.
     next: AtomicU64,
-    /// Bytes that are not done with.
+    /// The number of bytes that are not sent yet.
     left: AtomicU64,
     failed: AtomicBool,
     state: Mutex<LargeState>,
 }
 
-/// What the sink has said of what it has, which it says in parts.
+/// The manifest of the sink's basis, as far as it has arrived.
 struct Told {
-    /// Those that are needed still, and the last.
+    /// The parts of it that are still needed, and the last one.
     parts: VecDeque<Arc<Granules>>,
 }
 
 impl Told {
-    /// What can be compared by now ends here.
+    /// Returns the offset up to which blocks can be compared.
     fn ready(&self) -> u64 {
         self.parts.back().filter(|last| !last.is_to_the_end()).map_or(u64::MAX, |last| last.end())
     }
@@ -121,9 +121,9 @@ enum Ended {
 struct Taken {
     start: u64,
     end: u64,
-    /// What of it is not a hole, if anything is one.
+    /// The ranges of it that are not holes, if it has any holes.
     data: Option<Vec<Range<u64>>>,
-    /// What the sink has of it.
+    /// The part of the manifest that covers it.
     basis: Option<Arc<Granules>>,
 }
 
@@ -155,7 +155,7 @@ impl Large {
         }
     }
 
-    /// A file that was begun in chunks, from its start.
+    /// Starts a file again, from its first block, after sending it in chunks has failed.
     pub(crate) fn instead_of_chunks(
         origin: Origin<'_>,
         dir: &RelPath,
@@ -170,7 +170,7 @@ impl Large {
         Self { attempt: self.attempt + 1, ..begun }
     }
 
-    /// Takes more of what the sink has; false if it does not follow on what was said before.
+    /// Adds a part of the manifest. Returns false if it does not follow the last one.
     pub(crate) fn learn(&self, more: Granules) -> bool {
         let Some(mut told) = self.told() else { return false };
         if !told.parts.back().is_some_and(|last| last.are_followed_by(&more)) {
@@ -182,12 +182,12 @@ impl Large {
         true
     }
 
-    /// Whether it could not be read.
+    /// Returns whether the file could not be read.
     pub(crate) fn has_failed(&self) -> bool {
         self.opened.is_err() || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether the sink has said all of what it has.
+    /// Returns whether the whole manifest has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.told().is_none_or(|told| told.ready() == u64::MAX)
     }
@@ -196,9 +196,8 @@ impl Large {
         self.basis.as_ref().map(|told| told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the next block that nobody has taken, or the next blocks that are holes; `None` where none is left, or the
-    /// sink has to say first what it has. Even an empty or unreadable file has something to be taken, so that somebody
-    /// ends it.
+    /// Takes the next block, or the next blocks if they are holes. `None` if none is left, or the manifest has to
+    /// arrive first. Even an empty or unreadable file has one block to take, so that a worker ends it.
     fn next_blocks(&self, holes: bool) -> Option<Taken> {
         loop {
             let start = self.next.load(Ordering::Relaxed);
@@ -230,13 +229,13 @@ impl Large {
         Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data), basis: None }
     }
 
-    /// Says that what was taken was sent, or failed; true for the last.
+    /// Counts blocks that were sent or failed. Returns true for the last one of the file.
     fn blocks_done(&self, taken: &Taken) -> bool {
         let len = taken.end - taken.start;
         self.left.fetch_sub(len, Ordering::AcqRel) == len
     }
 
-    /// Reads and hashes what was taken. Its frame; of an empty file there is none.
+    /// Reads and hashes taken blocks. Returns their frame; `None` for an empty file.
     fn read(&self, taken: &Taken, holes: bool) -> io::Result<Option<Vec<u8>>> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(Errno::CANCELED.into());
@@ -264,8 +263,8 @@ impl Large {
         self.checked(patch.encode(), hash)
     }
 
-    /// Makes the frame of a block that the sink checked in an earlier run, when the file was as it is now. The block is
-    /// not read.
+    /// Returns the frame of a block that the sink checked in an earlier run, if the file has not changed since. The
+    /// block is not read.
     fn known(&self, taken: &Taken) -> Option<Vec<u8>> {
         let basis = taken.basis.as_ref().filter(|basis| basis.file_len() == self.len)?;
         let check =
@@ -287,8 +286,8 @@ impl Large {
         frame
     }
 
-    /// `data` is what of the block is not a hole, where it has one. A device does not say where it has some: there,
-    /// with `holes`, zeros are.
+    /// Reads a block and returns its frame. `data` has the ranges of the block that are not holes, if it has holes.
+    /// With `holes`, zeros of a device count as holes, because a device does not report any.
     fn read_block(
         &self,
         opened: &SourceFile,
@@ -339,17 +338,17 @@ impl Large {
     }
 
     fn fail(&self, error: io::Error) {
-        // What was given up because something else had failed says nothing.
+        // Errors of blocks that were given up because another one had failed are dropped.
         if !self.failed.swap(true, Ordering::Relaxed) {
             self.lock().error.get_or_insert(error);
         }
     }
 
-    /// What comes after the last block.
+    /// Ends the file: returns its last frame, or that it has changed and has to be sent again.
     fn end(&self) -> Ended {
         let mut state = self.lock();
         let opened = self.opened.as_ref();
-        // What is read of attributes counts if nothing of the file has changed after that.
+        // Attributes that were read are valid if the file has not changed since.
         let fresh = opened.map(|opened| opened.fresh(&self.file.meta, self.file.as_listed));
         let changed = opened.is_ok_and(|opened| opened.is_unchanged().is_ok_and(|unchanged| !unchanged));
         if changed && self.attempt + 1 < MAX_ATTEMPTS {
@@ -381,7 +380,7 @@ impl Large {
     }
 }
 
-/// Reads what of a block is not a hole; the block begins at `offset`. The holes become zeros.
+/// Reads the data ranges of the block at `offset`, and fills its holes with zeros.
 fn read_ranges(opened: &SourceFile, offset: u64, data: &[Range<u64>], block: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     for range in data {
@@ -394,7 +393,7 @@ fn read_ranges(opened: &SourceFile, offset: u64, data: &[Range<u64>], block: &mu
     Ok(())
 }
 
-/// A file that ends before it did has changed.
+/// Reports a file that became shorter as changed.
 fn shorter_is_changed(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => io::Error::other(CHANGED),
@@ -402,12 +401,12 @@ fn shorter_is_changed(error: io::Error) -> io::Error {
     }
 }
 
-/// Segments of one block, with as few of them as there can be.
+/// The segments of one block, merged where possible.
 #[derive(Default)]
 struct Segments<'a>(Vec<Segment<'a>>);
 
 impl<'a> Segments<'a> {
-    /// Compares a block with what the sink has, granule by granule, and returns the block's hash.
+    /// Compares a block with the sink's basis, granule by granule, and returns the block's hash.
     fn compare(
         &mut self,
         block: &'a [u8],
@@ -440,7 +439,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Bytes of the block from `offset` of the file on, of which only `data` is not a hole.
+    /// Adds bytes of the block, from `offset` of the file on. All but the `data` ranges are holes.
     fn literal(&mut self, bytes: &'a [u8], offset: u64, data: &[Range<u64>]) {
         let end = offset + bytes.len() as u64;
         let mut at = offset;
@@ -461,7 +460,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Two literals in a row are not joined: that would need a copy.
+    /// Adds a literal. Literals in a row are not merged, because that would need a copy.
     fn bytes(&mut self, bytes: &'a [u8]) {
         if !bytes.is_empty() {
             self.0.push(Segment::Literal(bytes));

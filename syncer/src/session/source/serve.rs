@@ -1,4 +1,4 @@
-//! The source's end of a run: says what its tree looks like, and sends what it is asked for.
+//! The source's end of a run: describes its tree, and answers the requests of the sink.
 
 use std::collections::VecDeque;
 
@@ -40,8 +40,8 @@ use crate::{
     wire::{FileGroup, Forecast, Hello, Listed, Message, TreeHead, Welcome},
 };
 
-/// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send
-/// before the first acknowledgement, and little enough not to matter where they are equal.
+/// The bytes of listings that are sent before the sink requests them, to save a round trip where the trees differ. A
+/// connection may send about as much before the first acknowledgement, and it costs little where the trees are equal.
 const PUSH_BYTES: usize = 64 << 10;
 
 /// Runs the source's end over a connection; returns the sink's report.
@@ -61,7 +61,7 @@ pub(crate) fn run(
     kinds::refuse_image(place, found, params)?;
     let subject = Subject::of_source(place, found, params)?;
     let file = subject.is_file().then(|| last_name(place).to_vec());
-    // A file is found by its name where it is told apart, so only a folder says where it is.
+    // A single file is compared with the destination by name, so only a folder sends its whereabouts.
     let whereabouts = match file {
         Some(_) => Whereabouts::default(),
         None => locate(place, nonce()),
@@ -76,7 +76,7 @@ pub(crate) fn run(
     let tree =
         scan_tree(&subject, &root, params, Side::Source, ScanTimes::default(), &failures, watch.monitor())?;
     check_found(&subject, &place.path(), &tree)?;
-    // All that this end knows of the run if the sink is lost.
+    // This is all that this end knows of the run if the sink is lost.
     watch.did(work_of(&tree.totals, &Counters::default()));
     push(control, &tree)?;
     let head = TreeHead {
@@ -113,7 +113,7 @@ pub(crate) fn serve(
         };
         let mut feed = None;
         let mut finder = None;
-        // However this ends, no worker may wait for a sink that does not read any more.
+        // However this loop ends, no worker may wait for a sink that does not read any more.
         let _release = Release(peer);
         loop {
             match control.recv()? {
@@ -153,7 +153,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Finds the files that the sink asks about.
+/// Finds the files that the sink names in its requests.
 struct Finder<'a> {
     paths: Paths<'a>,
     entries: EntriesOf<'a>,
@@ -181,7 +181,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Lets the workers go when it is dropped.
+/// Closes the data streams when it is dropped, so that the workers end.
 struct Release<'a>(&'a Peer);
 
 impl Drop for Release<'_> {
@@ -200,7 +200,7 @@ fn expect_welcome(control: &Control) -> Result<Welcome, TransportError> {
     }
 }
 
-/// Pushes listings level by level from the root, as long as they are few bytes.
+/// Sends listings level by level from the root, up to [`PUSH_BYTES`].
 pub(crate) fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
     let mut sent = 0;
     let mut next = VecDeque::from([ROOT]);
@@ -234,7 +234,7 @@ fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportE
     Ok(())
 }
 
-/// Runs the source's end over a connection; returns the sink's report.
+/// Runs the source's end of a device over a connection; returns the sink's report.
 pub(crate) fn send_device(
     place: &TreeLocation,
     peer: &Peer,

@@ -24,7 +24,7 @@ use crate::{
     wire::{Hello, Message, SourceDone, TreeHead},
 };
 
-/// Serves the snapshot of the volume at `place` that `which` names by its id, a tag, or `latest`; returns the sink's
+/// Serves a snapshot of the volume at `place`, which `which` names by its id, a tag, or `latest`; returns the sink's
 /// report. Runs may write to the volume meanwhile, because a snapshot does not change.
 pub(crate) fn send_snapshot(
     (place, which): (&TreeLocation, &str),

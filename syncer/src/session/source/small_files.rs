@@ -1,4 +1,5 @@
-//! Small files: read whole, packed many to a frame; of one that the sink has the beginning of, only the rest.
+//! Sends small files: reads them whole, and packs many into a frame. If the sink has the beginning of a file, only the
+//! rest is sent.
 
 use std::{io, sync::Arc};
 
@@ -114,7 +115,7 @@ impl SendWorker<'_> {
 
 enum SmallRead {
     Packed,
-    /// It was small when it was scanned and is no more, or it has holes: it goes as large ones do.
+    /// It has grown since it was scanned, or has holes: it is sent as a large one.
     Large,
 }
 

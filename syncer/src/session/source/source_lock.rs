@@ -1,5 +1,5 @@
-//! The lock that a run takes on its source where that is the destination of another job, so that no run copies a tree
-//! that is half written.
+//! The lock of a run on a source that is the destination of another job, so that no run copies a tree that is half
+//! written.
 
 use std::{
     io,
@@ -20,18 +20,18 @@ use crate::{
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// A source that no run begins to write to.
+/// A source that no run can begin to write to.
 #[derive(Debug)]
 pub(crate) struct SourceLock {
-    /// The kernel gives the lock back when it is closed.
+    /// The kernel releases the lock when it is closed.
     _lock: Option<OwnedFd>,
-    /// What is to be noted in the report.
+    /// A note for the report, if the lock could not be taken.
     pub note: Option<String>,
 }
 
 impl SourceLock {
-    /// Takes the lock on the source at `place`, if it is the destination of a job. Nothing is made or written, so it
-    /// also works on a volume that is mounted read-only.
+    /// Takes the lock on the source at `place`, if it is the destination of a job. Makes and writes nothing, so it also
+    /// works on a volume that is mounted read-only.
     ///
     /// # Errors
     /// [`SessionError::SourceBusy`] when a run writes to the source.
@@ -52,7 +52,7 @@ impl SourceLock {
     }
 }
 
-/// The source's lock, shared with other readers; nothing where the source is no destination.
+/// Takes the source's lock, shared with other readers; `None` if the source is not a destination.
 fn lock(root: &Root) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = match rustix::fs::openat(root, OWN_DIR, flags, Mode::empty()) {
@@ -63,7 +63,7 @@ fn lock(root: &Root) -> Result<Option<OwnedFd>, Errno> {
         Err(Errno::NOENT) => return Ok(None),
         lock => lock?,
     };
-    // The shards of a run share the lock of the destination, and each holds one of its own.
+    // The shards of a run share the lock of the destination, and each also holds one of its own.
     match rustix::fs::openat(&own, "shards", flags, Mode::empty()) {
         Err(Errno::NOENT) => {}
         shards => look_at_seats(&shards?)?,

@@ -1,4 +1,4 @@
-//! What a source says of its tree before anybody asks.
+//! Describes a source's tree to the sink.
 
 use contract::Side;
 use rustix::fs::AtFlags;
@@ -12,8 +12,8 @@ use crate::{
     wire::SourceDone,
 };
 
-/// When a run last wrote to the tree of a source that is a destination itself: its own folder changes at the beginning
-/// and the end of one.
+/// Returns the time when a run last wrote to the source, if that is itself a destination: its `.volferry` changes at
+/// the beginning and the end of each run.
 pub(crate) fn last_run(root: &Root) -> Option<Time> {
     let changed = |path: &[u8]| {
         let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;

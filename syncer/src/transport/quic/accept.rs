@@ -1,4 +1,4 @@
-//! Waits for the peer among all that dial.
+//! Waits for the peer among all ends that dial.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{monitor::Monitor, transport::TransportError};
 
 impl Port {
-    /// Waits for the peer. A dialler with another key is turned away, and the wait goes on.
+    /// Waits for the peer. Turns away ends that dial with another key, and continues to wait.
     pub(crate) fn accept(self, end: End, monitor: &Monitor) -> Result<Link, TransportError> {
         let closed = || TransportError::Lost("the socket was closed".into());
         let door = self.door.clone().ok_or_else(closed)?;
@@ -26,7 +26,7 @@ impl Port {
     }
 }
 
-/// Does several handshakes at once, until one shows the right key. The others are dropped.
+/// Performs several handshakes at once, until one shows the right key. The others are dropped.
 async fn first_to_prove_itself(door: &Listener) -> Option<(quinn::Connection, Instant)> {
     let mut handshakes = Handshakes::default();
     let mut turned_away = TurnedAway::default();
@@ -64,8 +64,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
     const ANY_PORT: &str = "127.0.0.1:0";
 
-    /// Whether a datagram is a Retry packet of QUIC version 1, by its first byte without the arbitrary bits (RFC 9000,
-    /// section 17.2.5).
+    /// Returns whether a datagram is a Retry packet of QUIC version 1, by its first byte without the arbitrary bits
+    /// (RFC 9000, section 17.2.5).
     fn is_retry(datagram: &[u8]) -> bool {
         datagram.first().is_some_and(|first| first & 0xf0 == 0xf0)
     }

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::{monitor::Monitor, transport::TransportError};
 
-/// Returns what `hear` does, which may block for as long as it likes. A stop ends the wait, and leaves `hear` on its
-/// thread.
+/// Returns the result of `hear`, which may block for any time on a thread of its own. A stop ends the wait, and leaves
+/// that thread behind.
 pub(crate) fn await_contact(
     hear: impl FnOnce() -> io::Result<Contact> + Send + 'static,
     monitor: &Monitor,

@@ -1,13 +1,13 @@
-//! Closes a connection so that the peer hears of it.
+//! Closes a connection so that the peer learns of it.
 
 use std::time::Duration;
 
 use quinn::{Connection, VarInt};
 
-/// How long a close may take to leave this machine.
+/// The longest time that a close may take to leave this machine.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long to wait for another datagram after one that may have been the close.
+/// The time to wait for another datagram after one that may have been the close.
 const SENT_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Closes `connection` if it is open, and waits until the close has left this machine, because otherwise the peer would

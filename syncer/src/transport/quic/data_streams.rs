@@ -82,8 +82,8 @@ impl Data {
         }
     }
 
-    /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which shall read the reason on
-    /// the control stream instead.
+    /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which has to read the reason
+    /// on the control stream instead.
     async fn read(self, mut stream: RecvStream) -> Result<(), TransportError> {
         while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             if let Some(lane) = self.lanes.of_data(run)? {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     impl Path {
-        /// Carries packets until the end; returns how many each socket sent, in the order of their first.
+        /// Carries packets until the end; returns the number of packets of each socket, in the order of their first.
         fn carry(&self) -> Vec<usize> {
             let back = UdpSocket::bind("127.0.0.1:0").unwrap();
             let tick = Some(Duration::from_millis(1));
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Dials over a path; returns how many packets each socket sent.
+    /// Dials over a path; returns the number of packets of each socket.
     fn dial_over(passes: fn(usize, usize) -> bool, junk: &'static [u8]) -> Vec<usize> {
         let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_has_heard_anything_is_not_given_up_for_another() {
-        // A socket's second packet comes after the patience of one without an answer.
+        // A socket sends its second packet later than the patience for a socket without an answer.
         let sockets = dial_over(|_, packet| packet > 1, b"?");
         assert_eq!(sockets.len(), 1, "{sockets:?}");
     }

@@ -1,4 +1,4 @@
-//! Handshakes with whoever comes, as many at once as this end can afford.
+//! Performs handshakes with all ends that dial, as many at once as this end can afford.
 
 use std::{
     collections::VecDeque,
@@ -24,15 +24,15 @@ pub(super) const MAX_HANDSHAKES: usize = 32;
 /// their last packets (RFC 9000, section 10.2). Beyond that, a dialler gets no answer and repeats its packet.
 pub(super) const MAX_OPEN: usize = 128;
 
-/// The result of a handshake: the connection, and when the peer's first packet came. An error without words is an
-/// attempt that the peer gave up for another one of its own.
+/// The result of a handshake: the connection, and the time of the peer's first packet. `Err(None)` is an attempt that
+/// the peer gave up for another one of its own.
 pub(super) type Shaken = Result<(quinn::Connection, Instant), Option<String>>;
 
 /// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
 pub(super) struct Handshakes {
     tasks: JoinSet<(SocketAddr, Shaken)>,
-    /// The oldest first.
+    /// The handshakes in progress, the oldest first.
     under_way: VecDeque<AbortHandle>,
 }
 
@@ -81,13 +81,13 @@ async fn shake_hands(accepted: Result<quinn::Connecting, ConnectionError>) -> Sh
     }
 }
 
-/// Whether the peer's program closed the connection before the handshake was done, as it does with all attempts but the
-/// first that succeeds. A key that is refused is an error of another kind.
+/// Returns whether the peer's program closed the connection before the handshake was done, as it does with all attempts
+/// but the first that succeeds. A refused key is an error of another kind.
 fn is_given_up(error: &ConnectionError) -> bool {
     matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::APPLICATION_ERROR)
 }
 
-/// Logs peers that were turned away, at most one line in a while.
+/// Logs peers that were turned away, at most one line every ten seconds.
 #[derive(Default)]
 pub(super) struct TurnedAway {
     told: Option<Instant>,

@@ -1,4 +1,4 @@
-//! The runs of a link, one after the other. Each has queues of its own, so that nothing of one reaches another.
+//! The runs of a link, one after the other. Each has queues of its own, so that data of one run never reaches another.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ pub(super) struct Lane {
     pub(super) frames: Sender<Frame>,
     /// Data for the peer.
     pub(super) data: Receiver<Vec<u8>>,
-    /// Why the run cannot go on.
+    /// The reason why the run cannot go on.
     pub(super) fault: Fault,
     last: Arc<AtomicBool>,
 }
@@ -51,7 +51,7 @@ impl Lane {
         (Self { run, messages, frames, data, fault, last }, peer)
     }
 
-    /// Whether the session ends with this run.
+    /// Returns whether the session ends with this run.
     pub(super) fn is_last(&self) -> bool {
         self.last.load(Relaxed)
     }
@@ -83,7 +83,7 @@ impl Lane {
 struct Present {
     /// `None` before the first run.
     lane: Option<Lane>,
-    /// The connection is lost, so no run goes on.
+    /// Whether the connection is lost, so that no run continues.
     is_over: bool,
 }
 
@@ -129,10 +129,10 @@ impl Lanes {
         next.lane.clone().filter(|_| !next.is_over)
     }
 
-    /// Returns the run that a message is of, for which it waits if that is the next one; `None` if that one is over.
+    /// Returns the run that a message belongs to, and waits for it if it is the next one; `None` if that run is over.
     ///
     /// # Errors
-    /// If it is of a run further ahead.
+    /// If the message belongs to a later run.
     pub(super) async fn of_message(&self, run: u32) -> Result<Option<Lane>, TransportError> {
         let begun = self.present().map(|lane| lane.run);
         match begun.map_or(0, |begun| begun + 1) == run {
@@ -141,10 +141,10 @@ impl Lanes {
         }
     }
 
-    /// Returns the run that data is of; `None` if that one is over.
+    /// Returns the run that data belongs to; `None` if that run is over.
     ///
     /// # Errors
-    /// If it has not begun: data only follows requests.
+    /// If that run has not begun: data only follows requests.
     pub(super) fn of_data(&self, run: u32) -> Result<Option<Lane>, TransportError> {
         match self.present() {
             Some(lane) if run == lane.run => Ok(Some(lane)),
@@ -171,7 +171,7 @@ impl Drop for EndsRuns {
     }
 }
 
-/// Wakes threads that wait for data when it is dropped. Messages may still say why the peer stops.
+/// Wakes threads that wait for data when it is dropped. Messages may still give the reason why the peer stops.
 pub(super) struct EndsData(pub(super) Lanes);
 
 impl Drop for EndsData {

@@ -27,7 +27,7 @@ use crate::{
 /// The connection to the authenticated peer. Dropping it closes it.
 pub(crate) struct Link {
     port: Port,
-    /// When the peer's first packet came, or it was dialled.
+    /// The time of the peer's first packet, or of the first dial.
     began: Instant,
     connection: quinn::Connection,
     pumps: JoinSet<()>,
@@ -61,7 +61,7 @@ impl Link {
         Self { port, began, connection, pumps, lanes, control, stop: None }
     }
 
-    /// Begins the next run, which ends when the `monitor` is told to stop. Nothing of earlier runs reaches it.
+    /// Begins the next run, which ends when the `monitor` is told to stop. Data of earlier runs does not reach it.
     pub(crate) fn next(&mut self, monitor: &Monitor) -> Peer {
         self.stop.iter().for_each(AbortHandle::abort);
         let (lane, peer) = self.lanes.next();
@@ -71,7 +71,7 @@ impl Link {
         Peer { threads: Arc::clone(&self.port.threads), ..peer }
     }
 
-    /// Returns when the connection began to be made.
+    /// Returns the time when the peer's first packet arrived, or this end began to dial.
     pub(crate) fn began(&self) -> Instant {
         self.began
     }
@@ -112,7 +112,7 @@ struct Pumps<'a> {
 }
 
 impl Pumps<'_> {
-    /// Carries messages. Returns the queue of those to the peer.
+    /// Starts the task that carries messages. Returns the queue of messages to the peer, and the link's runs.
     fn control(
         &mut self,
         opened: LinkOrigin,

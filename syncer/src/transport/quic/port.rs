@@ -27,18 +27,18 @@ const MAX_WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 16 << 10;
 const ALL_WAITING_BYTES: u64 = 1 << 20;
 
-/// Which end of a run a connection is for.
+/// The end of a run that a connection serves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
     /// The source sends data, the sink receives it.
     pub side: Side,
-    /// The most bytes that this end sends in a second, as UDP payload.
+    /// The largest number of bytes that this end sends in a second, as UDP payload.
     pub bandwidth_limit: Option<u64>,
 }
 
 /// An open socket with its runtime, ready to listen or to dial.
 pub(crate) struct Port {
-    /// The listening side; `None` if nobody may dial in.
+    /// The listening side; `None` if no end may dial in.
     pub(super) door: Option<Arc<Listener>>,
     pub(super) runtime: Runtime,
     /// The numbers of the runtime's threads.
@@ -98,7 +98,7 @@ impl Port {
     }
 }
 
-/// Takes `address` for a socket. Packets wait in it until somebody listens.
+/// Binds a socket to `address`. Packets wait in it until a port listens on it.
 pub(crate) fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
     UdpSocket::bind(address).map_err(|error| unusable(address.to_string(), &error))
 }

@@ -24,7 +24,7 @@ use crate::{
 /// How long a peer may take to close the connection after it was told that this end stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Which end opened a connection. That end also opens the control stream.
+/// The end that opened a connection, which also opens the control stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkOrigin {
     Dialled,
@@ -60,7 +60,7 @@ pub(super) async fn stop_when(
     connection.close(code::CANCELED.into(), b"stopped on request");
 }
 
-/// Returns the code to close with for an error that the peer shall know at once.
+/// Returns the code to close with for an error that the peer has to learn at once.
 pub(super) fn close_code(error: &TransportError) -> Option<u32> {
     match error {
         TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
@@ -161,8 +161,8 @@ async fn read_messages(mut stream: RecvStream, lanes: &Lanes) -> Result<(), Tran
     Ok(())
 }
 
-/// Gives a message to its run, if that goes on. A thread that waits for data would not read why the peer stops, so the
-/// run's fault says it.
+/// Passes a message to its run, if the run continues. A refusal also becomes the run's fault, because a thread that
+/// waits for data does not read messages.
 ///
 /// # Errors
 /// If the peer stops in the last run of the session.

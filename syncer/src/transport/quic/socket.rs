@@ -32,7 +32,7 @@ impl Socket {
         Arc::new(Self { inner, has_heard: AtomicBool::new(false) })
     }
 
-    /// Whether any packet has arrived, so that a dialling end can tell a slow path from a dead one.
+    /// Returns whether any packet has arrived, so that a dialling end can tell a slow path from a dead one.
     pub(super) fn has_heard(&self) -> bool {
         self.has_heard.load(Relaxed)
     }

@@ -79,12 +79,12 @@ impl ListingBuilder {
         self.push_attrs(Attrs::default());
     }
 
-    /// Returns how many entries were added.
+    /// Returns the number of entries that were added.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there is no entry yet.
+    /// Returns whether there is no entry yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -111,7 +111,7 @@ impl ListingBuilder {
         Listing { len: self.len, dirs: self.dirs, complete: !self.incomplete, bytes, owners_at, attrs_at }
     }
 
-    /// Returns how many bytes it holds.
+    /// Returns the number of bytes that it holds.
     pub(super) fn held(&self) -> usize {
         self.entries.len() + self.owners.len() + self.attrs.len()
     }

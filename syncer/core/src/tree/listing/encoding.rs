@@ -12,35 +12,35 @@ use crate::{
 /// The entries of one directory, sorted by the bytes of their names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) len: u32,
-    /// How many of them are directories.
+    /// The number of directories among them.
     pub(super) dirs: u32,
-    /// Whether every entry could be read; where not, nothing may be deleted on the strength of this listing.
+    /// Whether every entry could be read. If not, no entry may be deleted for missing in this listing.
     pub(super) complete: bool,
-    /// Entries, owners and attributes, one behind the other; a large listing of the peer's is a part of what came.
+    /// Entries, owners and attributes, one behind the other; a large listing from the peer shares the received bytes.
     pub(super) bytes: Bytes,
     pub(super) owners_at: usize,
     pub(super) attrs_at: usize,
 }
 
 impl Listing {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there is no entry.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many of the entries are directories.
+    /// Returns the number of directories among the entries.
     pub fn dirs(&self) -> u32 {
         self.dirs
     }
 
-    /// Whether every entry of the directory could be read.
+    /// Returns whether every entry of the directory could be read.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -57,7 +57,7 @@ impl Listing {
         &self.bytes[self.attrs_at..]
     }
 
-    /// The entries in order. A listing was checked when it was built or decoded, so this cannot fail.
+    /// Returns the entries in order. A listing was checked when it was built or decoded, so this cannot fail.
     pub fn iter(&self) -> Entries<'_> {
         Entries {
             left: self.len,
@@ -67,18 +67,18 @@ impl Listing {
         }
     }
 
-    /// What the directory itself looks like.
+    /// Returns the digest of the directory itself, without its subdirectories.
     pub fn digest(&self) -> TreeDigest {
         let attrs = if self.attrs().is_empty() { TreeDigest::NO_ATTRS } else { digest(&[self.attrs()]) };
         TreeDigest { entries: digest(&[self.entries()]), owners: digest(&[self.owners()]), attrs }
     }
 
-    /// About how many bytes the encoding takes.
+    /// Returns the approximate length of the encoding, in bytes.
     pub fn encoded_len(&self) -> usize {
         self.bytes.len() + 16
     }
 
-    /// The encoding, but for its head.
+    /// Returns the encoding without its head.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -89,7 +89,7 @@ impl Listing {
         out.extend_from_slice(&self.bytes);
     }
 
-    /// Appends what goes before [`Self::bytes`].
+    /// Appends the part of the encoding before [`Self::bytes`].
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.len));
         put_varint(out, u64::from(self.dirs));

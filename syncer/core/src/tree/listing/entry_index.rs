@@ -3,8 +3,8 @@
 
 use super::{encoding::Listing, read::Entries};
 
-/// Entries between two marks. An entry is found in some microseconds, and a mark of about 150 bytes costs little for so
-/// many entries.
+/// The number of entries between two marks. An entry is found in some microseconds, and a mark of about 150 bytes is
+/// cheap for that many entries.
 const STRIDE: usize = 512;
 
 /// Reads the entries of a listing from any index on.
@@ -15,7 +15,7 @@ pub struct EntryIndex<'a> {
 }
 
 impl<'a> EntryIndex<'a> {
-    /// Starts with a listing of which nothing is read yet.
+    /// Starts with a listing of which no entry is read yet.
     #[must_use]
     pub fn of(listing: &'a Listing) -> Self {
         Self { marks: vec![listing.iter()] }

@@ -1,6 +1,6 @@
-//! The first byte of an entry in a listing: its kind, and what it shares with the entry before.
+//! The first byte of an entry in a listing: its kind, and the fields that it shares with the entry before.
 
-/// The kind that no peer sends.
+/// The kind that is never sent.
 pub(super) const SOCKET: u8 = 6;
 pub(super) const HARD_LINK: u8 = 7;
 

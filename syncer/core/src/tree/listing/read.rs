@@ -1,4 +1,4 @@
-//! Reads a [`Listing`](super::Listing), a peer's or one's own.
+//! Reads a [`Listing`](super::Listing), a peer's or this process's own.
 
 use super::layout::{
     HARD_LINK, KIND_BITS, KNOWN_BITS, NO_META, SAME_MODE, SAME_SECONDS, SOCKET, WHOLE_SECONDS,
@@ -116,7 +116,7 @@ fn read_link_path<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> 
     let to = reader.bytes(MAX_PATH_BYTES)?;
     let mut names = to.split(|&byte| byte == b'/').peekable();
     if names.peek() == Some(&OWN_DIR) || !names.all(|name| check_name(name).is_ok()) {
-        return Err(DecodeError::Invalid("a hard link leads to what is not a path in the tree"));
+        return Err(DecodeError::Invalid("a hard link leads to a path outside of the tree"));
     }
     Ok(to)
 }
@@ -150,8 +150,8 @@ impl<'a> OwnerReader<'a> {
     }
 }
 
-/// Reads the attributes of the entries that have any: the number of entries without any before it, then its own, or
-/// nothing if they equal the last ones.
+/// Reads the attributes of the entries that have any. Their encoding is the number of entries without any before the
+/// entry, then its own attributes, or nothing if they equal the last ones.
 #[derive(Debug, Clone)]
 pub(super) struct AttrsReader<'a> {
     reader: Reader<'a>,
@@ -196,7 +196,7 @@ impl<'a> AttrsReader<'a> {
         }
     }
 
-    /// Checks the next attributes in bytes of a peer.
+    /// Checks the next attributes, in bytes from a peer.
     pub(super) fn next_checked(&mut self) -> Result<(), DecodeError> {
         let before = self.last;
         let attrs = self.next()?;

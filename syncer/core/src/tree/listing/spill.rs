@@ -10,13 +10,13 @@ const STEP_BYTES: usize = 1 << 20;
 
 /// Stores consecutive bytes in a place with more room than memory.
 pub trait Row: Default {
-    /// Says why it accepts no more.
+    /// The reason why it accepts no more.
     type Error;
 
-    /// Returns how many bytes it has.
+    /// Returns the number of its bytes.
     fn len(&self) -> usize;
 
-    /// Whether it has none.
+    /// Returns whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -74,7 +74,7 @@ pub struct SpillingBuilder<R> {
 }
 
 impl<R: Row> SpillingBuilder<R> {
-    /// As [`ListingBuilder::push`].
+    /// Appends an entry as [`ListingBuilder::push`] does.
     ///
     /// # Errors
     /// If there is no room for more.
@@ -86,22 +86,22 @@ impl<R: Row> SpillingBuilder<R> {
         }
     }
 
-    /// As [`ListingBuilder::len`].
+    /// Returns the number of entries, as [`ListingBuilder::len`].
     pub fn len(&self) -> u32 {
         self.builder.len()
     }
 
-    /// As [`ListingBuilder::is_empty`].
+    /// Returns whether there is no entry yet, as [`ListingBuilder::is_empty`].
     pub fn is_empty(&self) -> bool {
         self.builder.is_empty()
     }
 
-    /// As [`ListingBuilder::mark_incomplete`].
+    /// Marks the directory as incomplete, as [`ListingBuilder::mark_incomplete`] does.
     pub fn mark_incomplete(&mut self) {
         self.builder.mark_incomplete();
     }
 
-    /// As [`ListingBuilder::finish`].
+    /// Returns the listing, as [`ListingBuilder::finish`].
     ///
     /// # Errors
     /// If there is no room for all of it.

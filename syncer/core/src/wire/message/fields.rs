@@ -16,9 +16,9 @@ pub(super) const MAX_ASKED: usize = 32 << 10;
 
 pub(super) const TOO_MUCH_ASKED: DecodeError = DecodeError::Invalid("more is asked for at once than may be");
 
-/// A directory, or the end of one that arrived in parts.
+/// The kind of a directory, or of the end of one that arrived in parts.
 pub const LISTED: u8 = 3;
-/// No message of its own: the next bytes of the `Listed` body that follows.
+/// The kind of a frame that is no message: the next bytes of the `Listed` body that follows.
 pub const LISTED_PART: u8 = 12;
 pub(super) fn frame(kind: u8, put_body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();

@@ -16,7 +16,7 @@ const MAX_REASON_BYTES: usize = 4096;
 /// Files of one directory in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileGroup {
-    /// Where the files are.
+    /// The directory of the files.
     pub dir: DirId,
     /// Their indexes in the directory's listing, ascending.
     pub indices: Vec<u32>,
@@ -27,7 +27,7 @@ pub struct FileGroup {
 pub enum Hashed {
     /// The hash of its content.
     Is(TransferHash),
-    /// It is no longer as it was listed.
+    /// The file has changed since it was listed.
     Changed,
     /// It could not be read.
     Failed {
@@ -93,7 +93,7 @@ pub(super) fn read_hashes(reader: &mut Reader<'_>) -> Result<Vec<Hashed>, Decode
             0 => Hashed::Is(TransferHash(reader.array()?)),
             1 => Hashed::Changed,
             2 => Hashed::Failed { operation: read_reason(reader)?, error: read_reason(reader)? },
-            _ => return Err(DecodeError::Invalid("what hashing came to is none of 0, 1 and 2")),
+            _ => return Err(DecodeError::Invalid("the result of hashing is none of 0, 1 and 2")),
         });
     }
     Ok(hashes)

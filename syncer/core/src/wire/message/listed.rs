@@ -49,7 +49,7 @@ pub struct TreeHead {
     pub mounts: Mounts,
     /// Counts of the entries by owner, from [`Owners::most_frequent`].
     pub owners: Owners,
-    /// When a run last wrote to the tree, if it is itself a destination.
+    /// The time when a run last wrote to the tree, if it is itself a destination.
     pub last_run: Option<Time>,
     /// Failures and cost of the scan.
     pub source: SourceDone,
@@ -60,17 +60,17 @@ pub struct TreeHead {
 pub struct SourceDone {
     /// CPU and memory of the source.
     pub usage: Usage,
-    /// How many entries could not be read.
+    /// The number of entries that could not be read.
     pub failed: u64,
     /// The first of them.
     pub failures: Vec<Failure>,
     /// A digest of the paths of all of them, by which the shards of a run recognise equal failures.
     #[serde(default)]
     pub failed_paths: u64,
-    /// What the source's threads did in each phase so far.
+    /// The effort of the source's threads in each phase so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub efforts: Vec<Effort>,
-    /// The id of the snapshot that the tree is of: 16 hexadecimal digits.
+    /// The id of the snapshot, if the tree is one: 16 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
 }

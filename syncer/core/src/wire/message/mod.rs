@@ -50,7 +50,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The program's version, for the log.
     pub version: String,
-    /// The owner of the destination allows no changes: the run is a dry one, whatever the source requests.
+    /// Whether the owner of the destination allows no changes: the run is then a dry one, whatever the source requests.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -64,7 +64,7 @@ pub struct Forecast {
     pub bytes: u64,
 }
 
-/// Says why an end stops.
+/// The reason why an end stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The exit code of both processes.
@@ -95,15 +95,15 @@ pub enum Message {
     Tree(Box<TreeHead>),
     /// Sink: send these directories.
     Want(Vec<DirId>),
-    /// Sink: what the needs that follow add up to.
+    /// Sink: the number and bytes of the files that it will request.
     Forecast(Forecast),
     /// Sink: send these files.
     Need(Needs),
     /// Sink: send the differences of this file.
     Update(Update),
-    /// Sink: there are no more needs.
+    /// Sink: all needs are sent.
     NeedsEnd,
-    /// Source: everything that was needed is sent.
+    /// Source: all needed files are sent.
     SourceDone(Box<SourceDone>),
     /// Sink: the run is over and durable.
     Report(Box<Report>),
@@ -121,7 +121,7 @@ pub enum Message {
     Samples(Vec<Vec<u64>>),
 }
 
-/// Include and exclude patterns together. Each is tried on every entry.
+/// The largest number of include and exclude patterns together. Each is tried on every entry.
 const MAX_PATTERNS: usize = 10_000;
 
 const HELLO: u8 = 1;

@@ -27,7 +27,7 @@ pub struct Needs {
     pub prefixes: Vec<Prefix>,
 }
 
-/// A small file that the sink has, and that may have grown.
+/// A small file that the sink has, and that may have grown at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// The index of the need in the message.
@@ -39,7 +39,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Whether `content` begins with it.
+    /// Returns whether `content` begins with it.
     pub fn begins(&self, content: &[u8]) -> bool {
         content.get(..self.len as usize).is_some_and(|first| ShortName::of(&blake3::hash(first)) == self.name)
     }
@@ -58,12 +58,12 @@ pub struct Update {
     pub basis: BasisManifest,
 }
 
-/// Lists the parts of a file of the sink, by name.
+/// The manifest of a file of the sink: its granules or chunks, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BasisManifest {
-    /// Consecutive granules, for data that did not move. They come in parts, from the file's start to its end.
+    /// Consecutive granules, for data that did not move. They are sent in parts, from the file's start to its end.
     Granules(Granules),
-    /// Chunks cut by content, found wherever they are.
+    /// Chunks cut by content, found at any offset.
     Chunks(ChunkList),
 }
 

@@ -125,7 +125,7 @@ fn granules() -> Granules {
     Granules::new(100_000, 16 << 10, 0, (0..7).map(name).collect()).unwrap()
 }
 
-/// The last granules of a file, whose blocks but one were checked.
+/// Returns the last granules of a file, of whose blocks all but one were checked.
 fn checked_granules() -> Granules {
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
     let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);

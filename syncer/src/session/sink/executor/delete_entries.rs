@@ -1,4 +1,4 @@
-//! Deletes what the source does not have.
+//! Deletes entries that the source does not have.
 
 use std::{
     io,
@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl Executor<'_> {
-    /// Deletes what the source does not have, before there is any content, unless `failed` entries of the whole run
-    /// keep that back.
+    /// Deletes the entries that the source does not have before any content arrives, unless `failed` entries of the
+    /// whole run keep deletes back.
     pub(crate) fn delete_first(&mut self, planned: &[PlannedDir], failed: u64) -> Result<(), SessionError> {
         if self.keeps_back(failed) {
             let deletes = planned.iter().map(|dir| self.deletes_alone(dir)).sum();
@@ -38,7 +38,7 @@ impl Executor<'_> {
             let fd = destination.known_dir(&dir.path, inode);
             match fd.and_then(|fd| destination.unlock_dir(fd.as_fd())) {
                 Ok(mode) => unlocked.push((&dir.path, inode, mode)),
-                // It fails again, and is named, when it is entered.
+                // It fails again, and is reported, when it is entered.
                 Err(_) => continue,
             }
             self.delete_in(dir);
@@ -53,17 +53,18 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// How many entries go that nothing replaces.
+    /// Counts the entries that are deleted without a replacement.
     fn deletes_alone(&self, dir: &PlannedDir) -> u64 {
         deletes_in(dir, self.sink, self.kept) - below_replaced(dir, self.sink, self.kept)
     }
 
-    /// Whether `failed` entries keep deletes back.
+    /// Returns whether `failed` entries keep deletes back.
     pub(super) fn keeps_back(&self, failed: u64) -> bool {
         failed > 0 && !self.params.delete_anyway
     }
 
-    /// Puts what replaces folders in its place, and deletes, unless `failed` entries of the whole run keep that back.
+    /// Moves entries that replace folders into place, and deletes, unless `failed` entries of the whole run keep that
+    /// back.
     pub(crate) fn replace_and_delete(
         &mut self,
         planned: &[PlannedDir],
@@ -122,7 +123,7 @@ impl Executor<'_> {
                 self.context.counters.deleted.fetch_add(1, Relaxed);
             }
             Err(_) if self.context.monitor.cancelled() => {}
-            // What is left in it is excluded from the run, or came after the scan: not the run's to delete.
+            // The remaining entries are excluded from the run or came after the scan, so the run must not delete them.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 tracing::info!(path = %at.path(), "kept: it holds entries that are not part of the run");
             }
@@ -130,7 +131,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Deletes a directory with what the scan found in it. One that holds anything else stays, with its mode.
+    /// Deletes a directory with the entries that the scan found in it. A directory with other entries stays, with its
+    /// mode.
     pub(super) fn delete_dir(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
         let destination = self.context.destination;
         let fd = open_dir_in(at)?;

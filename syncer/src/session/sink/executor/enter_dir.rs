@@ -1,4 +1,4 @@
-//! Does what can be done at once in one directory, and has the content of files fetched.
+//! Makes the immediate changes of one directory, and requests the content of its files.
 
 use std::{
     io,
@@ -25,17 +25,17 @@ use crate::{
     },
 };
 
-/// Requests at most this many files of a directory at once, so that memory does not grow with the directory, and the
-/// first are sent while the rest is planned.
+/// The largest number of files of a directory that are requested at once, so that memory does not grow with the
+/// directory, and the first requests are sent while the rest is planned.
 const NEEDS_AT_ONCE: usize = 4096;
 
 /// A planned directory that is open.
 struct Entered<'e> {
     dir: &'e PlannedDir,
     fd: BorrowedFd<'e>,
-    /// What its files are fetched into.
+    /// The directory that its files are fetched into.
     target: Arc<NeededDir>,
-    /// The rest of the sink's entries, gone through in step with the source's.
+    /// The remaining entries of the sink, iterated in step with the source's.
     there: Option<Peekable<Entries<'e>>>,
 }
 
@@ -47,7 +47,7 @@ impl Entered<'_> {
 }
 
 impl Executor<'_> {
-    /// Does what can be done at once in one directory, and has the content of files fetched that need it.
+    /// Makes the changes of one directory that need no content, and requests the content of files that need it.
     pub(super) fn enter(
         &mut self,
         dir: &PlannedDir,
@@ -55,7 +55,7 @@ impl Executor<'_> {
         fetch: &mut dyn FnMut(Vec<Need>) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let changes = dir.plan.changes_entries();
-        // One that was just made is on the list already.
+        // A directory that was just created is on the list already.
         if class != EntryClass::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
             let inode = self.inode_of(dir);
             self.unfinished.push(Unfinished { path: dir.path.clone(), inode, meta: dir.meta, attrs: None });
@@ -99,7 +99,7 @@ impl Executor<'_> {
         if needs.is_empty() { Ok(()) } else { fetch(needs) }
     }
 
-    /// Does what can be done with an entry at once. Returns the file if its content has to be fetched.
+    /// Makes the immediate changes of an entry. Returns the file if its content has to be fetched.
     fn enter_entry(
         &mut self,
         at: &mut Entered<'_>,
@@ -125,7 +125,7 @@ impl Executor<'_> {
         None
     }
 
-    /// Finds what a file is made from. Returns the file if its content has to be fetched now.
+    /// Finds the basis of a file. Returns the file if its content has to be fetched now.
     fn enter_file(
         &mut self,
         at: &mut Entered<'_>,
@@ -162,7 +162,7 @@ impl Executor<'_> {
         None
     }
 
-    /// Sets the metadata of a file whose content stays. Returns its length where it has to be written anew instead.
+    /// Sets the metadata of a file whose content stays. Returns its length if it has to be written again instead.
     fn set_meta(&self, at: &mut Entered<'_>, entry: &Entry<'_>) -> Option<u64> {
         let seen = at.seen(entry.name);
         let destination = self.context.destination;
@@ -180,7 +180,7 @@ impl Executor<'_> {
         None
     }
 
-    /// Opens a directory to work in. Also returns its inode number.
+    /// Opens a directory for changes. Also returns its inode number.
     fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<(OwnedFd, u64)> {
         let destination = self.context.destination;
         let opened = destination.known_dir(&dir.path, self.inode_of(dir))?;
@@ -194,7 +194,7 @@ impl Executor<'_> {
         Ok((opened, inode))
     }
 
-    /// Has a directory that was unlocked get its own mode back at the end.
+    /// Schedules that a directory that was unlocked gets its own mode back at the end of the run.
     fn keep_mode(&mut self, path: &RelPath, mode: u16) {
         let mut unfinished = self.unfinished.iter_mut().rev();
         if let Some(unfinished) = unfinished.find(|unfinished| unfinished.path == *path) {
@@ -212,7 +212,7 @@ impl Executor<'_> {
         self.last_attrs.clone()
     }
 
-    /// Does what takes no other file's content.
+    /// Makes an entry that needs no content of other files.
     fn make_entry(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) {
         let path = path_in(&dir.path, entry.name);
         let done = match (step, entry.kind) {
@@ -230,14 +230,15 @@ impl Executor<'_> {
             _ => self.context.destination.make_node(self.entry_at(fd, &dir.path, entry.name), entry),
         };
         match done {
-            // It is counted when it comes to its place.
+            // It is counted when it is moved into place.
             Ok(()) if matches!((step, entry.kind), (Step::Replace { .. }, Kind::Dir)) => {}
             Ok(()) => self.context.counters.count(step != Step::Create),
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
     }
 
-    /// Makes a folder, or moves it to its place; one that replaces something is made aside. Returns its inode number.
+    /// Creates a folder, or moves it to its place; one that replaces an entry is created in staging. Returns its inode
+    /// number.
     fn make_folder(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! Sets the metadata of directories, when nothing in them changes any more.
+//! Sets the metadata of directories, once their entries do not change any more.
 
 use contract::plural;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Executor<'_> {
-    /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
+    /// Sets the metadata of directories, the deepest first. Returns notes for the report.
     pub(crate) fn finish(&mut self) -> Result<Vec<String>, SessionError> {
         let mut notes = Vec::new();
         for unfinished in std::mem::take(&mut self.unfinished).into_iter().rev() {
@@ -29,7 +29,7 @@ impl Executor<'_> {
         let destination = self.context.destination;
         match destination.finish_dir(path, *inode, meta, attrs.as_ref().map(AttrsBuf::as_attrs)) {
             Ok(opened) => {
-                // The root's own metadata may be all that a run has changed.
+                // The root's own metadata may be the only change of a run.
                 if path.is_root() {
                     destination.begin()?;
                 }
@@ -39,7 +39,7 @@ impl Executor<'_> {
                     self.context.failures.add(path, "look again into", &error);
                 }
             }
-            // A volume's root often belongs to somebody else; that is no fault of the run.
+            // A volume's root often belongs to another user; that is not a failure of the run.
             Err(error) if path.is_root() => {
                 let user = rustix::process::geteuid().as_raw();
                 return Ok(Some(format!(
@@ -52,7 +52,7 @@ impl Executor<'_> {
         Ok(None)
     }
 
-    /// Says what was not replaced because deletes were kept back.
+    /// Returns notes about entries that were not replaced because deletes were kept back.
     fn tell_staying(&self) -> impl Iterator<Item = String> + use<> {
         let folders = (self.staying > 0).then(|| {
             let staying = plural(self.staying, "folder stays", "folders stay");
@@ -68,14 +68,15 @@ impl Executor<'_> {
         folders.into_iter().chain(files)
     }
 
-    /// Gives the folders of the backup folder the metadata that the scan found. Returns a note for the report.
+    /// Restores the metadata that the scan found for folders in the backup folder. Returns a note for the report.
     fn finish_backup(&self) -> Option<String> {
         let destination = self.context.destination;
         let error = destination.backup()?.finish(|dir, names| self.folders_before(dir, names)).err()?;
         Some(format!("folders in the backup folder did not get their metadata: {error}"))
     }
 
-    /// The metadata that the folders of these `names`, in order, had in the directory `dir` of the destination.
+    /// Returns the metadata that the folders with these `names`, in order, had in the directory `dir` of the
+    /// destination.
     fn folders_before(&self, dir: &RelPath, names: &[&[u8]]) -> Vec<Option<FolderMeta>> {
         let found = self.sink.find(dir).filter(|_| self.context.destination.settings().permissions);
         let listing = found.map(|id| &self.sink.dirs[id as usize].listing);

@@ -1,4 +1,4 @@
-//! Makes hard links, when the files that they lead to are at their places.
+//! Makes hard links, once the files that they lead to are in place.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Executor<'_> {
-    /// Makes hard links to files that are at their places; the others follow in [`Self::link_to_replaced`].
+    /// Makes hard links to files that are in place; [`Self::link_to_replaced`] makes the others.
     pub(crate) fn make_links(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         if self.links.is_empty() {
             return Ok(());
@@ -46,7 +46,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Makes one link, with the directories that were used last.
+    /// Makes one link. `from` and `to` cache the directories used last.
     fn make_link(
         &self,
         link: &HardLink,
@@ -72,7 +72,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Makes the hard links of the whole plan to files that replace folders, when those are at their places.
+    /// Makes the hard links of the whole plan to files that replace folders, once these are in place.
     pub(crate) fn link_to_replaced(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         let replaced = paths_of_replaced(planned);
         if replaced.is_empty() || self.kept_back {
@@ -120,7 +120,7 @@ impl Executor<'_> {
     }
 }
 
-/// The paths of the entries that replace folders and that hard links may lead to.
+/// Returns the paths of the entries that replace folders and that hard links may lead to.
 fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
     let replaced = planned.iter().filter(|dir| dir.replaces_dirs()).flat_map(|dir| {
         let steps = dir.steps().filter(|(step, entry)| {
@@ -135,7 +135,7 @@ fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
 struct Leaders<'a> {
     planned: HashMap<&'a RelPath, &'a PlannedDir>,
     sink: &'a Tree,
-    /// By directory and name.
+    /// Owners by directory and name.
     owners: HashMap<RelPath, HashMap<&'a [u8], Owner>>,
 }
 
@@ -145,8 +145,8 @@ impl<'a> Leaders<'a> {
         Self { planned, sink, owners: HashMap::new() }
     }
 
-    /// Who owns the file `name` of the directory `path` at the source; a directory that was not compared is as the
-    /// sink's.
+    /// Returns the source's owner of the file `name` in the directory `path`. A directory that was not compared is the
+    /// same as the sink's.
     fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
         if !self.owners.contains_key(path) {
             let listing = match self.planned.get(path) {
@@ -161,7 +161,7 @@ impl<'a> Leaders<'a> {
     }
 }
 
-/// The directory that was used last.
+/// The directory used last, kept open.
 #[derive(Default)]
 struct LastPath(Option<(RelPath, OwnedFd)>);
 

@@ -1,7 +1,7 @@
-//! Planned directories → a changed destination. Content comes from a [`Fetch`].
+//! Carries out planned directories on the destination. Content comes from a [`Fetch`].
 //!
-//! The folder has a file for each part of the work: entering directories, what replaces folders, hard links, deletes,
-//! and the end.
+//! The folder has a file for each part of the work: entering directories, replacing folders, hard links, deletes, and
+//! the end.
 
 mod delete_entries;
 mod enter_dir;
@@ -37,93 +37,93 @@ use crate::{
     tree::{Tree, dir::DirId},
 };
 
-/// Keeps the largest of the new files that are like none as soon as there are this many, so that memory does not grow
-/// with their number.
+/// The number of new files without similar ones that are collected before only the largest are kept, so that memory
+/// does not grow with their number.
 const UNLIKE_AT_ONCE: usize = 16 << 10;
 
-/// An entry that replaces a folder.
+/// An entry that replaces a folder, once the folder is empty.
 struct PutOff {
     dir: Arc<NeededDir>,
     name: Box<[u8]>,
-    /// The folder's number at the sink.
+    /// The folder's number in the sink's tree.
     folder: DirId,
     aside: Arc<Aside>,
 }
 
-/// A folder that replaces something else, which stays until all that is in the folder has arrived.
+/// A folder that replaces another entry, which stays until everything in the folder has arrived.
 struct FolderOver {
-    /// The directory that it goes into.
+    /// The path of its parent directory.
     dir: RelPath,
-    /// That one's number in the destination's file system.
+    /// The parent directory's inode number.
     dir_inode: u64,
     path: RelPath,
-    /// The folder's own number there.
+    /// The folder's own inode number.
     inode: u64,
 }
 
-/// One more name of a file.
+/// A further name of a file.
 struct HardLink {
     dir: Arc<NeededDir>,
     name: Box<[u8]>,
     to: RelPath,
     replaces: bool,
-    /// Where it waits in staging, if it replaces a folder.
+    /// Its place in staging, if it replaces a folder.
     aside: Option<Arc<Aside>>,
 }
 
-/// A directory whose own metadata is set when all that is in it is there.
+/// A directory whose own metadata is set once everything in it has arrived.
 struct Unfinished {
     path: RelPath,
-    /// Its number in the destination's file system.
+    /// Its inode number in the destination.
     inode: Option<u64>,
     meta: Meta,
-    /// `None` where it has the attributes that it shall have.
+    /// The attributes to set; `None` if it has the wanted ones already.
     attrs: Option<AttrsBuf>,
 }
 
-/// Applies a plan, in the order of its methods.
+/// Carries out a plan, in the order of its methods.
 pub(crate) struct Executor<'a> {
     context: Context<'a>,
     sink: &'a Tree,
-    /// Where directories come from that are there already, by where they go.
+    /// Existing directories that are moved, by their new paths.
     moves: &'a HashMap<RelPath, MovedDir>,
-    /// What stays of the directories that go.
+    /// The entries that stay in directories that are deleted.
     kept: &'a SparedEntries,
     params: &'a RunParams,
-    /// Which of the planned directories have their files done here; all where several processes do not share the run.
+    /// For each planned directory, whether this process handles its files; `None` if the run is not shared.
     share: Option<Vec<bool>>,
     basis_search: BasisSearch<'a>,
-    /// Files that are made from others that are needed.
+    /// Files that are made from other needed files.
     late: Vec<Need>,
-    /// Looks again at directories that get another owner.
+    /// Lists directories that got another owner again.
     owner_change: OwnerChange<'a>,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<Unfinished>,
-    /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
+    /// Those that existed and whose metadata differs, so that a directory whose entries change too is not set twice.
     expected: HashSet<RelPath>,
-    /// The attributes of the last file that has any: those of the next are often the same.
+    /// The attributes of the last file with any: those of the next are often the same.
     last_attrs: AttrsBuf,
-    /// Hard links, made when all content is there.
+    /// Hard links, which are made once all content has arrived.
     links: Vec<HardLink>,
-    /// What replaces folders.
+    /// Entries that replace folders.
     put_off: Vec<PutOff>,
-    /// Folders that replace something else.
+    /// Folders that replace other entries.
     over: Vec<FolderOver>,
-    /// How many of those folders stay, because their deletes were kept back.
+    /// The number of these folders that stay, because their deletes were kept back.
     staying: u64,
-    /// How many entries stay that folders were to replace.
+    /// The number of entries that stay although folders were to replace them.
     files_staying: u64,
     /// Whether deletes were kept back.
     kept_back: bool,
 }
 
-/// Which of a directory's entries something is done with.
+/// The entries of a directory to handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryClass {
     All,
     /// Directories.
     Dirs,
-    /// What is not a directory.
+    /// All entries except directories.
     Rest,
 }
 
@@ -171,12 +171,12 @@ impl<'a> Executor<'a> {
         self.unfinished.push(Unfinished { path: path.clone(), inode, meta, attrs: Some(attrs.into()) });
     }
 
-    /// Leaves the root's own metadata as it becomes.
+    /// Leaves the root's own metadata unchanged.
     pub(crate) fn leave_root(&mut self) {
         self.expected.insert(RelPath::root());
     }
 
-    /// Has the root's own metadata set at the end, where it is not `wanted` already.
+    /// Schedules the root's own metadata to be set at the end, unless it is as `wanted` already.
     pub(crate) fn expect_root(&mut self, wanted: Meta, attrs: Attrs<'_>) {
         let have = self.sink.root_meta;
         let settings = self.context.destination.settings();
@@ -186,13 +186,13 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories
-    /// themselves.
+    /// Limits this process to its share: leaves the entries of planned directories that are false in `share`, and the
+    /// directories themselves, to other processes.
     pub(crate) fn take_share(&mut self, share: Vec<bool>) {
         self.share = Some(share);
     }
 
-    /// Those of the planned directories whose entries are done here.
+    /// Yields the planned directories whose entries this process handles.
     pub(crate) fn mine<'p>(
         &self,
         planned: &'p [PlannedDir],
@@ -201,8 +201,8 @@ impl<'a> Executor<'a> {
         planned.iter().zip(share).filter_map(|(dir, mine)| mine.then_some(dir))
     }
 
-    /// The new files that no file of the destination is like in name or time, and that are large enough to look
-    /// further.
+    /// Returns the new files that resemble no file of the destination in name or time, and that are large enough for a
+    /// search by content.
     pub(crate) fn unlike_any<'p>(
         &mut self,
         planned: &'p [PlannedDir],
@@ -229,12 +229,12 @@ impl<'a> Executor<'a> {
         Ok(unlike)
     }
 
-    /// Has new files made from what is like them.
+    /// Sets the similar files that new files are made from.
     pub(crate) fn make_from(&mut self, alike: SimilarFiles) {
         self.basis_search.alike = alike;
     }
 
-    /// Makes and moves directories, and nothing else: the first part of a run that several processes share.
+    /// Creates and moves directories only: the first phase of a run that several processes share.
     pub(crate) fn make_dirs(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
             self.check()?;
@@ -244,8 +244,8 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all
-    /// content is there.
+    /// Makes directories, links and nodes, changes metadata, and requests the content of files. Returns when all
+    /// content has arrived.
     pub(crate) fn transfer(
         &mut self,
         planned: &[PlannedDir],
@@ -260,12 +260,12 @@ impl<'a> Executor<'a> {
         fetch.finish(std::mem::take(&mut self.late))
     }
 
-    /// Looks whether the run was told to stop.
+    /// Checks whether the run was told to stop.
     fn check(&self) -> Result<(), SessionError> {
         go_on(self.context.monitor)
     }
 
-    /// The number of a planned directory in the destination's file system, if it was there when that was scanned.
+    /// Returns the inode number of a planned directory, if it existed when the destination was scanned.
     fn inode_of(&self, dir: &PlannedDir) -> Option<u64> {
         dir.sink.map(|id| self.sink.dirs[id as usize].inode)
     }
@@ -277,7 +277,7 @@ impl<'a> Executor<'a> {
         EntryAt::new(dir, path, name, self.context.monitor)
     }
 
-    /// The number of the sink's directory of this name.
+    /// Returns the number of the sink's directory of this name.
     fn sink_child(&self, dir: &PlannedDir, name: &[u8]) -> Option<DirId> {
         let there = &self.sink.dirs[dir.sink? as usize];
         there.children().find(|(child, _)| *child == name).map(|(_, id)| id)

@@ -1,4 +1,5 @@
-//! Replaces folders by other entries, and other entries by folders: the new ones wait aside until nothing can be lost.
+//! Replaces folders by other entries and vice versa: the new entry is kept in staging until the old one can be removed
+//! safely.
 
 use std::{
     io,
@@ -21,7 +22,7 @@ use crate::{
     tree::dir::DirId,
 };
 
-/// What waits beside its place goes with a run that does not get so far as to put it there.
+/// Removes entries that are still in staging if the run ends before it moves them into place.
 impl Drop for Executor<'_> {
     fn drop(&mut self) {
         self.put_off.iter().for_each(|put_off| self.drop_beside(put_off));
@@ -36,7 +37,7 @@ impl Drop for Executor<'_> {
 }
 
 impl Executor<'_> {
-    /// Has the folders that replace something else filled in staging; to be called before any is made.
+    /// Prepares the folders that replace other entries to be filled in staging. Call it before any of them is created.
     pub(crate) fn keep_aside(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
             let over = |(step, entry): &(Step, Entry<'_>)| {
@@ -49,8 +50,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Puts the folders that were filled in staging in the places of what they replace, unless `failed` entries of the
-    /// whole run keep that back. Nothing is deleted before: what is in them may have come from a file that goes.
+    /// Moves the folders that were filled in staging into place, unless `failed` entries of the whole run keep that
+    /// back. No entry is deleted before, because their content may come from a deleted file.
     pub(crate) fn put_folders(&mut self, failed: u64) -> Result<(), SessionError> {
         let destination = self.context.destination;
         let keeps_back = self.keeps_back(failed);
@@ -81,8 +82,8 @@ impl Executor<'_> {
         destination.publish_dir(path, *inode, self.entry_at(fd.as_fd(), dir, name))
     }
 
-    /// Gives an entry that replaces a folder a place to wait at. `None` where the folder cannot be emptied, which is a
-    /// failure.
+    /// Reserves a place in staging for an entry that replaces a folder. Returns `None` if the folder cannot be emptied,
+    /// which is a failure.
     pub(super) fn put_off(
         &mut self,
         dir: &PlannedDir,
@@ -104,7 +105,7 @@ impl Executor<'_> {
         Some(aside)
     }
 
-    /// Makes a symbolic link, a pipe or a device that replaces a folder.
+    /// Makes a symbolic link, a pipe or a device that replaces a folder, in staging.
     pub(super) fn make_aside(&self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, aside: &Aside) {
         let destination = self.context.destination;
         let at = aside.at(destination, fd);
@@ -115,7 +116,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Puts the entries that wait for it in the places of folders.
+    /// Replaces folders by the entries that are ready in staging.
     pub(super) fn replace_folders(&mut self, keeps_back: bool) -> Result<(), SessionError> {
         self.put_off.reverse();
         while !self.put_off.is_empty() {
@@ -128,7 +129,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Puts one entry in the place of a folder. A folder that deletes are kept back in stays, unless it is empty.
+    /// Replaces one folder by its new entry. If deletes are kept back, the folder stays unless it is empty.
     fn replace_folder(&mut self, put_off: &PutOff, keeps_back: bool) {
         let PutOff { dir, name, folder, aside } = put_off;
         let Some(inode) = aside.arrived.get() else { return };
@@ -153,7 +154,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Removes an entry that waits beside the folder that it does not replace after all.
+    /// Removes an entry in staging whose folder is not replaced after all.
     fn drop_beside(&self, put_off: &PutOff) {
         let PutOff { dir, aside, .. } = put_off;
         let destination = self.context.destination;
@@ -164,7 +165,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Removes a folder that something else replaces, with what is in it.
+    /// Removes a folder that is replaced, with its entries.
     pub(super) fn empty_folder(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
         match self.params.delete {
             true => self.delete_dir(at, id),

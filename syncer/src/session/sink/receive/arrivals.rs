@@ -1,4 +1,4 @@
-//! Notes which blocks of a very large file have arrived, while it arrives, so that the next run need not read them
+//! Records which blocks of a very large file have arrived, while it arrives, so that the next run need not read them
 //! again.
 
 use std::{
@@ -11,11 +11,11 @@ use crate::{
     delta::checked::{BlockCheck, FileVersion},
 };
 
-/// After this many bytes, or this time, what has arrived is written to the disk and noted.
+/// The bytes, and the time, after which arrived blocks are made durable and recorded.
 const NOTED_AFTER_BYTES: u64 = 32 << 20;
 const NOTED_AFTER: Duration = Duration::from_secs(1);
 
-/// The blocks of one file that have arrived and are not noted yet.
+/// The blocks of one file that have arrived and are not recorded yet.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     version: FileVersion,
@@ -29,7 +29,7 @@ pub(crate) struct Arrivals {
     noted: Instant,
 }
 
-/// Blocks that are to be noted by one worker, without a lock.
+/// Blocks that one worker records without holding a lock.
 pub(crate) struct Batch {
     version: FileVersion,
     file_len: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Batch {
 }
 
 impl Arrivals {
-    /// Begins a file whose first frame has this `version`. What an earlier run noted in `log` is forgotten, durably, if
-    /// it is of another version: its blocks are about to be written to.
+    /// Starts the record of a file whose first frame has this `version`. Durably clears an earlier run's `log` of
+    /// another version, because its blocks are about to be overwritten.
     pub(crate) fn begin(
         log: Option<ArrivalLog>,
         version: Option<FileVersion>,
@@ -60,8 +60,8 @@ impl Arrivals {
         }))
     }
 
-    /// Takes note of a block of `len` bytes at `offset` that was written. Returns what is to be noted now, by the
-    /// worker that calls this.
+    /// Adds a block of `len` bytes at `offset` that was written. Returns the batch that the calling worker has to
+    /// record now.
     pub(crate) fn came(&mut self, offset: u64, len: u64, check: &BlockCheck) -> Option<Batch> {
         if check.version != self.version {
             return None;
@@ -79,21 +79,21 @@ impl Arrivals {
         Some(Batch { version, file_len, log: self.log.take(), blocks: std::mem::take(&mut self.pending) })
     }
 
-    /// Takes the log back after a batch was noted. Where it could not be, no more is noted of this file.
+    /// Takes the log back after a batch was recorded. If that failed, no more blocks of this file are recorded.
     pub(crate) fn noted(&mut self, log: Option<ArrivalLog>) {
         self.is_taken = log.is_none();
         self.log = log;
         self.noted = Instant::now();
     }
 
-    /// Whether anything of the file may be noted.
+    /// Returns whether blocks of the file may have been recorded.
     pub(crate) fn has_log(&self) -> bool {
         self.has_log
     }
 }
 
 impl Batch {
-    /// Notes the blocks, once they are on the disk. Returns the log, to be given back.
+    /// Makes the blocks durable and records them. Returns the log, to be given back.
     pub(crate) fn note(self, tree: &Destination, staged: &Staged) -> io::Result<ArrivalLog> {
         let mut log = match self.log {
             Some(log) => log,

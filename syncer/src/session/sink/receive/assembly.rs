@@ -1,4 +1,4 @@
-//! A large file that is arriving, its parts in any order.
+//! A large file while it arrives, its parts in any order.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
         list::ListBuilder,
     },
     entry::Meta,
-    hash::{BlockHash, BlockHashes, TransferHash, block_bytes, granule_value, is_one_block},
+    hash::{BlockHash, BlockHashes, ContentId, TransferHash, block_bytes, granule_value, is_one_block},
     session::{
         plan::need::Need,
         sink::{
@@ -31,11 +31,11 @@ use crate::{
     },
 };
 
-/// What there is to make a file from, as the source was told.
+/// The basis of a file, as sent to the source.
 pub(crate) enum FileBasis {
-    /// A staged file, and what is in it.
+    /// A staged file, and the granules in it.
     Granules(Arc<GranuleBasis>),
-    /// Files that were cut to chunks.
+    /// Files that were cut into chunks.
     Chunks(Arc<ChunkBasis>),
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Assembly {
     pub attempt: u32,
     pub file_len: u64,
     pub staged: io::Result<Arc<Staged>>,
-    /// Shared by all that write to it. Who begins the next attempt waits for them: a part of a device is the same in
-    /// each attempt.
+    /// Shared by all threads that write to the file. The next attempt waits for them, because a part of a device is the
+    /// same file in each attempt.
     pub under_way: Arc<RwLock<()>>,
     /// Held while the file is written to: see [`GranuleBasis::writing`].
     pub writing: Arc<Mutex<()>>,
@@ -57,7 +57,7 @@ pub(crate) struct Assembly {
     pub expected: Option<Expected>,
 }
 
-/// What a large file is to be when all of it is there.
+/// The expected state of a large file when it is complete.
 pub(crate) struct Expected {
     pub file_len: u64,
     pub hash: TransferHash,
@@ -66,7 +66,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// As the source says, whose listing counts where it says nothing newer.
+    /// Takes the values that the source sent, or those of its listing if it sent no newer ones.
     pub(crate) fn new(whole: &Whole<'_>, need: &Need) -> Self {
         let Whole { file_len, hash, fresh } = *whole;
         let Fresh { meta, attrs } = fresh.unwrap_or_else(|| as_listed(need));
@@ -74,18 +74,18 @@ impl Expected {
     }
 }
 
-/// The metadata and attributes of a file that has not changed since it was listed.
+/// Returns the metadata and attributes of a file that has not changed since it was listed.
 pub(crate) fn as_listed(need: &Need) -> Fresh<'_> {
     Fresh { meta: need.meta, attrs: need.attrs.as_attrs() }
 }
 
-/// How a file is put together, and what has been.
+/// The way in which a file is assembled, and its progress.
 pub(crate) enum Made {
     Blocks { hashes: BlockHashes, kept: Option<Arc<GranuleBasis>> },
     Chunks(MadeChunks),
 }
 
-/// What the chunks of a file are, by their places.
+/// The chunks that were written to a file, by their offsets.
 pub(crate) struct MadeChunks {
     pub old: Arc<ChunkBasis>,
     parts: BTreeMap<u64, Vec<(Hash, u32)>>,
@@ -93,7 +93,7 @@ pub(crate) struct MadeChunks {
 }
 
 impl Assembly {
-    /// Begins a file, whose first frame says its `version`. What the sink has was promised to the first attempt only.
+    /// Begins a file whose first frame has this `version`. The basis is used by the first attempt only.
     pub(crate) fn begin(
         writing: Writing<'_>,
         need: &Need,
@@ -131,7 +131,7 @@ impl Assembly {
         assembly
     }
 
-    /// What the staged file began as.
+    /// Returns the basis that the staged file began with.
     pub(crate) fn kept(&self) -> Option<&Arc<GranuleBasis>> {
         match &self.made {
             Made::Blocks { kept, .. } => kept.as_ref(),
@@ -139,8 +139,8 @@ impl Assembly {
         }
     }
 
-    /// Takes the staged file, to be published. It has the length that it shall have, and nobody writes to it any more:
-    /// a part is noted after it was written, and what was there before is not copied any longer.
+    /// Takes the staged file to publish it. It has its final length, and no thread writes to it any more: a part is
+    /// recorded after it was written, and copying from the basis has stopped.
     pub(crate) fn take(&mut self) -> io::Result<Arc<Staged>> {
         let staged = std::mem::replace(&mut self.staged, Err(io::ErrorKind::NotFound.into()))?;
         if let Some(kept) = self.kept() {
@@ -150,7 +150,7 @@ impl Assembly {
         Ok(staged)
     }
 
-    /// What a run that was cut off left of the file, if it was made from that.
+    /// Returns the leftover of an earlier run, if the file was made from it.
     pub(crate) fn leftover(&self) -> Option<&Staged> {
         match &self.made {
             Made::Chunks(made) => made.old.leftover(),
@@ -158,19 +158,27 @@ impl Assembly {
         }
     }
 
-    /// Whether anything that has arrived of it may be noted.
+    /// Returns whether arrived blocks of the file may have been recorded.
     pub(crate) fn has_log(&self) -> bool {
         self.arrivals.as_ref().is_some_and(Arrivals::has_log)
     }
 
-    /// Gives the file up because it could not be written, and its room on the volume back.
+    /// Gives the file up because it could not be written, and frees its space on the volume.
     pub(crate) fn spoil(&mut self, writing: Writing<'_>, error: io::Error) {
         if let Ok(staged) = std::mem::replace(&mut self.staged, Err(error)) {
             writing.unstage(&staged);
         }
     }
 
-    /// The hash of what has been put together, once that is all of the file.
+    /// Returns the id of the content once it is complete; `None` if the transfer hash is of another kind.
+    pub(crate) fn content_id(&self) -> Option<ContentId> {
+        match &self.made {
+            Made::Blocks { hashes, .. } => hashes.content_id(),
+            Made::Chunks(_) => None,
+        }
+    }
+
+    /// Returns the hash of the assembled file, once it is complete.
     pub(crate) fn hash(&self) -> Option<TransferHash> {
         match &self.made {
             Made::Blocks { hashes, .. } => hashes.finish(),
@@ -180,11 +188,10 @@ impl Assembly {
 }
 
 impl MadeChunks {
-    /// Takes note of chunks end to end.
+    /// Adds consecutive chunks.
     ///
     /// # Errors
-    /// When they, or more than the file can have, were there already, or they are shorter than chunks are: each takes
-    /// memory.
+    /// If they overlap earlier ones, exceed the file, or are shorter than chunks may be: each takes memory.
     pub(crate) fn add(
         &mut self,
         offset: u64,
@@ -211,7 +218,7 @@ impl MadeChunks {
     }
 }
 
-/// Writes a block in segments, or blocks that are a hole. Their hash, with their offset.
+/// Writes a block of segments, or a hole of any number of blocks. Returns the offset and the hash.
 pub(crate) fn write_patch(
     staged: &Staged,
     kept: Option<&GranuleBasis>,
@@ -226,7 +233,7 @@ pub(crate) fn write_patch(
     for segment in &patch.segments {
         match segment {
             Segment::Literal(bytes) => staged.write_at(bytes, at)?,
-            // A new file has holes wherever nothing was written.
+            // A new file has holes wherever it was not written.
             Segment::Hole(len) if kept.is_some() || staged.has_old() => staged.make_hole(at, *len)?,
             Segment::Hole(_) | Segment::Kept(_) => {}
         }
@@ -236,7 +243,7 @@ pub(crate) fn write_patch(
         return Ok((start, BlockHash::of_hole(at - start, file_len)));
     }
     let len = (at - start) as usize;
-    // A file that has become much shorter has blocks that are parts of what was a granule.
+    // In a file that became much shorter, blocks may be smaller than a granule of the basis.
     let kept = kept.filter(|kept| kept.granule_bytes() <= block_bytes(file_len));
     let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
     let hash = match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
@@ -246,15 +253,15 @@ pub(crate) fn write_patch(
     Ok((start, hash))
 }
 
-/// Whether a patch keeps a block as a whole that an earlier run has checked, of the version that it is to have.
+/// Returns whether a patch keeps a whole block that an earlier run has checked, in the version that it is to have.
 pub(crate) fn has_arrived(kept: &GranuleBasis, patch: &Patch<'_>, check: &BlockCheck) -> bool {
     let is_whole = matches!(patch.segments[..], [Segment::Kept(_)]);
     let arrived = kept.arrived().filter(|arrived| arrived.file_len() == patch.place.file_len);
     is_whole && arrived.is_some_and(|arrived| arrived.has(patch.place.offset, check))
 }
 
-/// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read
-/// back. `None` where none was kept.
+/// Returns the values of the granules of a block. Those of granules kept as a whole are known; the others are read
+/// back. Returns `None` if none was kept.
 fn granule_values(
     staged: &Staged,
     kept: &GranuleBasis,
@@ -280,7 +287,7 @@ fn granule_values(
     (0..len).step_by(kept.granule_bytes()).map(value).collect::<io::Result<Vec<_>>>().map(Some)
 }
 
-/// The ranges of the block that are kept, from its start.
+/// Returns the kept ranges of the block, relative to its start.
 fn kept_ranges(patch: &Patch<'_>) -> Vec<(usize, usize)> {
     let mut at = 0;
     let mut ranges = Vec::new();

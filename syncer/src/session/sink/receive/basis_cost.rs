@@ -1,11 +1,11 @@
-//! Whether it pays to read what the destination has, judged by what this run has found so far.
+//! Decides whether reading a basis pays, from the measurements of this run.
 //!
-//! To read and hash old bytes costs processor time, and saves the arrival of those that are found again. Both are
-//! measured, so the same files are compared over a slow link and sent over a fast one:
+//! Reading and hashing old bytes costs processor time, and saves the transfer of the bytes that are found again. Both
+//! are measured, so the same files are compared over a slow link and sent in full over a fast one:
 //!
-//! > read on, while (share found again) × (time for a byte to arrive) ≥ (processor time to read a byte)
+//! > continue to read while (share of reused bytes) × (time for a byte to arrive) ≥ (processor time to read a byte)
 //!
-//! A disk that is slow to read is not counted: it works while the link does.
+//! The time to read from a slow disk does not count, because the link works meanwhile.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,18 +16,18 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cores::cores;
 
-/// So many bytes are taken for compared, and half of them for found again, before any were: one part of 8 MiB that is
-/// all new is not yet a reason to look no further where sending takes four times what reading does.
+/// The number of bytes that are assumed to be compared at the start, half of them reused: one part of 8 MiB without
+/// reuse is not yet a reason to stop reading if sending takes four times as long as reading.
 const ASSUMED: u64 = 8 << 20;
 
-/// When so much was compared, all that was seen counts half: files are not all alike.
+/// The number of compared bytes at which all measurements are halved, because files differ.
 const HALVED_AT: u64 = 64 << 20;
 
-/// Where it does not pay, one byte in so many is read all the same, to see whether that has changed; and all of what is
-/// larger than so many times what was compared.
+/// Where reading does not pay, one byte in this many is still read, to see whether that has changed; so is a file that
+/// is more than this many times larger than all bytes compared so far.
 const PROBED: u64 = 8;
 
-/// What a run has seen, on all of its threads.
+/// The measurements of a run, on all of its threads.
 pub(crate) struct BasisCost {
     threads: u32,
     state: Mutex<CostState>,
@@ -36,29 +36,29 @@ pub(crate) struct BasisCost {
 #[derive(Default)]
 struct CostState {
     seen: Seen,
-    /// What the arrival of content is measured from.
+    /// The start of the measurement of arriving content.
     since: Option<Instant>,
-    /// Bytes that were not read since some were.
+    /// Bytes that were skipped since the last read.
     skipped: u64,
 }
 
-/// Bytes, and what they took.
+/// Measured bytes and times.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    /// Of new files, where something was read to compare them with.
+    /// Bytes of new files that were compared with a basis.
     compared: u64,
-    /// Of these, what was there.
+    /// Bytes of these that were reused.
     reused: u64,
-    /// What came of large files.
+    /// Bytes of large files that arrived.
     arrived: u64,
-    /// Of old files.
+    /// Bytes of old files that were read.
     read: u64,
     /// Processor time that `read` took.
     reading: Duration,
 }
 
 impl BasisCost {
-    /// Nothing was seen yet.
+    /// Starts without measurements.
     pub(crate) fn new() -> Self {
         let threads = cores() as u32;
         Self { threads, state: Mutex::default() }
@@ -68,11 +68,11 @@ impl BasisCost {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the next `bytes` of what the destination has should be read.
+    /// Returns whether to read the next `bytes` of a basis.
     pub(crate) fn pays(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         let arriving = state.since.map_or(Duration::ZERO, |since| since.elapsed());
-        // What was seen of little says nothing of much.
+        // A small sample says nothing about a much larger file.
         let is_unknown = bytes > PROBED * state.seen.compared;
         let pays =
             is_unknown || state.seen.pays(arriving, self.threads) || state.skipped >= (PROBED - 1) * bytes;
@@ -80,7 +80,7 @@ impl BasisCost {
         pays
     }
 
-    /// Does what reads so many old bytes.
+    /// Runs `read`, which reads this many old bytes, and measures its processor time.
     pub(crate) fn reading<T>(&self, bytes: u64, read: impl FnOnce() -> T) -> T {
         let start = thread_time();
         let result = read();
@@ -91,8 +91,7 @@ impl BasisCost {
         result
     }
 
-    /// Takes note of content that came. `reused` is how many bytes of it were there, if anything was read to compare it
-    /// with.
+    /// Records content that arrived. `reused` is the number of bytes taken from the basis, if one was read to compare.
     pub(crate) fn came(&self, len: u64, reused: Option<u64>) {
         let mut state = self.lock();
         let since = *state.since.get_or_insert_with(Instant::now);
@@ -109,8 +108,8 @@ impl BasisCost {
 }
 
 impl Seen {
-    /// Whether reading costs less than what it saves. `arriving` is how long content has been arriving; reading is
-    /// shared by this many threads.
+    /// Returns whether reading costs less than it saves. `arriving` is the time since content began to arrive;
+    /// `threads` share the reading.
     fn pays(&self, arriving: Duration, threads: u32) -> bool {
         if self.compared < ASSUMED || self.read == 0 || self.arrived == 0 {
             return true;
@@ -133,14 +132,14 @@ impl Seen {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 #[cfg(test)]
 impl BasisCost {
-    /// Nothing was found in what was read.
+    /// Simulates that nothing was reused of what was read.
     pub(crate) fn nothing_found() -> Self {
         let cost = Self::new();
         cost.reading(1, || while thread_time() == Duration::ZERO {});
@@ -156,12 +155,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Of `compared` bytes so many were there; a GiB was read in a second.
+    /// Simulates that `reused` of `compared` bytes were found, read at 1 GiB a second.
     fn seen(compared: u64, reused: u64) -> Seen {
         Seen { compared, reused, arrived: compared - reused, read: 1 << 30, reading: Duration::from_secs(1) }
     }
 
-    /// How long content takes to arrive at so many bytes a second.
+    /// Returns the time in which the content of `seen` arrives at `rate` bytes a second.
     fn at(rate: u64, seen: Seen) -> Duration {
         Duration::from_secs_f64(seen.arrived as f64 / rate as f64)
     }

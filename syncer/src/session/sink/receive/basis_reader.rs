@@ -1,10 +1,9 @@
-//! What the destination has of files that are needed: read, named, and told to the source with the need.
+//! Reads the basis of needed files, and sends its manifest to the source with the request.
 //!
-//! A small file that may have grown is named as a whole. Of a large one a private copy is staged (a clone where the
-//! file system can) and hashed in granules: what the source then finds unchanged is in its place already, and was read
-//! by this run, so nothing has to be believed. A file that is written in place takes the copy's part itself. Where
-//! lengths differ bytes may have moved: then the old file is cut into chunks, and the new one is put together from
-//! them.
+//! The manifest of a small file that may have grown is the hash of the whole file. Of a large file, a private copy is
+//! staged (a clone where the file system supports it) and hashed in granules: the unchanged granules are in place
+//! already, and were read by this run, so nothing has to be trusted. A file that is written in place needs no copy. If
+//! lengths differ, bytes may have moved: then the old file is cut into chunks, and the new one is assembled from them.
 
 use std::{
     io,
@@ -39,36 +38,36 @@ use crate::{
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
-/// Shorter files are compared in granules only: a chunk would be much of them.
+/// Files shorter than this many bytes are compared in granules only: a chunk would be a large part of them.
 const MIN_CHUNKED_BYTES: u64 = (1 << 20) + 1;
 
-/// Files beyond this length are compared in granules only: the names of their chunks would be too many.
+/// Files longer than this many bytes are compared in granules only: their chunk manifests would be too long.
 const MAX_CHUNKED_BYTES: u64 = 1 << 40;
 
-/// Something to be read.
+/// A unit of reading.
 pub(crate) enum BasisJob {
-    /// Small files of one directory, the first with this number.
+    /// Small files of one directory, and the number of the first.
     Small(u32, Vec<Arc<Need>>),
-    /// A large file, and what it may be made from: opened before what is asked for later can take its place.
+    /// A large file, and its basis: opened now, because files that are requested later may replace it.
     Large(u32, Arc<Need>, Vec<OwnedFd>),
-    /// A large file that another thread has begun.
+    /// A large file that another thread has begun to read.
     Help(Arc<GranuleRead>),
 }
 
-/// Reads what is asked for and tells the source. Runs on several threads.
+/// Reads requested files and sends their manifests to the source. Runs on several threads.
 pub(crate) struct BasisReader<'a> {
     pub writing: Writing<'a>,
     pub control: &'a Control,
     pub in_flight: &'a InFlight,
     pub cost: &'a BasisCost,
-    /// Weak, so that the queue ends with who fills it.
+    /// Weak, so that the queue closes when its producer ends.
     pub jobs: WeakSender<BasisJob>,
 }
 
 impl BasisReader<'_> {
     pub(crate) fn run(&self, queue: &Receiver<BasisJob>) {
         while let Ok(job) = during(Activity::Idle, || queue.recv_blocking()) {
-            // What waits in the queue is of no use to a run that is about to end.
+            // A run that is about to end does not need the jobs in the queue.
             if self.is_over() {
                 continue;
             }
@@ -80,12 +79,12 @@ impl BasisReader<'_> {
         }
     }
 
-    /// Whether the run was told to stop, or its connection has ended.
+    /// Returns whether the run was told to stop, or its connection has ended.
     fn is_over(&self) -> bool {
         self.writing.monitor.check().is_err() || self.in_flight.is_broken()
     }
 
-    /// A peer that is gone is noticed by those who wait for its answer.
+    /// Sends a message. The threads that wait for an answer notice a lost peer.
     fn tell(&self, message: &Message) {
         let _ = self.control.send(message);
     }
@@ -95,7 +94,7 @@ impl BasisReader<'_> {
         request(first, needs, prefixes)
     }
 
-    /// What there is of a small file; `None` where it cannot be read, and all of it is needed.
+    /// Returns the hash of a small file; `None` if it cannot be read, and is sent in full.
     fn prefix(&self, nth: u32, need: &Need) -> Option<Prefix> {
         let (file, stat) = self.open_old(need).ok()?;
         let mut bytes =
@@ -120,11 +119,12 @@ impl BasisReader<'_> {
 
     fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need) {
-            // What is not read is written, and here that costs room in the journal, or in snapshots below a device.
+            // Granules that are not read are written, which here takes space in the journal or in snapshots of the
+            // device.
             return self.share(number, need, GranuleBasis::what_is_in(staged)?, false);
         }
         if let Some((leftover, was_tried)) = self.writing.leftover(need) {
-            // A run that puts chunks together notes nothing, so one that got no further is not repeated.
+            // Assembling chunks records nothing, so an attempt that got no further is not repeated.
             let old = if was_tried { Vec::new() } else { old };
             return self.go_on(number, need, leftover, old);
         }
@@ -141,7 +141,7 @@ impl BasisReader<'_> {
         let tree = self.writing.tree()?;
         let staged = tree.stage_file(&need.path())?;
         let kept = match staged.clone_of(file.as_fd()) {
-            // What is in memory may not be what is on the disk, and in the clone.
+            // The page cache may differ from the disk, and so from the clone.
             true if tree.doubtful_since().is_some() => GranuleBasis::what_is_in(staged)?,
             true => GranuleBasis::clone_of(file, staged)?,
             false => GranuleBasis::copy_of(file, staged)?,
@@ -149,8 +149,8 @@ impl BasisReader<'_> {
         self.share(number, need, kept, need.is_version())
     }
 
-    /// Goes on from what a run that was cut off left of a file, and reads what is not noted as checked. What that run
-    /// had not come to is in the old version.
+    /// Continues from the leftover of a file, and reads what is not recorded as checked. The rest comes from the old
+    /// version.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(noted) = self.writing.arrived(&leftover, need) {
             return self.share(number, need, GranuleBasis::left(leftover, noted)?, false);
@@ -158,7 +158,7 @@ impl BasisReader<'_> {
         let left = regular(leftover.fd())?;
         let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
         let is_whole = !has_holes(&left) && stats.iter().all(|old| old.st_size == left.st_size);
-        // Sparse files may be as long as a number can be.
+        // Sparse files may be as long as the integer range allows, so the sum saturates.
         let total = stats.iter().map(|old| old.st_size as u64).fold(left.st_size as u64, u64::saturating_add);
         let is_too_long = total > MAX_CHUNKED_BYTES;
         if old.is_empty() || is_whole || is_too_long || stats.iter().any(has_holes) {
@@ -183,7 +183,7 @@ impl BasisReader<'_> {
         Ok(())
     }
 
-    /// The same, if reading all of it pays.
+    /// Cuts files into chunks if reading all of them pays.
     fn worth_chunks(&self, number: u32, need: &Need, files: Vec<(OwnedFd, u64)>) -> io::Result<()> {
         match !need.is_version() || self.cost.pays(files.iter().map(|(_, len)| len).sum()) {
             true => self.chunks(number, need, files, None),
@@ -195,7 +195,7 @@ impl BasisReader<'_> {
         self.tell(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
     }
 
-    /// Has other threads help with a file of many blocks. Unless it `is_judged`, all of it is read.
+    /// Has other threads help with a file of many blocks. Reads all of it unless `is_judged`.
     fn share(&self, number: u32, need: &Arc<Need>, kept: GranuleBasis, is_judged: bool) -> io::Result<()> {
         if kept.granule_bytes() > block_bytes(need.size) {
             return Err(io::Error::other(
@@ -208,14 +208,14 @@ impl BasisReader<'_> {
         let reading = Arc::new(GranuleRead { number, need: Arc::clone(need), kept, is_judged, telling });
         let threads = cores() as u64;
         for _ in 1..threads.min(reading.kept.blocks()) {
-            // Where the queue is full, the others have enough to do.
+            // If the queue is full, the other threads have enough work.
             let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(BasisJob::Help(Arc::clone(&reading))));
         }
         self.help(&reading);
         Ok(())
     }
 
-    /// Does blocks until all are taken. Who does the last one of a part tells the source.
+    /// Reads blocks until all are taken. The thread that reads the last block of a part sends its manifest.
     fn help(&self, reading: &GranuleRead) {
         let cost = reading.is_judged.then_some(self.cost);
         let mut buffer = Vec::new();
@@ -233,25 +233,25 @@ pub(crate) struct GranuleRead {
     number: u32,
     need: Arc<Need>,
     kept: Arc<GranuleBasis>,
-    /// Only what pays is read.
+    /// Whether it is read only as far as that pays.
     is_judged: bool,
-    /// Held while the source is told: a part before the next.
+    /// Held while a part is sent, so that parts are sent in order.
     telling: Mutex<()>,
 }
 
-/// Asks for files of one directory, the first with this number.
+/// Requests files of one directory; `first` is the number of the first.
 pub(crate) fn request(first: u32, needs: &[Arc<Need>], prefixes: Vec<Prefix>) -> Needs {
     let dir = needs.first().map_or(0, |need| need.dir.source);
     Needs { first, dir, indices: needs.iter().map(|need| need.index).collect(), prefixes }
 }
 
-/// Opens the files that may have content of a needed one, but for those that are gone.
+/// Opens the files that may have content of a needed one, except for those that do not exist any more.
 pub(crate) fn open_all(writing: Writing<'_>, need: &Need) -> Vec<OwnedFd> {
     let paths = need.old.iter().flat_map(|old| std::iter::once(&old.path).chain(&old.also));
     paths.filter_map(|path| writing.open_file(path).ok()).collect()
 }
 
-/// Files and their lengths: as many as are not too long together.
+/// Returns files with their lengths, as many as together do not exceed the limit.
 fn with_lengths(files: Vec<OwnedFd>) -> io::Result<Vec<(OwnedFd, u64)>> {
     let (mut chosen, mut total) = (Vec::new(), 0);
     for file in files {

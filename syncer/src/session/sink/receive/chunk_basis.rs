@@ -1,9 +1,9 @@
-//! What the destination has of a file in which bytes may have moved, cut into chunks; and the new file made from them.
+//! The basis of a file in which bytes may have moved, cut into chunks; and the assembly of the new file.
 //!
-//! Where the file system clones, a private clone is made first, which nobody can change. Then chunks that stayed where
-//! they were, or moved by whole blocks, are shared with that and not copied: a file that has grown is not written anew.
-//! What is read is the file itself all the same, if it can be told that it is still what was cloned: of a clone nothing
-//! is in memory.
+//! Where the file system can clone, a private clone is made first, which no other process can change. Chunks that
+//! stayed in place, or moved by whole blocks, share its extents and are not copied, so a file that grew is not
+//! rewritten. Reads still go to the original file, if it is known to be unchanged since the clone, because the page
+//! cache has no pages of a clone.
 
 use std::{
     io,
@@ -27,28 +27,29 @@ use crate::{
     wire::patch::{ChunkPart, Chunks},
 };
 
-/// Chunks in a row are shared from so many bytes on. Fewer are written sooner than their blocks are mapped.
+/// The shortest run of chunks, in bytes, that shares extents: for shorter ones, writing is faster than mapping their
+/// blocks.
 const MIN_SHARED_BYTES: u64 = 256 << 10;
 
 /// Old files, cut into chunks.
 pub(crate) struct ChunkBasis {
-    /// What is read.
+    /// The files that are read.
     files: Arc<ConcatFiles>,
     sizes: ChunkSizes,
     clones: Option<Clones>,
-    /// One of the files, left by a run that was cut off.
+    /// One of the files, if an earlier run left it.
     leftover: Option<Staged>,
 }
 
-/// Clones of the old files that nobody else can write to.
+/// Private clones of the old files.
 struct Clones {
     files: Arc<ConcatFiles>,
-    /// Where each chunk begins, and what it is.
+    /// The offset of each chunk, and its hash and length.
     chunks: Vec<(u64, Cut)>,
 }
 
 impl ChunkBasis {
-    /// Cuts files of these lengths; one of them may be a `leftover`. The names of the chunks, too.
+    /// Cuts files of these lengths; one of them may be a `leftover`. Also returns the manifest of the chunks.
     pub(crate) fn cut(
         tree: &Destination,
         files: Vec<(OwnedFd, u64)>,
@@ -56,14 +57,14 @@ impl ChunkBasis {
         cost: &BasisCost,
         monitor: &Monitor,
     ) -> io::Result<(Self, ChunkList)> {
-        // Parts of several files do not lie block upon block, unless one of them is this file.
+        // Parts of several files are not aligned to blocks, unless one of them is this file.
         let may_share = files.len() == 1 || leftover.is_some();
         let clone = |(file, len): &(OwnedFd, u64)| Some((tree.private_clone(file.as_fd())?, *len));
         let clones = may_share.then(|| files.iter().map(clone).collect::<Option<Vec<_>>>()).flatten();
         let (files, clones) = (Arc::new(ConcatFiles::new(files)), clones.map(ConcatFiles::new).map(Arc::new));
         let sizes = ChunkSizes::for_len(files.len());
         let (files, chunks) = match &clones {
-            // What is in memory may not be what is on the disk, and in the clones.
+            // The page cache may differ from the disk, and so from the clones.
             Some(clones) if tree.doubtful_since().is_some() => {
                 (Arc::clone(clones), cut(clones, sizes, cost, monitor)?)
             }
@@ -76,18 +77,17 @@ impl ChunkBasis {
         Ok((Self { files, sizes, clones, leftover }, list.finish().0))
     }
 
-    /// What the files were cut to.
+    /// Returns the sizes of the chunks.
     pub(crate) fn sizes(&self) -> ChunkSizes {
         self.sizes
     }
 
-    /// What a run that was cut off left, of no more use when the file is there.
+    /// Returns the leftover of an earlier run, which is not needed any more when the file is complete.
     pub(crate) fn leftover(&self) -> Option<&Staged> {
         self.leftover.as_ref()
     }
 
-    /// Puts chunks at their place in `staged`. What they are, in their order. Those that are written are made in
-    /// `buffer`.
+    /// Writes chunks to their place in `staged`, using `buffer`. Returns their hashes and lengths in order.
     pub(crate) fn write(
         &self,
         staged: &Staged,
@@ -115,7 +115,7 @@ impl ChunkBasis {
         Ok(made)
     }
 
-    /// What is in the clones of as many of the first chunks as follow each other there, too.
+    /// Returns the cloned chunks that match the first of `chunks`, as far as both continue alike.
     fn known(&self, chunks: &[ChunkPart<'_>]) -> &[(u64, Cut)] {
         let cloned = self.clones.as_ref().map_or(&[][..], |clones| &clones.chunks);
         let from = chunks.first().and_then(|first| first.copied).map(|(from, _)| from);
@@ -127,7 +127,7 @@ impl ChunkBasis {
         &cloned[..cloned.iter().zip(chunks).take_while(is_here).count()]
     }
 
-    /// Has `staged` share a range of the clones `at` this offset; false where that has to be copied.
+    /// Makes `staged` share a range of the clones at offset `at`; returns false if the range has to be copied.
     fn share(&self, staged: &Staged, range: Range<u64>, at: u64, monitor: &Monitor) -> io::Result<bool> {
         let len = range.end - range.start;
         match self.clones.as_ref().and_then(|clones| clones.files.place(range)) {
@@ -163,7 +163,7 @@ impl ChunkBasis {
     }
 }
 
-/// The chunks of clones, and what they were read from and may be read from again: as a rule the files that were cloned.
+/// Returns the chunks of clones, and the files to read them from: as a rule the originals.
 fn cut_cloned(
     files: Arc<ConcatFiles>,
     clones: &Arc<ConcatFiles>,
@@ -182,7 +182,7 @@ fn cut_cloned(
     Ok((Arc::clone(clones), cut(clones, sizes, cost, monitor)?))
 }
 
-/// Where each chunk begins, and what it is.
+/// Adds its offset to each chunk.
 fn with_starts(chunks: Vec<Cut>) -> Vec<(u64, Cut)> {
     let start = |at: &mut u64, chunk: Cut| Some((std::mem::replace(at, *at + u64::from(chunk.1)), chunk));
     chunks.into_iter().scan(0, start).collect()

@@ -1,4 +1,4 @@
-//! Files one behind the other, read as if they were one.
+//! Files read one after the other, as if they were one.
 
 use std::{
     io,
@@ -11,23 +11,23 @@ use rustix::fs::Advice;
 
 use crate::slice::Slice;
 
-/// What chunks are copied from: files of the destination, in their order.
+/// The files of the destination that chunks are copied from, in order.
 pub(crate) struct ConcatFiles {
     files: Vec<OwnedFd>,
-    /// Where each ends.
+    /// The offset at which each file ends.
     ends: Vec<u64>,
 }
 
-/// Where a range of the whole is.
+/// A range of the whole, as a place in one file.
 #[derive(Debug)]
 pub(crate) struct FileRange<'a> {
     pub file: BorrowedFd<'a>,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     pub offset: u64,
 }
 
 impl ConcatFiles {
-    /// Files and their lengths.
+    /// Concatenates files of these lengths in bytes.
     pub(crate) fn new(files: Vec<(OwnedFd, u64)>) -> Self {
         let mut end = 0;
         let (files, ends) = files
@@ -40,17 +40,17 @@ impl ConcatFiles {
         Self { files, ends }
     }
 
-    /// The files, in their order.
+    /// Yields the files in order.
     pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.files.iter().map(OwnedFd::as_fd)
     }
 
-    /// The length of all.
+    /// Returns the length of all files together in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Where a range is, if it is in one file.
+    /// Finds the file and offset of a range, if it is in one file.
     pub(crate) fn place(&self, range: Range<u64>) -> Option<FileRange<'_>> {
         let nth = self.ends.partition_point(|end| *end <= range.start);
         let start = nth.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -58,17 +58,17 @@ impl ConcatFiles {
         Some(FileRange { file, offset: range.start - start })
     }
 
-    /// Has the system read a range of one file soon.
+    /// Tells the system to read a range of one file ahead.
     pub(crate) fn will_need(&self, offset: u64, len: u64) {
         if let Some(FileRange { file, offset }) = self.place(offset..offset + 1) {
             let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::WillNeed);
         }
     }
 
-    /// Fills `bytes` from `offset` on, which may be in more than one of the files.
+    /// Fills `bytes` from `offset` on, possibly from several of the files.
     ///
     /// # Errors
-    /// `UnexpectedEof` where a file, or the last one, ends before.
+    /// `UnexpectedEof` if a file, or the last one, ends early.
     pub(crate) fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
         let mut nth = self.ends.partition_point(|end| *end <= offset);
         while !bytes.is_empty() {

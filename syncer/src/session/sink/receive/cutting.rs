@@ -1,8 +1,8 @@
-//! What the destination has, cut into chunks and named on several threads.
+//! Cuts a basis into chunks and hashes them on several threads.
 //!
-//! A cut depends on the one before, so each thread begins its piece as if there were a cut, which there mostly is not.
-//! But two ways of cutting that have one cut in common have all later ones in common, and a few chunks behind its start
-//! a piece has one in common with what was cut up to there.
+//! A cut depends on the one before, so each thread begins its piece as if there were a cut, although there usually is
+//! none. But two sequences of cuts that have one cut in common have all later ones in common, and a few chunks after
+//! its start a piece agrees with the chunks cut up to there.
 
 use std::{
     io,
@@ -24,23 +24,23 @@ use crate::{
     session::sink::receive::{basis_cost::BasisCost, concat::ConcatFiles},
 };
 
-/// What a thread takes at a time: a few chunks in hundreds are cut twice.
+/// The number of bytes that a thread takes at a time: of hundreds of chunks, a few are cut twice.
 const PIECE: u64 = 32 << 20;
 
-/// A disk reads so much ahead of a thread. Left to itself the system does not: it takes one file that is read at
-/// several places for one that is read at random.
+/// The number of bytes that are read ahead for each thread. The system's own read-ahead does not work here: it takes
+/// several sequential readers of one file for random access.
 const AHEAD: u64 = 4 << 20;
 
-/// As many threads help with one file at most; other files have theirs.
+/// The largest number of threads for one file; other files have their own.
 const MAX_THREADS: usize = 8;
 
 /// A chunk: its hash and its length.
 pub(crate) type Cut = (Hash, u32);
 
-/// The chunks of `basis`, in order.
+/// Cuts `basis` into chunks, and returns them in order.
 ///
 /// # Errors
-/// Also when the monitor was told to stop.
+/// If a file cannot be read, or the monitor is told to stop.
 pub(crate) fn cut(
     basis: &ConcatFiles,
     sizes: ChunkSizes,
@@ -50,7 +50,7 @@ pub(crate) fn cut(
     cut_in_pieces(&CutBasis { files: basis, sizes, monitor }, PIECE, cost)
 }
 
-/// What is cut.
+/// The files to cut, with their parameters.
 #[derive(Clone, Copy)]
 struct CutBasis<'a> {
     files: &'a ConcatFiles,
@@ -67,7 +67,7 @@ fn cut_in_pieces(basis: &CutBasis<'_>, piece: u64, cost: &BasisCost) -> io::Resu
     joining.finish()
 }
 
-/// The chunks of each piece, to the first cut at its end or behind it.
+/// Cuts each piece up to the first cut at or behind its end.
 fn cut_all(basis: &CutBasis<'_>, starts: &[u64], piece: u64, cost: &BasisCost) -> io::Result<Vec<Vec<Cut>>> {
     let cut: Vec<Mutex<io::Result<Vec<Cut>>>> = starts.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
     let next = AtomicUsize::new(0);
@@ -98,11 +98,11 @@ fn cut_piece(basis: &CutBasis<'_>, start: u64, end: u64) -> io::Result<Vec<Cut>>
     Ok(chunks)
 }
 
-/// Puts pieces together.
+/// Joins the chunks of pieces.
 struct Joining<'a> {
     basis: &'a CutBasis<'a>,
     chunks: Vec<Cut>,
-    /// The last cut.
+    /// The offset of the last cut.
     at: u64,
 }
 
@@ -112,8 +112,7 @@ impl Joining<'_> {
         self.chunks.push(chunk);
     }
 
-    /// Adds a piece from the first cut on that it has in common with what is there. Up to that, what is there is cut
-    /// on.
+    /// Adds a piece from its first common cut on. Up to there, continues to cut after the chunks that were joined.
     fn add(&mut self, start: u64, chunks: &[Cut]) -> io::Result<()> {
         let (mut cut, mut chunks) = (start, chunks.iter());
         let mut cutter = Cutter::new(self.basis, self.at);
@@ -139,13 +138,13 @@ impl Joining<'_> {
     }
 }
 
-/// Cuts one chunk after the other.
+/// Cuts one chunk after another.
 struct Cutter<'a> {
     basis: &'a CutBasis<'a>,
     chunker: Chunker,
     window: Option<Window>,
     read: u64,
-    /// The system was asked to read up to here.
+    /// The offset up to which the system was told to read ahead.
     asked: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Content over the network: needs go out on the control stream, with what there is to make the files from
-//! (`basis_reader`); workers take what comes on the data streams, check it and write it (`receiver`).
+//! Fetches content over the network: requests go out on the control stream, with the manifest of the basis
+//! (`basis_reader`); workers receive content on the data streams, check it and write it (`receiver`).
 
 use std::{sync::Arc, thread::ScopedJoinHandle};
 
@@ -26,11 +26,11 @@ use crate::{
     wire::{MAX_PACKED_BYTES, Message},
 };
 
-/// Small files that have to be read before they are asked for are distributed in parts of this many.
+/// The number of small files that are read as one job before they are requested.
 const SMALL_PER_JOB: usize = 64;
 
-/// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still
-/// has to say that it is done.
+/// Runs `work` with workers that write what it fetches. Returns whether any file was requested; if so, the source still
+/// has to confirm that it is done.
 pub(crate) fn run(
     writing: Writing<'_>,
     peer: &Peer,
@@ -118,13 +118,13 @@ impl Fetch for RemoteFetch<'_, '_> {
     }
 }
 
-/// How a file is asked for.
+/// The way in which a file is requested.
 enum FetchWay {
-    /// At once, all of it.
+    /// At once and in full.
     Plain,
-    /// After a small file was read that it may begin with.
+    /// After reading a small file that it may begin with.
     Small,
-    /// After a large file was read that it may be made from.
+    /// After reading a large file as its basis.
     Large,
 }
 

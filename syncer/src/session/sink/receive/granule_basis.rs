@@ -1,6 +1,5 @@
-//! What the destination has of a large file, staged as a private copy: read, copied and hashed block by block on
-//! several threads, and told to the source in parts meanwhile, so that one part is compared there while the next is
-//! read here.
+//! The basis of a large file, staged as a private copy: read, copied and hashed block by block on several threads. Its
+//! manifest is sent to the source in parts, so that the source compares one part while the next is read here.
 
 use std::{
     io,
@@ -33,26 +32,26 @@ use crate::{
     slice::Slice,
 };
 
-/// How much is read and copied at once: more than a block of content has, as each piece has to wait for its turn to be
-/// written.
+/// The number of bytes that are read and copied at once: more than a block of content, because each piece waits for its
+/// turn to be written.
 const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
-/// How much of a file is read or passed over, and told of, at once: 4 KiB of names, and some 5 ms of reading and
-/// copying.
+/// The number of bytes of a file that are read or skipped, and sent in one part of the manifest: 4 KiB of names, and
+/// some 5 ms of reading and copying.
 const PART: u64 = 8 << 20;
 
-/// A staged file, what was in it before anything came, and how much of that the source knows.
+/// A staged file, its granules before any content arrived, and how much of its manifest the source has.
 pub(crate) struct GranuleBasis {
     staged: Arc<Staged>,
     old: Option<CopySource>,
     len: u64,
     has_holes: bool,
     data: DataMap,
-    /// Blocks that an earlier run checked when they arrived, which are not read.
+    /// Blocks that an earlier run checked when they arrived, and that are not read.
     arrived: Option<ArrivedBlocks>,
     log: Mutex<Option<ArrivalLog>>,
     granule: usize,
-    /// The first byte that nobody has taken to read.
+    /// The first byte that no thread has taken to read.
     next: AtomicU64,
     /// See [`Self::writing`].
     writing: Arc<Mutex<()>>,
@@ -60,31 +59,31 @@ pub(crate) struct GranuleBasis {
     state: Mutex<BasisState>,
 }
 
-/// What is read in place of the staged file.
+/// The file that is read instead of the staged file.
 enum CopySource {
-    /// What is in it has to be copied.
+    /// Its content has to be copied to the staged file.
     Copied(OwnedFd),
-    /// What is in it is in the staged file as well, if it is still what was cloned. Of a clone nothing is in memory.
+    /// The staged file is a clone of it, if it is unchanged since. The page cache has no pages of a clone.
     Cloned(OwnedFd, ClonedAt),
 }
 
 struct BasisState {
-    /// Of granules that are in a hole, were not read, or could not be read or copied, there is none.
+    /// The value of each granule; `None` for those in a hole, not read, or that could not be read or copied.
     values: Vec<Option<ChainingValue>>,
     parts: Vec<BasisPart>,
-    /// How many parts the source was told of.
+    /// The number of parts whose manifest was sent.
     told: usize,
 }
 
 struct BasisPart {
-    /// How many bytes are not done with.
+    /// The number of bytes that are not handled yet.
     left: u64,
-    /// Whether it is read, once that was decided.
+    /// Whether it is read; `None` until that is decided.
     is_read: Option<bool>,
 }
 
 impl GranuleBasis {
-    /// What is to be copied `from` another file of this length into `staged`.
+    /// Prepares a copy of the content of `from` in `staged`, with the same length.
     pub(crate) fn copy_of(from: OwnedFd, staged: Staged) -> io::Result<Self> {
         let stat = regular(&from)?;
         check_density(&stat)?;
@@ -93,16 +92,16 @@ impl GranuleBasis {
         Ok(Self::new(staged, Some(CopySource::Copied(from)), len, has_holes(&stat)))
     }
 
-    /// What was in another file when `staged` was made, just now, as a clone of it.
+    /// Takes a `staged` file that was just cloned from another one.
     pub(crate) fn clone_of(from: OwnedFd, staged: Staged) -> io::Result<Self> {
         let cloned = ClonedAt::of(staged.fd());
         Ok(Self { old: Some(CopySource::Cloned(from, cloned)), ..Self::what_is_in(staged)? })
     }
 
-    /// What is in `staged` already.
+    /// Takes the content that is in `staged` already.
     pub(crate) fn what_is_in(staged: Staged) -> io::Result<Self> {
         if staged.is_part() {
-            // A device does not say where it has none, and then all of it is data.
+            // A device cannot report holes, so all of it is data.
             let len = staged.basis_len()?;
             return Ok(Self::new(staged, None, len, true));
         }
@@ -111,7 +110,7 @@ impl GranuleBasis {
         Ok(Self::new(staged, None, stat.st_size as u64, has_holes(&stat)))
     }
 
-    /// What an earlier run left of the file, and has noted of it.
+    /// Takes the leftover of an earlier run, with its record of arrived blocks.
     pub(crate) fn left(staged: Staged, (arrived, log): (ArrivedBlocks, ArrivalLog)) -> io::Result<Self> {
         Ok(Self { arrived: Some(arrived), log: Mutex::new(Some(log)), ..Self::what_is_in(staged)? })
     }
@@ -138,50 +137,50 @@ impl GranuleBasis {
         }
     }
 
-    /// The staged file.
+    /// Returns the staged file.
     pub(crate) fn staged(&self) -> &Arc<Staged> {
         &self.staged
     }
 
-    /// What an earlier run has noted of the file.
+    /// Returns the blocks that an earlier run recorded as arrived.
     pub(crate) fn arrived(&self) -> Option<&ArrivedBlocks> {
         self.arrived.as_ref()
     }
 
-    /// Takes the file that it is noted in.
+    /// Takes the log in which arrived blocks are recorded.
     pub(crate) fn take_log(&self) -> Option<ArrivalLog> {
         lock(&self.log).take()
     }
 
-    /// How many blocks there are to be read, one at least.
+    /// Returns the number of blocks to read, at least one.
     pub(crate) fn blocks(&self) -> u64 {
         self.len.div_ceil(BLOCK).max(1)
     }
 
-    /// The length of a granule.
+    /// Returns the length of a granule in bytes.
     pub(crate) fn granule_bytes(&self) -> usize {
         self.granule
     }
 
-    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others
-    /// spin.
+    /// Returns the lock that is held while the file is written to. A kernel lets only one thread at a time write to a
+    /// file, and the others would spin.
     pub(crate) fn writing(&self) -> &Arc<Mutex<()>> {
         &self.writing
     }
 
-    /// Has no more copied. After this, nobody writes what was there before to the file.
+    /// Stops copying. After this, no thread writes content of the basis to the file.
     pub(crate) fn stop(&self) {
         let _alone = lock(&self.writing);
         self.is_stopped.store(true, Relaxed);
     }
 
-    /// Has no more read: nobody needs it.
+    /// Stops reading, because the content is not needed any more.
     pub(crate) fn give_up(&self) {
         self.next.fetch_max(self.len.max(1), Relaxed);
     }
 
-    /// Reads, copies and hashes the next block, in `buffer`, or passes over it where reading its part does not pay;
-    /// false where none is left. What fails of it is nothing that the source is told of.
+    /// Reads, copies and hashes the next block, in `buffer`, or skips it if reading its part does not pay. Returns
+    /// false if no block is left. A block that fails is left out of the manifest.
     pub(crate) fn do_block(&self, buffer: &mut Vec<u8>, cost: Option<&BasisCost>) -> bool {
         let offset = self.next.fetch_add(BLOCK, Relaxed);
         if offset >= self.len.max(1) {
@@ -200,14 +199,14 @@ impl GranuleBasis {
         true
     }
 
-    /// Whether all blocks of the file in what is read at once from `offset` on have arrived in an earlier run.
+    /// Returns whether all blocks of the file in the piece at `offset` arrived in an earlier run.
     fn has_arrived(&self, offset: u64) -> bool {
         let block = block_bytes(self.len);
         let mut blocks = (offset..(offset + BLOCK).min(self.len)).step_by(block);
         self.arrived.as_ref().is_some_and(|arrived| blocks.all(|at| arrived.values().contains_key(&at)))
     }
 
-    /// The blocks between `start` and `end` that have arrived and are not read.
+    /// Returns the blocks between `start` and `end` that have arrived and are not read.
     fn checked(&self, start: u64, end: u64) -> Option<CheckedBlocks> {
         let arrived = self.arrived.as_ref()?;
         let is_unread = |(at, _): &(&u64, &[u8; 32])| self.has_arrived(**at - **at % BLOCK);
@@ -221,7 +220,7 @@ impl GranuleBasis {
         *is_read.get_or_insert_with(|| cost.is_none_or(|cost| cost.pays(*left)))
     }
 
-    /// Whether what is at `offset` was read.
+    /// Returns whether the piece at `offset` was read.
     pub(crate) fn was_read(&self, offset: u64) -> bool {
         lock(&self.state).parts.get((offset / PART) as usize).is_some_and(|part| part.is_read == Some(true))
     }
@@ -238,7 +237,7 @@ impl GranuleBasis {
         })
     }
 
-    /// The values of a block's granules; none if it is a hole.
+    /// Computes the values of a block's granules; none if it is a hole.
     fn block(&self, offset: u64, buffer: &mut Vec<u8>) -> io::Result<Vec<ChainingValue>> {
         match &self.old {
             Some(CopySource::Copied(old)) => {
@@ -259,7 +258,7 @@ impl GranuleBasis {
         Ok(self.hash(self.staged.basis(), offset, buffer)?.1)
     }
 
-    /// Reads a block. What of it is data, and the values of its granules; none if it is a hole.
+    /// Reads a block. Returns its ranges of data, and the values of its granules; none if it is a hole.
     fn hash(
         &self,
         from: Slice<'_>,
@@ -292,8 +291,8 @@ impl GranuleBasis {
         Ok(())
     }
 
-    /// The next part that is done and that the source does not know. Who calls this tells it, before anybody else calls
-    /// it.
+    /// Returns the next complete part that the source does not know. The caller sends it before another thread calls
+    /// this.
     pub(crate) fn next_part(&self) -> Option<Granules> {
         let mut state = lock(&self.state);
         let start = state.told as u64 * PART;
@@ -303,7 +302,7 @@ impl GranuleBasis {
         state.told += 1;
         let [first, end] =
             [start, (start + PART).min(self.len)].map(|at| at.div_ceil(self.granule as u64) as usize);
-        // The name of a granule of which there is no value is one that no bytes have.
+        // A granule without a value gets a name that no content has.
         let none = ShortName::from_prefix(&[0; ShortName::LEN]);
         let name = |value: &Option<ChainingValue>| value.as_ref().map(named).or(none);
         let names = state.values[first..end].iter().map(name).collect::<Option<_>>()?;
@@ -314,13 +313,13 @@ impl GranuleBasis {
         })
     }
 
-    /// Whether the source may send what the file has before `end`: it was told of all that is there.
+    /// Returns whether the source may send content up to `end`: it has the manifest of the basis up to there.
     pub(crate) fn is_told(&self, end: u64) -> bool {
         let state = lock(&self.state);
         state.told == state.parts.len() || end <= state.told as u64 * PART
     }
 
-    /// What the granule at `offset` contributes to the file's hash, if it is one of `len` bytes and all of it is there.
+    /// Returns the chaining value of the granule at `offset`, if it is one of `len` bytes and complete.
     pub(crate) fn value(&self, offset: u64, len: usize) -> Option<ChainingValue> {
         let value = *lock(&self.state).values.get((offset / self.granule as u64) as usize)?;
         let there = usize::try_from(self.len - offset).map_or(self.granule, |rest| rest.min(self.granule));
@@ -328,8 +327,8 @@ impl GranuleBasis {
     }
 }
 
-/// Of files with more granules, an eighth has to be data: each granule costs memory, of a hole too, and a hole that is
-/// sent anew costs nothing.
+/// Of files with more granules than this, at least an eighth must be data: each granule takes memory, also in a hole,
+/// and sending a hole again costs nothing.
 const MANY_GRANULES: u64 = 2 << 20;
 
 fn check_density(stat: &Stat) -> io::Result<()> {
@@ -366,7 +365,7 @@ mod tests {
         Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
     }
 
-    /// A private copy, about to be made, of a file of this content.
+    /// Prepares a private copy of a file with this content.
     fn copy_of(dir: &Path, content: &[u8]) -> (Destination, GranuleBasis) {
         fs::write(dir.join("old"), content).unwrap();
         let destination = destination(dir);
@@ -463,7 +462,7 @@ mod tests {
         let (len, version) = (MIN_CHECKED_BYTES + 100, FileVersion([1; 16]));
         staged.set_len(len).unwrap();
         staged.write_at(&[7; 4 << 20], 0).unwrap();
-        // All blocks of the second MiB, and one of the third.
+        // The blocks of the second MiB, and one of the third.
         let offsets = (4..9).map(|nth| (nth * block_bytes(len) as u64, [nth as u8; 32]));
         let checked: Vec<_> = offsets.collect();
         destination.note_arrivals(&staged, version, len).unwrap().add(&staged, &checked).unwrap();

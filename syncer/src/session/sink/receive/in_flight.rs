@@ -1,4 +1,4 @@
-//! The files in flight, by the number of their need.
+//! The files in flight, by the number of their request.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use crate::{
     transport::TransportError,
 };
 
-/// How many files may be on their way. Each costs the sink about 100 bytes.
+/// The largest number of files in flight. Each takes about 100 bytes at the sink.
 pub(crate) const MAX_UNDER_WAY: usize = 32 << 10;
 
-/// How many of them may be updates of large files. Each holds open files, and the names of what the sink has.
+/// The largest number of updates of large files in flight. Each holds open files, and the manifest of its basis.
 const MAX_UPDATES: usize = 64;
 
 #[derive(Default)]
@@ -29,11 +29,11 @@ pub(crate) struct InFlight {
 #[derive(Default)]
 struct InFlightState {
     slots: HashMap<u32, FileInFlight>,
-    /// How many of the slots are updates.
+    /// The number of slots that are updates.
     updates: usize,
-    /// The first number that nothing was asked for with yet.
+    /// The first number that no request has used yet.
     next: u32,
-    /// How few files somebody waits for.
+    /// The number of files in flight, at most, that a thread waits for.
     awaited: usize,
     broken: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct FileInFlight {
 }
 
 impl FileInFlight {
-    /// What was staged for it and never begun with.
+    /// Returns the staged file of a basis that was never used.
     pub(crate) fn untouched(&self) -> Option<&Arc<Staged>> {
         match &self.at_hand {
             Some(FileBasis::Granules(kept)) => Some(kept.staged()),
@@ -57,7 +57,7 @@ impl FileInFlight {
     }
 }
 
-/// A large file and the need that it answers.
+/// A large file and its request.
 pub(crate) type Arriving = (Arc<Need>, Arc<Mutex<Assembly>>);
 
 impl InFlight {
@@ -65,7 +65,7 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes needs, and returns the number of the first; the others follow on.
+    /// Registers requests, and returns the number of the first; the others follow consecutively.
     pub(crate) fn add(&self, needs: &[Arc<Need>], is_update: bool) -> u32 {
         let mut state = self.lock();
         let first = state.next;
@@ -84,13 +84,13 @@ impl InFlight {
         first
     }
 
-    /// Whether anything was asked for.
+    /// Returns whether any file was requested.
     pub(crate) fn was_used(&self) -> bool {
         self.lock().next > 0
     }
 
-    /// Waits until at most `most` are in flight, and not too many updates among them; false when the connection is
-    /// gone.
+    /// Waits until at most `most` files are in flight, and not too many updates among them. Returns false if the
+    /// connection is lost.
     pub(crate) fn wait(&self, most: usize) -> bool {
         let mut state = self.lock();
         state.awaited = most;
@@ -100,8 +100,8 @@ impl InFlight {
         state.has_room()
     }
 
-    /// Looks at the slot of a need. `None` when the file is done with: each stream keeps its order, but one may be
-    /// behind another, and bring a block of a file that has failed, or of an attempt before the one that succeeded.
+    /// Accesses the slot of a request. `None` if the file is done: each stream keeps its order, but one stream may lag
+    /// behind, and bring a block of a file that has failed, or of an attempt before the one that succeeded.
     fn slot<T>(
         &self,
         number: u32,
@@ -120,14 +120,14 @@ impl InFlight {
         self.slot(number, |slot| Arc::clone(&slot.need))
     }
 
-    /// Keeps what there is to make a file from until its first frame comes.
+    /// Stores the basis of a file until its first frame arrives.
     pub(crate) fn set_at_hand(&self, number: u32, at_hand: FileBasis) {
         if let Some(slot) = self.lock().slots.get_mut(&number) {
             slot.at_hand = Some(at_hand);
         }
     }
 
-    /// The large file that answers this need, begun if this is its first frame.
+    /// Returns the large file of this request, and begins it if this is its first frame.
     pub(crate) fn assembly(
         &self,
         number: u32,
@@ -140,13 +140,13 @@ impl InFlight {
         })
     }
 
-    /// What has arrived of a large file, if anything has.
+    /// Returns the large file of this request, if any of it has arrived.
     pub(crate) fn arrived(&self, number: u32) -> Option<Arc<Mutex<Assembly>>> {
         self.lock().slots.get(&number)?.assembly.clone()
     }
 
-    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as in
-    /// flight.
+    /// Marks a file as ending. Returns its need, unless another thread ended it before; the file counts as in flight
+    /// until [`Self::done`].
     pub(crate) fn end(&self, number: u32) -> Option<Arc<Need>> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&number).filter(|slot| !slot.is_ending)?;
@@ -154,7 +154,7 @@ impl InFlight {
         Some(Arc::clone(&slot.need))
     }
 
-    /// Has done with a file. What was held for it, if anything large was.
+    /// Removes a file that is done. Returns its slot if it was an update.
     pub(crate) fn done(&self, number: u32) -> Option<FileInFlight> {
         let mut state = self.lock();
         let slot = state.slots.remove(&number).filter(|slot| slot.is_update);
@@ -168,7 +168,7 @@ impl InFlight {
         slot
     }
 
-    /// Whether nothing arrives any more.
+    /// Returns whether the connection is lost.
     pub(crate) fn is_broken(&self) -> bool {
         self.lock().broken
     }

@@ -1,4 +1,4 @@
-//! Content over the network: asked for, with the basis that the destination has; received, checked and written.
+//! Fetches content over the network: requests it with the manifest of the basis, and receives, checks and writes it.
 
 pub(crate) mod arrivals;
 pub(crate) mod assembly;

@@ -1,4 +1,4 @@
-//! Takes what the source sends, checks it and writes it.
+//! Receives frames from the source, checks them and writes their content.
 
 use std::{
     io,
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// One of the threads that write.
+/// One of the threads that receive and write.
 pub(crate) struct Receiver<'a> {
     writing: Writing<'a>,
     in_flight: &'a InFlight,
@@ -61,7 +61,7 @@ impl<'a> Receiver<'a> {
         self.in_flight.break_off();
     }
 
-    /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
+    /// Handles one frame. Errors are those of the peer; an error of a file is recorded as its failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
         let (kind, body) = during(Activity::Compressing, || compress::open(frame.kind, frame.body))?;
         let (kind, plain, check) = split_check(kind, &body)?;
@@ -116,8 +116,7 @@ impl<'a> Receiver<'a> {
         self.buffer = buffer;
     }
 
-    /// Puts the `kept` bytes that the content begins with and that are here already, and then the `rest` of it, into
-    /// `whole`.
+    /// Puts the `kept` bytes that the content begins with, from the old file, and then the `rest` into `whole`.
     fn join(&self, need: &Need, kept: usize, rest: &[u8], whole: &mut Vec<u8>) -> io::Result<()> {
         let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let file = self.writing.open_file(&old.path)?;
@@ -134,6 +133,7 @@ impl<'a> Receiver<'a> {
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
+        writing.remember(need, &staged, bytes);
         writing.monitor.add_bytes(len);
         Ok(())
     }
@@ -192,7 +192,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Takes note of blocks that were written, or that they could not be.
+    /// Records the hashes of written blocks, or the error of writing them.
     fn take_hashes(
         &self,
         assembly: &Mutex<Assembly>,
@@ -214,8 +214,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Takes note of a block that was written. From time to time what came is written to the disk, and noted there for
-    /// the next run.
+    /// Records a block that was written. At intervals, arrived blocks are made durable and recorded for the next run.
     fn note_arrival(
         &self,
         assembly: &Mutex<Assembly>,
@@ -248,8 +247,7 @@ impl<'a> Receiver<'a> {
             old.write(staged, chunks, &mut self.buffer, self.writing.monitor)
         });
         let Some(written) = written else { return Ok(()) };
-        // A file that is not written because the run stops is not given up: the next run goes on from what there is of
-        // it.
+        // A file that is not written because the run stops is not given up: the next run continues from its leftover.
         if self.writing.monitor.cancelled() {
             return Ok(());
         }
@@ -266,8 +264,8 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is
-    /// done with.
+    /// Returns the file that a frame of this attempt belongs to; `None` if a newer attempt has begun, or the file is
+    /// done.
     fn assembly(
         &self,
         number: u32,
@@ -323,7 +321,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Publishes a large file if all of it is here, or gives it up if it could not be written.
+    /// Publishes a large file if all of it has arrived, or gives it up if it could not be written.
     fn complete(&mut self, number: u32, need: &Need, assembly: &Mutex<Assembly>) {
         let mut assembly = lock(assembly);
         let failed = assembly.staged.is_err();
@@ -342,7 +340,9 @@ impl<'a> Receiver<'a> {
             }
             staged => staged.and_then(|staged| {
                 let attrs = whole.attrs.as_attrs();
-                self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)
+                self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)?;
+                self.writing.remember_id(&staged, whole.file_len, || assembly.content_id());
+                Ok(())
             }),
         };
         match published {
@@ -356,8 +356,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Has done with a file, and lets go of the one that it replaces, if it was made from that. That of a device is
-    /// closed at once: the device is free when the run is over.
+    /// Ends a file, and releases its basis. The part of a device is closed at once, so that the device is free when the
+    /// run ends.
     fn done(&self, number: u32) {
         let Some(need) = self.in_flight.end(number) else { return };
         self.writing.has_done(&need);
@@ -380,7 +380,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// The hash of a block that was written, if it is the one that the source has computed.
+/// Returns the hash of a written block, if it equals the one that the source computed.
 fn as_checked((offset, hash): (u64, BlockHash), check: Option<&BlockCheck>) -> io::Result<(u64, BlockHash)> {
     match (hash, check) {
         (BlockHash::Part(value), Some(check)) if value != check.value => Err(io::Error::other(CORRUPT)),
@@ -398,15 +398,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file, unless another worker has begun a newer attempt since this one looked.
+/// Locks the file; `None` if another worker has begun a newer attempt meanwhile.
 fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'_, Assembly>> {
     Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
 }
 
-/// What a file began as of which something came that ends before `end`.
+/// Returns the basis of a file for a frame that ends before `end`.
 ///
 /// # Errors
-/// When what there is before `end` may still be on its way into the file, and the source cannot know of it.
+/// If the manifest of the basis up to `end` was not sent: that range may still be copied into the file.
 fn kept_before(
     assembly: &Mutex<Assembly>,
     attempt: u32,
@@ -419,8 +419,8 @@ fn kept_before(
     }
 }
 
-/// Writes to a file, with what to hold where threads take turns at that. No newer attempt begins meanwhile; `None` when
-/// one has begun, or the file is done with.
+/// Runs `write` on a file, with the lock that its writers share. No newer attempt begins meanwhile. Returns `None` if
+/// one has begun, or the file is done.
 fn write_to<T>(
     assembly: &Mutex<Assembly>,
     attempt: u32,
