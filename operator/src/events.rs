@@ -1,4 +1,4 @@
-//! Events: a SyncJob's turns, for those who watch it go by.
+//! Publishes Kubernetes events about the changes of a SyncJob.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -20,17 +20,17 @@ use crate::{
 
 /// The API server takes notes of up to 1,024 bytes.
 const MAX_NOTE_BYTES: usize = 1000;
-/// An event's name is a DNS subdomain; a dot and 16 hexadecimal digits of it tell events of one job apart.
+/// An event's name is a DNS subdomain that ends with a dot and 16 hexadecimal digits, which distinguish a job's events.
 const MAX_NAME: usize = 253 - 17;
 
-/// What is said about a job.
+/// The content of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Somebody should look.
+    /// Whether a person should look.
     pub warning: bool,
-    /// A CamelCase word.
+    /// The reason, a CamelCase word.
     pub reason: String,
-    /// For people.
+    /// The message.
     pub message: String,
 }
 
@@ -42,13 +42,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events that name the replica `instance` as their reporter.
+    /// Creates the publisher. The replica `instance` is the events' reporter.
     pub fn new(client: Client, instance: &str) -> Self {
         Self { client, instance: instance.into() }
     }
 
-    /// Publishes a note as an event of its own, so that the event of a run never stands for those of other runs. A note
-    /// that cannot be published is dropped: the status says the same.
+    /// Publishes a note as an event of its own, so that events of different runs are never merged. A note that cannot
+    /// be published is dropped, since the status says the same.
     pub async fn publish(&self, job: &SyncJob, note: &Note) {
         let event = event(job, note, &self.instance, Timestamp::now());
         let events = Api::<Event>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
@@ -74,19 +74,20 @@ fn event(job: &SyncJob, note: &Note, instance: &str, now: Timestamp) -> Event {
     }
 }
 
-/// What is worth an event when a status changes: a new reason for why the job is, or is not, ready.
+/// Returns the note about a status change: a new reason why the job is, or is not, ready.
 pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     let now = conditions::find(&new.conditions, READY)?;
     let same = |before: &&_| conditions_agree(before, now);
     if conditions::find(&old.conditions, READY).filter(same).is_some() {
         return None;
     }
-    // A run that is on its way says so once it runs.
+    // A run that is starting is reported once it runs.
     if [reason::PREPARING, reason::QUEUED].contains(&&*now.reason) {
         return None;
     }
     let calm = [
         reason::WAITING_FOR_RUN,
+        reason::CLAIM_GROWS,
         reason::RUNNING,
         reason::REPLACED,
         reason::SUCCEEDED,
@@ -101,7 +102,7 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     })
 }
 
-/// What is worth an event of how long runs take: that they have become slower, once, and that they are as usual again.
+/// Returns the note about a change of the runs' duration: that they have become slower, or are as usual again.
 pub fn of_trend(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     let is_slower = |status: &SyncJobStatus| conditions::is_true(&status.conditions, PERFORMANCE_REGRESSED);
     let warning = is_slower(new);
@@ -113,7 +114,7 @@ pub fn of_trend(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     Some(Note { warning, reason: reason.into(), message: now.message.clone() })
 }
 
-/// What is worth an event of a run's hooks: each that failed, whether the run goes on or not.
+/// Returns a note for each hook of a run that failed, whether the run continues or not.
 pub fn of_hooks(old: &SyncJobStatus, new: &SyncJobStatus) -> Vec<Note> {
     let failures = |status: &SyncJobStatus| -> Vec<String> {
         let run = status.active_run.as_ref();
@@ -125,7 +126,7 @@ pub fn of_hooks(old: &SyncJobStatus, new: &SyncJobStatus) -> Vec<Note> {
     new.map(|message| Note { warning: true, reason: reason::HOOK_FAILED.into(), message }).collect()
 }
 
-/// What is worth an event of the check of snapshots: damage that has no good copy, and that there is none any more.
+/// Returns the note about a snapshot verification: damage without a good copy, or that no damage is left.
 pub fn of_damage(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     let count = |status: &SyncJobStatus| status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged);
     let (before, after) = (count(old).unwrap_or(0), count(new)?);

@@ -20,24 +20,24 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
 
-/// What the probes tell.
+/// The state behind the probes and metrics.
 #[derive(Default)]
 pub struct Health {
     ready: AtomicBool,
-    /// What `/metrics` shows.
+    /// The metrics that `/metrics` shows.
     pub metrics: Metrics,
 }
 
 impl Health {
-    /// The API server answers and knows SyncJobs: from now on `/readyz` says yes. A replica that waits for
-    /// the lease is ready too.
+    /// Marks the replica as ready, because the API server answers and knows SyncJobs; `/readyz` succeeds from now on. A
+    /// replica that waits for the lease is ready too.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 }
 
-/// Binds `address` and serves `/healthz`, `/readyz` and `/metrics` until the process ends. Returns once it
-/// listens.
+/// Binds `address`, and serves `/healthz`, `/readyz` and `/metrics` until the process ends. Returns the bound address
+/// once it listens; fails if it cannot bind.
 pub async fn serve(address: SocketAddr, health: Arc<Health>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let local = listener.local_addr()?;

@@ -1,8 +1,8 @@
-//! Numbers for people: the printer columns, messages and the summary lines of `run`.
+//! Formats numbers and texts for people: the printer columns, messages and the summary lines of `run`.
 
 use std::time::Duration;
 
-/// Bytes with one decimal and a binary suffix: `0`, `512`, `19.9Mi`.
+/// Formats a number of bytes with one decimal and a binary suffix: `0`, `512`, `19.9Mi`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     if count < 1024 {
@@ -21,7 +21,7 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1}{unit}")
 }
 
-/// A duration to two significant steps: `340ms`, `1.2s`, `5m12s`, `2h05m`, `3d04h`.
+/// Formats a duration in at most two units: `340ms`, `1.2s`, `5m12s`, `2h05m`, `3d04h`.
 pub fn duration(duration: Duration) -> String {
     let (ms, seconds) = (duration.as_millis(), duration.as_secs());
     match (ms, seconds) {
@@ -33,12 +33,12 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Milliseconds, as [`duration`] shows them.
+/// Formats milliseconds like [`duration`].
 pub fn milliseconds(ms: u64) -> String {
     duration(Duration::from_millis(ms))
 }
 
-/// At most `max` bytes of a text, whole characters, with an ellipsis where something is missing.
+/// Shortens a text to at most `max` bytes of whole characters, with an ellipsis if something is cut off.
 pub fn clipped(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_string();
@@ -46,7 +46,7 @@ pub fn clipped(text: &str, max: usize) -> String {
     format!("{}…", &text[..text.floor_char_boundary(max.saturating_sub('…'.len_utf8()))])
 }
 
-/// A text that another sentence can follow: it ends with a full stop, or is empty.
+/// Ends a text with a full stop if it lacks one, so that another sentence can follow. An empty text stays empty.
 pub fn sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() || text.ends_with(['.', '!', '?']) { text.to_string() } else { format!("{text}.") }

@@ -1,9 +1,9 @@
-//! Leader election: of several replicas of the operator, the one that holds a `Lease` works.
+//! Leader election: of several replicas of the operator, only the one that holds a `Lease` works.
 //!
-//! Clocks of different nodes are not compared. A replica that waits takes the lease over once it has itself
-//! seen the record unchanged for as long as the record says it is valid; the holder gives up
-//! [`RENEW_DEADLINE`] after its last successful renewal, which is sooner. Between the two no one holds it.
-//! Whoever loses the lease must stop at once, and the surest way is to end the process.
+//! Clocks of different nodes are not compared. A waiting replica takes the lease over once it has seen the record
+//! unchanged for as long as the record is valid; the holder gives up [`RENEW_DEADLINE`] after its last successful
+//! renewal, which is sooner. In between, no replica holds it. A replica that loses the lease must stop at once, and the
+//! surest way is to end the process.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use kube::{
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// How long a record is valid after it was last written.
+/// How long a record is valid after its last write.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long the holder works on without a successful renewal.
+/// How long the holder continues without a successful renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between renewals, and between looks of those who wait.
+/// The interval between renewals, and between the checks of waiting replicas.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Why the lease is not, or no longer, held.
+/// The reasons why the lease is no longer held.
 #[derive(Debug, Error)]
 pub enum LeaseError {
     /// Another replica holds it now.
     #[error("the lease was taken over by {0}")]
     TakenOver(String),
-    /// It could not be renewed in time.
+    /// The lease could not be renewed in time.
     #[error("the lease could not be renewed for {} s", RENEW_DEADLINE.as_secs())]
     NotRenewed,
 }
@@ -45,7 +45,7 @@ pub struct Election {
     identity: String,
 }
 
-/// The lease, held. It is given up by [`Leadership::release`], not by dropping it.
+/// The held lease. It is released by [`Leadership::release`], not by dropping it.
 pub struct Leadership {
     election: Election,
     lease: Lease,
@@ -53,13 +53,13 @@ pub struct Leadership {
 }
 
 impl Election {
-    /// The lease `name` in `namespace`, for a replica that calls itself `identity`, which no other one does.
+    /// Creates the election for the lease `name` in `namespace`. The replica's `identity` must be unique.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, name: name.into(), identity: identity.into() }
     }
 
-    /// Waits until this replica holds the lease. Errors of the API server are logged and outlasted.
+    /// Waits until this replica holds the lease. Errors of the API server are logged, and the attempt is repeated.
     pub async fn acquire(&self) -> Leadership {
         let mut seen: Option<Seen> = None;
         loop {
@@ -90,7 +90,7 @@ impl Election {
         lost_race_is_none(self.api.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
-    /// `lease` as this replica writes it to take it.
+    /// Returns `lease` as this replica writes it to take it over.
     fn claimed(&self, lease: Lease) -> Lease {
         let old = lease.spec.unwrap_or_default();
         let now = MicroTime(Timestamp::now());
@@ -108,7 +108,7 @@ impl Election {
 }
 
 impl Leadership {
-    /// Renews the lease for as long as that goes; returns why it goes no longer.
+    /// Renews the lease until that fails, and returns why.
     pub async fn hold(&mut self) -> LeaseError {
         loop {
             sleep_until(self.renewed + PERIOD).await;
@@ -118,7 +118,7 @@ impl Leadership {
         }
     }
 
-    /// Gives the lease up, so that another replica need not wait for its end.
+    /// Releases the lease, so that another replica need not wait until it expires.
     pub async fn release(mut self) {
         let spec = self.lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
@@ -158,7 +158,7 @@ impl Leadership {
         let Election { api, name, identity } = &self.election;
         match api.replace(name, &PostParams::default(), &lease).await {
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                // Somebody wrote to it. If the holder is still this replica, go on from the newer version.
+                // Another client wrote to it. If the holder is still this replica, continue with the newer version.
                 let newer = api.get(name).await?;
                 let holder =
                     newer.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
@@ -177,14 +177,14 @@ enum Refused {
     Api(#[from] kube::Error),
 }
 
-/// The record as last seen, and since when.
+/// The record as last seen, and the time since when it is unchanged.
 struct Seen {
     spec: LeaseSpec,
     since: Instant,
 }
 
 impl Seen {
-    /// Takes note of the record, and returns for how long it has been seen unchanged.
+    /// Notes the record, and returns for how long it has been unchanged.
     fn update(seen: &mut Option<Self>, spec: &LeaseSpec, now: Instant) -> Duration {
         match seen {
             Some(there) if there.spec == *spec => now - there.since,
@@ -196,7 +196,7 @@ impl Seen {
     }
 }
 
-/// Whether `identity` may take a lease whose record it has seen unchanged for that long.
+/// Returns whether `identity` may take over a lease whose record it has seen unchanged for that long.
 fn may_take(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> bool {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let valid_s = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);

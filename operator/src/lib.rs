@@ -18,3 +18,4 @@ pub mod schedule;
 pub mod signals;
 pub mod stages;
 pub mod telemetry;
+pub mod traces;

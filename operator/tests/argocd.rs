@@ -1,4 +1,4 @@
-//! What Argo CD says of a SyncJob, by the health check in `config/argocd`, in the Lua of Argo CD.
+//! Tests the health of SyncJobs in Argo CD, by the health check in `config/argocd`, run in Lua as Argo CD does it.
 
 use std::{error::Error, fs, path::Path, process::Command};
 
@@ -40,7 +40,7 @@ fn try_health(status: Option<SyncJobStatus>) -> Result<(String, String), Box<dyn
     Ok((health.into(), message.into()))
 }
 
-/// JSON as a Lua expression.
+/// Converts JSON to a Lua expression.
 fn lua(value: &Value) -> String {
     let list = |items: Vec<String>| format!("{{{}}}", items.join(", "));
     match value {

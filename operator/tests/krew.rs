@@ -1,4 +1,4 @@
-//! The krew manifest that `config/krew` prints for archives of `make dist`.
+//! Tests the krew manifest that `config/krew` prints for archives of `make dist`.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
@@ -55,7 +55,7 @@ struct FileOperation {
     to: String,
 }
 
-/// Runs config/krew on archives of those names, each of which holds its own name.
+/// Runs config/krew on archives of those names, each of which contains its own name.
 fn krew(archives: &[String]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     for name in archives {
@@ -105,7 +105,7 @@ fn an_archive_of_another_version_is_refused() {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
-/// Returns the SHA-256 sum of a text, by another program than the script's.
+/// Returns the SHA-256 sum of a text, calculated by another program than the script's.
 fn sum_of(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("text");

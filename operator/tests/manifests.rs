@@ -1,4 +1,4 @@
-//! What is installed by hand-written manifests: the samples, the rights of the operator, the values of the chart.
+//! Tests the hand-written manifests: the samples, the operator's permissions, the values of the chart.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ fn documents(path: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All rules of the roles in a file, each as its API group, resource and verb.
+/// Returns all permissions in a list of rules, each as its API group, resource and verb.
 fn rights(rules: &[Value]) -> BTreeSet<[String; 3]> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         serde_json::from_value(rule[field].clone()).unwrap_or_else(|error| panic!("{rule}: {field}: {error}"))
@@ -93,7 +93,7 @@ fn kustomize_grants_the_operator_what_the_chart_does() {
     assert_eq!(rights(&rules_of(&role)), rights(&chart));
 }
 
-/// The right is a file of its own in both, so that an operator does without where nobody wants hooks.
+/// The permission is in a separate file in both, so that an operator goes without it if nobody wants hooks.
 #[test]
 fn kustomize_grants_the_right_to_run_hooks_as_the_chart_does_and_only_on_request() {
     let role = documents("config/hooks/rights.yaml").remove(0);
@@ -101,6 +101,12 @@ fn kustomize_grants_the_right_to_run_hooks_as_the_chart_does_and_only_on_request
     assert_eq!(rights(&rules_of(&role)), hooks);
     assert!(hooks.contains(&["", "pods/exec", "create"].map(String::from)));
     assert!(hooks.is_disjoint(&always) && !always.iter().any(|[_, resource, _]| resource == "pods/exec"));
+}
+
+#[test]
+fn kustomize_grants_the_right_to_limit_the_runs_of_a_node_as_the_chart_does() {
+    let role = documents("config/nodes/rights.yaml").remove(0);
+    assert_eq!(rights(&rules_of(&role)), rights(&chart_rules("nodes")));
 }
 
 #[test]
@@ -114,7 +120,7 @@ fn the_operator_holds_no_wildcard_and_nothing_of_secrets_and_services() {
     }
 }
 
-/// To remove `status.destination`, as the message of `OtherDestination` says, by `kubectl edit`.
+/// They need it to remove `status.destination` by `kubectl edit`, as the message of `OtherDestination` says.
 #[test]
 fn the_admin_of_a_namespace_may_edit_the_status_of_its_jobs() {
     let roles = documents("config/rbac/users.yaml");
@@ -125,7 +131,7 @@ fn the_admin_of_a_namespace_may_edit_the_status_of_its_jobs() {
     }
 }
 
-/// Nobody can grant what they do not hold.
+/// Kubernetes lets nobody grant permissions that they do not have.
 #[test]
 fn the_operator_holds_what_it_grants_to_syncer_pods() {
     let own = rights(&chart_rules("operator"));
@@ -134,7 +140,7 @@ fn the_operator_holds_what_it_grants_to_syncer_pods() {
     }
 }
 
-/// The ends of a run learn from its status whom to trust.
+/// The status tells the ends of a run which peer to trust.
 #[test]
 fn nobody_but_the_operator_and_a_runs_own_syncers_may_write_a_runs_status() {
     for role in documents("config/rbac/users.yaml") {
@@ -168,7 +174,7 @@ fn the_charts_readme_names_every_value() {
     }
 }
 
-/// The paths of all values, but for what a user fills in, such as resources.
+/// Returns the paths of all values, except those that a user fills in, such as resources.
 fn leaves(path: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) if path != "resources" && !fields.is_empty() => {

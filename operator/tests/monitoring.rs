@@ -1,4 +1,4 @@
-//! What people watch the operator with: the list of metrics, and the chart's alerts and dashboard, which read no other.
+//! Tests the monitoring: the list of metrics, and that the chart's alerts and dashboard use no other metrics.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The text of `/metrics` when each metric has a series. One without is left out of it.
+/// Returns the text of `/metrics` with a series for each metric, since metrics without a series are left out.
 fn exported() -> String {
     let metrics = Metrics::default();
     let job = JobLabels { namespace: "prod".into(), name: "web".into() };
@@ -49,7 +49,7 @@ fn exported() -> String {
     metrics.to_text()
 }
 
-/// One row for each metric: name of its series, type, unit, labels, meaning.
+/// Returns one table row for each metric: name of its series, type, unit, labels, meaning.
 fn rows(text: &str) -> Vec<String> {
     let unit_of = |name: &str| {
         let line = format!("# UNIT {name} ");
@@ -67,7 +67,7 @@ fn rows(text: &str) -> Vec<String> {
     rows.collect()
 }
 
-/// The labels of a metric's series, but for the bounds of a histogram.
+/// Returns the labels of a metric's series, except the bounds of a histogram.
 fn labels_of(text: &str, name: &str) -> Vec<String> {
     let series = pattern(&format!(r"(?m)^{name}(_total|_sum)?\{{([^}}]*)\}}"));
     let Some(found) = series.captures(text) else { return Vec::new() };
@@ -75,7 +75,7 @@ fn labels_of(text: &str, name: &str) -> Vec<String> {
     label.captures_iter(&found[2]).map(|it| format!("`{}`", &it[1])).collect()
 }
 
-/// The names of all series that an expression can select.
+/// Returns the names of all series that an expression can select.
 fn series(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(['{', ' ']).next()).collect()
@@ -99,7 +99,7 @@ fn assert_reads_only_what_is_exported(expressions: &[String]) {
     );
 }
 
-/// The texts of all fields of that name, however deep.
+/// Returns the texts of all fields of that name, at any depth.
 fn fields(value: &Value, name: &str) -> Vec<String> {
     match value {
         Value::Object(entries) => entries
@@ -157,7 +157,7 @@ fn the_dashboard_reads_exported_metrics_in_every_panel() {
     assert_reads_only_what_is_exported(&fields(&dashboard["templating"], "query")[1..]);
 }
 
-/// promtool, which `.ci/tools test` unpacks into the cache where the machine has none.
+/// Returns promtool, which `.ci/tools test` unpacks into the cache if the machine has none.
 fn promtool() -> Command {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")));

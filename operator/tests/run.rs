@@ -1,4 +1,4 @@
-//! `volferry-operator run` with a `volferry` that is played by a shell script: what is passed on, and what comes back.
+//! Tests `volferry-operator run` with a shell script in the role of `volferry`: what it passes on, and what it returns.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,8 @@ spec:
   files: {delete: true}
 ";
 
-/// Both ends note their command lines and what they hear of each other. `$finish` ends an end with a report.
+/// The script's beginning: both ends record their command lines and what they are told of each other. `$finish` ends an
+/// end with a report.
 const PRELUDE: &str = r#"#!/bin/sh
 echo "$@" >> "$NOTES"
 finish() {

@@ -1,4 +1,4 @@
-//! `volferry-operator run` with the real `volferry`: one tree, synced by three pairs of processes.
+//! Tests `volferry-operator run` with the real `volferry`: one tree, synced by three pairs of processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ impl Stage {
         command.output().unwrap()
     }
 
-    /// The `lastRun` of a run that goes well.
+    /// Runs successfully, and returns `lastRun`.
     #[track_caller]
     fn succeed(&self) -> Value {
         let output = self.run();
@@ -70,14 +70,14 @@ impl Stage {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// How many shards the last run had, by the board on the destination (`syncer/doc/format.md`).
+    /// Returns the number of shards of the last run, from the board on the destination (`syncer/doc/format.md`).
     fn shards_on_board(&self) -> u32 {
         let board = fs::read(self.path("b/.volferry/shards/board")).unwrap();
         u32::from_le_bytes(board[32..36].try_into().unwrap())
     }
 }
 
-/// The engine's program, which cargo builds beside the operator's where it tests the whole workspace.
+/// Returns the engine's program, which cargo builds beside the operator's when it tests the whole workspace.
 fn volferry() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_volferry-operator")).with_file_name("volferry");
     assert!(program.is_file(), "{} is missing: run `cargo build --bin volferry`", program.display());
@@ -89,7 +89,7 @@ fn status(output: &Output) -> Value {
     shown["status"].clone()
 }
 
-/// 20 folders of 30 files, a link in each; returns how many entries there are.
+/// Creates 20 folders of 30 files and a link each; returns the number of entries.
 fn tree(root: &Path) -> u64 {
     for folder in 0..20 {
         let folder = root.join(format!("d{folder:02}"));

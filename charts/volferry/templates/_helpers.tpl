@@ -37,6 +37,17 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "volferry.syncerImage" -}}
+{{- $image := .Values.syncers.image -}}
+{{- if not $image.repository -}}
+{{- include "volferry.image" . -}}
+{{- else if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "volferry.selectorLabels" -}}
 app.kubernetes.io/name: volferry
 app.kubernetes.io/instance: {{ .Release.Name }}

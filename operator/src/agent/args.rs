@@ -1,4 +1,4 @@
-//! How the agent is called, and what of its command line is one shard's alone.
+//! The command line of the agent, and the part of its arguments that differs between shards.
 
 use std::{
     ffi::OsString,
@@ -27,6 +27,12 @@ pub struct AgentArgs {
     /// The try's name in reports.
     #[arg(long)]
     pub run: String,
+    /// The try's number in the SyncRun.
+    #[arg(long = "try", default_value_t = 1)]
+    pub number: i32,
+    /// For how long at least to wait after each write of the progress, in seconds: the more runs, the longer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    pub progress_period: u32,
     /// Which end of the run this is.
     #[arg(long, value_parser = parse_side)]
     pub side: Side,
@@ -54,13 +60,13 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// The shard, if there are several.
+    /// Returns the shard, if there are several.
     pub(super) fn shard(&self) -> Option<Shard> {
         (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
     }
 
-    /// Returns the arguments of `volferry` that are this pod's alone: where it listens, and which shard it has.
-    /// `volferry receive` hears the shard from its source.
+    /// Returns the arguments of `volferry` that only this pod has: its listen address and its shard. `volferry receive`
+    /// learns the shard from its source. Fails if the run has no such shard.
     pub(super) fn own_args(&self) -> Result<Vec<OsString>, NoSuchShard> {
         let address = self.pod_ip.zip(self.listen_port).map(SocketAddr::from);
         let mut args: Vec<OsString> =
@@ -76,7 +82,7 @@ impl AgentArgs {
     }
 }
 
-/// The pod's number is not one of the run's.
+/// The error that the pod's index is not the index of one of the run's shards.
 #[derive(Debug, Error)]
 #[error("the run has no shard {0}: see --shards and JOB_COMPLETION_INDEX")]
 pub struct NoSuchShard(Shard);

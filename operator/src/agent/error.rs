@@ -1,23 +1,23 @@
-//! Why the agent could not do its part.
+//! The errors of the agent.
 
 use thiserror::Error;
 
 use super::{args::NoSuchShard, meeting::MeetingError};
 use crate::launch::process::ProcessError;
 
-/// Why the agent could not do its part.
+/// The reasons why the agent failed.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// The process does not start, or is lost.
+    /// The process cannot be started, or is lost.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Signals cannot be received.
+    /// Signal handlers cannot be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
-    /// The pod has no part in the run.
+    /// The pod's index is not one of the run's shards.
     #[error(transparent)]
     Shard(#[from] NoSuchShard),
-    /// The two ends cannot meet.
+    /// The two ends cannot be connected.
     #[error(transparent)]
     Meeting(#[from] MeetingError),
 }

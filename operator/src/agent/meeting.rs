@@ -1,9 +1,8 @@
-//! How the ends of a try learn of each other: each pod writes its contact into the SyncRun's status, and reads its
+//! Introduces the two ends of a try to each other: each pod writes its contact to the SyncRun's status, and reads its
 //! peer's there.
-//!
-//! A contact decides which key the peer accepts. So the API server lets nobody change one (`rules::contacts`), only the
-//! run's own pods can write it (`resources::access`), and each pod sees to it that its own stays until the two have
-//! met.
+//! A contact decides which key the peer accepts. Therefore, the API server lets nobody change one (`rules::contacts`),
+//! only the run's own pods can write it (`resources::access`), and each pod checks that its own remains until the two
+//! are connected.
 
 use std::{
     pin::{Pin, pin},
@@ -20,7 +19,7 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::{
     sync::oneshot,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::publish::{Publisher, REQUEST_TIMEOUT};
@@ -30,40 +29,43 @@ use crate::{
     telemetry::chain,
 };
 
-/// Between two tries to reach an API server that does not answer.
+/// The pause between two attempts to reach an API server that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Why the two ends cannot meet, or cannot trust each other.
+/// How long granted permissions may take to be effective at all API servers.
+const RIGHTS_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The reasons why the two ends cannot meet, or cannot trust each other.
 #[derive(Debug, Error)]
 pub enum MeetingError {
-    /// Nothing can be learned of the peer.
+    /// No API server is reachable, so the peer is unknown.
     #[error("there is no API server to learn of the peer from")]
     NoApiServer,
-    /// The try is over.
+    /// The try has ended.
     #[error("the SyncRun {0} is gone, or has another try")]
     Over(String),
-    /// The contact in the status is not this pod's.
+    /// The contact in the status is not the one that this pod wrote.
     #[error(
         "somebody else wrote or removed the contact of the {end} in the status of the SyncRun {run}: only the pods of the run \
          may; see to it that no other pod has their ServiceAccount"
     )]
     Replaced {
-        /// Whose.
+        /// The key of the contact.
         end: String,
-        /// In which SyncRun.
+        /// The name of the SyncRun.
         run: String,
     },
-    /// The API server does not take the contact.
+    /// The API server rejects the contact.
     #[error("the contact of the {end} is refused by the API server: {words}")]
     Refused {
-        /// Whose.
+        /// The key of the contact.
         end: String,
-        /// What the API server says.
+        /// The API server's message.
         words: String,
     },
 }
 
-/// A meeting under way, or none.
+/// The search for the peer; does nothing by default.
 #[derive(Default)]
 pub(super) struct Meeting<'a> {
     attempt: Option<Pin<Box<dyn Future<Output = MeetingError> + Send + 'a>>>,
@@ -71,19 +73,19 @@ pub(super) struct Meeting<'a> {
 }
 
 impl<'a> Meeting<'a> {
-    /// Begins to look for the peer of an end with this contact.
+    /// Starts to look for the peer of an end that has the contact `own`.
     pub(super) fn begin(publisher: &'a Publisher, own: Contact) -> Self {
         let (tell, peer) = oneshot::channel();
         Self { attempt: Some(Box::pin(publisher.meet(own, tell))), peer: Some(peer) }
     }
 
-    /// Ends it, because the two ends have met.
+    /// Stops the search, because the two ends are connected.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// Waits for the peer's contact, which comes once, or for the reason why the two ends cannot meet. May be dropped
-    /// and asked for again.
+    /// Returns the peer's contact, once, or the error by which the two ends cannot meet. The future may be dropped and
+    /// called again.
     pub(super) async fn next(&mut self) -> Result<Contact, MeetingError> {
         let Some(attempt) = &mut self.attempt else { return std::future::pending().await };
         let Some(peer) = &mut self.peer else { return Err(attempt.await) };
@@ -98,8 +100,8 @@ impl<'a> Meeting<'a> {
 }
 
 impl Publisher {
-    /// Writes this end's contact and tells the peer's once it is there. Then goes on looking whether anybody touches
-    /// this end's. Returns only with an error.
+    /// Writes this end's contact and sends the peer's to `tell` once it is known. Then keeps watching whether anybody
+    /// changes this end's. Returns only with an error.
     async fn meet(&self, own: Contact, tell: oneshot::Sender<Contact>) -> MeetingError {
         if let Err(error) = self.offer(&own).await {
             return error;
@@ -120,8 +122,11 @@ impl Publisher {
             return Err(MeetingError::NoApiServer);
         }
         let path = format!("/contacts/{}", self.contact_key(self.side));
+        let began = Instant::now();
         while let Err(error) = self.patch(&[(path.clone(), json!(own))]).await {
-            if error.is_final() {
+            // The operator recreates the permissions for the next try, in case somebody has deleted them.
+            let is_hopeless = error.is_forbidden() && began.elapsed() > RIGHTS_PATIENCE;
+            if error.is_final() || is_hopeless {
                 let (end, words) = (self.contact_key(self.side), chain(&error));
                 return Err(MeetingError::Refused { end, words });
             }
@@ -131,7 +136,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Reads the SyncRun and each change of it, until the watch ends.
+    /// Reads the SyncRun and every change of it until the watch ends. Fails if the ends can no longer meet.
     async fn follow(
         &self,
         own: &Contact,
@@ -162,7 +167,7 @@ impl Publisher {
         Ok(Ok(()))
     }
 
-    /// Judges the SyncRun as it is, and tells the peer's contact the first time that it is there.
+    /// Checks the SyncRun, and sends the peer's contact the first time that it appears.
     fn look(
         &self,
         run: &SyncRun,
@@ -171,7 +176,7 @@ impl Publisher {
     ) -> Result<(), MeetingError> {
         let none = SyncRunStatus::default();
         let status = run.status.as_ref().unwrap_or(&none);
-        if run.metadata.uid.as_ref() != Some(&self.uid) || status.try_id.as_ref() != Some(&self.run) {
+        if run.metadata.uid.as_ref() != Some(&self.uid) || status.try_number != Some(self.number) {
             return Err(MeetingError::Over(self.name.clone()));
         }
         let contact = |side| status.contacts.as_ref()?.get(&self.contact_key(side));
@@ -202,12 +207,12 @@ mod tests {
         Contact { fingerprint: Fingerprint::of(key.as_bytes()), address: None }
     }
 
-    fn run(try_id: &str, contacts: &[(&str, &str)]) -> SyncRun {
+    fn run(number: i32, contacts: &[(&str, &str)]) -> SyncRun {
         let mut run = SyncRun::new("web-1", SyncRunSpec::default());
         run.metadata.uid = Some("u".into());
         let contacts = contacts.iter().map(|(end, key)| (end.to_string(), contact(key))).collect();
         run.status = Some(SyncRunStatus {
-            try_id: Some(try_id.into()),
+            try_number: Some(number),
             contacts: Some(contacts),
             ..SyncRunStatus::default()
         });
@@ -217,10 +222,10 @@ mod tests {
     fn source() -> Publisher {
         let ids = ["web-1", "u", "web-1.retry1"].map(String::from);
         let [name, uid, run] = ids;
-        Publisher { name, uid, run, side: Side::Source, ..Publisher::offline() }
+        Publisher { name, uid, run, number: 2, side: Side::Source, ..Publisher::offline() }
     }
 
-    /// What a source makes of a SyncRun: its peer's contact, or why it gives up.
+    /// Returns how a source judges a SyncRun: its peer's contact, if any, or the error with which it gives up.
     fn seen(run: &SyncRun) -> Result<Option<Contact>, MeetingError> {
         let (tell, mut told) = oneshot::channel();
         source().look(run, &contact("mine"), &mut Some(tell))?;
@@ -230,13 +235,13 @@ mod tests {
     #[test]
     fn a_peer_is_believed_only_beside_this_ends_own_contact_in_the_same_try() {
         let here = [("source", "mine"), ("sink", "theirs")];
-        assert_eq!(seen(&run("web-1.retry1", &here)).unwrap(), Some(contact("theirs")));
-        assert_eq!(seen(&run("web-1.retry1", &here[..1])).unwrap(), None);
-        assert!(matches!(seen(&run("web-1", &here)), Err(MeetingError::Over(_))));
+        assert_eq!(seen(&run(2, &here)).unwrap(), Some(contact("theirs")));
+        assert_eq!(seen(&run(2, &here[..1])).unwrap(), None);
+        assert!(matches!(seen(&run(1, &here)), Err(MeetingError::Over(_))));
         for wrong in [&[("source", "other"), ("sink", "theirs")][..], &here[1..]] {
-            assert!(matches!(seen(&run("web-1.retry1", wrong)), Err(MeetingError::Replaced { .. })));
+            assert!(matches!(seen(&run(2, wrong)), Err(MeetingError::Replaced { .. })));
         }
-        let mut reborn = run("web-1.retry1", &here);
+        let mut reborn = run(2, &here);
         reborn.metadata.uid = Some("v".into());
         assert!(matches!(seen(&reborn), Err(MeetingError::Over(_))));
     }

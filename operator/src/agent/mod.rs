@@ -1,8 +1,8 @@
 //! `volferry-operator agent`: PID 1 of a syncer pod.
 //!
-//! It starts `volferry`, hands its progress and its report to the SyncRun's status, and leaves the report in
-//! the termination message as well, so that a run loses nothing while the API server is out of reach. Every
-//! wait for the API server is bounded; the process's exit status is that of `volferry`.
+//! It starts `volferry`, and writes its progress and report to the SyncRun's status. It also writes the report to the
+//! termination message, so that a run loses nothing while the API server is unreachable. Every wait for the API server
+//! is bounded; the process's exit status is that of `volferry`.
 
 mod args;
 mod error;
@@ -10,7 +10,11 @@ mod meeting;
 mod publish;
 mod termination;
 
-use std::{ffi::OsString, fs};
+use std::{
+    ffi::OsString,
+    fs,
+    time::{Duration, SystemTime},
+};
 
 use contract::{Event, ExitCode, Phase, Progress, Report, RunResult};
 use jiff::Timestamp;
@@ -22,14 +26,19 @@ use crate::{
     launch::process::{Exit, Syncer},
     signals::Stops,
     telemetry,
+    traces::{self, Traces},
 };
 
-/// The exit status that stands for SIGKILL. The kernel kills the process alone, and not the agent with it,
-/// where the kubelet does not make the container one group for its memory limit.
+/// The exit status after SIGKILL. If the kubelet does not group the container's processes for its memory limit, the
+/// kernel kills only the process, and not the agent.
 const KILLED: i32 = 128 + 9;
 
-/// Runs one end of a run to its end, and returns the exit status to leave with.
+/// How long a pod waits until its spans are sent.
+const TRACE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Runs one end of a run until it ends, and returns the exit status for this process.
 pub async fn run(args: &AgentArgs) -> i32 {
+    let (began, traces) = (SystemTime::now(), Traces::from_env("volferry-syncer"));
     let publisher = Publisher::connect(args).await;
     let (exit, report) = match supervise(args, &publisher).await {
         Ok(Ended { exit, report }) => (exit.code(), report.unwrap_or_else(|| made_up(args, &exit))),
@@ -39,13 +48,15 @@ pub async fn run(args: &AgentArgs) -> i32 {
             (ExitCode::Failed as i32, Report { reason: reason.or(report.reason), ..report })
         }
     };
-    // First what cannot fail to arrive, then what may have to wait.
+    // Write the termination message first, since it always arrives; the API server may take time.
     termination::write(&args.termination_log, &report);
     publisher.report(&report).await;
+    traces.send(|| traces::of_end(&args.uid, &args.run, args.side, &report, [began, SystemTime::now()]));
+    traces.finish(TRACE_TIMEOUT).await;
     exit
 }
 
-/// A process that ended, and its report if it left one.
+/// The exit of a process, and its report if it left one.
 struct Ended {
     exit: Exit,
     report: Option<Report>,
@@ -72,7 +83,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
                     let _ = progress.send(now);
                 }
                 Some(Event::Contact(own)) => meeting = Meeting::begin(publisher, own),
-                // No pod is started for a dry run.
+                // Only dry runs plan, and no pod is started for those.
                 Some(Event::Planned(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
@@ -87,7 +98,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     Ok(Ended { report: report.or_else(|| read_report(args)), exit })
 }
 
-/// Waits for a process that has closed its output, and goes on passing signals to it.
+/// Waits for a process that has closed its output, while passing signals on to it.
 async fn wait(mut syncer: Syncer, stops: &mut Stops) -> Result<Exit, AgentError> {
     loop {
         tokio::select! {
@@ -97,13 +108,13 @@ async fn wait(mut syncer: Syncer, stops: &mut Stops) -> Result<Exit, AgentError>
     }
 }
 
-/// The report that the process left in its file; `None` if there is none, or one of another run.
+/// Reads the report from the file of the process; `None` if it is missing, or of another run.
 fn read_report(args: &AgentArgs) -> Option<Report> {
     let report: Report = serde_json::from_slice(&fs::read(&args.report).ok()?).ok()?;
     (report.run == args.run).then_some(report)
 }
 
-/// The report of a process that left none.
+/// Returns a report for a process that left none.
 fn made_up(args: &AgentArgs, exit: &Exit) -> Report {
     if exit.code() == KILLED {
         let message = format!(
@@ -143,6 +154,8 @@ mod tests {
             name: "web".into(),
             uid: "u".into(),
             run: "web-1".into(),
+            number: 1,
+            progress_period: 1,
             side: Side::Sink,
             shards: 1,
             index: 0,

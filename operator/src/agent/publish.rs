@@ -1,10 +1,10 @@
-//! Writes a run's progress and report into the SyncRun's status.
+//! Writes a run's progress and report to the SyncRun's status.
 //!
-//! The pod's role allows to read its own SyncRun and to patch the status of that. A patch tests the SyncRun's UID and
-//! the try's name, so that one of an earlier try, or of a SyncRun that was deleted, has no effect.
+//! The pod's role allows it to read its own SyncRun and to patch that status. A patch tests the SyncRun's UID and the
+//! try's number, so that a patch from an earlier try, or for a deleted SyncRun, has no effect.
 //!
-//! The shards of a run write under their numbers. Of their progress the first shard makes the sum: each patch is
-//! answered with the whole status, and so with what the others wrote.
+//! The shards of a run write under their indexes. The first shard writes the sum of their progress: the response to
+//! each patch contains the whole status, and with it what the others wrote.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,36 +21,39 @@ use tokio::{
 
 use super::{args::AgentArgs, termination};
 use crate::{
-    api::{RunProgress, ShardProgress, SyncRun, SyncRunStatus},
+    api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus},
     model::status::summary_of_progress,
     telemetry::chain,
 };
 
-/// Between two patches of the progress by whoever, at the beginning of a run.
-const PERIOD: Duration = Duration::from_secs(1);
-/// Between two patches of the progress by one of very many shards, or late in a run.
+/// How much each shard adds to the interval between two progress patches of one shard.
+const SHARD_PERIOD: Duration = Duration::from_secs(1);
+/// The longest interval between two progress patches, which applies with many shards or late in a run.
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
-/// The share of a run's time that passes between two patches: of a long run, nobody needs each second.
+/// The divisor that turns a run's elapsed time into the minimum interval: a long run needs no update each second.
 const SHARE_OF_RUN: u32 = 10;
-/// How long one request may take.
+/// The timeout of one request.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
-/// For how long the report is offered to an API server that is out of reach. The termination message has it
+/// How long sending the report is repeated while the API server is unreachable. The termination message contains it
 /// too.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Writes to the status of one SyncRun, if there is an API server to write to.
+/// Writes to the status of one SyncRun, if an API server is available.
 pub(super) struct Publisher {
     pub(super) api: Option<Api<SyncRun>>,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) run: String,
+    pub(super) number: i32,
+    /// The minimum interval between two progress patches of the run, at its beginning.
+    pub(super) progress_period: Duration,
     pub(super) side: Side,
     pub(super) shard: Option<Shard>,
     pub(super) params: PatchParams,
 }
 
 impl Publisher {
-    /// Prepares to write as the pod's ServiceAccount. Nothing is sent yet.
+    /// Prepares to write as the pod's ServiceAccount. Sends nothing yet.
     pub(super) async fn connect(args: &AgentArgs) -> Self {
         let api = client().await.map(|client| Api::namespaced(client, &args.namespace));
         Self {
@@ -58,6 +61,8 @@ impl Publisher {
             name: args.name.clone(),
             uid: args.uid.clone(),
             run: args.run.clone(),
+            number: args.number,
+            progress_period: Duration::from_secs(args.progress_period.into()),
             side: args.side,
             shard: args.shard(),
             params: PatchParams {
@@ -70,8 +75,8 @@ impl Publisher {
         }
     }
 
-    /// Writes the newest progress until `progress` is closed: at most once a second for the run as a whole, and less
-    /// often as it goes on. The sinks speak for the run.
+    /// Writes the latest progress until `progress` is closed: at most once in each interval, and less often as the run
+    /// goes on. Only sinks write progress.
     pub(super) async fn progress(&self, mut progress: watch::Receiver<Progress>) {
         if self.side == Side::Source {
             return std::future::pending().await;
@@ -87,13 +92,14 @@ impl Publisher {
         }
     }
 
-    /// Returns the pause until the next patch of a run that has gone on for so long.
+    /// Returns the interval until the next patch after that elapsed time.
     fn period(&self, elapsed: Duration) -> Duration {
-        let first = self.shard.map_or(PERIOD, |shard| PERIOD * shard.count);
-        first.max(elapsed / SHARE_OF_RUN).min(LONGEST_PERIOD)
+        let own = self.progress_period;
+        let first = self.shard.map_or(own, |shard| own.max(SHARD_PERIOD * shard.count));
+        first.max(elapsed / SHARE_OF_RUN).min(LONGEST_PERIOD.max(own))
     }
 
-    /// What is written of the progress, given what other shards wrote last: values by their paths below the status.
+    /// Returns the progress to write, given what other shards wrote last: values by their paths below the status.
     fn progress_status(&self, latest: Progress, others: &BTreeMap<String, ShardProgress>) -> Vec<Written> {
         let run = self.run.clone();
         let Some(shard) = self.shard else {
@@ -101,13 +107,14 @@ impl Publisher {
             return vec![
                 ("/progress".into(), json!(progress)),
                 ("/summary".into(), json!(summary_of_progress(&latest))),
+                under_way(),
             ];
         };
         let own = shard.index.to_string();
         let part = ShardProgress { run: run.clone(), progress: latest };
         let mut written = vec![(format!("/progress/shards/{own}"), json!(part))];
         if shard.index == 0 {
-            // What an earlier try has left is not of this one.
+            // Progress left by an earlier try does not count.
             let others = others.iter().filter(|(index, other)| **index != own && other.run == run);
             let all: Vec<Progress> = others.map(|(_, other)| other.progress).chain([latest]).collect();
             let sum = Progress::of_shards(&all);
@@ -115,12 +122,12 @@ impl Publisher {
             let fields = fields.as_object().into_iter().flatten();
             written.extend(fields.map(|(name, value)| (format!("/progress/{name}"), value.clone())));
             written.push(("/summary".into(), json!(summary_of_progress(&sum))));
+            written.push(under_way());
         }
         written
     }
 
-    /// Writes this end's report; tries again for a while, unless the API server says that it does not want
-    /// it.
+    /// Writes this end's report. Repeats it for a while on failure, unless the API server rejects it for good.
     pub(super) async fn report(&self, report: &Report) {
         let status = self.report_status(report);
         let deadline = Instant::now() + REPORT_TIMEOUT;
@@ -135,7 +142,8 @@ impl Publisher {
         }
     }
 
-    /// What threads did stays in the log. Of many shards each has to be short, so that all fit into one status.
+    /// Returns the report to write, without the threads' efforts, which stay in the log. The report of a shard is
+    /// shortened, so that all fit into one status.
     fn report_status(&self, report: &Report) -> Vec<Written> {
         let side = self.side;
         match self.shard {
@@ -151,10 +159,11 @@ impl Publisher {
         }
     }
 
-    /// Returns the status as it is then. It is written only while this SyncRun has this try.
+    /// Writes to the status if the SyncRun still has this try, and returns the new status. Fails if the API server
+    /// rejects the patch, or does not answer in time.
     pub(super) async fn patch(&self, written: &[Written]) -> Result<Option<SyncRunStatus>, PublishError> {
         let Some(api) = &self.api else { return Ok(None) };
-        let tests = [("/metadata/uid", &self.uid), ("/status/try", &self.run)]
+        let tests = [("/metadata/uid", json!(self.uid)), ("/status/try", json!(self.number))]
             .map(|(path, value)| json!({"op": "test", "path": path, "value": value}));
         let values = written
             .iter()
@@ -166,7 +175,7 @@ impl Publisher {
         Ok(run.status)
     }
 
-    /// A publisher with no API server.
+    /// Returns a publisher without an API server.
     #[cfg(test)]
     pub(super) fn offline() -> Self {
         Self {
@@ -174,6 +183,8 @@ impl Publisher {
             name: String::new(),
             uid: String::new(),
             run: String::new(),
+            number: 1,
+            progress_period: Duration::from_secs(1),
             side: Side::Sink,
             shard: None,
             params: PatchParams::default(),
@@ -191,11 +202,21 @@ pub(super) enum PublishError {
     Api(#[from] kube::Error),
 }
 
-/// A path below the status, and what is put there.
+/// A path below the status, and the value to write there.
 type Written = (String, Value);
 
+/// Sets the stage to Running, together with the progress, so that the operator need not.
+fn under_way() -> Written {
+    ("/stage".into(), json!(Stage::Running))
+}
+
 impl PublishError {
-    /// The SyncRun is gone, is another one by now, or has another try.
+    /// Returns whether the pod lacks the permission.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
+    }
+
+    /// Returns whether repeating is useless: the SyncRun is gone, is another one, or has another try.
     pub(super) fn is_final(&self) -> bool {
         let Self::Api(kube::Error::Api(status)) = self else { return false };
         [404, 409, 422].contains(&status.code)
@@ -229,11 +250,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{Reports, Stage},
+        api::Reports,
         model::{record, status::new_run},
     };
 
-    /// What an API server answers, one after the other, the last one for ever; and how often it was asked.
+    /// The answers of an API server in order, of which the last one repeats forever, and the number of requests.
     #[derive(Clone)]
     struct Answers {
         codes: Arc<[u16]>,
@@ -336,6 +357,7 @@ mod tests {
         assert_eq!((progress.run.as_str(), progress.progress), ("web-1.retry1", sum));
         let parts = ["0", "1", "2"].map(|index| progress.shards[index].progress.files);
         assert_eq!((parts, all.summary.unwrap().files.as_str()), ([4, 2, 3], "9/30"));
+        assert_eq!(all.stage, Some(Stage::Running));
     }
 
     #[test]
@@ -375,6 +397,16 @@ mod tests {
     }
 
     #[test]
+    fn the_more_runs_there_are_the_rarer_are_the_patches_of_each() {
+        let of_crowd = |shard| {
+            let progress_period = Duration::from_secs(20);
+            Publisher { progress_period, shard, ..Publisher::offline() }.period(Duration::ZERO)
+        };
+        assert_eq!(of_crowd(None), Duration::from_secs(20));
+        assert_eq!(of_crowd(Some(Shard { index: 0, count: 3 })), Duration::from_secs(20));
+    }
+
+    #[test]
     fn the_longer_a_run_the_rarer_are_its_patches() {
         let publisher = Publisher::offline();
         let (mut at, mut patches) = (Duration::ZERO, 0);
@@ -386,7 +418,7 @@ mod tests {
         assert_eq!(publisher.period(Duration::from_secs(86_400)), LONGEST_PERIOD);
     }
 
-    /// The status that the operator gives the SyncRun of a try with three shards.
+    /// Returns the status that the operator gives to the SyncRun of a try with three shards.
     fn begun() -> Value {
         let mut run = new_run("web", 1, 1, None, jiff::Timestamp::UNIX_EPOCH);
         (run.shards, run.retries) = (3, 1);
@@ -394,7 +426,7 @@ mod tests {
         json!(record::under_way(&none, &run, Stage::Starting, None, 1, jiff::Timestamp::UNIX_EPOCH))
     }
 
-    /// What an API server makes of the patch: a value goes only where there is a place for it.
+    /// Applies a patch like an API server: a value can only be added below an existing parent.
     fn apply(into: &mut Value, written: &[Written]) {
         for (path, value) in written {
             let (parent, name) = path.rsplit_once('/').unwrap();

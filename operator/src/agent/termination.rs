@@ -1,17 +1,17 @@
-//! The termination message: the report, cut down to what a kubelet keeps.
+//! Writes the termination message: the report, shortened to what the kubelet keeps.
 
 use std::{fs, path::Path};
 
 use contract::{Efforts, Rates, Report, SnapshotReport};
 
-/// What a kubelet reads of a termination message.
+/// The maximum length of a termination message that the kubelet reads, in bytes.
 const MAX_BYTES: usize = 4096;
-/// What a report of one of several shards may take, so that those of 64 shards fit into an object of 200 KiB.
+/// The maximum length of a shard's report in bytes, so that 64 of them fit into an object of 200 KiB.
 const MAX_SHARD_BYTES: usize = 1200;
-/// What is left of a message that has to be cut.
+/// The maximum length of a message that has to be shortened, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Writes the report to the termination log. That fails only where there is none, as outside of a pod.
+/// Writes the report to the termination log. Fails only if no such file exists, as outside of a pod, and logs that.
 pub(super) fn write(log: &Path, report: &Report) {
     let text = serde_json::to_string(&fitted(report.clone(), MAX_BYTES)).unwrap_or_default();
     if let Err(error) = fs::write(log, text) {
@@ -19,15 +19,14 @@ pub(super) fn write(log: &Path, report: &Report) {
     }
 }
 
-/// The report of one of several shards, cut down so that all fit into one status. The operator works out the speeds of
-/// all shards together.
+/// Returns the report of one of several shards, shortened so that all fit into one status. Rates are left out, since
+/// the operator calculates those of all shards together.
 pub(super) fn of_shard(report: Report) -> Report {
     fitted(Report { rates: Rates::default(), ..report }, MAX_SHARD_BYTES)
 }
 
-/// The report cut down so that its JSON has at most `limit` bytes. What threads did stays in
-/// the log. Old snapshots go first, then failures, the last ones before the others; then notes; then what a bench
-/// found; then the end of the message.
+/// Shortens the report so that its JSON has at most `limit` bytes. The threads' efforts are dropped always; then old
+/// snapshots, failures from the last on, notes, benchmark figures, and finally the end of the message.
 fn fitted(mut report: Report, limit: usize) -> Report {
     report.efforts = Efforts::default();
     while !fits(&report, limit) {
@@ -43,7 +42,7 @@ fn fitted(mut report: Report, limit: usize) -> Report {
     report
 }
 
-/// Removes one name from the lists of snapshots; returns false if they have none to spare.
+/// Removes one name from the lists of snapshots; returns false if nothing is left to remove.
 fn shorten(snapshot: &mut SnapshotReport) -> bool {
     let named = snapshot.verify.as_mut().map(|found| &mut found.files).filter(|files| files.len() > 1);
     snapshot.kept.pop().is_some()
@@ -52,7 +51,7 @@ fn shorten(snapshot: &mut SnapshotReport) -> bool {
 }
 
 fn cut(mut report: Report, limit: usize) -> Report {
-    // JSON may spend six bytes on one (`\u0000`), so the message is cut until the whole fits.
+    // JSON may take six bytes for one (`\u0000`), so the message is cut until the whole fits.
     let mut room = MAX_MESSAGE_BYTES.min(report.message.len());
     loop {
         report.message.truncate(report.message.floor_char_boundary(room));

@@ -1,8 +1,8 @@
-//! Judges a manifest as the API server would on `kubectl apply`, with no API server at hand: fields that do not
-//! exist, types, bounds and required fields by the generated schema, then defaults, then the CEL rules.
+//! Validates a manifest as the API server would on `kubectl apply`, without an API server: unknown fields, types,
+//! bounds and required fields by the generated schema, then defaults, then the CEL rules.
 //!
-//! It knows the CRDs that this build generates and nothing else of a cluster: no other object, no earlier version of
-//! the same object (so that rules on changes do not apply), no admission webhook.
+//! It knows only the CRDs that this build generates: no other objects of a cluster, no earlier version of the same
+//! object (so that rules on changes do not apply), no admission webhook.
 
 use std::{fmt, sync::LazyLock};
 
@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::{GROUP, SyncJob, SyncRun, VERSION, crds, rules};
 
-/// An object that the API server would take, with the schema's defaults in it.
+/// An object that the API server would accept, with the schema's defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admitted {
     /// A SyncJob.
@@ -27,7 +27,7 @@ pub enum Admitted {
     SyncRun(Box<SyncRun>),
 }
 
-/// Why the API server would not take a manifest.
+/// The reasons why the API server would reject a manifest.
 #[derive(Debug, Error)]
 pub enum AdmissionError {
     /// An object of another API.
@@ -36,31 +36,31 @@ pub enum AdmissionError {
          SyncRun"
     )]
     Kind {
-        /// The object, as far as it says what it is.
+        /// The object, as far as its kind and name are given.
         object: ObjectName,
     },
-    /// Something in the object is wrong.
+    /// The object has invalid fields.
     #[error("{object} is invalid:{}", listed(problems))]
     Invalid {
         /// The object.
         object: ObjectName,
-        /// All that is wrong with it; never empty.
+        /// All problems of the object; never empty.
         problems: Vec<Problem>,
     },
-    /// The schema takes what the types cannot hold: a fault of this program.
+    /// The schema accepts a value that the types cannot represent: a bug of this program.
     #[error("{object} fits the schema, but not the type that the schema comes from")]
     Type {
         /// The object.
         object: ObjectName,
-        /// What did not fit.
+        /// The deserialization error.
         source: serde_json::Error,
     },
-    /// A generated CRD is no schema: a fault of this program.
+    /// A generated CRD is not a valid schema: a bug of this program.
     #[error("a generated schema is not valid: {0}")]
     Schema(&'static str),
 }
 
-/// Kind and name of an object, as its manifest has them.
+/// The kind and name of an object, as in its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {
     kind: String,
@@ -73,16 +73,16 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// One thing that is wrong with an object.
+/// One problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The field's path, such as `spec.schedule.cron`; empty for the object itself.
     pub field: String,
-    /// What is wrong, and where a rule says so, what to write instead.
+    /// The problem and, if a rule states it, what to write instead.
     pub message: String,
 }
 
-/// Judges one object.
+/// Validates one object. Fails with all its problems.
 pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
     let object = object_name(&manifest);
     let Some(kind) = kind_of(&manifest)? else { return Err(AdmissionError::Kind { object }) };
@@ -100,7 +100,7 @@ pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
     }
 }
 
-/// One kind of object, with all that its CRD says of it made ready to judge by.
+/// One kind of object, with its schema and rules compiled.
 struct Kind {
     name: String,
     schema: Value,
@@ -108,7 +108,7 @@ struct Kind {
     rules: CompiledSchema,
 }
 
-/// Compiling a schema takes far longer than judging an object by it.
+/// The kinds, cached because compiling a schema takes far longer than validating an object.
 static KINDS: LazyLock<Result<Vec<Kind>, String>> =
     LazyLock::new(|| crds().into_iter().map(Kind::new).collect());
 
@@ -123,8 +123,8 @@ impl Kind {
         Ok(Self { name, schema, strict, rules })
     }
 
-    /// All that is wrong with an object that has its defaults. Rules are asked only where the schema is content, since
-    /// they rely on it.
+    /// Returns all problems of an object whose defaults are filled in. The rules are evaluated only if the schema is
+    /// fulfilled, since they rely on it.
     fn problems(&self, manifest: &Value) -> Vec<Problem> {
         let mut problems: Vec<_> = self.strict.iter_errors(manifest).map(|it| schema_problem(&it)).collect();
         problems.extend(name_problem(manifest));
@@ -154,7 +154,7 @@ fn object_name(manifest: &Value) -> ObjectName {
     }
 }
 
-/// The schema of a CRD with `apiVersion`, `kind` and `metadata`, which it leaves out.
+/// Returns the schema of a CRD, extended by `apiVersion`, `kind` and `metadata`, which it leaves out.
 fn whole_schema(crd: CustomResourceDefinition) -> Option<Value> {
     let version = crd.spec.versions.into_iter().find(|version| version.name == VERSION)?;
     let mut schema = serde_json::to_value(version.schema?.open_api_v3_schema?).ok()?;
@@ -170,14 +170,14 @@ fn metadata_schema() -> Value {
     inline.into_generator().into_root_schema_for::<ObjectMeta>().to_value()
 }
 
-/// A manifest may have a status, but only the operator can write it.
+/// Removes the status, which a manifest may contain but only the operator can write.
 fn drop_status(manifest: &mut Value) {
     if let Value::Object(fields) = manifest {
         fields.remove("status");
     }
 }
 
-/// A `null` stands for an absent field.
+/// Removes fields that are `null`, because `null` means absent.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -189,8 +189,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Writes down what the API server knows without the schema saying so: there are no fields but those listed, what
-/// `x-kubernetes-int-or-string` means, and that the bounds of integers are integers.
+/// Makes explicit what the API server assumes without the schema: no other fields are allowed, the meaning of
+/// `x-kubernetes-int-or-string`, and that bounds of integers are integers.
 fn make_strict(schema: &mut Value) {
     let Value::Object(schema) = schema else { return };
     if schema.contains_key("properties") {
@@ -224,7 +224,7 @@ fn schema_problem(error: &jsonschema::ValidationError<'_>) -> Problem {
     Problem { field: dotted(error.instance_path().as_str()), message }
 }
 
-/// `/spec/files/exclude/0` as `spec.files.exclude[0]`.
+/// Converts a path such as `/spec/files/exclude/0` to `spec.files.exclude[0]`.
 fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")) {
@@ -284,7 +284,7 @@ spec:
         })
     }
 
-    /// The problems of the least SyncJob with its value at `pointer` replaced.
+    /// Returns the problems of the minimal SyncJob with its value at `pointer` replaced.
     fn problems(pointer: &str, value: Value) -> Vec<Problem> {
         let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
         set(&mut manifest, pointer, value);
@@ -461,7 +461,7 @@ spec:
         }
     }
 
-    /// What the rules say of a change from the least SyncJob with `old` to the one with `new`.
+    /// Returns the violated rules of a change from the minimal SyncJob with `old` to the one with `new`.
     fn changed(old: &[(&str, Value)], new: &[(&str, Value)]) -> Vec<String> {
         let with = |changes: &[(&str, Value)]| {
             let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
@@ -486,10 +486,24 @@ spec:
                 "deletionPolicy cannot change",
             ),
             (changed(&size("1Gi"), &size("2Gi")), "destination.create cannot change"),
+            (
+                changed(&[("/spec/destination/create", json!({"size": "1Gi", "grow": true}))], &size("2Gi")),
+                "destination.create cannot change",
+            ),
         ];
         for (problems, advice) in refused {
             assert!(problems.len() == 1 && problems[0].contains(advice), "{advice}: {problems:?}");
         }
+    }
+
+    #[test]
+    fn a_claim_that_may_grow_can_be_told_a_size() {
+        let grows = |size: &str| [("/spec/destination/create", json!({"size": size, "grow": true}))];
+        assert_eq!(changed(&[("/spec/destination/create", json!({}))], &grows("1Gi")), Vec::<String>::new());
+        assert_eq!(changed(&grows("1Gi"), &grows("2Gi")), Vec::<String>::new());
+        let other =
+            [("/spec/destination/create", json!({"size": "2Gi", "grow": true, "storageClassName": "x"}))];
+        assert_eq!(changed(&grows("1Gi"), &other).len(), 1, "its class cannot change");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum BenchmarkTree {
 }
 
 impl BenchmarkTree {
-    /// The name.
+    /// Returns the name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -52,7 +52,7 @@ impl BenchmarkTree {
 }
 
 impl Benchmark {
-    /// Returns the tree that is asked for.
+    /// Returns the requested tree.
     pub fn whole_tree(&self) -> BenchTree {
         let named = BenchTree::named(self.tree.unwrap_or_default().word());
         let named = named.unwrap_or_else(|| BenchTree { files: Vec::new(), change_percent: 5 });

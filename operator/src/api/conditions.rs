@@ -1,9 +1,9 @@
-//! The conditions of a SyncJob, by the rules of kstatus.
+//! The conditions of a SyncJob, which follow the rules of kstatus.
 //!
-//! `Ready` is always there. `Reconciling` and `Stalled` are there only while true, because kstatus and the tools built
-//! on it read their mere presence with status `True`; at most one of the two is. A job that waits for its schedule has
-//! neither: it is `Ready=True` where the last run succeeded, else `Ready=False`. A suspended one is as `Ready` as its
-//! last run left it.
+//! `Ready` is always set. `Reconciling` and `Stalled` exist only while they are true, because kstatus and tools based
+//! on it look only for their presence with status `True`; at most one of the two exists. A job that waits for its
+//! schedule has neither: it is `Ready=True` if the last run succeeded, else `Ready=False`. A suspended job keeps the
+//! `Ready` of its last run.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,23 +12,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const READY: &str = "Ready";
 /// A run or its preparation is under way.
 pub const RECONCILING: &str = "Reconciling";
-/// The job will not go on without a person.
+/// The job needs a person to go on.
 pub const STALLED: &str = "Stalled";
-/// The last run that got to its end left files out. There only while true.
+/// The last completed run left files out. Set only while true.
 pub const INCOMPLETE: &str = "Incomplete";
-/// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while
-/// true.
+/// A run's snapshot of its destination failed, or old ones could not be dropped. Set only while true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
-/// The last check of the destination's snapshots found damage that has no good copy. There only while true.
+/// The last verification of the destination's snapshots found damage that has no good copy. Set only while true.
 pub const CORRUPT: &str = "Corrupt";
-/// A restore in place holds back all runs that no person asks for. There only while true.
+/// A restore in place holds back all runs that no person asks for. Set only while true.
 pub const RESTORED: &str = "Restored";
-/// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that
-/// field, once it is known what is usual.
+/// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. Set only with that
+/// field, and once the usual duration is known.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
-/// Reasons of conditions and events that are met in more than one place. A run that failed is named by the reason in
-/// its report.
+/// Reasons of conditions and events that are used in several places. A failed run has the reason in its report.
 #[allow(missing_docs)] // each is explained by the message that goes with it
 pub mod reason {
     pub const SUCCEEDED: &str = "Succeeded";
@@ -46,6 +44,8 @@ pub mod reason {
     pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
     pub const CLAIM_TERMINATING: &str = "ClaimTerminating";
     pub const CLAIM_NOT_BOUND: &str = "ClaimNotBound";
+    pub const CLAIM_GROWS: &str = "ClaimGrows";
+    pub const CLAIM_TOO_SMALL: &str = "ClaimTooSmall";
     pub const BLOCK_VOLUME: &str = "BlockVolume";
     pub const CLAIM_NOT_SHAREABLE: &str = "ClaimNotShareable";
     pub const CHILD_REFUSED: &str = "ChildRefused";
@@ -61,47 +61,46 @@ pub mod reason {
     pub const TIMED_OUT: &str = "TimedOut";
 }
 
-/// Why a job is in the state it is in.
+/// The cause of a condition's status.
 #[derive(Debug, Clone, Copy)]
 pub struct Cause<'a> {
     /// One of [`reason`], or the reason of a report: a CamelCase word.
     pub reason: &'a str,
-    /// What happened and what to do next, for people.
+    /// The message for people: what happened and what to do next.
     pub message: &'a str,
-    /// The `metadata.generation` that this is about.
+    /// The `metadata.generation` that the condition is about.
     pub generation: i64,
 }
 
-/// `Ready=True`: nothing is to be done now.
+/// Sets `Ready=True`: nothing has to be done now.
 pub fn ready(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
     set(conditions, READY, true, cause, now);
     remove(conditions, RECONCILING);
     remove(conditions, STALLED);
 }
 
-/// `Reconciling=True`, `Ready=False`: a run or its preparation is under way.
+/// Sets `Reconciling=True` and `Ready=False`: a run or its preparation is under way.
 pub fn reconciling(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
     set(conditions, READY, false, cause, now);
     set(conditions, RECONCILING, true, cause, now);
     remove(conditions, STALLED);
 }
 
-/// `Stalled=True`, `Ready=False`: a person has to act; `cause.message` says how.
+/// Sets `Stalled=True` and `Ready=False`: a person has to act; `cause.message` says how.
 pub fn stalled(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
     set(conditions, READY, false, cause, now);
     set(conditions, STALLED, true, cause, now);
     remove(conditions, RECONCILING);
 }
 
-/// `Ready=False` alone: the last run failed, and another follows without a person.
+/// Sets only `Ready=False`: the last run failed, and another follows without a person.
 pub fn failed(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
     set(conditions, READY, false, cause, now);
     remove(conditions, RECONCILING);
     remove(conditions, STALLED);
 }
 
-/// Sets one condition. Its transition time moves only when its status does, so that setting what is already
-/// there changes nothing.
+/// Sets one condition. Its transition time changes only with its status, so that setting it again changes nothing.
 pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: bool, cause: Cause<'_>, now: Timestamp) {
     let status = if status { "True" } else { "False" };
     let since = find(conditions, type_)
@@ -121,24 +120,24 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: bool, cause: Ca
     }
 }
 
-/// Removes a condition, if it is there.
+/// Removes a condition, if it exists.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
     conditions.retain(|there| there.type_ != type_);
 }
 
-/// The condition of that type, if it is there.
+/// Returns the condition of that type, if it exists.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|there| there.type_ == type_)
 }
 
-/// Whether the condition of that type is there and true.
+/// Returns whether the condition of that type exists and is true.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|there| there.status == "True")
 }
 
 const MAX_REASON_BYTES: usize = 64;
 
-/// Makes a reason that the conditions of Kubernetes allow from the one of a pod.
+/// Converts a pod's reason to one that the conditions of Kubernetes allow.
 pub fn reason_word(text: &str) -> String {
     let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
     let word: String = letters.take(MAX_REASON_BYTES).collect();

@@ -5,15 +5,15 @@ use kube::CustomResourceExt;
 
 use super::{run::SyncRun, spec::SyncJob};
 
-/// The CustomResourceDefinitions of this API, as they are written to `crds/`.
+/// Returns the CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut run = SyncRun::crd();
     bound_name(&mut run);
     [SyncJob::crd(), run].map(adapted).into()
 }
 
-/// Bounds the name of a SyncRun, which is a label of all that is made for it. Only a rule of the whole object sees the
-/// name.
+/// Limits the name of a SyncRun, because it is a label of all the run's objects. Only a rule on the whole object can
+/// access the name.
 fn bound_name(crd: &mut CustomResourceDefinition) {
     let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
     for schema in schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut()) {
@@ -25,7 +25,7 @@ fn bound_name(crd: &mut CustomResourceDefinition) {
     }
 }
 
-/// The files of `crds/`: the name of each, and its content.
+/// Returns the files of `crds/`: the name and content of each. Fails if a CRD cannot be serialized.
 pub fn crd_files() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError> {
     let file = |crd: CustomResourceDefinition| {
         let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
@@ -43,9 +43,9 @@ fn adapted(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Brings what is derived from Rust types into the form that the API server expects: a `null` stands for an
-/// absent field (a nullable one would dodge its default and every rule on it), integers have one of the formats
-/// that OpenAPI names, and where a line of the source ends is of no interest.
+/// Converts a schema derived from Rust types to the form that the API server expects: `null` means an absent field (a
+/// nullable one would bypass its default and every rule on it), integers have a format that OpenAPI defines, and line
+/// breaks of the source do not matter.
 fn adapt(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.description = schema.description.take().map(|text| unwrapped(&text));
@@ -65,7 +65,7 @@ fn adapt(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// A text with one line for each of its paragraphs.
+/// Joins the lines of each paragraph of a text.
 fn unwrapped(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
     paragraphs.collect::<Vec<_>>().join("\n\n")
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// A column that names no field stays empty, and nobody says so.
+    /// A column without a field would stay empty without an error.
     #[test]
     fn every_column_prints_a_field_that_there_is() {
         for crd in crds() {

@@ -72,6 +72,10 @@ pub struct CreateClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::volume_size()))]
     pub size: Option<String>,
+    /// Let a claim that is there grow to that size before a run, if its storage class allows expansion; `size` may then
+    /// be raised. A claim never shrinks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grow: bool,
 }
 
 /// How a volume can be mounted. A destination is always written to, so that `ReadOnlyMany` is not among them.

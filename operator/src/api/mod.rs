@@ -1,7 +1,7 @@
-//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`] and what their statuses say.
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`] and their statuses.
 //!
-//! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
-//! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
+//! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde defaults
+//! become schema defaults, and the `rules` become CEL rules, by which the API server validates a manifest.
 
 pub mod admission;
 mod benchmark;
@@ -21,7 +21,7 @@ pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
 pub use endpoint::{AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, SourceEndpoint};
 pub use files::{DeleteLimit, Files, Preserve};
-pub use pods::{EndPodSettings, PodSecurity, PodSettings};
+pub use pods::{CommonPodSettings, EndPodSettings, FsGroupFrom, PodSecurity, PodSettings};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
@@ -29,7 +29,7 @@ pub use spec::{
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,
 };
 pub use status::{
-    ActiveRun, Baseline, EarlierTries, HistoryEntry, HookRun, KeptSnapshot, KnownDestination,
+    ActiveRun, Baseline, EarlierTries, FsGroups, HistoryEntry, HookRun, KeptSnapshot, KnownDestination,
     MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunHooks, RunProgress, ShardProgress, ShardReports,
     SnapshotStatus, Stage, StoppedRun, Summary, Superseded, SyncJobPhase, SyncJobStatus,
 };

@@ -52,12 +52,34 @@ pub struct PodSettings {
 }
 
 impl PodSettings {
-    /// Whether nothing is set.
+    /// Returns whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns these settings with those of one end over them.
+    /// Returns these settings, completed by those of all SyncJobs, which they override.
+    #[must_use]
+    pub fn over(&self, common: &CommonPodSettings) -> Self {
+        let own = EndPodSettings {
+            resources: self.resources.clone(),
+            node_selector: self.node_selector.clone(),
+            tolerations: self.tolerations.clone(),
+            affinity: self.affinity.clone(),
+            priority_class_name: self.priority_class_name.clone(),
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+        };
+        let secrets = common.image_pull_secrets.iter().chain(&self.image_pull_secrets);
+        let rest = Self {
+            image_pull_secrets: secrets.cloned().collect(),
+            service_account_name: self.service_account_name.clone(),
+            security_context: self.security_context.clone(),
+            ..Self::default()
+        };
+        rest.with(&common.settings).with(&own)
+    }
+
+    /// Returns these settings, overridden by those of one end.
     #[must_use]
     pub fn with(mut self, end: &EndPodSettings) -> Self {
         let EndPodSettings {
@@ -115,10 +137,23 @@ pub struct EndPodSettings {
 }
 
 impl EndPodSettings {
-    /// Whether nothing is set.
+    /// Returns whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Settings of the syncer pods of all SyncJobs of an operator. They name no user, group or account, because the owner
+/// of a namespace decides who runs there.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CommonPodSettings {
+    /// Resources, scheduling, labels and annotations.
+    #[serde(flatten)]
+    pub settings: EndPodSettings,
+    /// Secrets to pull the syncer's image with, beside those of a SyncJob.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
 }
 
 /// User and groups that the pods run as. All else is fixed by the restricted PodSecurity standard.
@@ -138,14 +173,26 @@ pub struct PodSecurity {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub fs_group: Option<i64>,
+    /// Where the group is taken from in place of `fsGroup`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group_from: Option<FsGroupFrom>,
     /// Further groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(range(min = 0, max = 2_147_483_647)))]
     pub supplemental_groups: Vec<i64>,
 }
 
+/// Where an end takes its group from. Workload: from the pods that use its claim, as they were seen last, so that files
+/// need not change their group for a run and back. A destination that no pod uses takes the source's. `fsGroup` is for
+/// claims of which no user was ever seen. No effect on pods that run as root.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FsGroupFrom {
+    /// From the pods that use the claim.
+    Workload,
+}
+
 impl PodSecurity {
-    /// Whether nothing is set.
+    /// Returns whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,8 +1,8 @@
-//! The CEL rules of the CRDs: what a manifest can be judged by without a look at the cluster.
+//! The CEL rules of the CRDs, which validate a manifest without access to other objects.
 //!
-//! A value of the wrong shape is refused by a rule and not by the schema's `pattern`, whose message would be the
-//! pattern itself. A rule says what was written and what to write instead. No expression holds a single quote but
-//! around its strings, and every string and list that one looks at is bounded, as the API server's cost budget
+//! A malformed value is rejected by a rule instead of the schema's `pattern`, whose message would be the pattern
+//! itself. A rule's message says what was written and what to write instead. Expressions contain single quotes only
+//! around their strings, and every string and list that they access is bounded, as the API server's cost budget
 //! demands.
 
 use schemars::Schema;
@@ -19,19 +19,20 @@ pub(super) struct Rule {
     message_expression: Option<String>,
 }
 
-/// A rule with a fixed message.
+/// Builds a rule with a fixed message.
 pub(super) fn rule(rule: impl Into<String>, message: impl Into<String>) -> Rule {
     Rule { rule: rule.into(), message: message.into(), message_expression: None }
 }
 
-/// A rule on a string whose message begins with that string; `is_not` goes on after it.
+/// Builds a rule on a string whose message begins with that string, followed by `is_not`.
 fn quoting(rule: String, is_not: &str) -> [Rule; 1] {
     let message = format!("the value {is_not}");
     let message_expression = Some(format!(r#"'"' + self + '" {is_not}'"#));
     [Rule { rule, message, message_expression }]
 }
 
-/// A rule on a list of strings; `valid` judges one of them as `it`. The message begins with the first that fails.
+/// Builds a rule on a list of strings; `valid` checks one of them as `it`. The message begins with the first that
+/// fails.
 fn each(valid: &str, is_not: &str) -> [Rule; 1] {
     let message_expression = Some(format!(r#"'"' + self.filter(it, !({valid}))[0] + '" {is_not}'"#));
     [Rule {
@@ -48,7 +49,7 @@ pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields 
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 
-/// The pattern of a cron schedule in capitals: five fields, or a macro. Which range is empty it does not say.
+/// Returns the pattern of a cron schedule in capitals: five fields, or a macro. It does not detect empty ranges.
 pub(crate) fn cron_form() -> String {
     const STEP: &str = "/[1-9][0-9]?";
     let range = |one: &str| format!("{one}(-{one})?");
@@ -66,7 +67,8 @@ pub(crate) fn cron_form() -> String {
     format!("^({fields}|@(HOURLY|DAILY|WEEKLY|MONTHLY|YEARLY))$")
 }
 
-/// The patterns of what has that form and no day in any year. Each range of two months or more has one of 31 days.
+/// Returns the patterns of schedules that match the form but no day of any year. Every range of two or more months
+/// contains one with 31 days.
 fn cron_never() -> [String; 2] {
     let month = |number: usize| {
         let one = format!("(0?{number}|{})", MONTHS[number - 1]).replace("0?11", "11");
@@ -79,7 +81,7 @@ fn cron_never() -> [String; 2] {
     [of("3[01]", &[2]), of("31", &[2, 4, 6, 9, 11])]
 }
 
-/// A cron schedule that comes to pass.
+/// Requires a cron schedule that occurs at some time.
 pub(super) fn cron() -> [Rule; 1] {
     const NAMES: &str = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC.SUNMONTUEWEDTHUFRISATSUN";
     let ranges = |pattern: &str, low: &str, high: &str| {
@@ -99,7 +101,7 @@ pub(super) fn cron() -> [Rule; 1] {
     quoting(rule.join(" && "), IS_NOT_CRON)
 }
 
-/// The name of a time zone, by its shape.
+/// Requires the form of a time zone's name.
 pub(super) fn time_zone() -> [Rule; 1] {
     quoting(
         "self != 'Local' && self.matches(r'^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$')".into(),
@@ -107,7 +109,7 @@ pub(super) fn time_zone() -> [Rule; 1] {
     )
 }
 
-/// Which fields go with which kind of schedule.
+/// Limits which fields can be combined in a schedule.
 pub(super) fn schedule() -> [Rule; 2] {
     [
         rule(
@@ -121,7 +123,7 @@ pub(super) fn schedule() -> [Rule; 2] {
     ]
 }
 
-/// A duration of at least a second and at most 9999 hours.
+/// Requires a duration between one second and 9999 hours.
 pub(super) fn duration() -> [Rule; 1] {
     quoting(
         "self.matches(r'^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$') && duration(self) >= duration('1s')"
@@ -130,8 +132,8 @@ pub(super) fn duration() -> [Rule; 1] {
     )
 }
 
-/// Makes the pattern of a number of bytes, so that the rules take what `contract::parse_bytes` reads. The digits are
-/// bounded for each suffix, so that what matches is below 2^64.
+/// Returns the pattern of a number of bytes, so that the rules accept what `contract::parse_bytes` parses. The number
+/// of digits is limited for each suffix, so that the value stays below 2^64.
 pub(crate) fn bytes_form() -> String {
     let mut forms = vec!["[0-9]{1,18}".to_string()];
     for thousands in 1..=4 {
@@ -142,7 +144,7 @@ pub(crate) fn bytes_form() -> String {
     format!("^({})$", forms.join("|"))
 }
 
-/// Bytes per second. A quantity of Kubernetes knows fewer spellings, so that others are turned into its own.
+/// Requires a bandwidth in bytes per second. Kubernetes quantities have fewer spellings, so that others are converted.
 pub(super) fn bandwidth() -> [Rule; 1] {
     const QUANTITY: &str = "quantity(self.replace('B', '').replace('K', 'k').replace('ki', 'Ki'))";
     quoting(
@@ -151,7 +153,7 @@ pub(super) fn bandwidth() -> [Rule; 1] {
     )
 }
 
-/// The size of a file.
+/// Requires the size of a file.
 pub(super) fn file_size() -> [Rule; 1] {
     quoting(
         format!("self.matches(r'{}')", bytes_form()),
@@ -159,7 +161,7 @@ pub(super) fn file_size() -> [Rule; 1] {
     )
 }
 
-/// The size of a volume.
+/// Requires the size of a volume.
 pub(super) fn volume_size() -> [Rule; 1] {
     quoting(
         "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))".into(),
@@ -167,7 +169,7 @@ pub(super) fn volume_size() -> [Rule; 1] {
     )
 }
 
-/// How many times the baseline a run may take.
+/// Requires the factor of the baseline that a run may take.
 pub(super) fn threshold() -> [Rule; 1] {
     quoting(
         r"self.matches(r'^[1-9][0-9]{0,2}(\.[0-9]{1,3})?$') && double(self) > 1.0".into(),
@@ -175,7 +177,7 @@ pub(super) fn threshold() -> [Rule; 1] {
     )
 }
 
-/// A folder inside a volume, in the one form that paths can be compared in.
+/// Requires a folder inside a volume, in the only form in which paths can be compared.
 pub(super) fn folder() -> [Rule; 1] {
     quoting(
         r"self.matches(r'^/$|^(/[^/\x00]+)+$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')".into(),
@@ -188,7 +190,7 @@ const OBJECT_NAME: &str = r"matches(r'^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9](
 pub(super) const IS_NOT_OBJECT_NAME: &str =
     "is not the name of an object: write lower-case letters, digits, - and . only";
 
-/// What [`object_name`] judges, for a name that no rule of a CRD can be set on.
+/// Returns whether a name fulfills [`object_name`], for a name on which no CRD rule can be set.
 pub(super) fn is_object_name(name: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |part: &str| {
@@ -200,12 +202,12 @@ pub(super) fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The name of an object of most kinds.
+/// Requires the name of an object, as most kinds have it.
 pub(super) fn object_name() -> [Rule; 1] {
     quoting(format!("self.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
 }
 
-/// A list of gitignore patterns.
+/// Requires a list of gitignore patterns.
 pub(super) fn each_glob() -> [Rule; 1] {
     each(
         r"it.matches(r'\S') && !it.matches(r'[\n\r\x00]')",
@@ -213,7 +215,7 @@ pub(super) fn each_glob() -> [Rule; 1] {
     )
 }
 
-/// The name of a snapshot, or a time with its zone.
+/// Requires the name of a snapshot, or a time with its zone.
 pub(super) fn snapshot() -> [Rule; 1] {
     quoting(
         r"!self.startsWith('as-of:') || self.matches(r'^as-of:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})$')"
@@ -222,8 +224,14 @@ pub(super) fn snapshot() -> [Rule; 1] {
     )
 }
 
-/// Which fields of the destination stay as they are.
+/// Limits which fields of the destination can change.
 pub(super) fn destination() -> [Rule; 3] {
+    let same = |field: &str| {
+        let (new, old) = (format!("self.create.{field}"), format!("oldSelf.create.{field}"));
+        format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+    };
+    let (class, modes, size) = (same("storageClassName"), same("accessModes"), same("size"));
+    let grows = "(has(self.create.grow) && self.create.grow)";
     [
         rule(
             "self.persistentVolumeClaim == oldSelf.persistentVolumeClaim",
@@ -236,14 +244,16 @@ pub(super) fn destination() -> [Rule; 3] {
              in place of this one",
         ),
         rule(
-            "!has(self.create) || !has(oldSelf.create) || self.create == oldSelf.create",
-            "destination.create cannot change, since it is read only when the claim is made: change the claim itself, \
-             or create another SyncJob",
+            format!(
+                "!has(self.create) || !has(oldSelf.create) || ({class} && {modes} && ({grows} || {size}))"
+            ),
+            "destination.create cannot change but for grow, and for size with grow: true, since it is read only when the \
+             claim is made: change the claim itself, or create another SyncJob",
         ),
     ]
 }
 
-/// What source, destination and deletion policy may be to each other.
+/// Limits the combinations of source, destination and deletion policy.
 pub(super) fn spec() -> [Rule; 3] {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
     let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
@@ -271,13 +281,21 @@ pub(super) fn spec() -> [Rule; 3] {
     ]
 }
 
-/// The rule of the contacts of a run's ends: a pod cannot put another key or address in the place of one that is there.
+/// Forbids changes of the contacts of a run's ends, so that a pod cannot replace the key or address of another.
 pub(super) fn contacts() -> [Rule; 1] {
     let is_same = "oldSelf.all(end, !(end in self) || self[end] == oldSelf[end])";
     [rule(is_same, "the contact of an end is written once in a try, and cannot be changed")]
 }
 
-/// What a SyncRun says stays as it is. Of one that a person made the operator fills in the rest, once.
+/// Forbids changes of the status of an ended run, so that nothing depends on when its pods lose their permissions.
+pub(super) fn run_status() -> [Rule; 1] {
+    [rule(
+        "!has(oldSelf.stage) || oldSelf.stage != 'Done' || self == oldSelf",
+        "the status of a SyncRun that is Done cannot change",
+    )]
+}
+
+/// Forbids changes of a SyncRun's spec, except that the operator completes one that a person created, once.
 pub(super) fn run() -> [Rule; 2] {
     [
         rule(
@@ -291,7 +309,7 @@ pub(super) fn run() -> [Rule; 2] {
     ]
 }
 
-/// A benchmark has one tree.
+/// Requires at most one tree in a benchmark.
 pub(super) fn benchmark() -> [Rule; 1] {
     [rule(
         "!has(self.tree) || !has(self.files)",
@@ -299,7 +317,7 @@ pub(super) fn benchmark() -> [Rule; 1] {
     )]
 }
 
-/// Which fields of the files go together.
+/// Limits the combinations of fields of the files.
 pub(super) fn files() -> [Rule; 2] {
     [
         rule(
@@ -313,7 +331,7 @@ pub(super) fn files() -> [Rule; 2] {
     ]
 }
 
-/// Which fields of the transfer go together.
+/// Limits the combinations of fields of the transfer.
 pub(super) fn transfer() -> [Rule; 2] {
     [
         rule(
@@ -327,7 +345,7 @@ pub(super) fn transfer() -> [Rule; 2] {
     ]
 }
 
-/// Some snapshot is kept.
+/// Requires that at least one snapshot is kept.
 pub(super) fn retain() -> [Rule; 1] {
     [rule(
         "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0 || has(self.within) \
@@ -337,13 +355,13 @@ pub(super) fn retain() -> [Rule; 1] {
     )]
 }
 
-/// Some hook is there.
+/// Requires at least one hook.
 pub(super) fn hooks() -> [Rule; 1] {
     [rule("has(self.before) || has(self.after)", "hooks needs before, after or both")]
 }
 
-/// Gives requests and limits the pattern of a quantity, the one that controller-gen writes. The one value that a
-/// pattern judges: neither its length nor the number of its keys is bounded, which no rule's budget allows for.
+/// Adds the pattern of a quantity to requests and limits, the same that controller-gen writes. Only these values use a
+/// pattern: neither their length nor the number of their keys is bounded, which exceeds the budget of rules.
 pub(super) fn quantities(schema: &mut Schema) {
     const QUANTITY: &str = concat!(
         r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))",
@@ -357,7 +375,7 @@ pub(super) fn quantities(schema: &mut Schema) {
     }
 }
 
-/// Labels that are not the operator's own.
+/// Forbids labels with the operator's own prefixes.
 pub(super) fn labels() -> [Rule; 1] {
     [rule(
         "self.all(key, !key.startsWith('volferry.dev/') && !key.startsWith('app.kubernetes.io/'))",
@@ -365,7 +383,7 @@ pub(super) fn labels() -> [Rule; 1] {
     )]
 }
 
-/// Annotations that are not the operator's own.
+/// Forbids annotations with the operator's own prefix.
 pub(super) fn annotations() -> [Rule; 1] {
     [rule(
         "self.all(key, !key.startsWith('volferry.dev/'))",
@@ -383,7 +401,7 @@ mod tests {
 
     const BANDWIDTH_MIN: u64 = 64 << 10;
 
-    /// What the CRD's rules say of a manifest with such a part.
+    /// Returns whether the CRD's rules accept a manifest with that part.
     fn is_admitted(part: &serde_json::Value) -> bool {
         let mut spec = json!({
             "source": {"persistentVolumeClaim": {"claimName": "a"}},
@@ -431,7 +449,7 @@ mod tests {
         ) {
             let text = format!("{number}{suffix}");
             let read = contract::parse_bytes(&text);
-            // Above that, the command line takes more digits than the pattern.
+            // Above that value, the command line accepts more digits than the pattern.
             prop_assume!(!read.as_ref().is_ok_and(|bytes| *bytes >= 10_u64.pow(18)));
             let matches = regex::Regex::new(&bytes_form()).unwrap().is_match(&text);
             prop_assert_eq!(matches, read.is_ok(), "{}", text);

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use contract::Contact;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, Resource as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,26 +110,30 @@ pub struct SyncJobReference {
     pub generation: Option<i64>,
 }
 
-/// What has become of a SyncRun. `contacts`, `progress`, `summary` and `ends` are written by the run's pods, and
-/// nothing is decided by them but how the run's own try ended; all else is the operator's.
+/// What has become of a SyncRun. `contacts`, `progress`, `summary`, `ends` and that the run is `Running` are written by
+/// the run's pods, and nothing is decided by them but how the run's own try ended; all else is the operator's. A
+/// SyncRun that is made has room for what the pods of its first try write, so that this takes no write.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("default" = {"observedGeneration": -1}))]
+#[schemars(extend(
+    "default" = {"observedGeneration": -1, "stage": "Queued", "try": 1, "contacts": {}, "ends": {}},
+    "x-kubernetes-validations" = rules::run_status(),
+))]
 pub struct SyncRunStatus {
     /// The `metadata.generation` that the conditions are about; -1 until the operator has seen the SyncRun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How far the run is.
+    /// How far the run is. What is said of a run that is `Done` stays as it is, whoever writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
     /// Ready, Reconciling and Stalled, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The name of the try under way, which the run's pods name in what they write, so that those of an earlier try
+    /// The number of the try under way, which the run's pods name in what they write, so that those of an earlier try
     /// write nothing.
     #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
-    pub try_id: Option<String>,
+    pub try_number: Option<i32>,
     /// The number of tries that failed.
     #[serde(default)]
     pub retries: i32,
@@ -158,32 +162,20 @@ pub struct SyncRunStatus {
 }
 
 impl SyncRun {
-    /// The reference that makes a SyncRun the owner of what is made for it.
-    pub fn owner(name: &str, uid: &str) -> OwnerReference {
-        OwnerReference {
-            api_version: Self::api_version(&()).into_owned(),
-            kind: Self::kind(&()).into_owned(),
-            name: name.into(),
-            uid: uid.into(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }
-    }
-
-    /// Whether a SyncJob of that UID owns this.
+    /// Returns whether a SyncJob of that UID owns this SyncRun.
     pub fn is_of(&self, job_uid: &str) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
         owners.filter(|owner| owner.kind == SyncJob::kind(&())).any(|owner| owner.uid == job_uid)
     }
 
-    /// Whether a person made this, and no run has begun for it.
+    /// Returns whether a person created this SyncRun, and no run has started for it.
     pub fn is_asked_for(&self) -> bool {
         self.metadata.owner_references.iter().flatten().next().is_none()
             && self.spec.number.is_none()
             && self.metadata.deletion_timestamp.is_none()
     }
 
-    /// When this was made.
+    /// Returns the time of creation.
     pub fn created(&self) -> Option<Timestamp> {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }

@@ -39,7 +39,7 @@ use super::{
         json_path = ".status.lastSuccessTime",
         description = "How long ago the last successful run ended"
     ),
-    // As a date, kubectl would print how long ago it was, and `<invalid>` of what is ahead.
+    // For a date, kubectl would print its age, and `<invalid>` for a time in the future.
     printcolumn(
         name = "Next",
         type_ = "string",

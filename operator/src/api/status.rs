@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{benchmark::Benchmark, restore::Restore};
 
-/// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
+/// The maximum of `spec.parallelism`. The engine allows more, but the reports of all shards have to fit into one
 /// status.
 pub const MAX_PARALLELISM: u32 = 64;
 
@@ -63,6 +63,10 @@ pub struct SyncJobStatus {
     /// remove this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
+    /// The groups that the pods of workloads had when they were seen last. Only with
+    /// `pods.securityContext.fsGroupFrom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_groups: Option<FsGroups>,
     /// When the next run falls due by the schedule, jitter included, in whole seconds. A time that is past is that of a
     /// run which waits for something, such as the end of another. Absent without a schedule, while suspended, and while
     /// the spec cannot be run.
@@ -150,7 +154,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage as the reason of a condition.
+    /// Returns the stage as the reason of a condition.
     pub fn word(self) -> &'static str {
         match self {
             Self::Queued => "Queued",
@@ -242,6 +246,10 @@ pub struct ActiveRun {
     /// The round of the queue in which the run has its turn, so that namespaces take turns; 0 without a limit on runs.
     #[serde(default, skip_serializing_if = "is_first")]
     pub queue_round: i64,
+    /// The nodes that the run counts for: those of its volumes when it took its place, and those of its pods. Only with
+    /// a limit on the runs of each node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// When the run was started, later by as long as it found a volume in use since. Absent while it waits for another
     /// run, or in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -318,12 +326,12 @@ pub struct HookRun {
 }
 
 impl HookRun {
-    /// A hook that begins at that time.
+    /// Returns a hook that starts at that time.
     pub fn begun(at: jiff::Timestamp) -> Self {
         Self { start_time: MicroTime(at), completion_time: None, failure: None }
     }
 
-    /// Whether the command has ended, well or not.
+    /// Returns whether the command has ended, successfully or not.
     pub fn is_over(&self) -> bool {
         self.completion_time.is_some()
     }
@@ -355,7 +363,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Whether a file can be in both folders.
+    /// Returns whether a file can be in both folders.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.claim_name == other.claim_name && parts(&self.path).zip(parts(&other.path)).all(|(a, b)| a == b)
     }
@@ -363,6 +371,28 @@ impl RunFolder {
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
+}
+
+/// The `fsGroup` of the pods that use each claim.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct FsGroups {
+    /// Of those that use the source's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<i64>,
+    /// Of those that use the destination's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<i64>,
+}
+
+impl FsGroups {
+    /// Returns the group for the pods of that end. A copy that no workload uses gets the group of its source.
+    pub fn of(self, side: Side) -> Option<i64> {
+        match side {
+            Side::Source => self.source,
+            Side::Sink => self.destination.or(self.source),
+        }
+    }
 }
 
 /// A destination that a run has ended well on.
@@ -382,17 +412,22 @@ pub struct KnownDestination {
 }
 
 impl ActiveRun {
-    /// How many shards there are, within what a spec may ask for: a pod may write to the status.
+    /// Returns the number of shards, limited to what a spec may ask for, because a pod can write to the status.
     pub fn shard_count(&self) -> u32 {
         u32::try_from(self.shards).unwrap_or(1).clamp(1, MAX_PARALLELISM)
     }
 
-    /// How many tries came before the current one: those that failed, and those that were put off.
+    /// Returns the number of tries before the current one, both failed and postponed ones.
     pub fn past_tries(&self) -> i32 {
         self.retries.saturating_add(self.postponed)
     }
 
-    /// Whether the run has had its turn: until then nothing is made for it.
+    /// Returns the number of the current try, 1 for the first.
+    pub fn try_number(&self) -> i32 {
+        self.past_tries().saturating_add(1)
+    }
+
+    /// Returns whether the run has had its turn: until then, no objects are created for it.
     pub fn is_started(&self) -> bool {
         self.start_time.is_some()
     }
@@ -455,7 +490,7 @@ pub struct ShardReports {
 }
 
 impl Reports {
-    /// Returns the reports with what each end of a benchmark found in its own.
+    /// Returns the reports with the benchmark figures inserted into the report of their end.
     #[must_use]
     pub fn with_benchmarks(mut self) -> Self {
         let mut found = self.benchmarks.take().unwrap_or_default();
@@ -467,7 +502,7 @@ impl Reports {
         self
     }
 
-    /// What one end reported, of a run of one shard or as that shard of several.
+    /// Returns the report of one end, in a run of one shard or as that shard of several.
     pub fn of(&self, shard: Option<u32>, side: Side) -> Option<&Report> {
         let (source, sink) = match shard.map(|shard| self.shards.get(&shard.to_string())) {
             None => (&self.source, &self.sink),

@@ -1,4 +1,4 @@
-//! Prints the CRDs, or writes them into each of the given directories as `GROUP_PLURAL.yaml`, one file each.
+//! Prints the CRDs, or writes them to each of the given directories, as one file `GROUP_PLURAL.yaml` each.
 
 use std::{
     env, fs, io,

@@ -1,4 +1,4 @@
-//! Writes the pages of the reference that come from the CRDs and from a chart's values: `docgen CHART OUT`.
+//! Writes the reference pages of the CRDs and of a chart's values: `docgen CHART OUT`.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use operator::api;
 use serde_json::Value;
 use thiserror::Error;
 
-/// The ends of the paths of fields whose own fields are described elsewhere: by Kubernetes, or on the page of SyncJob.
+/// The path ends of fields whose own fields are described elsewhere: by Kubernetes, or on the page of SyncJob.
 const DESCRIBED_ELSEWHERE: [&str; 5] =
     ["pods.affinity", "pods.resources", "pods.tolerations[]", "spec.job", "spec.claims"];
 
@@ -66,7 +66,7 @@ fn write_page(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(|source| Error::Write { path: path.into(), source })
 }
 
-/// Returns the page of a kind: a table of the fields of its spec, and one of its status.
+/// Returns the page of a kind: a table of its spec's fields, and one of its status.
 fn crd_page(crd: &CustomResourceDefinition) -> String {
     let kind = &crd.spec.names.kind;
     let mut page = format!("{HEAD}\n# {kind}\n");
@@ -86,7 +86,7 @@ fn crd_page(crd: &CustomResourceDefinition) -> String {
     page
 }
 
-/// Adds a line for each field below `path`. `shown` is where the part of a path that is shown begins.
+/// Adds a line for each field below `path`. The paths are shown from the byte `shown` on.
 fn add_fields(page: &mut String, schema: &JSONSchemaProps, path: &str, shown: usize) {
     if DESCRIBED_ELSEWHERE.iter().any(|elsewhere| path.ends_with(elsewhere)) {
         return;
@@ -95,7 +95,7 @@ fn add_fields(page: &mut String, schema: &JSONSchemaProps, path: &str, shown: us
         let below = format!("{path}.{name}");
         let is_required = schema.required.iter().flatten().any(|required| required == name);
         let default = match &field.default {
-            // The fields have lines of their own.
+            // The fields of the object have lines of their own.
             Some(default) if default.0.is_object() => String::new(),
             Some(default) => format!("`{}`", default.0),
             None if is_required => "required".into(),
@@ -174,7 +174,7 @@ fn value_kind(field: &Value) -> String {
     }
 }
 
-/// Makes one cell of a table of a text.
+/// Formats a text as one cell of a table.
 fn cell(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text.replace('|', "\\|").replace('<', "&lt;")

@@ -1,4 +1,4 @@
-//! `kubectl volferry`: SyncJobs and their runs for people, with the rights of the user's kubeconfig.
+//! `kubectl volferry`: shows and controls SyncJobs and their runs, with the permissions of the user's kubeconfig.
 
 use std::process::ExitCode;
 

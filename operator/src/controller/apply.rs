@@ -1,5 +1,5 @@
-//! The fourth step: brings into the cluster what was built, by server-side apply under one field manager. The account
-//! and its rights come before the first Job, whose pods need them. A Job that is there is left as it is.
+//! The fourth step: applies the built objects to the cluster by server-side apply under one field manager. The service
+//! account and its RBAC objects come before the first Job, whose pods need them. An existing Job is left as it is.
 
 use std::fmt::Debug;
 
@@ -13,55 +13,67 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use thiserror::Error;
 
-use super::{build, watched::Watched};
+use super::{accounts::Accounts, build, watched::Watched};
 use crate::{
     api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
-    model::{children::Children, claims::Blocked, outcome::Outcome},
+    model::{children::Children, claims::Blocked, growth::Growing, outcome::Outcome},
     names::FIELD_MANAGER,
-    resources::Try,
+    resources::{Try, access},
     stages::situation::Step,
 };
 
-/// What the API server answers to an object that it does not take as it is: bad request, forbidden, invalid.
+/// HTTP status codes by which the API server rejects an object as it is: bad request, forbidden, invalid.
 const REFUSALS: [u16; 3] = [400, 403, INVALID];
-/// What it answers to an object that contradicts itself or breaks a rule of its kind.
+/// The HTTP status code for an object that is inconsistent or breaks a validation rule of its kind.
 const INVALID: u16 = 422;
-/// The most of the API server's words that get into a status.
+/// The maximum length of an API server message in a status, in bytes.
 const MAX_WORDS_BYTES: usize = 2048;
 
-/// What could not be made.
+/// The reasons why an object could not be created or changed.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// The API server refused an object.
+    /// The API server rejected an object.
     #[error("cannot apply {kind} {name}")]
     Apply {
-        /// Of which kind.
+        /// The kind of the object.
         kind: String,
-        /// Which one.
+        /// The name of the object.
         name: String,
-        /// Why.
+        /// The API server's error.
+        #[source]
+        source: kube::Error,
+    },
+    /// The API server rejected the expansion of a claim.
+    #[error("cannot have the claim {name} grow to {size}")]
+    Grow {
+        /// The name of the claim.
+        name: String,
+        /// The requested size.
+        size: String,
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
 }
 
-/// What the API server has against an object.
+/// The API server's objection to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object is at fault, and is refused until the spec is another.
+    /// The object itself is invalid, and stays rejected until the spec changes.
     Invalid(Fault),
-    /// Something beside it is: a quota, a policy, the operator's rights.
+    /// Something outside the object prevents it: a quota, a policy, the operator's RBAC permissions.
     Hindered(Fault),
-    /// The destination's claim is refused, for either reason.
+    /// The destination's claim is rejected, for either reason.
     Claim(Fault),
 }
 
 impl Refusal {
-    /// What becomes of the run.
+    /// Returns the step by which the run reacts to the rejection.
     pub(super) fn step(self) -> Step {
         match self {
             Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
@@ -72,11 +84,22 @@ impl Refusal {
 }
 
 impl ApplyError {
-    /// What the API server has against an object, if that is why it was not made.
+    /// Returns the API server's objection to the object; `None` if the error has another cause, such as an outage.
     pub fn refusal(&self) -> Option<Refusal> {
-        let Self::Apply { kind, name, source } = self;
+        let (Self::Apply { source, .. } | Self::Grow { source, .. }) = self;
         let kube::Error::Api(answer) = source else { return None };
         let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
+        let (kind, name) = match self {
+            Self::Apply { kind, name, .. } => (kind, name),
+            Self::Grow { name, size, .. } => {
+                let message = format!(
+                    "The API server refuses to have the claim {name} grow to {size}: {words} Correct the storage class, the quota \
+                     or the operator's rights that stand in the way, or set spec.destination.create.grow to false."
+                );
+                let fault = Fault::new(reason::CLAIM_TOO_SMALL, message);
+                return REFUSALS.contains(&answer.code).then_some(Refusal::Claim(fault));
+            }
+        };
         let refused = format!("The API server refuses the {kind} {name}: {words}");
         if kind == "PersistentVolumeClaim" {
             let cure = "Correct spec.destination.create if that is what it names, else the quota, the admission policy or the \
@@ -86,7 +109,7 @@ impl ApplyError {
         }
         let fault = |cure: &str| Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
         match answer.code {
-            // What is asked for besides Jobs does not depend on spec.pods.
+            // Only Jobs depend on spec.pods; the other objects do not.
             INVALID if kind == "Job" => Some(Refusal::Invalid(fault(
                 "No retry can help: correct spec.pods if that is what it names, else the admission policy that says so.",
             ))),
@@ -99,7 +122,8 @@ impl ApplyError {
     }
 }
 
-/// Creates the destination's claim, and returns it. One of its name that somebody has made in between is as good.
+/// Creates the destination's claim and returns it; `None` if a claim of that name exists by now, which serves as well.
+/// Fails if the API server rejects the claim or cannot be reached.
 pub async fn create_claim(
     client: &Client,
     claim: &PersistentVolumeClaim,
@@ -110,16 +134,32 @@ pub async fn create_claim(
     }
 }
 
-/// Makes what is missing of a try, given what there is, and notes the Jobs among the `known` ones.
+/// Requests a larger size for a claim, provided that it has not changed since it was read, and returns the claim. Fails
+/// if the API server rejects the request, also because of such a change.
+pub async fn grow_claim(client: &Client, growing: &Growing) -> Result<PersistentVolumeClaim, ApplyError> {
+    let Growing { claim, to, .. } = growing;
+    let (name, size) = (claim.name_any(), to.0.clone());
+    let metadata = json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version});
+    let spec = json!({"resources": {"requests": {"storage": size}}});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let api =
+        Api::<PersistentVolumeClaim>::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
+    let grown = api.patch(&name, &params, &Patch::Merge(json!({"metadata": metadata, "spec": spec}))).await;
+    grown.map_err(|source| ApplyError::Grow { name, size, source })
+}
+
+/// Creates the missing objects of a try next to its existing `children`, and notes the new Jobs in `known`. Fails at
+/// the first object that the API server rejects.
 pub async fn launch(
     client: &Client,
     known: &Watched<Job>,
+    accounts: &Accounts,
     of: &Try<'_>,
     children: &Children,
 ) -> Result<(), ApplyError> {
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
-    groundwork(client, of).await?;
+    grant(client, accounts, of).await?;
     if of.run.local {
         if !has_sink {
             known.wrote(&apply(client, &build::both_ends(of)).await?);
@@ -136,13 +176,21 @@ pub async fn launch(
     Ok(())
 }
 
-async fn groundwork(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
+/// Gives a run its service account with the RBAC permissions. If this operator created the account and its binding
+/// before, only the role is applied, provided that it is the run's first try.
+pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result<(), ApplyError> {
     let built = build::groundwork(of);
-    if let Some(account) = &built.service_account {
+    let (namespace, job) = (of.job.namespace.as_str(), of.job.name.as_str());
+    let account = format!("{} of {}", built.role_binding.name_any(), access::service_account_name(of));
+    let is_there = of.run.past_tries() == 0 && accounts.has(namespace, job, &account);
+    if let Some(account) = built.service_account.as_ref().filter(|_| !is_there) {
         apply(client, account).await?;
     }
     apply(client, &built.role).await?;
-    apply(client, &built.role_binding).await?;
+    if !is_there {
+        apply(client, &built.role_binding).await?;
+        accounts.note(namespace, job, &account);
+    }
     Ok(())
 }
 

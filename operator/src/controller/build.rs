@@ -1,4 +1,4 @@
-//! The third step: what is to be made for a try, in the two parts that it is made in. Pure.
+//! The third step: builds the objects of a try, in the two groups in which they are created. Pure.
 
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -8,27 +8,27 @@ use k8s_openapi::api::{
 
 use crate::resources::{Try, access, job};
 
-/// What the pods need to be there before them.
+/// The objects that must exist before the pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Groundwork {
-    /// Whom the pods are; `None` where the spec names somebody.
+    /// The service account of the pods; `None` if the spec names one.
     pub service_account: Option<ServiceAccount>,
-    /// What they may do.
+    /// The permissions of the pods.
     pub role: Role,
-    /// That they may do it.
+    /// The binding of the permissions to the service account.
     pub role_binding: RoleBinding,
 }
 
-/// The two ends.
+/// The Jobs of the two ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ends {
-    /// The end that receives the files.
+    /// The Job of the end that receives the files.
     pub sink: Job,
-    /// The end that has them.
+    /// The Job of the end that sends the files.
     pub source: Job,
 }
 
-/// The first part.
+/// Builds the first group: the service account and its RBAC objects.
 pub fn groundwork(of: &Try<'_>) -> Groundwork {
     Groundwork {
         service_account: access::service_account(of),
@@ -37,12 +37,12 @@ pub fn groundwork(of: &Try<'_>) -> Groundwork {
     }
 }
 
-/// The second part.
+/// Builds the second group for a run with two pods: a Job for each end.
 pub fn ends(of: &Try<'_>) -> Ends {
     Ends { sink: job::sink_job(of), source: job::source_job(of) }
 }
 
-/// The second part where one pod has both volumes. It has nobody to show a key to.
+/// Builds the second group for a run in one pod that mounts both volumes: one Job, which needs no key for a peer.
 pub fn both_ends(of: &Try<'_>) -> Job {
     job::local_job(of)
 }

@@ -1,4 +1,4 @@
-//! Removes what is left of tries that are over.
+//! Removes the remaining objects of tries that are over.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -17,28 +17,29 @@ use crate::{
     names::{self, TryNames},
 };
 
-/// How long a pod may be there after the time by which it was to be gone.
+/// How long a pod may still exist after its deletion deadline.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
-/// How many pods a message names.
+/// The number of pods that a message names.
 const NAMED: usize = 3;
 
-/// What could not be removed.
+/// The reasons why an object could not be removed.
 #[derive(Debug, Error)]
 pub enum CleanupError {
-    /// The API server refused.
+    /// The API server rejected the deletion.
     #[error("cannot delete {kind} {name}")]
     Delete {
-        /// Of which kind.
+        /// The kind of the object.
         kind: String,
-        /// Which one.
+        /// The name of the object.
         name: String,
-        /// Why.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
 }
 
-/// Removes these Jobs with their pods. Returns without waiting for pods to be gone.
+/// Deletes Jobs of `owner` and their pods. Returns without waiting for the pods to terminate; fails at the first
+/// deletion that the API server rejects.
 pub async fn sweep(
     client: &Client,
     owner: &Owner,
@@ -47,7 +48,7 @@ pub async fn sweep(
 ) -> Result<(), CleanupError> {
     let namespace = owner.namespace.as_str();
     for job in jobs {
-        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
+        // The garbage collector would delete the pods too, but later; this does not depend on it.
         let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
         delete_this(client, namespace, *job).await?;
         for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none() && observe::is_alive(pod)) {
@@ -57,7 +58,7 @@ pub async fn sweep(
     Ok(())
 }
 
-/// The Jobs of these tries that are still to be removed.
+/// Returns the Jobs of `owner` that belong to the given tries and are not being deleted yet.
 pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec<&'a Job> {
     let is_due = |job: &&Job| {
         job.metadata.deletion_timestamp.is_none()
@@ -67,7 +68,8 @@ pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec
     children.jobs.iter().filter(is_due).collect()
 }
 
-/// Removes those of the Jobs that the owner has, with their pods.
+/// Deletes those of the Jobs that belong to the owner, with their pods. Fails at the first deletion that the API server
+/// rejects.
 pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
         delete_this(client, &owner.namespace, job).await?;
@@ -78,7 +80,16 @@ pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result
     Ok(())
 }
 
-/// Whose children are removed: those of the SyncRuns of a SyncJob.
+/// Deletes those of the Jobs that belong to the owner. Their pods have terminated, and are left to the garbage
+/// collector. Fails at the first deletion that the API server rejects.
+pub async fn discard(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
+    for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
+        delete_this(client, &owner.namespace, job).await?;
+    }
+    Ok(())
+}
+
+/// The owner of the children that may be removed: the SyncRuns of one SyncJob.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// The SyncJob's namespace.
@@ -88,7 +99,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Whether one of them owns a child.
+    /// Returns whether one of the SyncRuns owns a child.
     pub fn owns(&self, child: &impl kube::ResourceExt) -> bool {
         child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))
     }
@@ -98,8 +109,8 @@ fn is_of(child: &impl kube::ResourceExt, of: &TryNames) -> bool {
     child.labels().get(names::LABEL_TRY) == Some(&of.label())
 }
 
-/// What is said of the pods of earlier tries while they are on their way out: which they are, and what to do about one
-/// that should be gone.
+/// Returns a status message about the pods of earlier tries that are terminating: their names, and advice on a pod that
+/// is overdue.
 pub fn farewell(pods: &[&Pod], now: Timestamp) -> String {
     let mut named: Vec<String> = pods.iter().map(|pod| with_node(pod)).collect();
     named.sort_unstable();
@@ -124,7 +135,7 @@ fn with_node(pod: &Pod) -> String {
     node_of(pod).map_or_else(|| name.clone(), |node| format!("{name} on node {node}"))
 }
 
-/// The time of a deletion is that by which the pod is to be gone.
+/// Returns whether a pod still exists long after its deletion timestamp, which is the time by which it should be gone.
 fn is_overdue(pod: &Pod, now: Timestamp) -> bool {
     let deadline = pod.metadata.deletion_timestamp.as_ref();
     deadline.is_some_and(|deadline| now.duration_since(deadline.0) >= OVERDUE)
@@ -139,7 +150,7 @@ fn remedy(pod: &Pod) -> String {
     )
 }
 
-/// Deletes this very object, and no other that has come to have its name. One that is gone is fine.
+/// Deletes exactly this object, by its UID, and never a new object of the same name. Succeeds if the object is gone.
 async fn delete_this<K>(client: &Client, namespace: &str, object: &K) -> Result<(), CleanupError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>

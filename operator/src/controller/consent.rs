@@ -1,4 +1,4 @@
-//! What the annotations of namespaces say of syncers that run as root.
+//! Reads the namespace annotation that allows syncers to run as root.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{api::SyncJob, names};
 
-/// Returns what the annotation of a job's namespace says, and whether that was read just now: what was read before is
-/// enough if it is younger than `age`, since namespaces are not watched.
+/// Returns the annotation's value for the namespace of `job`, and whether it was read just now. Namespaces are not
+/// watched, so a value read before is reused if it is younger than `age`.
 pub(super) async fn of(
     client: &Client,
     known: &Recent<Option<String>>,
@@ -20,12 +20,13 @@ pub(super) async fn of(
     age: Duration,
 ) -> Result<(Option<String>, bool)> {
     let namespace = job.namespace().unwrap_or_default();
-    if let Some(consent) = known.get(&namespace, age) {
-        return Ok((consent, false));
-    }
-    let consent = read(client, &namespace).await?;
-    known.put(&namespace, consent.clone());
-    Ok((consent, true))
+    let mut is_fresh = false;
+    let read = async {
+        is_fresh = true;
+        read(client, &namespace).await
+    };
+    let consent = known.get_or_ask(&namespace, age, read).await?;
+    Ok((consent, is_fresh))
 }
 
 async fn read(client: &Client, namespace: &str) -> Result<Option<String>> {

@@ -1,13 +1,17 @@
-//! The first step: gather all that a job refers to and has made, most of it from what the watches have brought.
+//! The first step: gathers everything that a job refers to and has created, most of it from the watches' stores.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use contract::Side;
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    core::v1::{PersistentVolumeClaim, Pod},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
@@ -15,17 +19,19 @@ use super::{
     consent,
     read::{Guarded, Result, api, is_forbidden, reading},
     recent::Recent,
+    volumes::Volumes,
     warnings::warnings,
     watched::{Known, Watched},
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, SyncJob, SyncRun},
+    api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     fault::Fault,
     model::{
         children::Children,
         claims::{self, Claim, Class},
-        observe,
-        placement::{self, Placements},
+        crowd::Crowd,
+        growth, observe,
+        placement::{self, Placement, Placements},
         queue::{Limits, Line},
         readers,
         record::{self, Record},
@@ -33,113 +39,143 @@ use crate::{
         rivals::Rivals,
         security,
         warnings::Warnings,
+        workload,
     },
     names::{self, LABEL_TRY, TryNames},
     stages::situation::USUAL_START,
 };
 
-/// For how long it is known what keeps pods from starting.
+/// How long many runs that start together share what was read for one of them.
+const SHARED_AGE: Duration = Duration::from_secs(5);
+/// The factor by which pods may take longer to start while many runs start, before the causes are looked for.
+const DENSE_START: i32 = 4;
+/// How long a watch may take to report a deletion.
+const REMOVED_AGE: Duration = Duration::from_secs(60);
+/// How long the causes found for pods that do not start are reused.
 const LATE_AGE: Duration = Duration::from_secs(5);
-/// For how long the annotation of a namespace is believed that was read for another reconciliation.
+/// How long a namespace's annotation that was read for another reconciliation is reused.
 const CONSENT_AGE: Duration = Duration::from_secs(60);
-/// Selects the pods whose processes may run, as the scheduler does. Others stay for their logs.
+/// Selects pods whose processes may run, as the scheduler does. Pods that have ended remain only for their logs.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// All that a job refers to and has made.
+/// Everything that a job refers to and has created.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
-    /// What the namespace's annotation says of syncers that run as root.
+    /// The value of the namespace's annotation about syncers that run as root.
     pub consent: Option<String>,
-    /// Whether that was read just now.
+    /// Whether the annotation was read just now.
     pub is_consent_fresh: bool,
-    /// What there is of the job's runs, without what stays of runs that have ended for readers of logs.
+    /// The Jobs and pods of the job's runs, without the ones of ended runs that are kept for readers of logs.
     pub children: Children,
-    /// What stays for them until the next run has its turn.
+    /// The Jobs and pods that are kept for readers of logs until the next run gets its turn.
     pub outgoing: Children,
     /// Warnings about children that do not start.
     pub warnings: Warnings,
-    /// Where the pods of the try under way have to run, as long as they do not run.
+    /// Where the pods of the current try have to run; only while they do not run yet.
     pub placements: Placements,
+    /// The groups of the workloads that use the claims, if the spec asks for them and pods are about to be created.
+    pub fs_groups: Option<FsGroups>,
     /// The other users of the namespace's claims; only while no run under way has pods.
     pub rivals: Option<Rivals>,
-    /// The other runs, as far as they count for the limits on runs.
+    /// The other runs that count for the limits on runs.
     pub line: Option<Line>,
-    /// The round of the queue for a run that takes a place now.
+    /// The queue round for a run that takes a place now.
     pub round: i64,
-    /// The job's SyncRuns, as far as they have been heard of.
+    /// The number of runs under way.
+    pub crowd: Crowd,
+    /// The number of the service account for the pods of the run under way.
+    pub account: u32,
+    /// The nodes of the job's volumes and of its run's pods; looked up only if runs per node are limited.
+    pub nodes: Vec<String>,
+    /// The job's SyncRuns in the watch's store.
     pub runs: Vec<Arc<SyncRun>>,
-    /// The SyncRun of the run under way, as it is now.
+    /// The SyncRun of the run under way, in its current state.
     pub run: Option<SyncRun>,
-    /// Where that one is.
+    /// The state of that SyncRun with regard to the run, such as missing.
     pub record: Record,
-    /// The SyncRun by which a person asks for a run; looked for only between runs.
+    /// The SyncRun by which a person asks for a run; looked up only between runs.
     pub asked: Option<SyncRun>,
 }
 
 impl Found {
-    /// Whether the namespace lets syncers run as root; not if what it says cannot be understood.
+    /// Returns whether the namespace allows syncers to run as root. An annotation that cannot be parsed counts as no.
     pub fn privileged(&self) -> bool {
         security::consent(self.consent.as_deref()).unwrap_or(false)
     }
 
-    /// What became of a claim that is not there to be used any more, or is about to go, and whose it is; the
-    /// destination's first.
+    /// Returns the fault of a claim that is missing, unusable or being deleted, and the claim's side; the destination's
+    /// comes first.
     pub fn lost(&self) -> Option<(Side, Fault)> {
         self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
     }
 
-    /// Who probably uses the volume of that end of a run, as a sentence; empty if nobody looked.
+    /// Returns a sentence about the pods that probably use the volume of that end; empty if nobody looked for them.
     pub fn suspects(&self, run: Option<&ActiveRun>, side: Option<Side>) -> String {
         let known = self.rivals.as_ref().zip(run).zip(side);
         known.map(|((rivals, run), side)| rivals.suspects(run, side)).unwrap_or_default()
     }
 
-    /// The UID of the claim that is written to, if it is there.
+    /// Returns the UID of the destination's claim, if the claim exists.
     pub fn destination_uid(&self) -> Option<&str> {
         let claim = self.claims.iter().find(|claim| claim.side == Side::Sink)?;
         claim.found.as_ref()?.metadata.uid.as_deref()
     }
 }
 
-/// The job as it is now; `None` if it is gone.
+/// Reads the job's current state from the API server; `None` if the job is gone. Fails if the API server does not
+/// answer.
 pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<Guarded>> {
     let api = api::<Guarded>(client, job);
     api.get_opt(&job.name_any()).await.map_err(reading("status"))
 }
 
-/// Where all that comes from.
+/// The sources that [`dereference`] reads from.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The API server.
     pub client: &'a Client,
-    /// What the watches have brought.
+    /// The watches' stores.
     pub known: &'a Known,
-    /// How many runs may be under way at a time.
+    /// The nodes of volumes.
+    pub volumes: &'a Volumes,
+    /// The limits on concurrent runs.
     pub limits: Limits,
-    /// What namespaces said of syncers that run as root.
+    /// The recent annotations of namespaces about syncers that run as root.
     pub consents: &'a Recent<Option<String>>,
-    /// What was found of pods that are late, by the UIDs of their jobs.
+    /// The recent findings about pods that start late, by the UIDs of their jobs.
     pub late: &'a Recent<(Warnings, Placements)>,
+    /// The recent lists of pods that use claims, by their namespaces.
+    pub users: &'a Recent<Arc<Vec<Pod>>>,
+    /// The UIDs of recently deleted Jobs.
+    pub removed: &'a Recent<()>,
 }
 
-/// Gathers what `job` refers to and has made.
+/// Gathers everything that `job` refers to and has created. Fails if the API server does not answer a read.
 pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let Sources { client, known, .. } = sources;
     let asked = asked(client, &known.runs, job).await?;
     let wished = restore::wished(job, asked.as_ref());
-    let children = children(known, &job.namespace().unwrap_or_default(), &job.name_any());
+    let mut children = children(known, &job.namespace().unwrap_or_default(), &job.name_any());
+    mark_removed(sources.removed, &mut children);
+    let account = account(job, &children);
     let run = own_run(client, known, job, &children).await?;
     let is_launching = launching(job, &children);
-    let claims = claims(client, Some(&known.claims), &wished).await?;
-    let age = if is_launching { Duration::ZERO } else { CONSENT_AGE };
+    let mut claims = claims(client, Some(&known.claims), &wished).await?;
+    add_class_to_grow(client, &wished, &mut claims).await?;
+    let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()));
+    let age = if is_launching { shared_age(crowd) } else { CONSENT_AGE };
     let (consent, is_consent_fresh) = consent::of(client, sources.consents, job, age).await?;
     let runs = runs_of(&known.runs, job);
-    // After the job: what the watch brought before the start of this one's run is among it.
+    // Read after the job, so that it includes all that the watch reported before this job's run started.
     let jobs = known.jobs.state();
     let line = line(&jobs, job, sources.limits);
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
+    let nodes = match sources.limits.node {
+        0 => Vec::new(),
+        _ => nodes(sources.volumes, job, &claims, &children),
+    };
     let found = Found {
         claims,
         consent,
@@ -149,13 +185,16 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         run,
         line,
         round,
+        crowd,
+        account,
+        nodes,
         asked,
         ..Found::default()
     };
     with_run(sources, job, &jobs, found, is_launching).await
 }
 
-/// Adds what only counts while a run is under way.
+/// Adds what matters only while a run is under way.
 async fn with_run(
     sources: Sources<'_>,
     job: &SyncJob,
@@ -170,9 +209,10 @@ async fn with_run(
         return Ok(found);
     };
     if is_launching {
-        found.placements = placements(sources.client, job, &found.claims).await?;
+        found.placements = placements(sources, job, &found.claims, shared_age(found.crowd)).await?;
+        found.fs_groups = fs_groups(sources.client, job, &found.claims).await?;
     }
-    if is_late(run, Timestamp::now()) {
+    if is_late(run, found.crowd, Timestamp::now()) {
         (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
     }
     let names = try_names(job, run);
@@ -182,7 +222,7 @@ async fn with_run(
     Ok(found)
 }
 
-/// Looks for what keeps the pods of a run from starting, unless somebody looked a moment ago.
+/// Looks for the causes that keep a run's pods from starting, unless that was done a moment ago.
 async fn of_late_pods(
     sources: Sources<'_>,
     job: &SyncJob,
@@ -194,16 +234,30 @@ async fn of_late_pods(
         return Ok(known);
     }
     let warnings = warnings(sources.client, job, run, &found.children).await?;
-    let placements = placements(sources.client, job, &found.claims).await?;
+    let placements = placements(sources, job, &found.claims, shared_age(found.crowd)).await?;
     sources.late.put(&uid, (warnings.clone(), placements.clone()));
     Ok((warnings, placements))
+}
+
+/// Marks Jobs as deleted if this operator has deleted them and the watch has not reported it yet.
+fn mark_removed(removed: &Recent<()>, children: &mut Children) {
+    let is_removed = |job: &&mut Job| job.uid().is_some_and(|uid| removed.get(&uid, REMOVED_AGE).is_some());
+    for job in children.jobs.iter_mut().filter(is_removed) {
+        job.metadata.deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+    }
+}
+
+fn account(job: &SyncJob, children: &Children) -> u32 {
+    let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+    run.map_or(0, |run| children.account(&try_names(job, run), &name, &uid))
 }
 
 fn try_names(job: &SyncJob, run: &ActiveRun) -> TryNames {
     TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries())
 }
 
-/// Whether the pods of a run are about to be made.
+/// Returns whether the pods of a run are about to be created.
 fn launching(job: &SyncJob, children: &Children) -> bool {
     let run =
         job.status.as_ref().and_then(|status| status.active_run.as_ref()).filter(|run| run.is_started());
@@ -214,19 +268,35 @@ fn launching(job: &SyncJob, children: &Children) -> bool {
     })
 }
 
-/// Whether the pods of a try should run by now, and have not been seen to.
-fn is_late(run: &ActiveRun, now: Timestamp) -> bool {
+/// Returns whether the pods of a try should run by now, but were never seen ready.
+fn is_late(run: &ActiveRun, crowd: Crowd, now: Timestamp) -> bool {
     let tried = run.try_time.as_ref().filter(|_| run.pods_ready_time.is_none());
-    tried.is_some_and(|tried| now.duration_since(tried.0) >= USUAL_START)
+    let usual = if crowd.is_dense() { USUAL_START * DENSE_START } else { USUAL_START };
+    tried.is_some_and(|tried| now.duration_since(tried.0) >= usual)
 }
 
-/// The line of all jobs but `job`, as far as they have been heard of; `None` without a limit on runs.
+/// Returns how old the reads for a launch may be.
+fn shared_age(crowd: Crowd) -> Duration {
+    if crowd.is_dense() { SHARED_AGE } else { Duration::ZERO }
+}
+
+/// Returns the queue of all known jobs except `job`; `None` if runs are not limited.
 fn line(jobs: &[Arc<Guarded>], job: &SyncJob, limits: Limits) -> Option<Line> {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     limits.any().then(|| Line::new(&job.uid().unwrap_or_default(), jobs, limits))
 }
 
-/// The SyncRuns that a job owns, as far as they have been heard of.
+/// Returns the nodes of a job's volumes and of its run's pods, sorted.
+fn nodes(volumes: &Volumes, job: &SyncJob, claims: &[Claim], children: &Children) -> Vec<String> {
+    let of_claims = claims.iter().filter_map(|claim| volumes.node_of(claim.found.as_ref()?));
+    let names = job.status.as_ref().and_then(|status| Some(try_names(job, status.active_run.as_ref()?)));
+    let pods = names.iter().flat_map(|names| children.pods_of_try(names));
+    let of_pods = pods.filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    let nodes: BTreeSet<String> = of_claims.chain(of_pods).collect();
+    nodes.into_iter().collect()
+}
+
+/// Returns the SyncRuns in the watch's store that a job owns.
 pub fn runs_of(known: &Watched<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
     let uid = job.uid().unwrap_or_default();
     let mut runs = known.state();
@@ -234,8 +304,8 @@ pub fn runs_of(known: &Watched<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
     runs
 }
 
-/// The SyncRun of the run under way. It is read if what the watch has brought lacks the report of an end that has
-/// ended, which writes it before, or says that the SyncRun is not the run's.
+/// Returns the SyncRun of the run under way. It is read from the API server if the watched one does not suffice: it
+/// lacks the report of an end that has ended, is not the run's, or is missing although the run's Jobs exist.
 async fn own_run(
     client: &Client,
     known: &Known,
@@ -246,12 +316,14 @@ async fn own_run(
     let Some(run) = active else { return Ok(None) };
     let heard_of = known.runs.get(&job.namespace().unwrap_or_default(), &run.id).map(|run| (*run).clone());
     let (uid, name) = (job.uid().unwrap_or_default(), job.name_any());
-    let is_enough = match record::judge(run, &name, &uid, heard_of.as_ref()) {
+    let names = try_names(job, run);
+    let owner = record::Owner { job: &name, uid: &uid, has_children: children.has_jobs(&names) };
+    let is_enough = match record::judge(run, owner, heard_of.as_ref()) {
         Record::Kept if run.reported.is_none() => {
             let ends = heard_of.as_ref().and_then(|run| run.status.as_ref()?.ends.as_ref());
-            !children.lacks_reports(&try_names(job, run), &names::try_id(&run.id, run.past_tries()), ends)
+            !children.lacks_reports(&names, &names::try_id(&run.id, run.past_tries()), ends)
         }
-        Record::Kept | Record::Missing => true,
+        Record::Kept | Record::Missing | Record::Asked => true,
         _ => false,
     };
     if is_enough {
@@ -262,8 +334,8 @@ async fn own_run(
     Ok(now)
 }
 
-/// The first SyncRun by which a person asks for a run; none while a run is under way. One that was heard of is read
-/// anew, or it would be run twice.
+/// Returns the oldest SyncRun by which a person asks for a run; `None` while a run is under way. A watched one is read
+/// again, since a stale one would be run twice.
 async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
     if job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
         return Ok(None);
@@ -280,7 +352,7 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
     Ok(now.filter(is_for))
 }
 
-/// The other users of the claims of the namespace of `job`.
+/// Returns the other users of the claims in the namespace of `job`.
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     let of_namespace = jobs.filter(|it| it.metadata.namespace == job.metadata.namespace);
@@ -289,7 +361,7 @@ fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     Rivals::new(&job.name_any(), of_namespace, pods.map(|pod| (*pod).clone()).collect())
 }
 
-/// What there is of the runs of the job of that name.
+/// Returns the known Jobs and pods of the runs of the job of that name.
 pub fn children(known: &Known, namespace: &str, job: &str) -> Children {
     let label = names::label_value(job);
     Children {
@@ -310,8 +382,8 @@ where
     known.state().into_iter().filter(|child| is_of(child)).map(|child| (*child).clone()).collect()
 }
 
-/// The claims of both ends, the source's first, with the classes of those that are not bound; `known` are those that
-/// have been heard of.
+/// Returns the claims of both ends, the source's first, with the storage classes of unbound claims. A claim in `known`
+/// is not read again. Fails if the API server does not answer a read.
 pub async fn claims(
     client: &Client,
     known: Option<&Watched<PersistentVolumeClaim>>,
@@ -324,7 +396,7 @@ pub async fn claims(
     try_join_all(named.map(|(side, named)| claim(client, known, job, side, named))).await
 }
 
-/// A claim that has not been heard of is asked for, since its watch may be slower than that of SyncJobs.
+/// Returns one end's claim. A claim unknown to the watch is read, since that watch may lag behind the one of SyncJobs.
 async fn claim(
     client: &Client,
     known: Option<&Watched<PersistentVolumeClaim>>,
@@ -352,13 +424,23 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// The storage class of a claim. An operator that is confined to namespaces may not read it; then it is not
-/// known.
+/// Reads the storage class of a destination's claim that is to grow, since the class says whether it can.
+async fn add_class_to_grow(client: &Client, job: &SyncJob, claims: &mut [Claim]) -> Result<()> {
+    let growing = growth::wanted(job.spec.destination.create.as_ref(), claims);
+    let sink = claims.iter_mut().find(|claim| claim.side == Side::Sink);
+    if let Some((growing, sink)) = growing.zip(sink) {
+        sink.class = class(client, &growing.claim).await?;
+    }
+    Ok(())
+}
+
+/// Returns the storage class of a claim. An operator that is confined to namespaces may not read it; the class is
+/// unknown then.
 async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> {
     let Some(name) = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) else {
         return Ok(Class::Unknown);
     };
-    // The empty name asks for a volume without a class.
+    // The empty name requests a volume without a class.
     if name.is_empty() {
         return Ok(Class::Unknown);
     }
@@ -370,9 +452,27 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
     }
 }
 
-/// The pods of the whole namespace are looked at only where a claim ties to a node: when pods are about to be made, and
-/// while they are late.
-async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
+/// Returns the groups that the job's syncers take over from other pods; `None` if the spec does not ask for them, or
+/// none is known.
+async fn fs_groups(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Option<FsGroups>> {
+    if job.spec.pods.security_context.fs_group_from.is_none() {
+        return Ok(None);
+    }
+    let of_others = ListParams::default().labels(&format!("!{LABEL_TRY}"));
+    let pods = api::<Pod>(client, job).list(&of_others).await.map_err(reading("namespace's pods"))?;
+    let known = job.status.as_ref().and_then(|status| status.fs_groups);
+    let groups = workload::groups(claims, &pods.items, known);
+    Ok(Some(groups).filter(|groups| *groups != FsGroups::default()))
+}
+
+/// Returns where the pods of both ends have to run. The pods of the whole namespace are read only if a claim ties its
+/// users to a node: before pods are created, and while they are late.
+async fn placements(
+    sources: Sources<'_>,
+    job: &SyncJob,
+    claims: &[Claim],
+    age: Duration,
+) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let on_one_node = |side| {
         found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
@@ -383,8 +483,22 @@ async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<
     if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
         return Ok(anywhere);
     }
-    let not_ended = ListParams::default().fields(NOT_ENDED);
-    let pods = api::<Pod>(client, job).list(&not_ended).await.map_err(reading("namespace's pods"))?;
-    let of = |side| found(side).and_then(|claim| placement::placement(claim, &pods.items));
+    let pods = users(sources, job, age).await?;
+    let of = |side| {
+        let claim = found(side)?;
+        let attached = || sources.volumes.attached_to(claim).map(Placement::preferred);
+        placement::placement(claim, &pods).or_else(attached)
+    };
     Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
+}
+
+/// Returns the pods of a job's namespace that use claims, as they were read at most `age` ago.
+async fn users(sources: Sources<'_>, job: &SyncJob, age: Duration) -> Result<Arc<Vec<Pod>>> {
+    let read = async {
+        let not_ended = ListParams::default().fields(NOT_ENDED);
+        let pods = api::<Pod>(sources.client, job).list(&not_ended).await;
+        let pods = pods.map_err(reading("namespace's pods"))?.items;
+        Ok(Arc::new(pods.into_iter().filter_map(placement::user).collect::<Vec<_>>()))
+    };
+    sources.users.get_or_ask(&job.namespace().unwrap_or_default(), age, read).await
 }

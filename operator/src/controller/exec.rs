@@ -28,32 +28,32 @@ use crate::{
     telemetry::chain,
 };
 
-/// The most pods that one hook runs in.
+/// The maximum number of pods that one hook runs in.
 const MAX_PODS: u32 = 64;
-/// How much of what a command printed last gets into the status, for each pod.
+/// How much of a command's last output is kept for the status, in bytes for each pod.
 const TAIL_BYTES: usize = 2048;
-/// The most bytes of the message about one hook.
+/// The maximum length of the message about one hook, in bytes.
 const MAX_MESSAGE_BYTES: usize = 3072;
-/// How many pods a message is about.
+/// The number of pods that a message names.
 const NAMED: usize = 3;
 
-/// Why a hook failed.
+/// The reasons why a hook failed.
 #[derive(Debug, Error)]
 pub enum HookError {
-    /// The spec cannot be read.
+    /// The hook's spec is invalid.
     #[error("The hook {point} cannot run: {source}.")]
     Invalid {
-        /// Which hook.
+        /// The hook.
         point: Point,
-        /// Why.
+        /// The violated rule.
         source: ValidationError,
     },
     /// The pods cannot be listed.
     #[error("The hook {point} cannot run: the pods cannot be listed: {}", sentence(&chain(source)))]
     List {
-        /// Which hook.
+        /// The hook.
         point: Point,
-        /// Why.
+        /// The API server's error.
         source: kube::Error,
     },
     /// No pod can run the command.
@@ -62,13 +62,13 @@ pub enum HookError {
          spec.hooks.{point}.target.matchLabels, or start the application."
     )]
     NoPod {
-        /// Which hook.
+        /// The hook.
         point: Point,
-        /// How many pods have the labels.
+        /// The number of pods with the labels.
         found: usize,
         /// The labels.
         labels: String,
-        /// What the pods lack.
+        /// What the pods lack, such as readiness.
         wanted: &'static str,
     },
     /// Too many pods have the labels.
@@ -77,7 +77,7 @@ pub enum HookError {
              spec.hooks.{point}.target.matchLabels."
     )]
     TooManyPods {
-        /// Which hook.
+        /// The hook.
         point: Point,
         /// The labels.
         labels: String,
@@ -85,11 +85,11 @@ pub enum HookError {
     /// The command failed in some pods.
     #[error("The hook {point} failed in {} of {of} pods. {}", failures.len(), told(failures))]
     Failed {
-        /// Which hook.
+        /// The hook.
         point: Point,
-        /// A sentence for each pod that it failed in; never empty.
+        /// One sentence for each pod that it failed in; never empty.
         failures: Vec<String>,
-        /// How many pods it ran in.
+        /// The number of pods that it ran in.
         of: usize,
     },
 }
@@ -103,7 +103,8 @@ fn told(failures: &[String]) -> String {
     clipped(&told, MAX_MESSAGE_BYTES)
 }
 
-/// Runs the command of a hook in all pods that it selects, in all at once, within its timeout.
+/// Runs the command of a hook in all pods that it selects, in all of them at once, within the hook's timeout. Fails if
+/// the pods cannot be selected, or if the command fails in any of them.
 pub(super) async fn in_all(
     client: &Client,
     namespace: &str,
@@ -138,7 +139,7 @@ async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>,
     }
 }
 
-/// Whether a hook runs in a pod. An application that is quiesced may not be ready, and has to be resumed all the same.
+/// Returns whether a hook may run in a pod. A quiesced application may not be ready, but still has to be resumed.
 fn can_run(pod: &Pod, point: Point) -> bool {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -147,7 +148,7 @@ fn can_run(pod: &Pod, point: Point) -> bool {
     is_running && pod.metadata.deletion_timestamp.is_none() && (point == Point::After || is_ready)
 }
 
-/// Runs the command in one pod. A failure is a sentence for people.
+/// Runs the command in one pod. Returns a failure as a sentence for the status.
 async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, limit: Duration) -> Result<(), String> {
     let name = pod.name_any();
     let first = || pod.spec.as_ref()?.containers.first().map(|it| it.name.clone());
@@ -192,7 +193,7 @@ fn refused(error: &kube::Error) -> String {
     }
 }
 
-/// Judges what the API server says of a command that has ended.
+/// Returns the result of a command from the status that the API server sends when it has ended.
 fn judged(status: Option<Status>) -> Result<(), String> {
     let Some(status) = status else {
         return Err("the connection to the command broke, which may still run".into());
@@ -220,7 +221,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, tail: &Mutex<VecDeque<u8>>
     }
 }
 
-/// Says what a command printed last, with control characters escaped; empty if it printed nothing.
+/// Returns the last output of a command as text with control characters escaped; empty if it printed nothing.
 fn printed(tail: &Mutex<VecDeque<u8>>) -> String {
     let tail: Vec<u8> = tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
     let text = String::from_utf8_lossy(&tail);

@@ -15,9 +15,9 @@ use crate::{
     model::hooks::Point,
 };
 
-/// How many hooks run at a time.
+/// The maximum number of hooks that run at a time.
 const AT_ONCE: usize = 64;
-/// The hooks that run.
+/// The tasks of running hooks.
 #[derive(Clone)]
 pub struct HookTasks {
     tasks: Arc<Mutex<HashMap<String, Task>>>,
@@ -25,7 +25,7 @@ pub struct HookTasks {
     ended: UnboundedSender<ObjectRef<Guarded>>,
 }
 
-/// One hook that runs, or has ended and was not asked for yet.
+/// The task of one hook that runs, or has ended and was not polled since.
 struct Task {
     id: String,
     end: Arc<OnceLock<Option<String>>>,
@@ -39,12 +39,13 @@ impl Drop for Task {
 }
 
 impl HookTasks {
-    /// No hooks yet; the SyncJobs of those that end go to `ended`.
+    /// Creates the set of tasks. When a hook ends, its SyncJob is sent to `ended`, which triggers a reconciliation.
     pub fn new(ended: UnboundedSender<ObjectRef<Guarded>>) -> Self {
         Self { tasks: Arc::default(), room: Arc::new(Semaphore::new(AT_ONCE)), ended }
     }
 
-    /// Starts the hook `id` of a SyncJob, unless it runs. Returns how it ended once it has: `Some(None)` is success.
+    /// Starts the hook `id` of a SyncJob, unless it runs. Returns its result once it has ended: `Some(None)` is
+    /// success, `Some(Some(_))` the failure.
     pub(super) fn poll(
         &self,
         client: &Client,
@@ -63,16 +64,16 @@ impl HookTasks {
         let (told, this, client, hook) = (end.clone(), self.clone(), client.clone(), hook.clone());
         let task = tokio::spawn(async move {
             let failure = this.run(&client, &namespace, &hook, point).await;
-            // Set once, since this task is the only one that has it.
+            // Cannot fail: only this task sets the value.
             let _ = told.set(failure);
-            // Nobody receives any more while the controller stops.
+            // Fails only while the controller stops, as nobody receives any more.
             let _ = this.ended.unbounded_send(ObjectRef::new(&name).within(&namespace));
         });
         tasks.insert(key, Task { id, end, handle: task.abort_handle() });
         None
     }
 
-    /// Runs a hook when there is room for it, and returns why it failed.
+    /// Runs a hook as soon as one of the slots is free, and returns its failure, if any.
     pub(super) async fn run(
         &self,
         client: &Client,
@@ -86,7 +87,7 @@ impl HookTasks {
         Some(failure.to_string())
     }
 
-    /// Starts a task with that key, unless one runs. It is forgotten when it has ended.
+    /// Starts a task under that key, unless one runs. The task is removed when it has ended.
     pub(super) fn spawn_once(&self, key: String, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.lock();
         if tasks.contains_key(&key) {
@@ -104,7 +105,7 @@ impl HookTasks {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the task of a SyncJob, and ends it if it runs.
+    /// Removes the task of a SyncJob, and aborts it if it runs.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
         self.lock().remove(&format!("{namespace}/{name}"));
     }

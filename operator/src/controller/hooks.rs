@@ -1,15 +1,16 @@
-//! Runs the hooks of runs: each in a task of its own, so that no other SyncJob waits for a command. What a task came to
-//! is told by the next reconciliation, which its end asks for. A task dies with its process; the next operator finds
-//! that the hook was begun, and runs it again.
+//! Runs the hooks of runs, each in its own task, so that no other SyncJob waits for a command. When a task ends, it
+//! triggers a reconciliation, which records the result. A task dies with its process; the next operator sees in the
+//! status that the hook was started, and runs it again.
 
 use std::time::Duration;
 
 use kube::{Client, ResourceExt as _};
 
 use super::{
-    Context,
     cleanup::{self, Owner},
+    context::Context,
     dereference,
+    error::Error,
     hook_tasks::HookTasks,
     record::{self, RecordError},
     view::View,
@@ -23,10 +24,11 @@ use crate::{
     telemetry::chain,
 };
 
-/// How long to wait before trying again to end a run whose SyncJob is gone.
+/// How long to wait before the next attempt to end a run whose SyncJob is gone.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Does what a step asks for of hooks. Returns the step, or the one that follows from a hook that has ended.
+/// Carries out what a step requires of hooks. Returns the step, or its successor if the hook has ended. Fails if the
+/// finalizer cannot be set on the SyncRun.
 pub(super) async fn carry_out(
     context: &Context,
     job: &SyncJob,
@@ -60,7 +62,8 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
     end.map_or(Step::AwaitHook(point), |failure| Step::EndHook(point, failure))
 }
 
-/// Lets go of the SyncRuns of a job that owe no hook `after` any more.
+/// Removes the finalizer from those SyncRuns of a job whose hook `after` need not run any more. Fails if the API server
+/// does not accept that.
 pub(super) async fn release(
     context: &Context,
     view: &View<'_>,
@@ -82,8 +85,8 @@ fn is_held(run: &SyncRun) -> bool {
     run.finalizers().iter().any(|it| it == names::FINALIZER_HOOKS)
 }
 
-/// Ends the runs of a SyncJob that is gone and owe their hook `after`, each in a task of its own. `uid` is that of the
-/// SyncJob that has the name now.
+/// Ends runs that still have to run their hook `after` although their SyncJob is gone, each in its own task. `uid` is
+/// the UID of the SyncJob that has the name now.
 pub(super) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Option<&str>) {
     let is_orphan = |run: &SyncRun| {
         is_held(run)
@@ -98,7 +101,7 @@ pub(super) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
     }
 }
 
-/// Stops the pods of a run, runs its hook `after`, and lets go of its SyncRun, which is removed then.
+/// Stops the pods of a run, runs its hook `after`, and removes the finalizer from its SyncRun, which is deleted then.
 async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
@@ -121,7 +124,7 @@ async fn pause(namespace: &str, name: &str, error: &str) {
     tokio::time::sleep(PAUSE).await;
 }
 
-async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), super::Error> {
+async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), Error> {
     known.catch_up().await?;
     let namespace = run.namespace().unwrap_or_default();
     let children = dereference::children(known, &namespace, &run.spec.sync_job.name);

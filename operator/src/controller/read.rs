@@ -1,30 +1,30 @@
-//! How the controller reads from the API server, and what it says where it cannot.
+//! Reads objects from the API server, with errors that name what could not be read.
 
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
 use thiserror::Error;
 
 use crate::api::SyncJob;
 
-/// A SyncJob, or what is left to know of one that this operator cannot read: one object that a newer operator has let
-/// in must not stop the work for all others.
+/// A SyncJob, or only the metadata of one that this operator cannot parse: one object that a newer operator has
+/// admitted must not stop the work for all others.
 pub type Guarded = DeserializeGuard<SyncJob>;
 
-/// What could not be read.
+/// The reasons why an object could not be read.
 #[derive(Debug, Error)]
 pub enum DereferenceError {
     /// The API server did not answer, or not as expected.
     #[error("cannot read the {kind} of the job")]
     Read {
-        /// Of which kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Why.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
 }
 
 impl DereferenceError {
-    /// Whether the API server refused for lack of a right.
+    /// Returns whether the API server rejected the request for lack of a permission.
     pub fn is_forbidden(&self) -> bool {
         let Self::Read { source, .. } = self;
         is_forbidden(source)

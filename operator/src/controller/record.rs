@@ -1,6 +1,6 @@
-//! The SyncRun of a run: made before anything else of it, and told how far the run is before that is done.
+//! Writes the SyncRun of a run. It is created before all other objects of the run, and the stage of a run is written to
+//! it before the stage is acted on.
 
-use k8s_openapi::api::rbac::v1::Role;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
@@ -9,7 +9,7 @@ use serde_json::json;
 use thiserror::Error;
 
 use crate::{
-    api::{ActiveRun, SyncJob, SyncRun, SyncRunStatus, conditions::reason},
+    api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, conditions::reason},
     fault::Fault,
     human::{clipped, sentence},
     model::{
@@ -19,22 +19,22 @@ use crate::{
     names::{FIELD_MANAGER, FINALIZER_HOOKS},
 };
 
-/// The most of the API server's words that get into a status.
+/// The maximum length of an API server message in a status, in bytes.
 const MAX_WORDS_BYTES: usize = 2048;
 
-/// What could not be done to a SyncRun.
+/// The failure of an operation on a SyncRun.
 #[derive(Debug, Error)]
 #[error("cannot {operation} the SyncRun {name}")]
 pub struct RecordError {
     operation: &'static str,
     name: String,
-    /// Why.
+    /// The API server's error.
     #[source]
     pub source: kube::Error,
 }
 
 impl RecordError {
-    /// What the API server has against the SyncRun, if that is why it is not there.
+    /// Returns the fault if the API server rejected the SyncRun; `None` if the error has another cause.
     pub fn refusal(&self) -> Option<Fault> {
         let kube::Error::Api(answer) = &self.source else { return None };
         let fault = || {
@@ -46,27 +46,35 @@ impl RecordError {
     }
 }
 
-/// Makes the SyncRun of the run under way, or brings it to what it has to be. Returns it once it is there.
-pub async fn keep(
+/// Determines the state of the SyncRun of the run under way, given the object of its name, and deletes one that was
+/// created from an older spec. Fails if that deletion does.
+pub async fn look(
     client: &Client,
-    job: &SyncJob,
     run: &ActiveRun,
+    owner: record::Owner<'_>,
     found: Option<SyncRun>,
 ) -> Result<(Record, Option<SyncRun>), RecordError> {
-    let uid = job.uid().unwrap_or_default();
-    let record = record::judge(run, &job.name_any(), &uid, found.as_ref());
-    let is_of_this_spec = job.metadata.generation == Some(run.generation);
-    match (record, found) {
-        (Record::Missing, _) if is_of_this_spec => Ok((Record::Kept, Some(create(client, job, run).await?))),
-        (Record::Asked, Some(asked)) if is_of_this_spec => {
-            Ok((Record::Kept, Some(adopt(client, job, run, &asked).await?)))
-        }
+    match (record::judge(run, owner, found.as_ref()), found) {
         (Record::Outdated, Some(old)) => {
             delete(client, &old).await?;
             Ok((Record::Leaving, None))
         }
-        (Record::Kept, found) => Ok((Record::Kept, found)),
+        (record @ (Record::Kept | Record::Asked), found) => Ok((record, found)),
         (record, _) => Ok((record, None)),
+    }
+}
+
+/// Creates the SyncRun of the run under way, or completes the one by which a person `asked` for the run. Fails if
+/// somebody else has done so meanwhile, or if the API server rejects it.
+pub async fn make(
+    client: &Client,
+    job: &SyncJob,
+    run: &ActiveRun,
+    asked: Option<&SyncRun>,
+) -> Result<SyncRun, RecordError> {
+    match asked {
+        Some(asked) => adopt(client, job, run, asked).await,
+        None => create(client, job, run).await,
     }
 }
 
@@ -75,7 +83,7 @@ async fn create(client: &Client, job: &SyncJob, run: &ActiveRun) -> Result<SyncR
     api(client, job).create(&params, &record::sync_run(job, run)).await.map_err(failed("create", &run.id))
 }
 
-/// Fills in what a person left to the operator.
+/// Completes the fields that a person left to the operator.
 async fn adopt(
     client: &Client,
     job: &SyncJob,
@@ -94,7 +102,8 @@ async fn adopt(
     api(client, job).patch(&run.id, &params(), &patch).await.map_err(failed("fill in", &run.id))
 }
 
-/// Writes what of a SyncRun's status differs from what is wanted, and returns the SyncRun if anything does.
+/// Writes the fields of a SyncRun's status that differ from `new`, and returns the SyncRun if any does. A SyncRun in
+/// stage `Done` is left unchanged. Fails if the API server rejects the write; a deleted SyncRun is no failure.
 pub async fn write(
     client: &Client,
     run: &SyncRun,
@@ -102,45 +111,37 @@ pub async fn write(
 ) -> Result<Option<SyncRun>, RecordError> {
     let name = run.name_any();
     let old = run.status.clone().unwrap_or_default();
+    if old.stage == Some(Stage::Done) {
+        return Ok(None);
+    }
     let difference = status::difference(&old, new)
         .map_err(|error| failed("render", &name)(kube::Error::SerdeError(error)))?;
     let Some(difference) = difference else { return Ok(None) };
     let mut metadata = json!({"uid": run.uid()});
-    // What the ends of another try have written is not removed unseen.
-    if old.try_id != new.try_id {
+    // The version check rejects this write if an end has reported meanwhile, since it would drop or miss that report.
+    if old.try_number != new.try_number || new.stage == Some(Stage::Done) {
         metadata["resourceVersion"] = json!(run.resource_version());
     }
     let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
     match namespaced(client, run).patch_status(&name, &params(), &patch).await {
         Ok(written) => Ok(Some(written)),
-        // It is gone: whoever deleted it wants no record.
+        // Gone: the person who deleted it wants no record.
         Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(None),
         Err(source) => Err(failed("write the status of", &name)(source)),
     }
 }
 
-/// Takes the rights of the pods of a run that has ended, so that its record stays as it is whoever has their token. One
-/// that was not launched has none.
-pub async fn revoke_rights(client: &Client, run: &SyncRun, role: &str) -> Result<(), RecordError> {
-    let roles = Api::<Role>::namespaced(client.clone(), &run.namespace().unwrap_or_default());
-    match roles.patch(role, &params(), &Patch::Merge(json!({"rules": null}))).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
-        Err(source) => Err(failed("end the rights of the pods of", &run.name_any())(source)),
-    }
-}
-
-/// Keeps a SyncRun from being removed before its run's hook `after` has run.
+/// Sets the finalizer that keeps a SyncRun until its run's hook `after` has run.
 pub async fn hold(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
     set_held(client, run, true).await
 }
 
-/// Ends that.
+/// Removes the finalizer that [`hold`] sets.
 pub async fn release(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
     set_held(client, run, false).await
 }
 
-/// Reads the SyncRun anew, since others may have set finalizers of theirs.
+/// Sets or removes the finalizer. The SyncRun is read first, since others may have set finalizers of their own.
 async fn set_held(client: &Client, run: &SyncRun, held: bool) -> Result<(), RecordError> {
     let (name, api) = (run.name_any(), namespaced(client, run));
     let now = api.get_opt(&name).await.map_err(failed("read", &name))?.filter(|now| now.uid() == run.uid());
@@ -162,7 +163,7 @@ async fn set_held(client: &Client, run: &SyncRun, held: bool) -> Result<(), Reco
     }
 }
 
-/// Deletes this very SyncRun, and with it all that was made for it.
+/// Deletes exactly this SyncRun, by its UID, and with it all objects that were created for it.
 pub async fn delete(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: run.uid(), ..Preconditions::default() }),

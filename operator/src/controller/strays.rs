@@ -1,11 +1,11 @@
-//! SyncRuns that ask for a run of a SyncJob that is not there.
+//! Handles SyncRuns that ask for a run of a SyncJob that does not exist.
 
 use jiff::Timestamp;
 
-use super::{Context, record::RecordError};
+use super::{context::Context, record::RecordError};
 use crate::{api::SyncRun, model::record as model, telemetry::chain};
 
-/// Says of each SyncRun that asks for a run of this missing SyncJob that there is none.
+/// Writes to each SyncRun that asks for a run of this missing SyncJob that the SyncJob does not exist.
 pub(super) async fn tell(context: &Context, namespace: &str, job: &str) {
     let told = write(context, namespace, job, |run| Some(model::astray(run, Timestamp::now())));
     if let Err(error) = told.await {
@@ -18,7 +18,7 @@ pub(super) async fn tell(context: &Context, namespace: &str, job: &str) {
     }
 }
 
-/// Takes that back of those whose SyncJob is there by now.
+/// Removes that message from SyncRuns whose SyncJob exists by now.
 pub(super) async fn take_back(context: &Context, namespace: &str, job: &str) -> Result<(), RecordError> {
     write(context, namespace, job, |run| model::no_longer_astray(run, Timestamp::now())).await
 }

@@ -1,4 +1,4 @@
-//! A job and all that was read of it, put together for the step that decides.
+//! Combines a job with everything that was read for it, for the step that decides.
 
 use contract::Side;
 use jiff::Timestamp;
@@ -17,10 +17,11 @@ use crate::{
         children::Seen,
         claims::{self, Blocked},
         creation, destination,
+        growth::{self, Growth},
         observe::EndState,
         pairs::Pair,
         place::Place,
-        spec_hash,
+        readers, spec_hash,
         validate::ValidatedSyncJob,
     },
     names::{self, TryNames},
@@ -28,7 +29,7 @@ use crate::{
     stages::situation::{Situation, Step, Turn},
 };
 
-/// A job as one reconciliation sees it.
+/// A job as seen by one reconciliation.
 pub(super) struct View<'a> {
     namespace: String,
     name: String,
@@ -65,22 +66,32 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The run under way, and the names of its try.
+    /// Returns the run under way and the names of its current try.
     pub(super) fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
         Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
     }
 
-    /// What the account of a run's pods, and its rights, are called.
-    pub(super) fn access(&self, number: i64) -> String {
-        names::access(&self.name, &self.uid, number)
+    /// Returns the job's UID.
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
     }
 
-    /// The tries that are over, and of which something is left.
-    pub(super) fn leftovers(&self) -> Vec<TryNames> {
+    /// Returns the tries that are over and still have objects.
+    fn leftovers(&self) -> Vec<TryNames> {
         self.found.children.leftovers(self.active_names.as_ref(), &self.name, &self.uid)
     }
 
-    /// What is said of what is left of earlier tries, if anything is.
+    /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
+    /// readers of logs.
+    pub(super) fn is_swept(&self, job: &SyncJob, written: &SyncJobStatus) -> bool {
+        let job = SyncJob { status: Some(written.clone()), ..job.clone() };
+        let mut children = self.found.children.clone();
+        readers::take(&mut children, &job, &self.found.claims);
+        let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
+        children.leftovers(current, &self.name, &self.uid).is_empty()
+    }
+
+    /// Returns the status message about the remaining objects of earlier tries; `None` if none remain.
     fn farewell(&self, now: Timestamp) -> Option<String> {
         let labels: Vec<String> = self.leftovers().iter().map(TryNames::label).collect();
         let pods = self.found.children.pods.iter();
@@ -89,7 +100,8 @@ impl<'a> View<'a> {
         (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
     }
 
-    /// The hooks of the run under way, as its SyncRun has them from its start. Restores and benchmarks have none.
+    /// Returns the hooks of the run under way, as its SyncRun recorded them at its start. Restores and benchmarks have
+    /// none.
     pub(super) fn hooks(&self) -> Option<&Hooks> {
         let run = self.status.active_run.as_ref();
         let run = run.filter(|run| run.restore.is_none() && run.benchmark.is_none());
@@ -100,12 +112,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether no run of the job has hooks.
+    /// Returns whether neither the spec nor the run under way has hooks.
     pub(super) fn is_without_hooks(&self) -> bool {
         self.own_hooks.is_none() && self.hooks().is_none()
     }
 
-    /// What the SyncRun of the run under way says.
+    /// Returns the status of the SyncRun of the run under way.
     fn run_status(&self) -> Option<&SyncRunStatus> {
         self.found.run.as_ref()?.status.as_ref()
     }
@@ -119,14 +131,15 @@ impl<'a> View<'a> {
         self.active().is_some_and(is)
     }
 
-    /// Whose children may be removed.
+    /// Returns the owner whose children may be removed: the job's SyncRuns.
     fn owner(&self) -> Owner {
         let runs = self.found.runs.iter().filter_map(|run| run.uid());
         let active = self.found.run.as_ref().and_then(ResourceExt::uid);
         Owner { namespace: self.namespace.clone(), runs: runs.chain(active).collect() }
     }
 
-    /// The Jobs of tries that are over, and of the one that a step withdraws, as far as they are still to be removed.
+    /// Returns the Jobs that are still to be removed: of past tries, and of the current try or end if the step
+    /// withdraws it.
     pub(super) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
         let mut tries = self.leftovers();
         if matches!(step, Step::Withdraw | Step::Halt(_) | Step::BeginHook { stops: true, .. }) {
@@ -139,21 +152,17 @@ impl<'a> View<'a> {
         doomed
     }
 
-    /// Removes these Jobs with their pods.
+    /// Deletes these Jobs with their pods.
     pub(super) async fn sweep(&self, client: &Client, doomed: &[&Job]) -> Result<(), CleanupError> {
         cleanup::sweep(client, &self.owner(), &self.found.children, doomed).await
     }
 
-    /// Removes what stayed of the last run for readers of logs, once the next one has its turn by the status that was
-    /// written.
-    pub(super) async fn let_go(&self, client: &Client, written: &SyncJobStatus) -> Result<(), CleanupError> {
-        match written.active_run.as_ref().is_some_and(ActiveRun::is_started) {
-            true => cleanup::stop(client, &self.owner(), &self.found.outgoing).await,
-            false => Ok(()),
-        }
+    /// Deletes the objects of the last run that were kept for readers of logs.
+    pub(super) async fn let_go(&self, client: &Client) -> Result<(), CleanupError> {
+        cleanup::discard(client, &self.owner(), &self.found.outgoing).await
     }
 
-    /// The ends of the run under way that have no pods, or will have none after this step.
+    /// Returns the ends of the run under way that have no pods, or will have none after this step.
     pub(super) fn absent_ends(&self, step: &Step) -> impl Iterator<Item = Side> {
         let pairs = self.pairs();
         let dismissed = if let Step::Dismiss(side, _) = step { Some(*side) } else { None };
@@ -162,7 +171,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What the plan is made from.
+    /// Returns the input of the plan.
     pub(super) fn situation(
         &'a self,
         valid: &Result<ValidatedSyncJob, Fault>,
@@ -177,10 +186,13 @@ impl<'a> View<'a> {
             demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
             claims: self.claims(valid),
             creates: valid.as_ref().is_ok_and(|valid| creation::due(valid, &self.found.claims).is_some()),
+            grows: valid.as_ref().is_ok_and(|valid| matches!(self.growth(valid), Growth::Due(_))),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
             turn: self.turn(),
             round: self.found.round,
+            crowd: self.found.crowd,
+            nodes: &self.found.nodes,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
             refused: self.refused(valid),
@@ -206,7 +218,7 @@ impl<'a> View<'a> {
         self.active().map_or(Turn::Unknown, |(run, _)| self.turn_of(run))
     }
 
-    /// Whether other runs leave this one of the job its turn.
+    /// Returns whether `run` of this job has its turn, or which other run comes first.
     pub(super) fn turn_of(&self, run: &ActiveRun) -> Turn {
         let rivals = self.found.rivals.as_ref();
         if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid)) {
@@ -226,10 +238,18 @@ impl<'a> View<'a> {
         let (pods, is_local) = valid.as_ref().map_or((1, true), |valid| (valid.parallelism, valid.is_local));
         let check = |claim| claims::check(claim).and_then(|()| claims::check_sharing(claim, pods));
         self.found.claims.iter().try_for_each(check)?;
-        claims::check_both_ends(&self.found.claims, is_local)
+        claims::check_both_ends(&self.found.claims, is_local)?;
+        match valid.as_ref().map(|valid| self.growth(valid)) {
+            Ok(Growth::Blocked(blocked)) => Err(blocked),
+            _ => Ok(()),
+        }
     }
 
-    /// The ends of each shard of the run under way. Of a run in one pod that pod is both.
+    fn growth(&self, valid: &ValidatedSyncJob) -> Growth {
+        growth::judge(valid.create.as_ref(), &self.found.claims)
+    }
+
+    /// Returns the two ends of each shard of the run under way. If one pod serves both ends, it appears as both.
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());

@@ -1,4 +1,4 @@
-//! What Kubernetes warns of while the pods of a run do not start. Only reads.
+//! Reads the warnings of Kubernetes about pods of a run that do not start.
 
 use contract::Side;
 use futures::try_join;
@@ -16,7 +16,7 @@ use crate::{
     names::TryNames,
 };
 
-/// Looks for warnings about the pods of the run under way.
+/// Returns the latest warnings about the pods of the run under way. Fails if the API server does not answer.
 pub(super) async fn warnings(
     client: &Client,
     job: &SyncJob,

@@ -1,12 +1,12 @@
-//! The command lines of `volferry bench`, for both ends in one process or for each of two. The folders are the whole
-//! volumes, in each of which the bench makes a folder of its own.
+//! Builds the command lines of `volferry bench`, for both ends in one process or for each of two. Its folders are the
+//! whole volumes, in each of which the benchmark creates a folder of its own.
 
 use contract::{RunParams, Side};
 
 use super::{End, Folder};
 use crate::api::Benchmark;
 
-/// The command line of the process that is both ends.
+/// Returns the arguments of the one process for both ends.
 pub fn local_args(
     [source, destination]: [&Folder; 2],
     report: &str,
@@ -17,8 +17,8 @@ pub fn local_args(
     folders.into_iter().chain(asked(report, run, benchmark)).collect()
 }
 
-/// The command line of one end. The source dials the address that it is told, for `timeout_s` seconds; the sink is
-/// without the address to listen at ([`listen_arg`](super::listen_arg)).
+/// Returns the arguments of one end. The source dials the address that it is told, for `timeout_s` seconds; the sink's
+/// lack the address to listen on ([`listen_arg`](super::listen_arg)).
 pub fn end_args(
     side: Side,
     end: &End,
@@ -36,7 +36,8 @@ pub fn end_args(
     args
 }
 
-/// The tree is always described, so that both ends have the same whatever their versions call it.
+/// Returns the flags of the benchmark. The tree is passed in full, so that both ends use the same one even if their
+/// versions differ.
 fn asked(report: &str, run: &str, benchmark: &Benchmark) -> [String; 4] {
     let tree = serde_json::to_string(&benchmark.whole_tree()).unwrap_or_default();
     [

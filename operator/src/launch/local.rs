@@ -1,7 +1,7 @@
-//! `volferry-operator run FILE`: the runs of SyncJob manifests, with processes in place of pods.
+//! `volferry-operator run FILE`: runs the SyncJobs of a manifest, with processes instead of pods.
 //!
-//! A manifest is judged as the API server and the controller judge it, the two ends are the same programs
-//! with the same arguments, and the status is made by the same functions; only the cluster is missing.
+//! A manifest is validated as the API server and the controller do it, the two ends are the same programs with the same
+//! arguments, and the status is built by the same functions; only the cluster is missing.
 
 mod args;
 mod display;
@@ -40,7 +40,7 @@ use crate::{
     telemetry::chain,
 };
 
-/// How long the source tries to reach the sink, which listens already.
+/// How long the source tries to reach the sink, which is already listening, in seconds.
 const DIAL_TIMEOUT_S: u64 = 30;
 
 /// Runs all jobs of a manifest, one after another, and returns the worst of their exit statuses.
@@ -55,7 +55,7 @@ pub async fn run(args: &LocalArgs) -> ExitCode {
 }
 
 async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
-    // All documents are judged before the first is run.
+    // Validate all documents before the first job runs.
     let jobs = manifest::read(&args.file)?;
     let program = program(args)?;
     let folders = jobs.iter().map(|it| Folders::of(&it.job, args)).collect::<Result<Vec<_>, _>>()?;
@@ -77,7 +77,7 @@ async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
     Ok(worst)
 }
 
-/// Where the two ends of a job are.
+/// The folders of the two ends of a job.
 struct Folders {
     source: Folder,
     destination: Folder,
@@ -95,8 +95,8 @@ impl Folders {
         folders.refuse_overlap(job).map(|()| folders)
     }
 
-    /// Refuses folders that contain one another, which would nest one level deeper in each run. One that is still to be
-    /// made is judged by the nearest folder above it that is there.
+    /// Fails if one folder contains the other, since the copy would nest one level deeper in each run. For a folder
+    /// that does not exist yet, its nearest existing ancestor is checked.
     fn refuse_overlap(&self, job: &ValidatedSyncJob) -> Result<(), LocalError> {
         let (Some(source), Some(destination)) = (real_path(&self.source), real_path(&self.destination))
         else {
@@ -113,7 +113,7 @@ impl Folders {
     }
 }
 
-/// The path of a folder without symbolic links, as far as it is there.
+/// Returns the path of a folder with the symbolic links of its existing part resolved.
 fn real_path(folder: &Folder) -> Option<PathBuf> {
     let path = Path::new(&folder.volume).join(folder.path.trim_start_matches('/'));
     let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
@@ -122,7 +122,7 @@ fn real_path(folder: &Folder) -> Option<PathBuf> {
 }
 
 impl Folders {
-    /// Whether an end is a block device, so that a file at the other is the image of one.
+    /// Returns whether an end is a block device, so that a file at the other end is a disk image.
     fn has_device(&self) -> bool {
         let is_device = |folder: &Folder| {
             std::fs::metadata(&folder.volume).is_ok_and(|found| found.file_type().is_block_device())
@@ -155,7 +155,7 @@ async fn run_one(
     Ok((status, outcome.exit))
 }
 
-/// One try, as the pods of a cluster would make it: a pair of processes for each shard, all at once.
+/// Performs one try with a pair of processes for each shard, all at once, like the pods of a cluster.
 async fn try_once(
     job: &ValidatedSyncJob,
     folders: &Folders,
@@ -163,7 +163,7 @@ async fn try_once(
     program: &Path,
     display: &mut Display,
 ) -> Result<Outcome, LocalError> {
-    // What a run would do does not depend on who does which part of it.
+    // The result of a dry run does not depend on the division into shards.
     let shards = if params.dry_run { 1 } else { job.parallelism };
     let count = shards as usize;
     let scratch = &Scratch::new(&params.run)?;
@@ -194,7 +194,7 @@ async fn try_once(
     Ok(in_time(outcome::of_shards(over, count), job.timeout, deadline))
 }
 
-/// The arguments of a source and of its sink.
+/// Returns the arguments of a source and of its sink.
 fn command_lines(scratch: &Scratch, folders: &Folders, params: &RunParams) -> (Vec<String>, Vec<String>) {
     let index = params.shard.map_or(0, |shard| shard.index);
     let end = |side, folder| scratch.end(side, index, folder, &params.run);
@@ -204,13 +204,13 @@ fn command_lines(scratch: &Scratch, folders: &Folders, params: &RunParams) -> (V
     (quiet(source), quiet(sink))
 }
 
-/// Silences an end about runs that went well, because this process sums them up.
+/// Adds the flag that silences an end about successful runs, because this process prints the summary.
 fn quiet(mut args: Vec<String>) -> Vec<String> {
     args.push("--quiet".into());
     args
 }
 
-/// What did not end well, and not before its time was over, was stopped for that.
+/// Replaces the outcome of an unsuccessful run by a timeout, if the deadline has passed.
 fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
     match Instant::now() >= deadline && outcome.exit != ExitCode::Done {
         true => Outcome::stopped(outcome::timed_out(timeout, "")),
@@ -218,7 +218,7 @@ fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
     }
 }
 
-/// A folder for reports that goes when the run is over.
+/// A directory for reports that is removed when the run has ended.
 struct Scratch {
     dir: PathBuf,
 }
@@ -227,7 +227,7 @@ impl Scratch {
     fn new(run: &str) -> Result<Self, LocalError> {
         let unique = format!("volferry-{run}-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
         let dir = std::env::temp_dir().join(unique);
-        // Nobody else may look into it, so nobody can put a file there first.
+        // Accessible only to this user, so that nobody else can place a file there first.
         std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
             .create(&dir)
             .map_err(LocalError::Scratch)?;
@@ -274,7 +274,7 @@ fn print_status(job: &ValidatedSyncJob, status: &SyncJobStatus, separate: bool) 
     stdout.flush()
 }
 
-/// The exit status that says more about what went wrong.
+/// Returns the more severe of two exit statuses.
 fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
     let rank = |code| match code {
         ExitCode::Done => 0,

@@ -1,8 +1,8 @@
-//! Starting the two ends of a run: the command lines of `volferry`, and the processes that they start.
+//! Starts the two ends of a run: builds the command lines of `volferry`, and handles the processes.
 //!
-//! In a cluster the processes are children of `volferry-operator agent`, one in each syncer pod
-//! ([`crate::resources::job`]); for `volferry-operator run` they are children of the operator itself
-//! ([`local`]). The command lines are the same.
+//! In a cluster, the processes are children of `volferry-operator agent`, one in each syncer pod
+//! ([`crate::resources::job`]); for `volferry-operator run`, they are children of the operator itself ([`local`]). The
+//! command lines are the same.
 
 pub mod bench;
 pub mod local;
@@ -15,41 +15,41 @@ use contract::{DeleteLimit, Demands, RunParams, SnapshotParams};
 /// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
-    /// Where the volume is. It is trusted, other than what is on it.
+    /// The path of the volume. The path is trusted, unlike the contents of the volume.
     pub volume: String,
-    /// The folder on the volume; `/` is all of it.
+    /// The folder on the volume; `/` is the whole volume.
     pub path: String,
 }
 
-/// What both ends are told besides the run's parameters.
+/// What an end is told besides the run's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// Where its files are.
+    /// The folder with the end's files.
     pub folder: Folder,
-    /// The job that both ends have to be of, for the keys that they make in memory.
+    /// The job that both ends must belong to, for the keys that they create in memory.
     pub job: String,
-    /// Where the report goes.
+    /// The path of the report.
     pub report: String,
 }
 
-/// The command line of the end that has the files. It dials the address that it is told, for `timeout_s` seconds.
+/// Returns the arguments of the end that sends the files. It dials the address that it is told, for `timeout_s`
+/// seconds.
 pub fn source_args(end: &End, timeout_s: u64, params: &RunParams) -> Vec<String> {
     end_args("send", "--source-path", end, vec![format!("--connect-timeout={timeout_s}")], asked(params))
 }
 
-/// The command line of the end that receives them, without the address to listen at ([`listen_arg`]). It demands what
-/// the job says, so that a hostile source cannot ask for more.
+/// Returns the arguments of the end that receives the files, without the address to listen on ([`listen_arg`]). It
+/// demands what the job says, so that a hostile source cannot ask for more.
 pub fn sink_args(end: &End, params: &RunParams) -> Vec<String> {
     end_args("receive", "--destination-path", end, vec!["--once".into()], Demands::of(params).to_args())
 }
 
-/// What makes an end listen at an address; port 0 takes a free one.
+/// Returns the argument that makes an end listen on an address; port 0 chooses a free port.
 pub fn listen_arg(address: SocketAddr) -> String {
     format!("--listen={address}")
 }
 
-/// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key
-/// to.
+/// Returns the arguments of the one process for both ends, without flags for the network and for keys.
 pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &RunParams) -> Vec<String> {
     let mut args = vec!["sync".to_string(), source.volume.clone(), destination.volume.clone()];
     for (flag, folder) in [("--source-path", source), ("--destination-path", destination)] {
@@ -65,8 +65,8 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args
 }
 
-/// The flags of a run, without the limit on the deletes of one that deletes nothing: `volferry` refuses flags without
-/// effect.
+/// Returns the flags of a run. The delete limit is left out if the run deletes nothing, because `volferry` rejects
+/// flags without effect.
 fn asked(params: &RunParams) -> Vec<String> {
     let delete_limit = if params.delete { params.delete_limit } else { DeleteLimit::default() };
     RunParams { delete_limit, ..params.clone() }.to_args()
@@ -75,8 +75,8 @@ fn asked(params: &RunParams) -> Vec<String> {
 fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<String>) -> Vec<String> {
     let Folder { volume, path: below } = &end.folder;
     let mut args = vec![command.to_string(), volume.clone()];
-    // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can
-    // write to the volume could have put there to lead into the rest of the pod.
+    // Never joined with the volume: `volferry` follows no symbolic link on the way to this folder. Such a link, placed
+    // by anybody with write access to the volume, could lead into the rest of the pod.
     if below != "/" {
         args.push(format!("{path}={below}"));
     }

@@ -1,4 +1,4 @@
-//! A `volferry` process: its events, its end, and what it said last.
+//! A `volferry` process: its events, its exit, and its last output.
 
 use std::{
     collections::VecDeque,
@@ -19,23 +19,23 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longer lines are cut; a report, which is the longest line, is a few KiB.
+/// The maximum length of a line, in bytes; longer ones are cut. The longest line is a report, of a few KiB.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// How many of the last lines on standard error are kept.
+/// The number of last lines on standard error that are kept.
 const TAIL_LINES: usize = 5;
 
-/// Why a process cannot be had.
+/// The reasons why a process cannot be run.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// It does not start.
+    /// The process cannot be started.
     #[error("cannot start {program}")]
     Spawn {
-        /// Which program.
+        /// The program.
         program: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It started, and is lost.
+    /// The process was started, but cannot be waited for.
     #[error("cannot wait for the process")]
     Wait(#[source] io::Error),
 }
@@ -52,22 +52,22 @@ pub struct Syncer {
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// As the system says it.
+    /// The status from the system.
     pub status: ExitStatus,
     /// The last lines that it wrote to standard error.
     pub tail: Vec<String>,
 }
 
 impl Exit {
-    /// The exit status; for a process that was killed 128 and the signal's number, as shells have it.
+    /// Returns the exit status; for a killed process 128 plus the signal's number, as in shells.
     pub fn code(&self) -> i32 {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal)).unwrap_or(1)
     }
 }
 
 impl Syncer {
-    /// Starts `program`. Its standard error goes on to this process's own, its standard output is read as
-    /// events.
+    /// Starts `program`. Its standard error is passed on to this process's own; its standard output is parsed as
+    /// events. Fails if the program cannot be started.
     pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
         let mut child = Command::new(&program)
             .args(args)
@@ -86,13 +86,13 @@ impl Syncer {
         Ok(Self { child, stdin, events, stderr })
     }
 
-    /// The next event; `None` once the process has closed its standard output. Nothing is lost when the
-    /// future is dropped.
+    /// Returns the next event; `None` once the process has closed its standard output. No event is lost if the future
+    /// is dropped.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// Tells the process of its peer. One that has ended hears nothing, and its end says more than an error here would.
+    /// Sends the peer's contact to the process. A failure is only logged, since the exit of the process says more.
     pub async fn introduce(&mut self, peer: &Contact) {
         let Some(mut stdin) = self.stdin.take() else { return };
         let line = serde_json::to_string(peer).unwrap_or_default() + "\n";
@@ -101,12 +101,12 @@ impl Syncer {
         }
     }
 
-    /// Tells a process that waits for its peer's contact that there will be none.
+    /// Closes the standard input, by which a process that waits for its peer's contact learns that none will come.
     pub fn hang_up(&mut self) {
         self.stdin = None;
     }
 
-    /// Asks the process to stop (SIGTERM). A process that has been waited for is left alone.
+    /// Asks the process to stop (SIGTERM). Does nothing if the process has been waited for.
     pub fn terminate(&self) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM)) {
@@ -114,8 +114,7 @@ impl Syncer {
         }
     }
 
-    /// Waits for the end of the process. Events that have not been read are lost. The future may be dropped
-    /// and asked for again.
+    /// Waits for the exit of the process. Unread events are lost. The future may be dropped and called again.
     pub async fn wait(&mut self) -> Result<Exit, ProcessError> {
         self.events.close();
         let status = self.child.wait().await.map_err(ProcessError::Wait)?;
@@ -128,8 +127,7 @@ async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::Sender<Event>
     let mut lines = Lines::new(stdout);
     while let Some(line) = lines.next().await {
         match serde_json::from_str(&line) {
-            // A receiver that is gone wants no more events; the pipe is drained all the same, or the process
-            // would block.
+            // If the receiver is gone, events are dropped; the pipe is still drained, or the process would block.
             Ok(event) => drop(events.send(event).await),
             Err(error) => tracing::debug!(%error, "a line of the syncer's output is no event"),
         }
@@ -150,7 +148,7 @@ async fn pass_on(stderr: Option<impl AsyncRead + Unpin>) -> VecDeque<String> {
     tail
 }
 
-/// Lines of bounded length from a stream of any bytes.
+/// Reads lines of bounded length from a stream of any bytes.
 struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
@@ -161,7 +159,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader: BufReader::new(stream), line: Vec::new() }
     }
 
-    /// The next line; `None` at the end of the stream or when it cannot be read any more.
+    /// Returns the next line; `None` at the end of the stream or after a read error.
     async fn next(&mut self) -> Option<String> {
         loop {
             let chunk = self.reader.fill_buf().await.unwrap_or_default();

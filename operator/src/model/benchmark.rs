@@ -1,4 +1,4 @@
-//! A benchmark: the job that it runs as, why it cannot be run, and what is kept of it. Pure.
+//! Handles benchmarks: derives the job that a benchmark runs as, refuses impossible ones, and bounds the results. Pure.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use crate::{
     human, names,
 };
 
-/// How many SyncRuns of benchmarks a SyncJob keeps.
+/// The number of SyncRuns of benchmarks that are kept for a SyncJob.
 const KEPT: usize = 10;
-/// The most bytes of a word that comes from a syncer.
+/// The maximum length of a string from a syncer, in bytes.
 const MAX_WORD_BYTES: usize = 256;
-/// The most notes of a benchmark.
+/// The maximum number of notes of a benchmark.
 const MAX_NOTES: usize = 4;
 
-/// Returns the spec of a benchmark: the two volumes of the job and how they are reached, without what the job does
-/// besides. It also runs while the job is suspended.
+/// Returns the spec of a benchmark: the job's two volumes and their connection, without filters, snapshots, hooks,
+/// shards or the suspension.
 pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
     let mut spec = spec.clone();
     spec.files = Files::default();
@@ -30,7 +30,7 @@ pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
     spec
 }
 
-/// Returns why the benchmark under way cannot be run, if it cannot.
+/// Returns why the benchmark under way cannot be run; `None` if it can.
 pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]) -> Option<Fault> {
     let benchmark = run?.benchmark.as_ref()?;
     let fault = |message: String| Some(Fault::new(reason::BENCHMARK_REFUSED, message));
@@ -57,7 +57,7 @@ fn is_read_only(claim: &Claim) -> bool {
     modes.is_some_and(|modes| !modes.is_empty() && modes.iter().all(|mode| mode == "ReadOnlyMany"))
 }
 
-/// Puts what the source's end found of its volume beside what the sink's end found.
+/// Adds the source volume's figures, which only the source's end reports, to the report of the sink's end.
 pub fn join(report: &mut Report, source: Option<&Report>) {
     let Some(figures) = &mut report.benchmark else { return };
     if figures.source.is_none() {
@@ -65,8 +65,8 @@ pub fn join(report: &mut Report, source: Option<&Report>) {
     }
 }
 
-/// Returns what a syncer found, within bounds, with the storage classes and nodes of both ends, which only the
-/// cluster tells.
+/// Returns a syncer's figures with bounded strings, completed by the storage classes and nodes of both ends, which only
+/// the cluster knows.
 pub fn placed(mut found: BenchFigures, run: &ActiveRun, claims: &[Claim], pods: &[Pod]) -> BenchFigures {
     let place = |place: &BenchPlace, side| BenchPlace {
         path: word(&place.path),
@@ -99,7 +99,7 @@ fn class(claims: &[Claim], side: Side) -> Option<String> {
     claim.spec.as_ref()?.storage_class_name.clone()
 }
 
-/// Finds the node of an end's pod. Of a run in one pod that is the sink's.
+/// Returns the node of an end's pod. If one pod serves both ends, it bears the sink's labels.
 fn node(run: &ActiveRun, pods: &[Pod], side: Side) -> Option<String> {
     let side = if run.local { Side::Sink } else { side }.to_string();
     let is_own = |pod: &&Pod| {
@@ -110,7 +110,7 @@ fn node(run: &ActiveRun, pods: &[Pod], side: Side) -> Option<String> {
     pod.spec.as_ref()?.node_name.clone()
 }
 
-/// Says how a benchmark that succeeded went.
+/// Returns the status message of a benchmark that succeeded.
 pub fn message(run: &Run, figures: &BenchFigures) -> String {
     let steps = figures.steps.iter();
     let steps: Vec<_> =
@@ -118,7 +118,7 @@ pub fn message(run: &Run, figures: &BenchFigures) -> String {
     format!("Benchmark {}: {}.", run.id, steps.join(", "))
 }
 
-/// Returns the SyncRuns of benchmarks that are not kept any more: all but the newest of those that have ended.
+/// Returns the SyncRuns of benchmarks to delete: all ended ones except the newest.
 pub fn forgotten<'a>(
     status: &SyncJobStatus,
     runs: impl IntoIterator<Item = &'a SyncRun>,

@@ -1,9 +1,12 @@
-//! What there is of a job's runs in the cluster, and what it says of a try. Pure.
+//! The Jobs and pods of a job's runs, and what they say about a try. Pure.
 
 use std::collections::BTreeMap;
 
 use contract::Side;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Pod, PodSpec},
+};
 use kube::ResourceExt;
 
 use super::{
@@ -16,8 +19,12 @@ use crate::{
     names::{self, TryNames},
 };
 
-/// What there is of a job's runs.
-#[derive(Debug, Default)]
+/// The maximum number of service accounts of a job: one each for the run under way, the last one, and the last failed
+/// one.
+const MOST_ACCOUNTS: usize = 3;
+
+/// The Jobs and pods of a job's runs.
+#[derive(Debug, Clone, Default)]
 pub struct Children {
     /// The Jobs.
     pub jobs: Vec<Job>,
@@ -25,17 +32,17 @@ pub struct Children {
     pub pods: Vec<Pod>,
 }
 
-/// The UID of an object whose warnings say why an end does not start.
+/// The UID of the object whose warnings explain why an end does not start.
 pub enum Stuck {
-    /// Of a pod.
+    /// The UID of a pod.
     Pod(String),
-    /// Of a Job that lacks pods.
+    /// The UID of a Job that lacks pods.
     Job(String),
 }
 
 impl Children {
-    /// The names of the tries that these children belong to, apart from `current`, of the job with that name and UID. A
-    /// pod counts whatever its label is, since it may write to the volume.
+    /// Returns the names of the tries that these children belong to, except `current`, for the job with that name and
+    /// UID. Pods count even if their label is another job's, since they may write to the volume.
     pub fn leftovers(&self, current: Option<&TryNames>, job: &str, uid: &str) -> Vec<TryNames> {
         let made = tries(self.jobs.iter().map(ResourceExt::labels)).filter(|names| names.is_of(job, uid));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
@@ -45,8 +52,8 @@ impl Children {
         others
     }
 
-    /// Whether a try has a Job that was made from another generation of the spec, with another image, or whose pods
-    /// cannot come to the node that its volume is on by now.
+    /// Returns whether a try has an outdated Job: it was built from another spec generation or with another image, or
+    /// its pods cannot reach the node that their volume is on by now.
     pub fn is_outdated(
         &self,
         names: &TryNames,
@@ -58,7 +65,7 @@ impl Children {
             let job = self.job_of(names, side).filter(|job| job.metadata.deletion_timestamp.is_none());
             job.is_some_and(|job| {
                 let moved = placements
-                    .of(side)
+                    .pinned(side)
                     .is_some_and(|it| node_of(job) != Some(&it.node) && !self.are_on(names, side, &it.node));
                 moved || generation_of(job) != Some(generation) || image_of(job) != Some(image)
             })
@@ -66,7 +73,7 @@ impl Children {
         is(Side::Source) || is(Side::Sink)
     }
 
-    /// Whether all pods of an end are on that node, by the scheduler's own choice.
+    /// Returns whether all pods of an end run on that node anyway, by the scheduler's choice.
     fn are_on(&self, names: &TryNames, side: Side, node: &str) -> bool {
         let is_there =
             |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
@@ -74,7 +81,7 @@ impl Children {
         !pods.is_empty() && pods.iter().all(is_there)
     }
 
-    /// Where one end of a try is, or of one of its shards.
+    /// Returns the state of one end of a try, or of one of its shards.
     pub fn end_state(
         &self,
         side: Side,
@@ -96,13 +103,17 @@ impl Children {
         })
     }
 
-    /// Whether a try has a pod whose process may run.
+    /// Returns whether a try has a pod whose process may be running.
     pub fn has_live_pods(&self, names: &TryNames) -> bool {
-        let mut pods = [Side::Source, Side::Sink].into_iter().flat_map(|side| self.pods_of(names, side));
-        pods.any(observe::is_alive)
+        self.pods_of_try(names).any(observe::is_alive)
     }
 
-    /// Whether an end of a try has ended whose report is not in what its SyncRun says of the ends.
+    /// Returns the pods of both ends of a try.
+    pub fn pods_of_try(&self, names: &TryNames) -> impl Iterator<Item = &Pod> {
+        [Side::Source, Side::Sink].into_iter().flat_map(|side| self.pods_of(names, side))
+    }
+
+    /// Returns whether an end of a try has ended without its report in `ends`, the reports in the SyncRun.
     pub fn lacks_reports(&self, names: &TryNames, try_id: &str, ends: Option<&Reports>) -> bool {
         let has = |shard, side| {
             let report = ends.and_then(|ends| ends.of(shard, side));
@@ -117,13 +128,32 @@ impl Children {
         })
     }
 
-    /// The Job of one end of a try.
+    /// Returns the Job of one end of a try.
     pub fn job_of(&self, names: &TryNames, side: Side) -> Option<&Job> {
         let name = names.job(side);
         self.jobs.iter().find(|job| job.metadata.name.as_ref() == Some(&name))
     }
 
-    /// The pods of one end of a try.
+    /// Returns the number of the service account for a try's pods of the SyncJob `job`: the one in the try's Jobs, or
+    /// else the first that no pod uses, because a pod's token stays valid as long as the pod exists.
+    pub fn account(&self, names: &TryNames, job: &str, uid: &str) -> u32 {
+        let own = [Side::Source, Side::Sink].into_iter().find_map(|side| self.job_of(names, side));
+        let own = own.and_then(|job| account_of(job.spec.as_ref()?.template.spec.as_ref()?));
+        let taken: Vec<&str> = self.pods.iter().filter_map(|pod| account_of(pod.spec.as_ref()?)).collect();
+        let is_it = |number: &u32| {
+            let name = names::access(job, uid, *number);
+            own.map_or_else(|| !taken.contains(&name.as_str()), |own| own == name)
+        };
+        // If a Job uses an account that the spec names, any number will do.
+        (0..).take(taken.len() + MOST_ACCOUNTS).find(is_it).unwrap_or(0)
+    }
+
+    /// Returns whether a try has any Job.
+    pub fn has_jobs(&self, names: &TryNames) -> bool {
+        [Side::Source, Side::Sink].into_iter().any(|side| self.job_of(names, side).is_some())
+    }
+
+    /// Returns the pods of one end of a try.
     pub fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
         let (label, side) = (names.label(), side.to_string());
         let is = |pod: &Pod, key, value: &String| pod.labels().get(key) == Some(value);
@@ -131,7 +161,7 @@ impl Children {
         self.pods.iter().filter(ours).collect()
     }
 
-    /// A pod of that end that does not start, or its Job if that lacks pods.
+    /// Returns the pending pod of an end, or its Job if that lacks pods; `None` if neither exists.
     pub fn stuck(&self, names: &TryNames, side: Side, shards: u32) -> Option<Stuck> {
         let pods = self.pods_of(names, side);
         let is_pending =
@@ -148,18 +178,22 @@ fn tries<'a>(labels: impl Iterator<Item = &'a BTreeMap<String, String>>) -> impl
     labels.filter_map(|labels| labels.get(names::LABEL_TRY)).map(|label| TryNames::from_label(label))
 }
 
-/// What is known of an end besides its children.
+/// What is known about an end besides its children.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
-    /// What the agents wrote into the status.
+    /// The reports that the agents wrote into the SyncRun's status.
     pub reports: Option<&'a Reports>,
-    /// What Kubernetes warns of.
+    /// The warnings of Kubernetes.
     pub warnings: &'a Warnings,
 }
 
-/// Which shard a pod has, of a Job with several.
+/// Returns the shard index of a pod, if its Job has several shards.
 fn shard_of(pod: &Pod) -> Option<u32> {
     pod.annotations().get(names::ANNOTATION_INDEX)?.parse().ok()
+}
+
+fn account_of(spec: &PodSpec) -> Option<&str> {
+    spec.service_account_name.as_deref()
 }
 
 fn generation_of(job: &Job) -> Option<i64> {
@@ -210,6 +244,32 @@ mod tests {
     }
 
     #[test]
+    fn a_run_has_an_account_that_no_pod_of_another_has() {
+        let account = |number| names::access("web", "u", number);
+        let pod = |number: u32| -> Pod {
+            let spec = json!({"containers": [], "serviceAccountName": account(number)});
+            serde_json::from_value(json!({"metadata": {"name": "x"}, "spec": spec})).unwrap()
+        };
+        let with = |pods: &[u32], own: Option<&str>| {
+            let mut made = job(&names(9), 4, "i");
+            let jobs = own.map(|own| {
+                let spec = made.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+                spec.service_account_name = Some(own.into());
+                made
+            });
+            let children =
+                Children { jobs: jobs.into_iter().collect(), pods: pods.iter().map(|it| pod(*it)).collect() };
+            children.account(&names(9), "web", "u")
+        };
+        assert_eq!(
+            [with(&[], None), with(&[0, 0], None), with(&[1], None), with(&[2, 0], None)],
+            [0, 1, 0, 1]
+        );
+        assert_eq!((with(&[], Some(&account(2))), with(&[1], Some(&account(1)))), (2, 1), "that of the try");
+        assert_eq!(with(&[0], Some("own")), 0, "that of the spec");
+    }
+
+    #[test]
     fn any_kind_of_child_betrays_an_earlier_try() {
         let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
@@ -234,12 +294,17 @@ mod tests {
         tied.annotations_mut().insert(names::ANNOTATION_NODE.into(), "n1".into());
         let children = Children { jobs: vec![tied], ..Children::default() };
         let on = |node: &str| Placements {
-            sink: Some(placement::Placement { node: node.into(), tolerations: vec![] }),
+            sink: Some(placement::Placement {
+                is_required: true,
+                ..placement::Placement::preferred(node.into())
+            }),
             ..Placements::default()
         };
         assert!(!children.is_outdated(&names(2), 4, "i", &on("n1")));
         assert!(!children.is_outdated(&names(2), 4, "i", &Placements::default()), "its user has left");
         assert!(children.is_outdated(&names(2), 4, "i", &on("n2")));
+        let attached = Placements { sink: Some(placement::Placement::preferred("n2".into())), ..on("n2") };
+        assert!(!children.is_outdated(&names(2), 4, "i", &attached), "it can start where it is");
     }
 
     #[test]
@@ -251,7 +316,10 @@ mod tests {
                 .unwrap()
         };
         let placements = Placements {
-            sink: Some(placement::Placement { node: "n1".into(), tolerations: vec![] }),
+            sink: Some(placement::Placement {
+                is_required: true,
+                ..placement::Placement::preferred("n1".into())
+            }),
             ..Placements::default()
         };
         for (nodes, is_outdated) in

@@ -1,4 +1,4 @@
-//! Whether the claims of a job can be mounted, and what to do if not. Pure.
+//! Checks whether the claims of a job can be mounted, and says what to do if not. Pure.
 
 use contract::Side;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
@@ -6,53 +6,53 @@ use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClas
 use super::placement::{self, Sharing};
 use crate::{api::conditions::reason, fault::Fault};
 
-/// A claim that a job names, as it was found.
+/// A claim that a job names, and its object if it exists.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// What the job wants it for.
+    /// The end that uses it.
     pub side: Side,
     /// `namespace/name`.
     pub name: String,
-    /// `None`: it is not there.
+    /// The object; `None` if it does not exist.
     pub found: Option<PersistentVolumeClaim>,
-    /// The storage class of a claim that is not bound.
+    /// The storage class; only of a claim that is unbound or is to grow.
     pub class: Class,
 }
 
-/// What is known of a storage class.
+/// The state of a claim's storage class.
 #[derive(Debug, Clone, Default)]
 pub enum Class {
-    /// Nothing, because it was not needed or may not be read.
+    /// Not read, because it is not needed or not readable.
     #[default]
     Unknown,
-    /// The claim names a class that is not there.
+    /// The claim names a class that does not exist.
     Missing(String),
     /// The class.
     Found(Box<StorageClass>),
 }
 
-/// Why no run can begin.
+/// The reason why no run can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocked {
-    /// It resolves itself, as far as one can tell.
+    /// Probably resolves by itself.
     Waiting(Fault),
-    /// A person has to act.
+    /// Needs a person to act.
     Stalled(Fault),
 }
 
-/// Whether a claim is for a raw block device and not for a file system; `None` where it is not there to tell.
+/// Returns whether a claim is for a raw block device instead of a file system; `None` if the claim does not exist.
 pub fn is_block(claim: &Claim) -> Option<bool> {
     let mode = claim.found.as_ref()?.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
     Some(mode == Some("Block"))
 }
 
-/// Whether source and destination are folders of one claim.
+/// Returns whether source and destination are folders of one claim.
 pub fn is_one(claims: &[Claim]) -> bool {
     matches!(claims, [source, sink] if source.name == sink.name)
 }
 
-/// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is
-/// it.
+/// Checks that a pod can be created with this claim. A claim that waits for its first consumer passes, since the pod is
+/// that consumer.
 pub fn check(claim: &Claim) -> Result<(), Blocked> {
     match loss(claim) {
         Some(fault) => Err(Blocked::Stalled(fault)),
@@ -61,7 +61,7 @@ pub fn check(claim: &Claim) -> Result<(), Blocked> {
     }
 }
 
-/// What became of a claim that is not there to be used, or will not be: only a person can bring it back.
+/// Returns the fault of a claim that is missing, terminating or lost, which only a person can repair.
 pub fn loss(claim: &Claim) -> Option<Fault> {
     let Some(found) = &claim.found else { return Some(missing(claim)) };
     if found.metadata.deletion_timestamp.is_some() {
@@ -74,7 +74,7 @@ fn phase(claim: &Claim) -> Option<&str> {
     claim.found.as_ref()?.status.as_ref()?.phase.as_deref()
 }
 
-/// Whether that many pods of a side can use this claim at once.
+/// Checks that this number of pods of one side can use the claim at once.
 pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
     let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
     match sharing {
@@ -83,7 +83,7 @@ pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
     }
 }
 
-/// Whether two pods can use one claim at once, if it is both ends' and each has a pod of its own.
+/// Checks that two pods can use one claim at once, if it serves both ends and each has its own pod.
 pub fn check_both_ends(claims: &[Claim], is_local: bool) -> Result<(), Blocked> {
     let Some(claim) = claims.last().filter(|_| is_one(claims) && !is_local) else { return Ok(()) };
     let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
@@ -104,7 +104,7 @@ fn unbound(claim: &Claim) -> Result<(), Blocked> {
             ),
         ))),
         Class::Found(class) if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") => Ok(()),
-        // Without a look at the class the pod is made; if the claim cannot be bound, the scheduler says why.
+        // If the class could not be read, the pod is created; the scheduler then reports a claim that cannot be bound.
         Class::Unknown => Ok(()),
         Class::Found(class) => Err(Blocked::Waiting(Fault::new(
             reason::CLAIM_NOT_BOUND,
@@ -172,7 +172,7 @@ fn described(claim: &Claim) -> String {
     format!("The {} claim {}", field(claim.side), claim.name)
 }
 
-/// The field of the spec that describes an end.
+/// Returns the field of the spec that describes an end.
 fn field(side: Side) -> &'static str {
     match side {
         Side::Source => "source",

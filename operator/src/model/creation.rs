@@ -1,4 +1,4 @@
-//! The claim that `spec.destination.create` asks for. Pure.
+//! Builds the claim that `spec.destination.create` asks for. Pure.
 
 use contract::Side;
 use k8s_openapi::{
@@ -17,8 +17,8 @@ use crate::{
     names,
 };
 
-/// Makes the claim that is to be created now: the spec asks for it, it is not there, and what is to be copied is. It
-/// has no owner yet, so that the copy outlives the SyncJob: see [`given_to`].
+/// Builds the claim that is to be created now; `None` if the spec asks for none, it exists, or the source cannot be
+/// used. The claim gets no owner yet, so that the copy outlives the SyncJob: see [`given_to`].
 pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeClaim> {
     let wanted = job.create.as_ref()?;
     let of = |side| claims.iter().find(|claim| claim.side == side);
@@ -54,8 +54,8 @@ pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeC
     })
 }
 
-/// Gives the claim to a SyncJob that wants it deleted with itself. The garbage collector does so, also when the
-/// operator is gone.
+/// Makes the SyncJob the claim's owner if its deletion policy asks for that, so that the garbage collector deletes the
+/// claim with the SyncJob, even without the operator.
 pub fn given_to(mut claim: PersistentVolumeClaim, job: &SyncJob) -> PersistentVolumeClaim {
     if job.spec.deletion_policy == DeletionPolicy::Delete {
         claim.metadata.owner_references = job.owner_ref(&()).map(|owner| vec![owner]);
@@ -63,7 +63,7 @@ pub fn given_to(mut claim: PersistentVolumeClaim, job: &SyncJob) -> PersistentVo
     claim
 }
 
-/// What is said while that claim is made.
+/// Returns the status message about the creation of that claim.
 pub fn announced(claim: &PersistentVolumeClaim) -> Fault {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     let spec = claim.spec.as_ref();

@@ -1,34 +1,35 @@
-//! Which volume a job's destination is known to be. Pure.
+//! Remembers which volume a job's destination is. Pure.
 //!
-//! A claim can come to stand for another volume than before: an export that is not mounted, a folder of a node that
-//! was replaced. So the id that the engine keeps on a destination is remembered, and the next run expects it. A claim
-//! that is made anew is another claim, of which nothing is known.
+//! A claim can lead to another volume than before, for example if an export is not mounted, or a node with a local
+//! folder was replaced. So the volume id that the engine stores on a destination is remembered in the status, and the
+//! next run expects it. A claim that was deleted and created again is another claim, with no expectation.
 
 use contract::{Report, RunResult, VolumeId};
 
 use super::validate::ValidatedSyncJob;
 use crate::api::{KnownDestination, SyncJobStatus};
 
-/// The reason that a run is refused for because its destination is another one.
+/// The reason of a run that was refused because its destination is a different volume.
 pub const OTHER_DESTINATION: &str = "OtherDestination";
-/// What to do then, after what the engine says.
+/// The remedy for that, which follows the engine's message.
 pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
                           instead, remove status.destination of the SyncJob (`kubectl edit syncjob \
                           --subresource=status`).";
 
-/// The volume that a run is to find, if the job's destination is the one that is known; `uid` is that of its claim.
+/// Returns the volume id that a run must find, if the job's destination is the remembered one; `uid` is the UID of its
+/// claim.
 pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> Option<VolumeId> {
     let known = status.destination.as_ref()?;
     (*known == place(job, uid, known.volume)).then_some(known.volume)
 }
 
-/// Whether the claim that the last successful run wrote to was made anew since, so that the copy is not there.
+/// Returns whether the claim that the last successful run wrote to was recreated since, so that the copy is gone.
 pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
     let known = status.destination.as_ref().filter(|known| known.claim_name == job.destination.claim.name);
     known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
 }
 
-/// Notes the volume of a run that succeeded.
+/// Stores the volume id of a successful run in the status.
 pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>, report: &Report) {
     if let (RunResult::Succeeded, Some(volume)) = (report.result, report.volume) {
         status.destination = Some(place(job, uid, volume));

@@ -1,4 +1,4 @@
-//! Fields of a spec: why one is refused, how durations and numbers are read, and which flag of the engine each is.
+//! Parses fields of a spec, reports invalid ones, and maps the engine's flags to fields.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use thiserror::Error;
 
 use crate::{api::conditions::reason, fault::Fault, schedule::ScheduleError};
 
-/// Why no run can be made from a spec. Only a change of the spec can help.
+/// The reasons why a spec cannot be run. Only a change of the spec can help.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ValidationError {
-    /// A field that the CRD's rules would have refused. It gets here where the installed CRD is older than the
-    /// operator, or where a rule would have to know the SyncJob's namespace.
+    /// An invalid field, which the CRD's rules would have rejected. It gets here if the installed CRD is older than the
+    /// operator, or if a rule would need the SyncJob's namespace.
     #[error("spec.{field}: {problem}")]
     Invalid {
-        /// Its path below `spec`.
+        /// The field's path below `spec`.
         field: &'static str,
-        /// What is wrong with it, and what to write instead.
+        /// The problem, and what to write instead.
         problem: String,
     },
-    /// The schedule cannot be followed.
+    /// An invalid schedule.
     #[error("spec.{0}")]
     Schedule(#[from] ScheduleError),
 }
 
 impl ValidationError {
-    /// The reason for the condition `Stalled`.
+    /// Returns the reason for the condition `Stalled`.
     pub fn reason(&self) -> &'static str {
         reason::INVALID_SPEC
     }
@@ -36,7 +36,7 @@ impl From<ValidationError> for Fault {
     }
 }
 
-/// Reads a length of time above 0.
+/// Parses a duration greater than 0. Fails if the text is no such duration.
 pub(super) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
     match text.parse::<kube::core::Duration>() {
         Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
@@ -44,17 +44,17 @@ pub(super) fn duration(field: &'static str, text: &str) -> Result<Duration, Vali
     }
 }
 
-/// Converts a number of a field.
+/// Converts a number of a field. Fails if it does not fit the type.
 pub(super) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
     T::try_from(value).map_err(|_| invalid(field, format!("{value} is out of range")))
 }
 
-/// Makes the error that a field is refused with.
+/// Returns the error for an invalid field.
 pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
     ValidationError::Invalid { field, problem: problem.into() }
 }
 
-/// The fields that are for files and folders, by the engine's flags for them.
+/// The spec fields that apply only to files and folders, each with its engine flag.
 pub(super) const FIELDS: [(&str, &str); 17] = [
     ("--delete", "files.delete"),
     ("--delete-anyway", "files.deleteAnyway"),

@@ -1,4 +1,4 @@
-//! Hooks: where a run stands with its own, and what the failure of one means for it. Pure.
+//! Tracks the hooks of a run, and what the failure of one means for it. Pure.
 
 use std::{fmt, time::Duration};
 
@@ -29,7 +29,7 @@ impl fmt::Display for Point {
 }
 
 impl Point {
-    /// Returns what the spec says of this hook.
+    /// Returns this hook's part of the spec.
     pub fn of(self, hooks: &Hooks) -> Option<&Hook> {
         match self {
             Self::Before => hooks.before.as_ref(),
@@ -37,7 +37,7 @@ impl Point {
         }
     }
 
-    /// Returns what has become of this hook of a run.
+    /// Returns the recorded state of this hook of a run; `None` if it has not started.
     pub fn state(self, run: &ActiveRun) -> Option<&HookRun> {
         let hooks = run.hooks.as_ref()?;
         match self {
@@ -54,7 +54,7 @@ impl Point {
     }
 }
 
-/// Judges the hooks of a spec.
+/// Validates the hooks of a spec.
 pub fn check(hooks: Option<&Hooks>) -> Result<(), ValidationError> {
     let Some(hooks) = hooks else { return Ok(()) };
     for point in [Point::Before, Point::After] {
@@ -68,47 +68,47 @@ pub fn check(hooks: Option<&Hooks>) -> Result<(), ValidationError> {
     Ok(())
 }
 
-/// Returns how long a hook may take.
+/// Returns the timeout of a hook. Fails if it is no positive duration.
 pub fn timeout(hook: &Hook, point: Point) -> Result<Duration, ValidationError> {
     duration(point.timeout_field(), &hook.timeout)
 }
 
-/// Returns the hook of a run that was begun and has not ended.
+/// Returns the hook of a run that has started and not ended.
 pub fn in_progress(run: &ActiveRun) -> Option<Point> {
     let is_under_way = |point: &Point| point.state(run).is_some_and(|state| !state.is_over());
     [Point::Before, Point::After].into_iter().find(is_under_way)
 }
 
-/// Whether `before` is behind a run, so that its pods may start.
+/// Returns whether a run is past `before` but not yet at `after`, so that its pods may start.
 pub fn is_opened(run: &ActiveRun) -> bool {
     run.hooks.as_ref().is_some_and(|hooks| hooks.after.is_none())
 }
 
-/// Whether a run still has to run `after`.
+/// Returns whether a run still has to run its hook `after`.
 pub fn owes_after(run: &ActiveRun, hooks: &Hooks) -> bool {
     hooks.after.is_some() && is_opened(run)
 }
 
-/// Returns why a run fails before its pods start: its hook `before` failed, and the spec says that this matters.
+/// Returns the fault that ends a run before its pods start: its hook `before` failed, and `onFailure` is `Fail`.
 pub fn refusal(run: &ActiveRun, hooks: &Hooks) -> Option<Fault> {
     let failure = failure(run, Point::Before)?;
     let before = hooks.before.as_ref()?;
     (before.on_failure == OnHookFailure::Fail).then(|| Fault::new(reason::HOOK_FAILED, failure))
 }
 
-/// Returns what is said of a hook of a run that failed.
+/// Returns the failure message of a run's hook.
 pub fn failure(run: &ActiveRun, point: Point) -> Option<&str> {
     point.state(run)?.failure.as_deref()
 }
 
-/// Notes that a run's pods are about to start although it has no hook `before`: from now on it owes `after`.
+/// Records that the pods of a run without a hook `before` are about to start: from now on, it has to run `after`.
 pub fn open(status: &mut SyncJobStatus) {
     if let Some(run) = &mut status.active_run {
         run.hooks = Some(RunHooks::default());
     }
 }
 
-/// Notes that a hook begins, before its command is started.
+/// Records that a hook starts, before its command does.
 pub fn begin(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedRun>, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     match point {
@@ -127,7 +127,7 @@ pub fn begin(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedR
     status.phase = Some(if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running });
 }
 
-/// Notes that a hook has ended, with why it failed if it did. The time of a try begins after `before`.
+/// Records that a hook has ended, with its failure if any. The time of a try starts after `before`.
 pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, now: Timestamp) {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     let Some(run) = &mut status.active_run else { return };
@@ -140,7 +140,7 @@ pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, no
     }
 }
 
-/// Says which hook a run is in.
+/// Returns the status message while a hook runs.
 pub fn message(run: &ActiveRun, point: Point) -> String {
     format!("The hook {point} of run {} runs.", run.id)
 }

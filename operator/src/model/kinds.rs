@@ -1,7 +1,8 @@
-//! Raw block volumes and file systems: which goes with which, and what makes sense for a device. Pure.
+//! Decides between raw block volumes and file systems: which combinations are possible, and which fields apply to a
+//! device. Pure.
 //!
-//! The spec does not say which kind a volume is; its claim does (`volumeMode`). A device goes onto a device, or into a
-//! file of a file system as its image, and back from there.
+//! The spec does not say which kind a volume is; its claim does (`volumeMode`). A device is copied to a device, or into
+//! an image file on a file system, and back from there.
 
 use contract::{RunParams, Side};
 
@@ -12,11 +13,11 @@ use super::{
 };
 use crate::{api::conditions::reason, fault::Fault};
 
-/// The job, with what its claims are for. Claims that are not there decide nothing yet.
+/// Completes the job with the volume modes of its claims. While a claim is missing, nothing is decided.
 ///
 /// # Errors
-/// Where a device would have to go onto a tree or the other way round, or the spec asks something of a device that only
-/// files have.
+/// If a device and a directory tree would have to be copied onto each other, or if the spec sets a field for a device
+/// that only applies to files.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };
@@ -33,7 +34,7 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
     }
 }
 
-/// What stands in the way, and what to do about it.
+/// Returns what is wrong with the combination, and what to do about it.
 fn check(job: &ValidatedSyncJob) -> Option<String> {
     let (source, destination) = (&job.source, &job.destination);
     if !source.is_block && !destination.is_block {

@@ -1,12 +1,12 @@
-//! Whether one pod has both volumes of a job, so that its files cross no network. Pure.
+//! Decides whether one pod mounts both volumes of a job, so that its files cross no network. Pure.
 
 use contract::Side;
 
 use super::{claims::Claim, placement, validate::ValidatedSyncJob};
 use crate::api::Placement;
 
-/// The job, with what its claims say where the spec leaves it open. Claims of which nothing is known decide for the
-/// network, which does not ask them to be on one node.
+/// Completes the job with the placement that its claims allow, if the spec leaves it open. If a claim is unknown, the
+/// network is chosen, which does not need both volumes on one node.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let is_local = match job.placement {
         Placement::Local => true,
@@ -16,7 +16,7 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     ValidatedSyncJob { is_local: is_local || is_in_place(&job), ..job }
 }
 
-/// A volume goes back to its own snapshot in one pod, whatever else is asked for.
+/// Returns whether a volume is restored from its own snapshot, which always happens in one pod.
 fn is_in_place(job: &ValidatedSyncJob) -> bool {
     job.params.source_snapshot.is_some() && job.source.claim == job.destination.claim
 }
@@ -25,7 +25,7 @@ fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {
     job.parallelism == 1 && job.params.bandwidth_limit.is_none()
 }
 
-/// Volumes that are tied to a node each may be tied to two.
+/// Returns whether one pod can mount both volumes. Volumes that are each tied to a node may be tied to different ones.
 fn one_pod_can(job: &ValidatedSyncJob, claims: &[Claim]) -> bool {
     let is_anywhere = |side| {
         let found = claims.iter().find(|claim| claim.side == side).and_then(|claim| claim.found.as_ref());
@@ -94,7 +94,7 @@ mod tests {
         assert!(settle(job(&json!({"transfer": {"placement": "Local"}})), &[]).is_local);
     }
 
-    /// Volumes of two nodes cannot meet in one pod; the one volume of a restore in place is in one.
+    /// Volumes on two nodes cannot be mounted by one pod; the one volume of a restore in place can.
     #[test]
     fn a_snapshot_goes_the_way_of_its_volumes() {
         let source =

@@ -1,14 +1,17 @@
-//! What the operator knows and decides of SyncJobs and their runs, as pure functions: no client, no clock.
+//! The knowledge and decisions of the operator about SyncJobs and their runs, as pure functions: no client, no clock.
 
 pub mod benchmark;
 pub mod children;
 pub mod claims;
 pub mod creation;
+pub mod crowd;
 pub mod destination;
 pub mod fields;
+pub mod growth;
 pub mod hooks;
 pub mod kinds;
 pub mod locality;
+pub mod nodes;
 pub mod observe;
 pub mod outcome;
 pub mod pairs;
@@ -27,3 +30,4 @@ pub mod status;
 pub mod trend;
 pub mod validate;
 pub mod warnings;
+pub mod workload;

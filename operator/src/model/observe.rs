@@ -1,4 +1,4 @@
-//! What has become of one end of a try, from its Job and its pod. Pure.
+//! Determines the state of one end of a try from its Job and its pods. Pure.
 
 use contract::{Report, RunResult, Side};
 use jiff::Timestamp;
@@ -14,49 +14,52 @@ use kube::ResourceExt as _;
 use super::outcome::Ending;
 use crate::{api::conditions::reason, fault::Fault, human::sentence, names::CONTAINER};
 
-/// How a warning of the scheduler's begins. It says nothing about a pod that has got a node since.
+/// The prefix of the scheduler's warnings, which say nothing about a pod that has a node by now.
 const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
 
-/// How a warning begins that says why a Job has no pod.
+/// The access mode by whose name the scheduler reports that another pod uses a claim.
+const FOR_ONE_POD: &str = "ReadWriteOncePod";
+
+/// The prefix of warnings that explain why a Job has no pod.
 const OF_THE_JOB_CONTROLLER: &str = "FailedCreate: ";
 
-/// Where one end of a try is.
+/// The state of one end of a try.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndState {
-    /// Neither Job nor pod.
+    /// Neither a Job nor a pod exists.
     Absent,
-    /// On its way out: the Job is gone or being deleted, and there still is a pod.
+    /// Terminating: the Job is gone or being deleted, and a pod still exists.
     Stopping,
-    /// The process does not run yet; with what is known of the reason.
+    /// The process does not run yet; with the cause, if known.
     Starting(Option<Fault>),
     /// The process runs.
     Running,
-    /// The end's agent has reported success, and the kubelet has not said yet that the process has ended.
+    /// The agent has reported success, and the kubelet has not reported yet that the process has ended.
     Reported(Box<Report>),
-    /// It is over.
+    /// The end has ended.
     Ended(Box<Ending>),
 }
 
-/// All there is of one end.
+/// The objects and reports of one end.
 #[derive(Debug, Clone, Copy)]
 pub struct End<'a> {
-    /// Which end.
+    /// The end.
     pub side: Side,
-    /// Of which shard; `None` where there is one only.
+    /// The shard; `None` if the run has only one.
     pub shard: Option<u32>,
-    /// Its Job.
+    /// The end's Job.
     pub job: Option<&'a Job>,
-    /// Its Job's pods, of its shard.
+    /// The pods of that Job and shard.
     pub pods: &'a [&'a Pod],
-    /// The last warning that was recorded about the pod, or about a Job that has none.
+    /// The last recorded warning about the pod, or about a Job without pods.
     pub warning: Option<&'a str>,
-    /// What the end's agent wrote into the status.
+    /// The report that the agent wrote into the status.
     pub report: Option<&'a Report>,
-    /// The name that a report of this try has.
+    /// The try's id, which its reports carry.
     pub try_id: &'a str,
 }
 
-/// Where the end is.
+/// Returns the state of an end.
 pub fn end_state(end: &End<'_>) -> EndState {
     let newest = end.pods.iter().max_by_key(|pod| pod.creation_timestamp());
     let Some(job) = end.job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
@@ -68,7 +71,7 @@ pub fn end_state(end: &End<'_>) -> EndState {
     }
 }
 
-/// The state of an end whose Job has no pod for it: not yet, or no longer.
+/// Returns the state of an end whose Job has no pod for it, either not yet or no longer.
 fn job_state(end: &End<'_>, job: &Job) -> EndState {
     let Some(over) = over(end, job) else {
         if let Some(fault) = end.warning.and_then(|warning| invalid_pod(end.side, warning)) {
@@ -84,14 +87,15 @@ fn job_state(end: &End<'_>, job: &Job) -> EndState {
     EndState::Ended(Box::new(ending))
 }
 
-/// What a Job says of an end that is over.
+/// How a Job, or one index of it, has ended.
 struct Over<'a> {
     well: bool,
     at: Option<Timestamp>,
     reason: Option<&'a str>,
 }
 
-/// Of an end that has a shard, its own index counts before the Job as a whole, which waits for the others.
+/// Returns how an end has ended according to its Job. For a shard, its own index comes before the Job as a whole, which
+/// waits for the other shards.
 fn over<'a>(end: &End<'_>, job: &'a Job) -> Option<Over<'a>> {
     let status = job.status.as_ref()?;
     let of_shard = |indexes: &Option<String>| {
@@ -110,7 +114,7 @@ fn over<'a>(end: &End<'_>, job: &'a Job) -> Option<Over<'a>> {
     Some(Over { well: over.type_ == "Complete", at, reason: over.reason.as_deref() })
 }
 
-/// Whether a Job's list of indexes, such as `0,2-4`, holds one.
+/// Returns whether a Job's index list, such as `0,2-4`, contains an index.
 fn holds(indexes: &str, shard: u32) -> bool {
     indexes.split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -141,18 +145,18 @@ fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
     if state.running.is_some() {
         return reported.unwrap_or(EndState::Running);
     }
-    // The kubelet may say late that the process has begun.
+    // The kubelet may be late to report that the process has started.
     let fault = starting_fault(end, pod, &status, state.waiting.as_ref());
     reported.filter(|_| fault.is_none() && has_node(pod)).unwrap_or(EndState::Starting(fault))
 }
 
-/// The success that the end's agent wrote into the status.
+/// Returns the success that the end's agent wrote into the status, if it did.
 fn success_of(end: &End<'_>) -> Option<Report> {
     report_of(end, None).filter(|report| report.result == RunResult::Succeeded)
 }
 
-/// Whether a process of the pod may run, or come to run. The kubelet says that a container has ended before the phase
-/// does, which waits for the volumes to be unmounted.
+/// Returns whether a process of the pod may be running, or may start. The kubelet reports a terminated container before
+/// the phase changes, which waits until the volumes are unmounted.
 pub fn is_alive(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return true };
     let state = container_of(status).and_then(|container| container.state.as_ref());
@@ -160,14 +164,14 @@ pub fn is_alive(pod: &Pod) -> bool {
     !has_ended && !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Whether the process of a pod has ended, by the kubelet's word.
+/// Returns whether the pod's process has ended, according to the kubelet.
 pub fn has_ended(pod: &Pod) -> bool {
     let container = pod.status.as_ref().and_then(container_of);
     !is_alive(pod)
         || container.is_some_and(|it| it.state.as_ref().is_some_and(|state| state.terminated.is_some()))
 }
 
-/// Whether a Job says of itself that it is over.
+/// Returns whether a Job's conditions say that it has ended.
 pub fn is_over(job: &Job) -> bool {
     let conditions = job.status.iter().flat_map(|status| status.conditions.as_deref().unwrap_or_default());
     conditions.into_iter().any(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))
@@ -189,7 +193,7 @@ fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTermin
     }
 }
 
-/// The report in the status, or the one in the termination message; only if it is of this try.
+/// Returns this try's report, from the status or else from the termination message.
 fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
     let of_this_try = |report: &Report| report.run == end.try_id;
     let from_message = || message.and_then(|message| serde_json::from_str(message).ok());
@@ -213,7 +217,7 @@ fn terminated_fault(side: Side, pod: &Pod, terminated: &ContainerStateTerminated
     }
 }
 
-/// A pod that Kubernetes removed from under the run: evicted, preempted, its node drained.
+/// Returns the fault of a pod that Kubernetes disrupted: evicted, preempted, or its node drained.
 fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
@@ -245,8 +249,8 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
     )
 }
 
-/// A pod that contradicts itself, as by a limit of the namespace's LimitRange that is below the request, is refused
-/// each time.
+/// Returns the fault of a pod that the API server always rejects because it is inconsistent, for example if a
+/// LimitRange of the namespace sets a limit below the request.
 fn invalid_pod(side: Side, warning: &str) -> Option<Fault> {
     let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
     let message = || {
@@ -274,7 +278,11 @@ fn starting_fault(
     let side = end.side;
     let warning = end.warning.filter(|warning| !(has_node(pod) && warning.starts_with(OF_THE_SCHEDULER)));
     if let Some(message) = unschedulable(pod, status, warning) {
-        return Some(no_node(side, message));
+        return Some(if message.contains(FOR_ONE_POD) {
+            no_turn(side, pod, message)
+        } else {
+            no_node(side, message)
+        });
     }
     let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
     let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
@@ -295,7 +303,7 @@ fn starting_fault(
     }
 }
 
-/// Why a pod has no node. The scheduler's event may be seen before what it writes into the pod.
+/// Returns why a pod has no node. The scheduler's event may be visible before the condition that it writes to the pod.
 fn unschedulable<'a>(pod: &Pod, status: &'a PodStatus, warning: Option<&'a str>) -> Option<&'a str> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let refused = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
@@ -316,6 +324,22 @@ fn no_node(side: Side, message: &str) -> Fault {
             "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
              tolerations and affinity; the run goes on as soon as a node fits.",
             sentence(message)
+        ),
+    )
+}
+
+/// Returns the fault of a pod that waits because another one uses its `ReadWriteOncePod` claim.
+fn no_turn(side: Side, pod: &Pod, message: &str) -> Fault {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims =
+        volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
+    Fault::new(
+        reason::POD_PENDING,
+        format!(
+            "The {side} pod cannot be scheduled: {} A claim with the access mode {FOR_ONE_POD} is for one pod at a time; `kubectl \
+             describe pvc {}` names its user (Used By). The run goes on as soon as that pod is gone.",
+            sentence(message),
+            claims.collect::<Vec<_>>().join(" ")
         ),
     )
 }

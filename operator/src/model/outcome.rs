@@ -1,4 +1,4 @@
-//! How a try of a run ended, from what became of its two ends. Pure.
+//! Judges how a try of a run ended, from how its two ends ended. Pure.
 
 use std::time::Duration;
 
@@ -16,30 +16,30 @@ use crate::{
     human::{self, sentence},
 };
 
-/// The reasons of a syncer that found the volume of an end in use by another, by that end.
+/// The reasons by which a syncer reports that a volume is in use by another one, with the end whose volume it is.
 const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
 
-/// What is noted of a try whose sink was killed before it could report.
+/// The note for a try whose sink was killed before it could report.
 const SINK_IS_SILENT: &str = "The sink of a try left no figures: what it created, updated and deleted is not counted. What was scanned and what crossed \
      the network is counted by the source.";
 
 /// How one end of a try ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ending {
-    /// The process's exit status, if it got so far.
+    /// The process's exit status, if known.
     pub exit: Option<i32>,
-    /// When it ended.
+    /// The time at which it ended.
     pub at: Option<Timestamp>,
-    /// What Kubernetes says happened to the pod, if the process did not end by itself.
+    /// What Kubernetes reports about the pod, if the process did not end by itself.
     pub fault: Option<Fault>,
     /// What the end reported.
     pub report: Option<Report>,
-    /// What the container said last, if that is no report.
+    /// The container's last output, if it is not a report.
     pub last_words: Option<String>,
 }
 
 impl Ending {
-    /// An end that never came to run.
+    /// Returns the ending of an end that never ran.
     pub fn of(fault: Fault) -> Self {
         Self { fault: Some(fault), ..Self::default() }
     }
@@ -48,12 +48,13 @@ impl Ending {
         self.exit.and_then(ExitCode::from_status)
     }
 
-    /// Whether the process itself reported: a report that the agent makes up for one that was killed has no start.
+    /// Returns whether the process itself reported: a report that the agent writes for a killed process has no start
+    /// time.
     fn has_told(&self) -> bool {
         self.report.as_ref().is_some_and(|report| !report.start_time.is_empty())
     }
 
-    /// The end reports success, and its exit status does not contradict it.
+    /// Returns whether the end succeeded: by its exit status if that is known, else by its report.
     pub(super) fn succeeded(&self) -> bool {
         let says_so = |report: &Report| report.result == RunResult::Succeeded;
         match self.code() {
@@ -62,18 +63,18 @@ impl Ending {
         }
     }
 
-    /// Whether the end cannot have ended like this without having talked to its peer.
+    /// Returns whether the exit status proves that the end was connected to its peer.
     pub fn met_peer(&self) -> bool {
         matches!(self.code(), Some(ExitCode::Done | ExitCode::Partial | ExitCode::PeerLost))
     }
 
-    /// Whether nothing is known of the end: it has not ended, or not even begun.
+    /// Returns whether nothing is known about the end, because it has not ended or not even started.
     fn is_silent(&self) -> bool {
         self.exit.is_none() && self.fault.is_none() && self.report.is_none()
     }
 
-    /// How much this ending explains: a peer that was lost is a consequence, whatever happened to that peer
-    /// is the cause.
+    /// Returns how much this ending explains. A lost peer is a consequence; whatever happened to that peer is the
+    /// cause.
     fn weight(&self) -> u8 {
         match (self.code(), &self.fault) {
             _ if self.is_silent() => 0,
@@ -87,20 +88,19 @@ impl Ending {
     }
 }
 
-/// What a try came to.
+/// The result of a try.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What the run's status is made of; `result`, `reason` and `message` are set by the rules of this
-    /// module.
+    /// The report for the run's status; this module sets its `result`, `reason` and `message`.
     pub report: Report,
-    /// Whether another try could end differently without a person doing anything.
+    /// Whether another try could succeed without a person's action.
     pub may_retry: bool,
-    /// The exit status that stands for the whole.
+    /// The exit status that represents the whole try.
     pub exit: ExitCode,
 }
 
 impl Outcome {
-    /// A try that was ended by the operator.
+    /// Returns the outcome of a try that the operator ended.
     pub fn stopped(fault: Fault) -> Self {
         let report = Report {
             result: RunResult::Failed,
@@ -111,14 +111,14 @@ impl Outcome {
         Self { report, may_retry: false, exit: ExitCode::Failed }
     }
 
-    /// A run that a person ended.
+    /// Returns the outcome of a run that a person canceled.
     pub fn canceled(fault: Fault) -> Self {
         let mut outcome = Self::stopped(fault);
         outcome.report.result = RunResult::Canceled;
         outcome
     }
 
-    /// The same with what to do about it where files could not be read or set for lack of root.
+    /// Adds the remedy to the message, if files could not be read or changed because the syncer is not root.
     #[must_use]
     pub fn without_root(mut self) -> Self {
         if security::is_for_lack_of_root(&self.report) {
@@ -127,24 +127,24 @@ impl Outcome {
         self
     }
 
-    /// Whether the try ended because another syncer uses a volume.
+    /// Returns whether the try ended because another syncer uses a volume.
     pub fn found_in_use(&self) -> bool {
         self.may_retry && self.volume_in_use().is_some()
     }
 
-    /// The end whose volume another syncer uses, if the try ended because of that.
+    /// Returns the end whose volume another syncer uses, if the try ended because of that.
     pub fn volume_in_use(&self) -> Option<Side> {
         let reason = self.report.reason.as_deref()?;
         IN_USE.iter().find(|(word, _)| *word == reason).map(|(_, side)| *side)
     }
 
-    /// Whether the other shards of the run cannot succeed after this.
+    /// Returns whether the other shards of the run cannot succeed after this outcome.
     pub fn breaks_others(&self) -> bool {
         !matches!(self.exit, ExitCode::Done | ExitCode::Partial)
     }
 
-    /// How much this outcome of a shard explains of the run's: what only followed from another shard's end explains
-    /// least of the failures.
+    /// Returns how much this shard's outcome explains the run's. Failures that only follow from another shard's explain
+    /// least.
     fn weight(&self) -> u8 {
         match (self.exit, self.report.reason.as_deref()) {
             (ExitCode::Done, _) => 0,
@@ -158,18 +158,18 @@ impl Outcome {
     }
 }
 
-/// What a run of `count` shards came to, by the outcomes of those that are over, each with its number.
+/// Combines the outcomes of those of a run's `count` shards that have ended, each with its shard number.
 pub fn of_shards(mut shards: Vec<(u32, Outcome)>, count: usize) -> Outcome {
     if count == 1 {
         return shards.pop().map_or_else(|| judge(&Ending::default(), &Ending::default()), |(_, it)| it);
     }
-    // Where two are as bad, the report takes the first's word.
+    // Among equally bad outcomes, the first shard's comes first.
     shards.sort_by_key(|(shard, outcome)| (std::cmp::Reverse(outcome.weight()), *shard));
     let reports: Vec<Report> = shards.iter().map(|(_, outcome)| outcome.report.clone()).collect();
     let mut report = Report::of_shards(&reports);
     let Some((shard, worst)) = shards.first() else { return judge(&Ending::default(), &Ending::default()) };
     let is_shared = match worst.exit {
-        // What the report says of failed files is about all shards together.
+        // The failed files in the report are those of all shards together.
         ExitCode::Partial => shards.iter().filter(|(_, it)| it.exit == ExitCode::Partial).count() > 1,
         _ => reports.len() == count && reports.iter().all(|other| other.reason == worst.report.reason),
     };
@@ -179,8 +179,8 @@ pub fn of_shards(mut shards: Vec<(u32, Outcome)>, count: usize) -> Outcome {
     Outcome { report, may_retry: worst.may_retry, exit: worst.exit }
 }
 
-/// Judges a try by its two ends. The sink decides what is success, because it alone knows what is durable; of
-/// a try that failed, the end that explains more is believed.
+/// Judges a try by its two ends. The sink decides on success, because it alone knows what is durable; for a failed try,
+/// the end that explains more decides.
 pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     let refused = |end: &Ending| end.weight() == 5;
     if sink.succeeded() && !refused(source) {
@@ -215,7 +215,7 @@ fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
 }
 
 fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
-    // A status of 0 that is believed by nobody is not passed on.
+    // The end failed, so that an exit status of 0 is not passed on.
     let code = end.code().filter(|code| *code != ExitCode::Done);
     let own = end.report.clone();
     let has_own = own.is_some();
@@ -246,7 +246,7 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     }
 }
 
-/// A run took too long; `obstacle` is a sentence on why, or empty.
+/// Returns the fault of a run that took too long; `obstacle` is a sentence about the cause, or empty.
 pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
     let limit = human::duration(timeout);
     Fault::new(
@@ -267,7 +267,7 @@ fn no_report(side: Side, end: &Ending) -> String {
     }
 }
 
-/// The reason for a report that names none.
+/// Returns the reason for a report without one.
 fn default_reason(code: Option<ExitCode>) -> &'static str {
     match code {
         Some(ExitCode::Partial) => "PartiallyFailed",

@@ -1,4 +1,4 @@
-//! The pairs of pods that share a run, one a shard, taken together. Pure.
+//! Combines the states of the pairs of pods that share a run, one pair for each shard. Pure.
 
 use contract::{ExitCode, Report, RunResult, Side};
 use jiff::{SignedDuration, Timestamp};
@@ -9,41 +9,41 @@ use super::{
 };
 use crate::{api::ActiveRun, fault::Fault};
 
-/// How long the other end may take to end by itself when one end has, and the other shards when one has failed. The
-/// engine notices a lost peer within 10 s.
+/// How long the other end, or the other shards after a failure, may take to end by themselves. The engine notices a
+/// lost peer within 10 s.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 /// The two ends of one shard.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// The end with the files.
+    /// The end that sends the files.
     pub source: EndState,
-    /// The end that receives them.
+    /// The end that receives the files.
     pub sink: EndState,
 }
 
-/// Where all pairs of a try are.
+/// The combined state of all pairs of a try.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stand {
     /// The try is over.
     Over(Box<Outcome>),
-    /// All ends have succeeded by their own word, and some have not ended by the kubelet's.
+    /// All ends have reported success, and the kubelet has not yet reported all of them as ended.
     Reported(Box<Outcome>),
-    /// Something is over, and the rest may end by itself until then.
+    /// Some ends have ended, and the rest may end by itself until this time.
     Ending(Timestamp),
-    /// Something is on its way out.
+    /// Some ends are terminating.
     Stopping,
-    /// Something is not there.
+    /// Some ends do not exist.
     Absent,
-    /// Something does not run yet.
+    /// Some ends do not run yet.
     Starting(Option<Fault>),
-    /// All that is not over runs.
+    /// All ends that have not ended are running.
     Running,
 }
 
-/// Where one pair is.
+/// The state of one pair.
 enum PairStand {
-    /// Since then, if that is known.
+    /// Ended, at that time if it is known.
     Over(Box<Outcome>, Option<Timestamp>),
     Reported(Box<Outcome>),
     Ending(Timestamp),
@@ -60,7 +60,7 @@ impl PairStand {
 }
 
 impl Pair {
-    /// An end that ran and whose Job is gone has ended, whoever removed it.
+    /// Returns the pair with an end that ran counted as ended if its Job is gone, whoever deleted it.
     pub fn settled(&self, run: &ActiveRun) -> Self {
         let settled = |end: &EndState| match end {
             EndState::Absent if run.pods_ready_time.is_some() => {
@@ -72,12 +72,12 @@ impl Pair {
         Self { source: settled(&self.source), sink: settled(&self.sink) }
     }
 
-    /// Whether there is nothing of either end.
+    /// Returns whether no objects of either end exist.
     pub fn is_absent(&self) -> bool {
         self.ends() == [&EndState::Absent; 2]
     }
 
-    /// One of the two.
+    /// Returns the state of one end.
     pub fn end(&self, side: Side) -> &EndState {
         match side {
             Side::Source => &self.source,
@@ -85,7 +85,7 @@ impl Pair {
         }
     }
 
-    /// The success that both ends tell of, while at least one of them has not ended by the kubelet's word.
+    /// Returns the success that both ends report, while the kubelet has not reported at least one of them as ended.
     fn reported(&self) -> Option<Outcome> {
         let told = |end: &EndState| match end {
             EndState::Reported(report) => {
@@ -117,7 +117,7 @@ impl Pair {
         let at = source.at.max(sink.at);
         let may_report = match other {
             Some(EndState::Running | EndState::Reported(_) | EndState::Stopping) => true,
-            // The kubelet of a busy node says late that a pod runs, or has ended.
+            // The kubelet of a busy node is late to report that a pod runs, or has ended.
             Some(EndState::Starting(_)) => source.met_peer() || sink.met_peer(),
             _ => false,
         };
@@ -128,8 +128,8 @@ impl Pair {
     }
 }
 
-/// What became of the pods of a try whose ends had all reported success: the outcome by the kubelet's word, or `None`
-/// while a process may run. Of an end that is gone, its own word counts, as of any end whose exit status is lost.
+/// Returns the outcome of a try whose ends had all reported success, as the kubelet confirms it; `None` while a process
+/// may be running. If an end's pod is gone or its exit status is lost, the reported success counts.
 pub fn confirmed(pairs: &[Pair]) -> Option<Outcome> {
     let outcomes = (0..).zip(pairs).map(|(shard, pair)| {
         let (source, sink) = (gone(&pair.source)?, gone(&pair.sink)?);
@@ -149,12 +149,13 @@ fn gone(end: &EndState) -> Option<Ending> {
     Some(Ending { report, ..ending })
 }
 
-/// Until when what ended `at` that time leaves others time to end; `None` if that is over.
+/// Returns until when others may still end by themselves after something ended `at` that time; `None` if that time is
+/// over or unknown.
 fn patience(at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     at?.checked_add(GRACE).ok().filter(|until| *until > now)
 }
 
-/// Where the pairs of a try are together.
+/// Returns the combined state of a try's pairs.
 pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     let stands: Vec<PairStand> = pairs.iter().map(|pair| pair.stand(now)).collect();
     let told = || {
@@ -187,7 +188,7 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     }
 }
 
-/// The side that waits for one of which no end can start, or that is not there because it would have to.
+/// Returns the side that waits for the other one, or does not exist yet, while no end of that other side can start.
 pub fn partner_of_stuck(pairs: &[Pair]) -> Option<Side> {
     [Side::Source, Side::Sink].into_iter().find(|side| {
         let is_stuck = |pair: &Pair| matches!(pair.end(other(*side)), EndState::Starting(Some(_)));
@@ -196,7 +197,7 @@ pub fn partner_of_stuck(pairs: &[Pair]) -> Option<Side> {
     })
 }
 
-/// The side that an end has to meet.
+/// Returns the opposite side.
 pub fn other(side: Side) -> Side {
     match side {
         Side::Source => Side::Sink,
@@ -204,8 +205,8 @@ pub fn other(side: Side) -> Side {
     }
 }
 
-/// When the first pair failed in a way that the others cannot do without it; a pair that only could not sync some files
-/// has done its part.
+/// Returns when the first pair failed in a way that breaks the other pairs. A pair that only failed to sync some files
+/// does not.
 fn broken_at(stands: &[PairStand]) -> Option<Option<Timestamp>> {
     let broken = stands.iter().filter_map(|stand| match stand {
         PairStand::Over(outcome, at) if outcome.breaks_others() => Some(*at),
@@ -220,7 +221,7 @@ fn any_is_under_way(pairs: &[Pair], stands: &[PairStand]) -> bool {
     left.flat_map(|(pair, _)| pair.ends()).any(runs)
 }
 
-/// The ends of the pairs of which neither has ended.
+/// Returns the ends of those pairs of which neither end has ended.
 fn open<'a>(pairs: &'a [Pair], stands: &[PairStand]) -> Vec<&'a EndState> {
     let open = pairs.iter().zip(stands).filter(|(_, stand)| matches!(stand, PairStand::Open));
     open.flat_map(|(pair, _)| pair.ends()).collect()
@@ -240,7 +241,7 @@ fn standing(pairs: &[Pair], ends: Vec<&EndState>) -> Stand {
     }
 }
 
-/// What is in the way of the first end that cannot start.
+/// Returns the obstacle of the first end that cannot start.
 fn obstacle<'a>(ends: impl IntoIterator<Item = &'a EndState>) -> Option<Fault> {
     ends.into_iter().find_map(|end| match end {
         EndState::Starting(fault) => fault.clone(),

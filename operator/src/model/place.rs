@@ -1,4 +1,4 @@
-//! The places of runs that wait for their turn, which are one total order over all namespaces. Pure.
+//! The places of waiting runs, which form one total order over all namespaces. Pure.
 
 use std::cmp::Reverse;
 
@@ -7,8 +7,7 @@ use kube::ResourceExt as _;
 
 use crate::api::{ActiveRun, SyncJob};
 
-/// The place of a run: the highest priority first, then by its round, then by time, and of two of one time by the job's
-/// name and UID.
+/// The place of a run, ordered by highest priority, round, time, and finally by the job's name and UID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     priority: Reverse<i32>,
@@ -19,26 +18,26 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of `run`, of the job of that name and UID; `None` while it has none.
+    /// Returns the place of `run`, which belongs to the job of that name and UID; `None` if it is not queued.
     pub fn of(run: &ActiveRun, name: &str, uid: &str) -> Option<Self> {
         let since = run.queue_time.as_ref()?.0;
         let priority = Reverse(run.priority);
         Some(Self { priority, round: run.queue_round, since, job: name.into(), uid: uid.into() })
     }
 
-    /// The round in which a run has its turn.
+    /// Returns the round in which the run gets its turn.
     pub fn round(&self) -> i64 {
         self.round
     }
 
-    /// The UID of the run's job.
+    /// Returns the UID of the run's job.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 }
 
-/// Finds the run that a job records, and its place. A run that is neither started nor has a place is in nobody's way,
-/// nor is one that will not start any more.
+/// Returns the run that a job records, and its place. A run that is neither started nor queued blocks no other, and
+/// neither does one that will not start any more.
 pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
     let run = job.status.as_ref()?.active_run.as_ref()?;
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());

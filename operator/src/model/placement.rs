@@ -1,32 +1,42 @@
-//! Which node the pod of an end has to run on, beyond what the scheduler knows. Pure.
+//! Determines the node that the pod of an end has to run on, beyond what the scheduler knows. Pure.
 //!
-//! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its
-//! own node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for
-//! ever. So a pod is pinned to the node of somebody else's pod that uses the volume, and syncers' pods have labels for
-//! the claims that they use, by which the scheduler lets one follow the other.
+//! A volume that only one node at a time may mount is tied to the node of its current user. For a local volume, its
+//! node affinity says so; for one that is attached over a network, nothing does, and a pod on another node would wait
+//! forever. So a pod is pinned to the node of a foreign pod that uses the volume, and syncer pods carry labels for the
+//! claims that they use, by which the scheduler places one next to the other. A volume that no pod uses but that is
+//! still attached could move, which takes longer: its node is preferred.
 
 use contract::Side;
 use k8s_openapi::{
     api::core::v1::{
         Affinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodAffinityTerm,
-        Toleration, WeightedPodAffinityTerm,
+        PodSpec, PodStatus, PreferredSchedulingTerm, Toleration, WeightedPodAffinityTerm,
     },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::ResourceExt as _;
 
 use crate::names::{CLAIM_USED, LABEL_TRY};
 
-/// Where a pod has to run.
+/// The node that a pod has to run on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// The node's name.
     pub node: String,
-    /// What the pod that is there tolerates, which the node may demand.
+    /// The tolerations of the pod that runs there, which the node may require.
     pub tolerations: Vec<Toleration>,
+    /// Whether the pod could not start elsewhere; otherwise, it would just start faster on this node.
+    pub is_required: bool,
 }
 
-/// The node of a pod that uses the claim, if that ties others to it. Syncer pods do not count.
+impl Placement {
+    /// Returns the placement on the node that a volume is attached to without a known user.
+    pub fn preferred(node: String) -> Self {
+        Self { node, tolerations: Vec::new(), is_required: false }
+    }
+}
+
+/// Returns the node of a pod that uses the claim, if the claim ties other pods to that node. Syncer pods do not count.
 pub fn placement(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<Placement> {
     if !ties(claim) {
         return None;
@@ -37,19 +47,35 @@ pub fn placement(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<Placemen
     Some(Placement {
         node: spec.node_name.clone()?,
         tolerations: spec.tolerations.clone().unwrap_or_default(),
+        is_required: true,
     })
 }
 
-/// Whether several pods may use the claim, if they are on one node.
+/// Reduces a pod to the fields that [`placement`] needs; `None` if it uses no claim.
+pub fn user(pod: Pod) -> Option<Pod> {
+    let PodSpec { node_name, tolerations, volumes, .. } = pod.spec?;
+    let mut volumes = volumes.unwrap_or_default();
+    volumes.retain(|volume| volume.persistent_volume_claim.is_some());
+    let ObjectMeta { name, labels, .. } = pod.metadata;
+    let spec = PodSpec { node_name, tolerations, volumes: Some(volumes), ..PodSpec::default() };
+    let is_user = spec.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty());
+    is_user.then(|| Pod {
+        metadata: ObjectMeta { name, labels, ..ObjectMeta::default() },
+        status: Some(PodStatus { phase: pod.status.and_then(|status| status.phase), ..PodStatus::default() }),
+        spec: Some(spec),
+    })
+}
+
+/// Returns whether the claim may be used by several pods, but only on one node.
 pub fn ties(claim: &PersistentVolumeClaim) -> bool {
     let modes = modes(claim);
     !modes.is_empty() && modes.iter().all(|mode| mode == "ReadWriteOnce")
 }
 
-/// How several pods may use a claim.
+/// How several pods may use a claim at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Wherever they are.
+    /// On any nodes.
     Anywhere,
     /// All on one node, whichever that is.
     OneNode,
@@ -57,13 +83,13 @@ pub enum Sharing {
     OnePod,
 }
 
-/// Whether pods on any nodes may use the claim for that side at once.
+/// Returns whether pods on any nodes may use the claim for that side at once.
 pub fn is_for_many_nodes(claim: &PersistentVolumeClaim, side: Side) -> bool {
     let has = |mode: &str| modes(claim).iter().any(|it| it == mode);
     has("ReadWriteMany") || (side == Side::Source && has("ReadOnlyMany"))
 }
 
-/// How the pods of that side may share the claim. What nothing is known of is left to Kubernetes.
+/// Returns how the pods of that side may share the claim. Unknown access modes are left to Kubernetes to enforce.
 pub fn sharing(claim: &PersistentVolumeClaim, side: Side) -> Sharing {
     let has = |mode: &str| modes(claim).iter().any(|it| it == mode);
     if is_for_many_nodes(claim, side) {
@@ -94,7 +120,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// `wanted`, and that node.
+/// Adds the node to `wanted` as a requirement.
 pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
     let mut affinity = wanted.unwrap_or_default();
     let required = affinity.node_affinity.get_or_insert_default();
@@ -105,20 +131,34 @@ pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
     if terms.is_empty() {
         terms.push(NodeSelectorTerm::default());
     }
-    // One of the terms has to hold; so each of them has to name the node.
+    // The scheduler needs only one of the terms to match, so each of them has to name the node.
     for term in terms {
-        term.match_fields.get_or_insert_default().push(NodeSelectorRequirement {
-            key: "metadata.name".into(),
-            operator: "In".into(),
-            values: Some(vec![node.into()]),
-        });
+        term.match_fields.get_or_insert_default().push(is_node(node));
     }
     affinity
 }
 
-/// `wanted`, and the node of whichever pod with that label is the first. Beside required terms of the user's own that
-/// is a preference: to the scheduler only those pods count that match all required terms, so theirs would not be met
-/// any more.
+/// Adds the node to `wanted` as a preference.
+pub fn drawn(wanted: Option<Affinity>, node: &str) -> Affinity {
+    let mut affinity = wanted.unwrap_or_default();
+    let preference =
+        NodeSelectorTerm { match_fields: Some(vec![is_node(node)]), ..NodeSelectorTerm::default() };
+    let terms = affinity.node_affinity.get_or_insert_default();
+    let preferred = terms.preferred_during_scheduling_ignored_during_execution.get_or_insert_default();
+    preferred.push(PreferredSchedulingTerm { preference, weight: 100 });
+    affinity
+}
+
+fn is_node(node: &str) -> NodeSelectorRequirement {
+    NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.into()]),
+    }
+}
+
+/// Adds to `wanted` the node of the first pod with that label. If the user has required terms, it is only a preference:
+/// the scheduler considers only pods that match all required terms, so the user's would no longer be met.
 pub fn following(wanted: Option<Affinity>, label: String) -> Affinity {
     let mut affinity = wanted.unwrap_or_default();
     let terms = affinity.pod_affinity.get_or_insert_default();
@@ -141,18 +181,18 @@ pub fn following(wanted: Option<Affinity>, label: String) -> Affinity {
 /// Where the pods of a try have to run, beyond what the scheduler knows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Placements {
-    /// The end with the files.
+    /// The node of the end that sends the files.
     pub source: Option<Placement>,
-    /// The end that receives them.
+    /// The node of the end that receives the files.
     pub sink: Option<Placement>,
-    /// All pods that use the source's claim have to be on one node.
+    /// Whether all pods that use the source's claim have to be on one node.
     pub source_on_one_node: bool,
-    /// All pods that use the destination's claim have to be on one node.
+    /// Whether all pods that use the destination's claim have to be on one node.
     pub sink_on_one_node: bool,
 }
 
 impl Placements {
-    /// Whether all pods that use that end's claim have to be on one node.
+    /// Returns whether all pods that use that end's claim have to be on one node.
     pub fn on_one_node(&self, side: Side) -> bool {
         match side {
             Side::Source => self.source_on_one_node,
@@ -160,12 +200,18 @@ impl Placements {
         }
     }
 
-    /// Those of the one pod of a local run, which goes by the sink's name.
+    /// Returns the placements of the one pod of a local run, which counts as the sink's.
     pub fn in_one_pod(&self) -> Self {
-        Self { sink: self.sink.clone().or_else(|| self.source.clone()), ..self.clone() }
+        let sink = self.pinned(Side::Sink).or_else(|| self.pinned(Side::Source));
+        Self { sink: sink.or(self.of(Side::Sink)).cloned(), ..self.clone() }
     }
 
-    /// Where the pod of that end has to run.
+    /// Returns the placement of that end's pod, if it could not start elsewhere.
+    pub fn pinned(&self, side: Side) -> Option<&Placement> {
+        self.of(side).filter(|it| it.is_required)
+    }
+
+    /// Returns the placement of that end's pod, whether it is required or preferred.
     pub fn of(&self, side: Side) -> Option<&Placement> {
         match side {
             Side::Source => self.source.as_ref(),
@@ -266,6 +312,32 @@ mod tests {
             own.pod_affinity.unwrap().required_during_scheduling_ignored_during_execution
         );
         assert_eq!(followed.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_pod_is_drawn_to_a_node_and_may_be_elsewhere() {
+        let drawn = drawn(Some(pinned(None, "n1")), "n2").node_affinity.unwrap();
+        let preferred = drawn.preferred_during_scheduling_ignored_during_execution.unwrap();
+        let field = &preferred[0].preference.match_fields.as_ref().unwrap()[0];
+        assert_eq!(
+            (field.key.as_str(), field.values.as_deref().unwrap()),
+            ("metadata.name", &["n2".to_string()][..])
+        );
+        let required = drawn.required_during_scheduling_ignored_during_execution.unwrap();
+        assert_eq!(required.node_selector_terms.len(), 1, "what was wanted stays");
+    }
+
+    #[test]
+    fn one_pod_has_to_be_where_either_end_has_to() {
+        let at =
+            |node: &str, is_required| Some(Placement { is_required, ..Placement::preferred(node.into()) });
+        let node = |source, sink| {
+            let both = Placements { source, sink, ..Placements::default() };
+            both.in_one_pod().sink.map(|it| it.node)
+        };
+        assert_eq!(node(at("n1", true), at("n2", false)).as_deref(), Some("n1"));
+        assert_eq!(node(at("n1", true), at("n2", true)).as_deref(), Some("n2"));
+        assert_eq!(node(None, at("n2", false)).as_deref(), Some("n2"));
     }
 
     #[test]

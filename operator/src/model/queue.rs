@@ -1,9 +1,10 @@
-//! How many runs are under way at a time, and which of those that are due comes next. Pure.
+//! Limits the number of concurrent runs, and decides which of the waiting runs comes next. Pure.
 //!
-//! `operator/doc/design.md` explains why the limits hold whatever happens at a time, and why no run waits for ever.
+//! `operator/doc/design.md` explains why the limits hold in any interleaving, and why no run waits forever.
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
 use super::place::{self, Place};
@@ -12,23 +13,29 @@ use crate::{
     fault::Fault,
 };
 
-/// The most runs that are under way at a time; 0 stands for no limit.
+/// The shortest and longest interval at which a waiting run checks its position, in seconds.
+const SHORTEST_LOOK_S: i64 = 10;
+const LONGEST_LOOK_S: i64 = 300;
+
+/// The maximum numbers of concurrent runs; 0 means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// In all namespaces that the operator watches.
     pub all: u32,
     /// In each namespace.
     pub namespace: u32,
+    /// On each node.
+    pub node: u32,
 }
 
 impl Limits {
-    /// Whether there is any.
+    /// Returns whether any limit is set.
     pub fn any(self) -> bool {
-        self.all > 0 || self.namespace > 0
+        self.all > 0 || self.namespace > 0 || self.node > 0
     }
 }
 
-/// The runs of all other jobs that are under way or have a place.
+/// The queue as one run sees it: all other jobs' runs that are under way or have a place.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
     limits: Limits,
@@ -38,68 +45,92 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     namespace: String,
+    nodes: Vec<String>,
     place: Place,
     is_started: bool,
 }
 
-/// Why a run has to wait for the limits.
+impl Member {
+    fn of(job: &SyncJob) -> Option<Self> {
+        let (place, run) = place::recorded(job)?;
+        let (namespace, nodes) = (job.namespace().unwrap_or_default(), run.nodes.clone());
+        Some(Self { namespace, nodes, place, is_started: run.is_started() })
+    }
+
+    /// Orders started runs before waiting ones, and waiting ones by their places.
+    fn order(&self) -> (bool, &Place) {
+        (!self.is_started, &self.place)
+    }
+}
+
+/// The reason why a run has to wait because of the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its position, 1 for the next one, and the limit, in words.
+    /// The message with its position and the limit.
     pub fault: Fault,
-    /// How many runs have their turn before it, plus one.
+    /// The position: 1 if it is next, else 1 plus the number of runs before it.
     pub position: usize,
 }
 
-/// What is ahead of a run in one namespace.
+impl Queued {
+    /// Returns how long the run waits before it checks its position again. A run near the head checks more often;
+    /// besides, every run is woken when its turn comes.
+    pub fn patience(&self) -> SignedDuration {
+        let seconds = i64::try_from(self.position).unwrap_or(i64::MAX).saturating_mul(5);
+        SignedDuration::from_secs(seconds.clamp(SHORTEST_LOOK_S, LONGEST_LOOK_S))
+    }
+}
+
+/// The number of runs ahead in one namespace, on one node, or in total.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
     started: usize,
     waiting: usize,
 }
 
+/// The numbers of runs ahead, counted in the order of turns.
+#[derive(Debug, Default)]
+struct Tally<'a> {
+    nodes: BTreeMap<&'a str, Ahead>,
+    namespaces: BTreeMap<&'a str, Ahead>,
+    all: Ahead,
+}
+
+/// A limit that is used up.
+struct Full {
+    room: String,
+    limit: u32,
+    ahead: Ahead,
+}
+
 impl Line {
-    /// The line of all `jobs` but the one with that UID.
+    /// Builds the queue of all `jobs` except the one with that UID.
     pub fn new<'a>(uid: &str, jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Limits) -> Self {
-        let member = |job: &SyncJob| {
-            let (place, run) = place::recorded(job)?;
-            let namespace = job.namespace().unwrap_or_default();
-            Some(Member { namespace, place, is_started: run.is_started() })
-        };
-        let others = jobs.into_iter().filter_map(member).filter(|it| it.place.uid() != uid);
+        let others = jobs.into_iter().filter_map(Member::of).filter(|it| it.place.uid() != uid);
         Self { limits, others: others.collect() }
     }
 
-    /// The limits that hold for it.
+    /// Returns the limits of this queue.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Says why `run`, of a job of that namespace, has to wait; `None`: the limits leave it its turn.
+    /// Returns why `run`, of a job in that namespace, has to wait; `None` if the limits give it its turn.
     ///
-    /// Runs that have been started count, and so do those with an earlier place, before and after the run itself is
-    /// started.
+    /// Started runs count, and so do those with an earlier place, both before and after the run itself is started.
     pub fn ahead_of(&self, run: &ActiveRun, namespace: &str, place: &Place) -> Option<Queued> {
-        let limits = self.limits;
-        let mut ahead: BTreeMap<&str, Ahead> = BTreeMap::new();
-        for other in self.others.iter().filter(|it| it.is_started || it.place < *place) {
-            let there = ahead.entry(&other.namespace).or_default();
-            if other.is_started { there.started += 1 } else { there.waiting += 1 }
-        }
-        let own = ahead.get(namespace).copied().unwrap_or_default();
-        if is_full(own.started + own.waiting, limits.namespace) {
-            return Some(queued(run, &format!("the namespace {namespace}"), limits.namespace, own));
-        }
-        let taken = ahead.values().map(|there| there.to_come(limits.namespace)).sum();
-        let all = ahead.values().fold(Ahead::default(), Ahead::plus);
-        is_full(taken, limits.all).then(|| queued(run, "all namespaces together", limits.all, all))
+        let mut others: Vec<&Member> =
+            self.others.iter().filter(|it| it.is_started || it.place < *place).collect();
+        others.sort_unstable_by_key(|it| it.order());
+        let mut ahead = Tally::default();
+        others.into_iter().for_each(|other| ahead.count(other, self.limits));
+        ahead.full(namespace, &run.nodes, self.limits).map(|full| queued(run, &full))
     }
 
-    /// Finds the round for a new run of that namespace: after the one that has its turn, and one later for each run of
-    /// the namespace that is there. So namespaces take turns, and a run that waits is overtaken at most once in each
-    /// round.
+    /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
+    /// of the namespace. So namespaces take turns, and a waiting run is overtaken at most once in each round.
     pub fn next_round(&self, namespace: &str) -> i64 {
-        if self.limits.all == 0 {
+        if self.limits.all == 0 && self.limits.node == 0 {
             return 0;
         }
         let started = self.others.iter().filter(|it| it.is_started);
@@ -110,49 +141,71 @@ impl Line {
 }
 
 impl Ahead {
-    fn plus(self, other: &Self) -> Self {
-        Self { started: self.started + other.started, waiting: self.waiting + other.waiting }
+    fn count(&mut self, is_started: bool) {
+        if is_started { self.started += 1 } else { self.waiting += 1 }
     }
 
-    /// How many of these can be under way at once, with that limit of a namespace.
-    fn to_come(self, limit: u32) -> usize {
-        let all = self.started + self.waiting;
-        if limit == 0 { all } else { all.min(limit as usize).max(self.started) }
+    fn is_full(self, limit: u32) -> bool {
+        limit > 0 && self.started + self.waiting >= limit as usize
     }
 }
 
-/// The jobs whose runs wait and may have their turn now, in its order; whom to wake when a run is over.
-pub fn next_in_line<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Limits) -> Vec<&'a SyncJob> {
-    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
-    let (mut all, mut waiting) = (0, Vec::new());
-    for (job, (place, run)) in jobs.into_iter().filter_map(|job| Some((job, place::recorded(job)?))) {
-        if run.is_started() {
-            *taken.entry(job.namespace().unwrap_or_default()).or_default() += 1;
-            all += 1;
-        } else {
-            waiting.push((place, job));
+impl<'a> Tally<'a> {
+    /// Returns the narrowest limit that leaves no room for a run in that namespace on those nodes.
+    fn full(&self, namespace: &str, nodes: &[String], limits: Limits) -> Option<Full> {
+        let full =
+            |room: String, limit, ahead: Ahead| ahead.is_full(limit).then_some(Full { room, limit, ahead });
+        let of_node = |node: &String| {
+            let ahead = self.nodes.get(node.as_str()).copied().unwrap_or_default();
+            full(format!("the node {node}"), limits.node, ahead)
+        };
+        let of_namespace = || {
+            let ahead = self.namespaces.get(namespace).copied().unwrap_or_default();
+            full(format!("the namespace {namespace}"), limits.namespace, ahead)
+        };
+        let of_all = || full("all namespaces together".into(), limits.all, self.all);
+        nodes.iter().find_map(of_node).or_else(of_namespace).or_else(of_all)
+    }
+
+    /// Counts the next run in order. A run that its node holds back takes no room from its namespace, and one that
+    /// either holds back takes none from the total, so that other runs can use it.
+    fn count(&mut self, member: &'a Member, limits: Limits) {
+        let is_started = member.is_started;
+        let mut has_room = true;
+        for node in &member.nodes {
+            let ahead = self.nodes.entry(node).or_default();
+            has_room &= !ahead.is_full(limits.node);
+            ahead.count(is_started);
+        }
+        if is_started || has_room {
+            let ahead = self.namespaces.entry(&member.namespace).or_default();
+            has_room = !ahead.is_full(limits.namespace);
+            ahead.count(is_started);
+        }
+        if is_started || has_room {
+            self.all.count(is_started);
         }
     }
-    waiting.sort_by(|a, b| a.0.cmp(&b.0));
+}
+
+/// Returns the waiting jobs whose runs may have their turn now, in order. These are woken when a run ends.
+pub fn next_in_line<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Limits) -> Vec<&'a SyncJob> {
+    let mut members: Vec<(Member, &SyncJob)> =
+        jobs.into_iter().filter_map(|job| Some((Member::of(job)?, job))).collect();
+    members.sort_unstable_by(|(a, _), (b, _)| a.order().cmp(&b.order()));
+    let mut ahead = Tally::default();
     let mut next = Vec::new();
-    for (_, job) in waiting {
-        if is_full(all, limits.all) {
-            break;
+    for (member, job) in &members {
+        if !member.is_started && ahead.full(&member.namespace, &member.nodes, limits).is_none() {
+            next.push(*job);
         }
-        let own = taken.entry(job.namespace().unwrap_or_default()).or_default();
-        if !is_full(*own, limits.namespace) {
-            (*own, all) = (*own + 1, all + 1);
-            next.push(job);
-        }
+        ahead.count(member, limits);
     }
     next
 }
 
-fn is_full(count: usize, limit: u32) -> bool {
-    limit > 0 && count >= limit as usize
-}
-
-fn queued(run: &ActiveRun, room: &str, limit: u32, ahead: Ahead) -> Queued {
+fn queued(run: &ActiveRun, full: &Full) -> Queued {
+    let Full { room, limit, ahead } = full;
     let position = ahead.waiting + 1;
     let message = format!(
         "Run {} is number {position} in the queue: {room} may have {limit} under way at a time, and {} are. Waiting uses up \

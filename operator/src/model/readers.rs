@@ -1,4 +1,4 @@
-//! Which Jobs of runs that have ended stay, so that the logs of their pods can be read. Pure.
+//! Decides which Jobs of ended runs are kept, so that the logs of their pods can be read. Pure.
 //!
 //! `operator/doc/design.md` (Logs) says what a pod that has ended still holds, and what it does not.
 
@@ -12,8 +12,8 @@ use crate::{
     names,
 };
 
-/// Takes what stays for readers of logs out of `children`, given the claims that were read. Returns the part of it that
-/// goes as soon as the next run has its turn.
+/// Takes the objects that are kept for readers of logs out of `children`, given the claims that were read. Returns
+/// those of them that are removed as soon as the next run has its turn.
 pub fn take(children: &mut Children, job: &SyncJob, claims: &[Claim]) -> Children {
     let Some(status) = &job.status else { return Children::default() };
     let mut take = |run| take_run(children, run, |name| is_kept(name, job, claims));
@@ -28,14 +28,14 @@ pub fn take(children: &mut Children, job: &SyncJob, claims: &[Claim]) -> Childre
     }
 }
 
-/// The last run that did not succeed, of those that the history keeps.
+/// Returns the last run in the history that did not succeed.
 fn last_failed(status: &SyncJobStatus) -> Option<&str> {
     let failed = status.history.iter().find(|entry| entry.result != RunResult::Succeeded);
     failed.map(|entry| entry.id.as_str())
 }
 
-/// Leaves out what is about to go of a run that has ended, so that the next one does not wait for it: pods that have
-/// ended write nothing.
+/// Drops an ended run's terminating objects, so that the next run does not wait for them: pods that have ended write
+/// nothing.
 fn forget_leaving(children: &mut Children, run: &str) {
     let Children { jobs, pods } = children;
     let is_going = |pod: &Pod| {
@@ -70,7 +70,7 @@ fn labelled(child: &impl ResourceExt, run: &str) -> bool {
     child.labels().get(names::LABEL_RUN).is_some_and(|it| it == run)
 }
 
-/// Whether a pod has ended and keeps no claim from being deleted.
+/// Returns whether a pod has ended and keeps no claim from being deleted.
 fn stays(pod: &Pod, is_kept: impl Fn(&str) -> bool) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
@@ -79,8 +79,8 @@ fn stays(pod: &Pod, is_kept: impl Fn(&str) -> bool) -> bool {
         && claims.all(|claim| is_kept(&claim.claim_name))
 }
 
-/// Whether the SyncJob names that claim, and nobody has deleted it. While a restore in place is due, the claim of the
-/// SyncJob's source is not read, and counts as kept.
+/// Returns whether the SyncJob names that claim and the claim is not deleted. While a restore in place is due, the
+/// source's claim is not read, and counts as kept.
 fn is_kept(name: &str, job: &SyncJob, claims: &[Claim]) -> bool {
     let full_name = format!("{}/{name}", job.namespace().unwrap_or_default());
     match claims.iter().find(|claim| claim.name == full_name) {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::model::claims::Class;
 
-    /// A SyncJob from the claim `a` to the claim `b`, whose history is that of the status.
+    /// Returns a SyncJob from the claim `a` to the claim `b` with that status, including its history.
     fn job(status: &Value) -> SyncJob {
         let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
         serde_json::from_value(json!({
@@ -114,7 +114,7 @@ mod tests {
         json!({"id": id, "number": 1, "generation": 1, "result": result})
     }
 
-    /// The Jobs of these runs, each with a pod in that phase that uses the claim `b`.
+    /// Returns the Jobs of these runs, each with a pod in that phase that uses the claim `b`.
     fn children(runs: &[(&str, &str)]) -> Children {
         let mut children = Children::default();
         for (run, phase) in runs {
@@ -122,7 +122,7 @@ mod tests {
             let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": run, "uid": run});
             let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "b"}});
             let job = json!({"metadata": {"name": run, "uid": run, "labels": &labels}});
-            // The kubelet tells the end of a container first, and then that of its pod.
+            // The kubelet reports the end of a container before the end of its pod.
             let (phase, state) = match *phase {
                 "Ending" => ("Running", json!({"terminated": {"exitCode": 0}})),
                 phase => (phase, json!({})),

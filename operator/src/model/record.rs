@@ -1,4 +1,4 @@
-//! A run as an object: what its SyncRun says, and whether the one that is there is the run's. Pure.
+//! Builds SyncRuns and their status, and judges whether a SyncRun belongs to the run under way. Pure.
 
 use contract::Side;
 use jiff::Timestamp;
@@ -16,42 +16,58 @@ use crate::{
     names,
 };
 
-/// Where the SyncRun of the run under way is.
+/// The state of the SyncRun of the run under way.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Record {
-    /// There is none yet.
+    /// It does not exist yet.
     #[default]
     Missing,
-    /// A person made it to ask for this run, and it is still to be filled in.
+    /// A person created it to ask for this run, and the operator still has to complete it.
     Asked,
-    /// It is there.
+    /// It exists and belongs to the run.
     Kept,
-    /// It is there, of an older spec, before anything was done for it.
+    /// It exists, but was created from an older spec, before anything was done for the run.
     Outdated,
-    /// One of the same name is on its way out.
+    /// A SyncRun of the same name is being deleted.
     Leaving,
     /// Another object has the name.
     Taken(Fault),
-    /// It was there, and somebody has deleted it.
+    /// It existed, and somebody has deleted it.
     Deleted,
 }
 
-/// Tells where the SyncRun of `run` is, of the job with that name and UID, given the object of its name.
-pub fn judge(run: &ActiveRun, job: &str, job_uid: &str, found: Option<&SyncRun>) -> Record {
+/// The SyncJob whose SyncRun is looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    /// The name of the SyncJob.
+    pub job: &'a str,
+    /// The UID of the SyncJob.
+    pub uid: &'a str,
+    /// Whether objects of the run exist, which are only created after its SyncRun.
+    pub has_children: bool,
+}
+
+/// Determines the state of the SyncRun of `run`, given the object of its name.
+pub fn judge(run: &ActiveRun, owner: Owner<'_>, found: Option<&SyncRun>) -> Record {
     let Some(found) = found else {
-        return if run.uid.is_some() { Record::Deleted } else { Record::Missing };
+        let was_there = run.uid.is_some() || owner.has_children;
+        return if was_there { Record::Deleted } else { Record::Missing };
     };
     let is_leaving = found.metadata.deletion_timestamp.is_some();
-    if run.uid.is_some() {
-        return if run.uid == found.uid() && !is_leaving { Record::Kept } else { Record::Deleted };
+    let is_known = run.uid.is_some() && run.uid == found.uid() && !is_leaving;
+    if run.uid.is_some() && !is_known {
+        return Record::Deleted;
     }
     if is_leaving {
         return Record::Leaving;
     }
-    if found.is_asked_for() && found.spec.sync_job.name == job {
+    if found.is_asked_for() && found.spec.sync_job.name == owner.job {
         return Record::Asked;
     }
-    if !found.is_of(job_uid) {
+    if is_known {
+        return Record::Kept;
+    }
+    if !found.is_of(owner.uid) {
         return Record::Taken(taken(run));
     }
     let is_same = found.spec.number == Some(run.number)
@@ -70,7 +86,7 @@ fn taken(run: &ActiveRun) -> Fault {
     )
 }
 
-/// The SyncRun of a run that begins.
+/// Builds the SyncRun of a run that starts.
 pub fn sync_run(job: &SyncJob, run: &ActiveRun) -> SyncRun {
     let spec = SyncRunSpec {
         sync_job: SyncJobReference { name: job.name_any(), uid: job.uid(), generation: Some(run.generation) },
@@ -98,7 +114,8 @@ pub fn sync_run(job: &SyncJob, run: &ActiveRun) -> SyncRun {
     SyncRun { metadata, spec, status: None }
 }
 
-/// The status of the SyncRun of a run under way in that stage. A new try has nothing yet of what its pods will say.
+/// Returns the SyncRun status of a run under way in that stage. At the start of a new try, reports and contacts of the
+/// previous pods are dropped.
 pub fn under_way(
     old: &SyncRunStatus,
     run: &ActiveRun,
@@ -108,13 +125,12 @@ pub fn under_way(
     now: Timestamp,
 ) -> SyncRunStatus {
     let mut new = old.clone();
-    let try_id = names::try_id(&run.id, run.past_tries());
-    if old.try_id.as_deref() != Some(&try_id) {
+    if !has_room(old, run) {
         new.ends = Some(no_ends(run));
-        new.progress = Some(no_progress(run, &try_id));
+        new.progress = Some(no_progress(run, &names::try_id(&run.id, run.past_tries())));
         new.summary = None;
         new.contacts = Some(Default::default());
-        new.try_id = Some(try_id);
+        new.try_number = Some(run.try_number());
     }
     new.observed_generation = Some(generation);
     new.stage = Some(stage);
@@ -129,7 +145,23 @@ pub fn under_way(
     new
 }
 
-/// Removes the contacts of an end's pods, which are gone or on their way out: those that follow have other keys.
+/// Returns whether a status has the fields that the pods of the current try write into. A newly created SyncRun has
+/// them for the first try of one pair.
+fn has_room(status: &SyncRunStatus, run: &ActiveRun) -> bool {
+    let (there, wanted) = (status.ends.clone().unwrap_or_default(), no_ends(run));
+    status.try_number == Some(run.try_number())
+        && there.shards.keys().eq(wanted.shards.keys())
+        && there.benchmarks.is_some() == wanted.benchmarks.is_some()
+}
+
+/// Returns whether the status of a SyncRun in that stage need not be written: nothing blocks the run, and its pods will
+/// report themselves that they run.
+pub fn goes_without_saying(old: &SyncRunStatus, run: &ActiveRun, stage: Stage, why: Option<&Fault>) -> bool {
+    let is_usual = matches!(stage, Stage::Queued | Stage::Starting | Stage::Running) && why.is_none();
+    is_usual && old.conditions.is_empty() && has_room(old, run)
+}
+
+/// Removes the contacts of an end's pods, which are gone or terminating: the pods that follow have other keys.
 pub fn forget_contacts(status: &mut SyncRunStatus, side: Side) {
     let own = |end: &str| {
         end.strip_prefix(&side.to_string()).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
@@ -137,12 +169,12 @@ pub fn forget_contacts(status: &mut SyncRunStatus, side: Side) {
     status.contacts.iter_mut().for_each(|contacts| contacts.retain(|end, _| !own(end)));
 }
 
-/// What the contact of an end is called, or of one shard of it.
+/// Returns the key of the contact of an end, or of one shard of it.
 pub fn contact_key(side: Side, shard: Option<u32>) -> String {
     shard.map_or_else(|| side.to_string(), |shard| format!("{side}-{shard}"))
 }
 
-/// A place for what each end reports: what is not there cannot be added to.
+/// Returns an empty entry for each end's report, because a JSON patch cannot add below a missing field.
 fn no_ends(run: &ActiveRun) -> Reports {
     let shards = of_shards(run, |_| Default::default());
     let benchmarks = run.benchmark.is_some().then(Default::default);
@@ -161,8 +193,8 @@ fn of_shards<T>(run: &ActiveRun, make: impl Fn(u32) -> T) -> std::collections::B
     }
 }
 
-/// The status of the SyncRun of a run that has ended as `run` says; `is_swept` if nothing that was made for it is
-/// left, except for what stays for readers of logs.
+/// Returns the SyncRun status of a run that has ended as `run` says; `is_swept` if all its objects are removed, except
+/// those that are kept for readers of logs.
 pub fn ended(
     old: &SyncRunStatus,
     run: &Run,
@@ -189,7 +221,7 @@ pub fn ended(
     new
 }
 
-/// The status of a SyncRun that asks for a run of a SyncJob that is not there.
+/// Returns the status of a SyncRun that asks for a run of a missing SyncJob.
 pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
     let mut new = run.status.clone().unwrap_or_default();
     let job = &run.spec.sync_job.name;
@@ -204,7 +236,7 @@ pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
     new
 }
 
-/// The status of one whose SyncJob has come; `None`: nothing was said of it.
+/// Returns the status of such a SyncRun once its SyncJob exists; `None` if the status did not report it as missing.
 pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     let mut new = run.status.clone().unwrap_or_default();
     let told = conditions::find(&new.conditions, conditions::STALLED)?;
@@ -219,7 +251,7 @@ pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> 
     Some(new)
 }
 
-/// The SyncRuns of a job that its history does not keep any more, but for those of benchmarks.
+/// Returns the SyncRuns of a job that its history no longer keeps, except those of benchmarks.
 pub fn forgotten<'a>(
     status: &SyncJobStatus,
     runs: impl IntoIterator<Item = &'a SyncRun>,
@@ -236,7 +268,7 @@ pub fn forgotten<'a>(
     runs.filter(|run| is_over(run) && !is_known(&run.name_any())).collect()
 }
 
-/// Whether a Job made a pod.
+/// Returns whether a Job owns a pod.
 pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
     job.metadata.uid.is_some()
         && pod
@@ -245,4 +277,74 @@ pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
             .iter()
             .flatten()
             .any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::status::new_run;
+
+    fn run() -> ActiveRun {
+        new_run("web", 1, 1, None, Timestamp::UNIX_EPOCH)
+    }
+
+    /// The default status that the CRD gives a new SyncRun.
+    fn made() -> SyncRunStatus {
+        SyncRunStatus {
+            observed_generation: Some(-1),
+            stage: Some(Stage::Queued),
+            try_number: Some(1),
+            contacts: Some(Default::default()),
+            ends: Some(Reports::default()),
+            ..SyncRunStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_gone_was_deleted_if_anything_shows_that_it_was_there() {
+        let owner = |has_children| Owner { job: "web", uid: "u", has_children };
+        assert_eq!(judge(&run(), owner(false), None), Record::Missing);
+        assert_eq!(judge(&run(), owner(true), None), Record::Deleted);
+        let known = ActiveRun { uid: Some("r".into()), ..run() };
+        assert_eq!(judge(&known, owner(false), None), Record::Deleted);
+    }
+
+    #[test]
+    fn a_record_that_a_person_made_is_to_be_filled_in_and_is_canceled_by_its_deletion() {
+        let owner = Owner { job: "web", uid: "u", has_children: false };
+        let mut asked = SyncRun::new("now", SyncRunSpec::default());
+        asked.spec.sync_job.name = "web".into();
+        asked.metadata.uid = Some("r".into());
+        let known = ActiveRun { uid: Some("r".into()), ..run() };
+        assert_eq!(judge(&known, owner, Some(&asked)), Record::Asked);
+        let other = ActiveRun { uid: Some("s".into()), ..run() };
+        assert_eq!(judge(&other, owner, Some(&asked)), Record::Deleted);
+        asked.spec.number = Some(1);
+        assert_eq!(judge(&known, owner, Some(&asked)), Record::Kept);
+    }
+
+    #[test]
+    fn the_usual_run_is_not_told_what_its_pods_will_say() {
+        let says_itself = goes_without_saying;
+        let fault = Fault::new("PodPending", "no node");
+        assert!(says_itself(&made(), &run(), Stage::Starting, None));
+        assert!(says_itself(&made(), &run(), Stage::Running, None));
+        assert!(says_itself(&made(), &run(), Stage::Queued, None), "it gave its start back");
+        assert!(!says_itself(&made(), &run(), Stage::Starting, Some(&fault)));
+        assert!(!says_itself(&made(), &run(), Stage::Preparing, None));
+        let mut told = under_way(&made(), &run(), Stage::Starting, Some(&fault), 1, Timestamp::UNIX_EPOCH);
+        assert!(!says_itself(&told, &run(), Stage::Running, None), "what was said is taken back");
+        told.conditions.clear();
+        assert!(
+            !says_itself(&told, &ActiveRun { retries: 1, ..run() }, Stage::Starting, None),
+            "a second try"
+        );
+        for more in
+            [ActiveRun { shards: 2, ..run() }, ActiveRun { benchmark: Some(Default::default()), ..run() }]
+        {
+            assert!(!says_itself(&made(), &more, Stage::Starting, None), "no room for what its pods write");
+            let room = under_way(&made(), &more, Stage::Starting, None, 1, Timestamp::UNIX_EPOCH);
+            assert!(has_room(&room, &more));
+        }
+    }
 }

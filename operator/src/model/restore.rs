@@ -1,4 +1,4 @@
-//! A restore in place: the job that it runs as, and how it holds back the runs that follow. Pure.
+//! Handles restores in place: derives the job that a restore runs as, and holds back the runs that would follow. Pure.
 
 use std::borrow::Cow;
 
@@ -16,12 +16,12 @@ use crate::{
     human, names,
 };
 
-/// The most bytes of a tag.
+/// The maximum length of a tag, in bytes.
 const MAX_TAG_BYTES: usize = 128;
 
-/// Returns the job that the run under way is of, or else the one that a person asks for. For a restore in place, the
-/// source is a snapshot of the destination's own claim, so that the job's source need not exist. For a benchmark, the
-/// job has its volumes alone.
+/// Returns the job as the run under way, or else the run `asked` for, requires it. For a restore in place, the source
+/// is a snapshot on the destination's own claim, so that the job's source need not exist. For a benchmark, the job is
+/// reduced to its volumes.
 pub fn wished<'a>(job: &'a SyncJob, asked: Option<&SyncRun>) -> Cow<'a, SyncJob> {
     let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let (restore, is_benchmark) = match (active, asked.map(|asked| &asked.spec)) {
@@ -36,7 +36,7 @@ pub fn wished<'a>(job: &'a SyncJob, asked: Option<&SyncRun>) -> Cow<'a, SyncJob>
     }
 }
 
-/// The whole snapshot is restored, whatever the job leaves out of its own runs, and also while the job is suspended.
+/// Returns the spec of a restore in place: it restores the whole snapshot, without the job's filters and suspension.
 fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let mut spec = spec.clone();
     let snapshot = Some(restore.snapshot.clone());
@@ -54,18 +54,18 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     spec
 }
 
-/// Returns the tag of the snapshot that keeps the state before a run; `None` if the run keeps none.
+/// Returns the tag of the safety snapshot that a restore takes before it starts; `None` if the run takes none.
 pub fn tag_before(run: &ActiveRun) -> Option<String> {
     let keeps = run.restore.as_ref().is_some_and(|restore| restore.safety);
     keeps.then(|| human::clipped(&format!("before-{}", run.id), MAX_TAG_BYTES))
 }
 
-/// Whether a restore in place holds back the runs that nobody asks for.
+/// Returns whether a restore in place holds back the runs that no person asks for.
 pub fn holds(status: &SyncJobStatus) -> bool {
     conditions::is_true(&status.conditions, conditions::RESTORED)
 }
 
-/// Says from the beginning of a restore on that it holds back further runs, until another run begins.
+/// Sets the condition that a restore holds back further runs, from its start on. Any other run removes it.
 pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     let Some(restore) = &run.restore else { return resume(conditions) };
     let message = format!(
@@ -80,15 +80,15 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
 }
 
-/// Returns the restore whose hold a person can end now: the one that is over, whether its pods are gone or not, and
-/// that no other run has followed.
+/// Returns the restore whose hold a person can end now: it has ended, even if its pods still exist, and no other run
+/// has followed.
 pub fn held_by(status: &SyncJobStatus) -> Option<&str> {
     let last = status.last_run.as_ref().filter(|_| holds(status))?;
     let is_over = status.active_run.as_ref().is_none_or(|run| run.id == last.id);
     is_over.then_some(last.id.as_str())
 }
 
-/// Returns the status of a job, without the hold if the job's annotation says to go on after that restore.
+/// Returns the status of a job, without the hold if the job's annotation resumes it after that restore.
 pub fn released(job: &SyncJob) -> SyncJobStatus {
     let mut status = job.status.clone().unwrap_or_default();
     let asked = job.annotations().get(names::ANNOTATION_RESUME).map(String::as_str);
@@ -98,7 +98,7 @@ pub fn released(job: &SyncJob) -> SyncJobStatus {
     status
 }
 
-/// Ends the hold. While `spec.suspend` is true, that holds back runs.
+/// Ends the hold. If `spec.suspend` is true, it still prevents runs.
 pub fn resume(conditions: &mut Vec<Condition>) {
     conditions::remove(conditions, conditions::RESTORED);
 }

@@ -1,20 +1,19 @@
-//! Whether and when a try that failed is followed by another. Pure.
+//! Decides whether and when a failed try is followed by another. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
 const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long to wait before the try after `failed` failed ones (at least 1): 10 s, doubled each time, at most
-/// 5 min.
+/// Returns how long to wait before the try after `failed` failed ones (at least 1): 10 s, doubled each time, at most 5
+/// min.
 pub fn wait(failed: i32) -> SignedDuration {
     let doublings = u32::try_from(failed - 1).unwrap_or(0).min(16);
     (FIRST_WAIT * (1 << doublings)).min(LONGEST_WAIT)
 }
 
-/// When the next try starts, after `retries` retries have been used up of `limit` and one more try has failed
-/// just now. `None`: there is none, because the retries are used up or because it would start after the
-/// `deadline`.
+/// Returns when the next try starts, after one more try has failed just now and `retries` of `limit` retries were used
+/// before it; `None` if the retries are used up, or if it would start after the `deadline`.
 pub fn next(retries: i32, limit: u32, deadline: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let at = now.checked_add(wait(retries + 1)).ok()?;
     (i64::from(retries) < i64::from(limit) && at < deadline).then_some(at)

@@ -1,6 +1,7 @@
-//! Which runs of other SyncJobs a run has to wait for, because one would read what the other writes. Pure.
+//! Determines the runs of other SyncJobs that a run has to wait for, because one would write what the other reads or
+//! writes. Pure.
 //!
-//! `operator/doc/design.md` explains why no two such runs ever start, and why none waits for ever.
+//! `operator/doc/design.md` explains why two such runs never start together, and why none waits forever.
 
 use contract::Side;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod};
@@ -16,7 +17,7 @@ use crate::{
     names,
 };
 
-/// How many runs a message names.
+/// The number of runs that a message names.
 const NAMED: usize = 3;
 
 /// The other users of a namespace's claims.
@@ -26,7 +27,7 @@ pub struct Rivals {
     pods: Vec<Stray>,
 }
 
-/// A run that another SyncJob's status records.
+/// A run recorded in another SyncJob's status.
 #[derive(Debug, Clone, PartialEq)]
 struct Rival {
     job: String,
@@ -34,7 +35,7 @@ struct Rival {
     run: ActiveRun,
 }
 
-/// A pod of a run that is over, or was never recorded, whose process may still be at work.
+/// A pod of a run that is over or was never recorded, whose process may still be running.
 #[derive(Debug, Clone, PartialEq)]
 struct Stray {
     name: String,
@@ -42,7 +43,7 @@ struct Stray {
     claims: Vec<PersistentVolumeClaimVolumeSource>,
 }
 
-/// What a run does with a claim that another run uses, too.
+/// How a run uses a claim that another run uses, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Reads,
@@ -50,7 +51,7 @@ enum Use {
 }
 
 impl Rivals {
-    /// Those of the job of that name: the SyncJobs of its namespace and the namespace's syncer pods.
+    /// Collects the rivals of the job of that name from the SyncJobs and the syncer pods of its namespace.
     pub fn new<'a>(name: &str, jobs: impl IntoIterator<Item = &'a SyncJob>, pods: Vec<Pod>) -> Self {
         let others = jobs.into_iter().filter(|job| job.name_any() != name);
         let runs: Vec<Rival> = others.filter_map(rival).collect();
@@ -61,10 +62,11 @@ impl Rivals {
         Self { runs, pods }
     }
 
-    /// Whom `run` of the job with that name and UID waits for before anything is made for it; `None`: it is its turn.
+    /// Returns which runs and pods `run` of the job with that name and UID waits for before its objects are created;
+    /// `None` if it is its turn.
     ///
-    /// A run that has been started is waited for, also by one that was started a moment ago and has not made anything.
-    /// Of two that have not, the one with the later place waits.
+    /// A started run is always waited for, even by a run that was started a moment ago and has no objects yet. Of two
+    /// runs that have not started, the one with the later place waits.
     pub fn ahead_of(&self, run: &ActiveRun, name: &str, uid: &str) -> Option<Fault> {
         let place = Place::of(run, name, uid);
         let is_ahead = |rival: &&Rival| {
@@ -77,7 +79,8 @@ impl Rivals {
         (!said.is_empty()).then(|| waiting(run, &said))
     }
 
-    /// Who probably uses the volume of that end, which a syncer found in use, as a sentence.
+    /// Returns a sentence about the runs and pods that probably use the volume of that end, which a syncer found in
+    /// use.
     pub fn suspects(&self, run: &ActiveRun, side: Side) -> String {
         let Some(folder) = folder(run, side) else { return String::new() };
         let uses = |it: Option<&RunFolder>| it.is_some_and(|it| it.claim_name == folder.claim_name);
@@ -143,7 +146,7 @@ impl Use {
     }
 }
 
-/// The claim of which one run writes what the other reads or writes, and what each does with it.
+/// Returns the claim on which two runs conflict because at least one of them writes, and how each of them uses it.
 fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(String, Use, Use)> {
     uses(theirs).find_map(|(their, they)| {
         let is_disputed =
@@ -153,7 +156,7 @@ fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(String, Use, Use)> 
     })
 }
 
-/// Yields what a run does with the folders of its claims. A benchmark writes at the root of both volumes.
+/// Returns how a run uses the folders of its claims. A benchmark writes at the root of both volumes.
 fn uses(run: &ActiveRun) -> impl Iterator<Item = (RunFolder, Use)> {
     let is_benchmark = run.benchmark.is_some();
     let used = move |folder: &RunFolder, used| match is_benchmark {

@@ -1,26 +1,25 @@
-//! As whom a syncer runs, and what it may do.
+//! Chooses the user, groups and capabilities of syncers.
 //!
-//! By default a pod passes the restricted PodSecurity standard. Where the namespace's owner lets syncers run
-//! as root, a sink may keep foreign owners and a source may read what is not its own; the capabilities for
-//! that are all within the baseline standard.
+//! By default, a pod meets the restricted Pod Security Standard. If the namespace's owner allows syncers to run as
+//! root, a sink may set foreign owners, and a source may read files that it does not own; the capabilities for that are
+//! all within the baseline standard.
 
 use contract::{Ownership, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
 use crate::{api::PodSecurity, fault::Fault, human, names::ANNOTATION_PRIVILEGED};
 
-/// The user and group of distroless images' `nonroot`, which is nobody's on the node.
+/// The user and group of distroless images' `nonroot`, which nobody on the node has.
 pub const NONROOT: i64 = 65_532;
-/// The most of an annotation's value that gets into a message.
+/// The maximum length of an annotation's value in a message, in bytes.
 const MAX_QUOTED_BYTES: usize = 100;
-/// How the kernel refuses to others what root may do: `EACCES` and `EPERM`.
+/// The texts by which the kernel refuses what only root may do: `EACCES` and `EPERM`, without their first letters.
 const REFUSALS: [&str; 2] = ["ermission denied", "peration not permitted"];
 
-/// Whether the namespace lets syncers run as root, by the value of its annotation.
+/// Returns whether the namespace allows syncers to run as root, given the value of its annotation.
 ///
 /// # Errors
-/// A value that is neither `true` nor `false`: whoever wrote it meant something, and would not learn that it has no
-/// effect.
+/// If the value is neither `true` nor `false`, since its author would otherwise not learn that it has no effect.
 pub fn consent(annotation: Option<&str>) -> Result<bool, Fault> {
     match annotation {
         None | Some("false") => Ok(false),
@@ -36,12 +35,12 @@ pub fn consent(annotation: Option<&str>) -> Result<bool, Fault> {
     }
 }
 
-/// Whether the pods run as root: the namespace allows it, and the spec does not name another user.
+/// Returns whether the pods run as root: the namespace allows it, and the spec names no other user.
 pub fn is_root(privileged: bool, wanted: &PodSecurity) -> bool {
     privileged && wanted.run_as_user.unwrap_or(0) == 0
 }
 
-/// Whether pods with these settings may be made at all, and may keep the owners that they have to keep.
+/// Checks that pods with these settings are allowed, and can preserve owners if the spec requires that.
 pub fn check(privileged: bool, wanted: &PodSecurity, ownership: Ownership) -> Result<(), Fault> {
     let annotate = format!("annotate it with `{ANNOTATION_PRIVILEGED}: \"true\"`");
     let message = match (privileged, wanted.run_as_user) {
@@ -63,14 +62,14 @@ pub fn check(privileged: bool, wanted: &PodSecurity, ownership: Ownership) -> Re
     Err(Fault::new("RootNotAllowed", message))
 }
 
-/// Whether a try failed, or left files out, at something that root may do.
+/// Returns whether a try failed, or left files out, for lack of a permission that root has.
 pub fn is_for_lack_of_root(report: &Report) -> bool {
     let errors = report.failures.iter().map(|failure| &failure.error).chain([&report.message]);
     let refused = |error: &String| REFUSALS.iter().any(|words| error.contains(words));
     report.result != RunResult::Succeeded && errors.into_iter().any(refused)
 }
 
-/// What to do then, in a sentence.
+/// Returns the remedy for that, as a sentence.
 pub fn remedy() -> String {
     format!(
         "The syncers do not run as root: to read and keep files of any owner, annotate the namespace with \
@@ -78,10 +77,10 @@ pub fn remedy() -> String {
     )
 }
 
-/// The pod's part.
+/// Returns the security context of the pod.
 ///
-/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root neither is
-/// needed, and leaving it out keeps the kubelet from changing the group of the destination's files.
+/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root, neither is needed, and
+/// leaving it out keeps the kubelet from changing the group of the destination's files.
 pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
     let user = if root { 0 } else { wanted.run_as_user.unwrap_or(NONROOT) };
     let default_group = (!root).then_some(NONROOT);
@@ -99,7 +98,7 @@ pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
     }
 }
 
-/// The same with the group as one of the process's own, so that no volume changes hands.
+/// Replaces `fsGroup` by a supplemental group of the process, so that the kubelet changes no volume's ownership.
 pub fn without_fs_group(mut pod: PodSecurityContext) -> PodSecurityContext {
     if let Some(group) = pod.fs_group.take() {
         let groups = pod.supplemental_groups.get_or_insert_default();
@@ -111,7 +110,7 @@ pub fn without_fs_group(mut pod: PodSecurityContext) -> PodSecurityContext {
     pod
 }
 
-/// The container's part.
+/// Returns the security context of the container.
 pub fn container(root: bool, side: Side) -> SecurityContext {
     let needed: &[&str] = match (root, side) {
         (false, _) => &[],

@@ -1,4 +1,4 @@
-//! Snapshots of a destination: what the engine is asked for, and what the status keeps of its answer. Pure.
+//! Derives the engine's snapshot parameters from the spec, and the snapshot status from the engine's report. Pure.
 
 use std::collections::BTreeSet;
 
@@ -18,23 +18,22 @@ use crate::{
     human,
 };
 
-/// The most bytes of a message that comes from a pod.
+/// The maximum length of a message from a pod, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// The most tags and reasons of one snapshot, and the most bytes of each.
+/// The maximum number of tags and reasons of one snapshot, and the maximum length of each, in bytes.
 const MAX_WORDS: usize = 8;
 const MAX_WORD_BYTES: usize = 128;
-/// The most bytes of the name of a damaged file.
+/// The maximum length of a damaged file's name, in bytes.
 const MAX_NAME_BYTES: usize = 512;
-/// How many snapshots a SyncJob's status lists.
+/// The number of snapshots that a SyncJob's status lists.
 const LISTED: usize = 10;
-/// The reason of a run that took no snapshot because it did not succeed, which is no fault of the snapshot's.
+/// The reason of a run that took no snapshot because it did not succeed, which is no failure of the snapshot.
 const RUN_NOT_WHOLE: &str = "RunNotWhole";
 
-/// Returns what a spec asks of the engine, for the SyncJob `job`: its namespace and name, because SyncJobs of several
-/// namespaces may share a volume.
+/// Returns the snapshot parameters for the engine; `None` if the spec has none. `job` is the SyncJob's namespace and
+/// name, because SyncJobs of several namespaces may share a volume.
 ///
-/// # Errors
-/// If a field is out of range, or does not go with another one.
+/// If a field is out of range, or excludes another one.
 pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>, ValidationError> {
     let Some(snapshots) = &spec.snapshots else { return Ok(None) };
     if spec.parallelism > 1 {
@@ -78,7 +77,7 @@ fn keep(retain: &Retain) -> Result<Retention, ValidationError> {
     })
 }
 
-/// Reads tags as the engine's flags take them.
+/// Parses tags as the engine's flags do. Fails if one is empty, or contains spaces or control characters.
 fn tags(tags: &[String]) -> Result<BTreeSet<String>, ValidationError> {
     let is_odd = |tag: &&String| tag.is_empty() || tag.chars().any(|c| c.is_whitespace() || c.is_control());
     match tags.iter().find(is_odd) {
@@ -90,10 +89,10 @@ fn tags(tags: &[String]) -> Result<BTreeSet<String>, ValidationError> {
     }
 }
 
-/// Refuses what does not go with a source that is a snapshot.
+/// Rejects fields that cannot be combined with a snapshot as the source.
 ///
 /// # Errors
-/// With the field to change.
+/// Names the field to change.
 pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), ValidationError> {
     if params.source_snapshot.is_none() {
         return Ok(());
@@ -116,7 +115,7 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
     }
 }
 
-/// Bounds what a pod reports, before it gets into a status.
+/// Bounds the strings and lists of a pod's report before it gets into a status.
 pub fn bounded(report: &SnapshotReport) -> SnapshotReport {
     SnapshotReport {
         made: report.made.as_ref().and_then(bounded_entry),
@@ -154,12 +153,12 @@ fn bounded_entry(entry: &SnapshotEntry) -> Option<SnapshotEntry> {
     })
 }
 
-/// Whether text is the name of a snapshot.
+/// Returns whether text is a snapshot id: 16 hexadecimal digits.
 fn is_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns what the SyncJob's status keeps of a run's report, or what it had if that run took no snapshot.
+/// Returns the snapshot status after a run; if that run took no snapshot, the status `before` it.
 pub fn status(run: &Run, before: Option<SnapshotStatus>) -> Option<SnapshotStatus> {
     let Some(report) = run.snapshot.as_ref().filter(|report| report.made.is_some()) else { return before };
     Some(SnapshotStatus {
@@ -180,7 +179,8 @@ fn kept(entry: &SnapshotEntry) -> KeptSnapshot {
     }
 }
 
-/// Says whether the snapshot of a run that got to its end failed. A run that did not succeed says nothing of it.
+/// Sets the condition that says whether the snapshot of a completed run failed. A run that did not succeed leaves it
+/// unchanged.
 pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let reason = run.snapshot.as_ref().and_then(|snapshot| snapshot.reason.as_deref());
     match (&run.snapshot, reason) {
@@ -194,7 +194,7 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     }
 }
 
-/// Says what the check of a run found. A run that checked nothing says nothing of it.
+/// Records the result of a run's snapshot verification. A run without one changes nothing.
 pub fn tell_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
     let Some(found) = run.snapshot.as_ref().and_then(|snapshot| snapshot.verify.as_ref()) else { return };
     status.snapshots.get_or_insert_default().damaged = Some(i64::try_from(found.damaged).unwrap_or(i64::MAX));
@@ -207,7 +207,7 @@ pub fn tell_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
     conditions::set(&mut status.conditions, conditions::CORRUPT, true, cause, now);
 }
 
-/// Removes what earlier checks found, because the spec asks for no check any more.
+/// Removes the results of earlier verifications, because the spec no longer asks for them.
 pub fn forget_damage(status: &mut SyncJobStatus) {
     conditions::remove(&mut status.conditions, conditions::CORRUPT);
     if let Some(snapshots) = &mut status.snapshots {
@@ -215,7 +215,7 @@ pub fn forget_damage(status: &mut SyncJobStatus) {
     }
 }
 
-/// Whether a run made the copy whole and took its snapshot, and only found old damage in the store.
+/// Returns whether a run completed the copy and took its snapshot, and failed only because of old damage in the store.
 pub fn found_only_damage(run: &Run) -> bool {
     run.reason.as_deref() == Some(SNAPSHOTS_DAMAGED)
 }

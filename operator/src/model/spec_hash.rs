@@ -1,10 +1,10 @@
-//! What of a spec matters to a run, as one word, so that changes of all else ask for no run. Pure.
+//! Hashes the fields of a spec that matter to a run, so that changes of other fields trigger none. Pure.
 
 use crate::api::SyncJobSpec;
 
-/// The hash of the fields that decide how a run goes and what comes of it: 16 hexadecimal digits.
+/// Returns the hash of the fields that affect a run and its result: 16 hexadecimal digits.
 ///
-/// It differs between versions of the operator that know other fields, so it is compared only where the spec's
+/// It differs between versions of the operator that know different fields, so it is compared only if the spec's
 /// generation changed, too.
 pub fn of(spec: &SyncJobSpec) -> String {
     let mut spec = spec.clone();
@@ -23,7 +23,7 @@ pub fn of(spec: &SyncJobSpec) -> String {
     }
     spec.pods.labels.clear();
     spec.pods.annotations.clear();
-    // The keys of an object are in one order: those of structs in their own, those of maps sorted.
+    // The key order is deterministic: struct fields in declaration order, map keys sorted.
     let text = serde_json::to_vec(&spec).unwrap_or_default();
     blake3::hash(&text).to_hex()[..16].to_owned()
 }

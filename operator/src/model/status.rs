@@ -1,5 +1,5 @@
-//! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what
-//! these functions make.
+//! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
+//! these functions.
 
 use contract::{Bottleneck, Progress, Rates, Report, RunResult, Timings, Work, regression::RunKind};
 use jiff::Timestamp;
@@ -18,14 +18,14 @@ use crate::{
     human, names,
 };
 
-/// What comes from a pod is bounded before it gets into a status.
+/// The bounds for text from a pod before it gets into a status.
 const MAX_MESSAGE_BYTES: usize = 4096;
 const MAX_NOTES: usize = 20;
 const MAX_NOTE_BYTES: usize = 1024;
-/// How many of the entries that were left out a condition names.
+/// The number of left-out entries that a condition names.
 const NAMED: usize = 3;
 
-/// A run of one shard that starts now: the `number`th of the job called `job`.
+/// Returns a run of one shard that starts now: the `number`th run of the job named `job`.
 pub fn new_run(
     job: &str,
     number: i64,
@@ -53,6 +53,7 @@ pub fn new_run(
         queue_time: Some(MicroTime(now)),
         priority: 0,
         queue_round: 0,
+        nodes: Vec::new(),
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
@@ -62,7 +63,7 @@ pub fn new_run(
     }
 }
 
-/// A run begins. From here on the spec counts as observed.
+/// Starts a run. From here on, the spec counts as observed.
 pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.observed_generation = Some(run.generation);
     if run.benchmark.is_none() {
@@ -76,14 +77,14 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.active_run = Some(run);
 }
 
-/// The run takes a place among those that are due, in that round.
-pub fn queue(status: &mut SyncJobStatus, round: i64, now: Timestamp) {
+/// Queues the run in that round and on those nodes.
+pub fn queue(status: &mut SyncJobStatus, round: i64, nodes: &[String], now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
-    (run.queue_time, run.queue_round) = (Some(MicroTime(now)), round);
+    (run.queue_time, run.queue_round, run.nodes) = (Some(MicroTime(now)), round, nodes.to_vec());
     preparing(status, None, now);
 }
 
-/// The run waits for others, and counts as not started.
+/// Records that the run waits for others, and counts as not started.
 pub fn wait(status: &mut SyncJobStatus, fault: &Fault, now: Timestamp) {
     if let Some(run) = &mut status.active_run {
         (run.start_time, run.try_time, run.hooks) = (None, None, None);
@@ -91,14 +92,14 @@ pub fn wait(status: &mut SyncJobStatus, fault: &Fault, now: Timestamp) {
     preparing(status, Some(fault), now);
 }
 
-/// The run starts: whoever waits for its claims waits for it from now on.
+/// Starts the run: other runs that need its claims wait for it from now on.
 pub fn admit(status: &mut SyncJobStatus, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     (run.start_time, run.try_time) = (Some(MicroTime(now)), Some(MicroTime(now)));
     preparing(status, None, now);
 }
 
-/// The run's pods are made or start; `fault` is what is in their way.
+/// Records that the run's pods are being created or starting; `fault` is the obstacle, if any.
 pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timestamp) {
     let Some(run) = &status.active_run else { return };
     let message = format!("The pods of run {} start.", run.id);
@@ -111,7 +112,7 @@ pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timesta
     status.phase = Some(SyncJobPhase::Preparing);
 }
 
-/// What the status says is in the way of the run under way, if it says that anything is.
+/// Returns the obstacle of the run under way that the status reports, if any.
 pub fn obstacle(status: &SyncJobStatus) -> Option<&str> {
     let ready = conditions::find(&status.conditions, conditions::READY)?;
     let calm = [
@@ -125,7 +126,7 @@ pub fn obstacle(status: &SyncJobStatus) -> Option<&str> {
     (ready.status != "True" && !calm.contains(&&*ready.reason)).then_some(&ready.message)
 }
 
-/// Both ends of the run are running.
+/// Records that both ends of the run are running.
 pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     run.pods_ready_time.get_or_insert(MicroTime(now));
@@ -135,7 +136,14 @@ pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
     status.phase = Some(SyncJobPhase::Running);
 }
 
-/// A try failed, and the next one starts `at`.
+/// Counts the run on the nodes of its pods, too.
+pub fn stand_on(status: &mut SyncJobStatus, nodes: &[String]) {
+    let Some(run) = &mut status.active_run else { return };
+    let new: Vec<String> = nodes.iter().filter(|node| !run.nodes.contains(node)).cloned().collect();
+    run.nodes.extend(new);
+}
+
+/// Records that a try failed, and that the next one starts `at` that time.
 pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: Timestamp) {
     retract(status);
     let Some(run) = &mut status.active_run else { return };
@@ -157,8 +165,8 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
     status.phase = Some(SyncJobPhase::Preparing);
 }
 
-/// A try found a volume in use, and the next one starts `at`. The run's time does not go on until then. `suspects` is a
-/// sentence on who uses the volume.
+/// Records that a try found a volume in use, and that the next one starts `at` that time. The run's timeout does not
+/// count the wait. `suspects` is a sentence about the users of the volume.
 pub fn postpone(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
@@ -184,7 +192,7 @@ pub fn postpone(
     preparing(status, Some(&Fault::new(reason::WAITING_FOR_RUN, message)), now);
 }
 
-/// The run is stopped, and begins again once a person has acted.
+/// Stops the run, which starts again once a person has acted.
 pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     another_try(run, None);
@@ -192,7 +200,7 @@ pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
     blocked(status, why, generation, now);
 }
 
-/// What is made for the next try has names of its own.
+/// Moves on to another try, whose objects have different names.
 fn another_try(run: &mut ActiveRun, at: Option<Timestamp>) {
     run.postponed = run.postponed.saturating_add(1);
     run.hooks = None;
@@ -200,15 +208,15 @@ fn another_try(run: &mut ActiveRun, at: Option<Timestamp>) {
     run.pods_ready_time = None;
 }
 
-/// A run that cannot use its place keeps no other run waiting.
+/// Removes a run that cannot use its place from the queue, so that it keeps no other run waiting.
 fn leave_queue(status: &mut SyncJobStatus) {
     if let Some(run) = &mut status.active_run {
         (run.queue_time, run.start_time, run.try_time, run.hooks) = (None, None, None, None);
     }
 }
 
-/// Records a success that all ends of the run have reported, so that nobody waits for the kubelet's word. The run stays
-/// the one under way until that has come.
+/// Records a success that all ends of the run have reported, without waiting for the kubelet. The run remains the one
+/// under way until the kubelet confirms it.
 pub fn report(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
@@ -224,7 +232,7 @@ pub fn report(
     status.active_run = active.map(|run| ActiveRun { reported: Some(superseded), ..run });
 }
 
-/// Takes back a success that was reported, because the kubelet says otherwise.
+/// Withdraws a reported success, because the kubelet contradicts it.
 fn retract(status: &mut SyncJobStatus) {
     let Some(run) = &mut status.active_run else { return };
     let Some(superseded) = run.reported.take() else { return };
@@ -236,8 +244,8 @@ fn retract(status: &mut SyncJobStatus) {
     status.last_benchmark.take_if(|run| run.id == id);
 }
 
-/// The run is over: it becomes `lastRun` and a line of the history, which keeps all where nothing says how many. A
-/// benchmark becomes `lastBenchmark` alone.
+/// Ends the run: it becomes `lastRun` and an entry of the history, which keeps all entries if `history_limit` is
+/// `None`. A benchmark only becomes `lastBenchmark`.
 pub fn finish(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
@@ -274,7 +282,8 @@ pub fn finish(
     rest(status, active.generation, now);
 }
 
-/// A benchmark has ended: the last run decides how the job stands. One that has not run yet is not ready by this.
+/// Updates a job after a benchmark: its last run decides about the conditions. A job without a run does not become
+/// ready.
 fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
     if status.last_run.is_some() {
         return rest(status, generation, now);
@@ -285,7 +294,7 @@ fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) 
     status.phase = Some(SyncJobPhase::Pending);
 }
 
-/// Says of a job whose run was stopped for the next one that it goes on, so that it is not stalled for a moment.
+/// Marks a job whose run was stopped for the next one as progressing, so that it is not stalled for a moment.
 pub fn give_way(status: &mut SyncJobStatus, now: Timestamp) {
     let Some(run) = &status.last_run else { return };
     if run.reason.as_deref() != Some(reason::REPLACED) {
@@ -307,7 +316,7 @@ fn shorten(history: &mut Vec<HistoryEntry>, limit: KeptRuns) {
     });
 }
 
-/// Says which entries a run that got to its end left out, or that it left out none.
+/// Sets or removes the condition about the entries that a completed run left out.
 fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let count = run.work.files_failed;
     if count == 0 {
@@ -327,7 +336,7 @@ fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
 }
 
-/// Nothing is due: the last run decides how the job stands.
+/// Records that nothing is due: the last run decides about the conditions.
 pub fn rest(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
     let next = status.next_run_time.as_ref().map(|time| time.0);
     let Some(run) = &status.last_run else { return scheduled(status, next, generation, now) };
@@ -347,7 +356,7 @@ pub fn rest(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
     status.observed_generation = Some(generation);
 }
 
-/// No run has been started, and the first one waits for the schedule.
+/// Records that no run has been started, and that the first one waits for the schedule.
 fn scheduled(status: &mut SyncJobStatus, next: Option<Timestamp>, generation: i64, now: Timestamp) {
     let message = next.map_or("The schedule names no time that is ahead.".into(), |next| {
         format!("The first run starts at {}.", whole_seconds(next))
@@ -358,8 +367,7 @@ fn scheduled(status: &mut SyncJobStatus, next: Option<Timestamp>, generation: i6
     status.observed_generation = Some(generation);
 }
 
-/// No run is started, on request. The last run decides how `Ready` and `Stalled` stand, as it does without that
-/// request.
+/// Records that the job is suspended. The last run decides about `Ready` and `Stalled`, as without the suspension.
 pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64, now: Timestamp) {
     let failed = status.last_run.as_ref().filter(|run| run.result != RunResult::Succeeded);
     let standing = status.last_run.as_ref().map(|run| format!(" {}", standing_message(run)));
@@ -387,12 +395,12 @@ pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64
     leave_queue(status);
 }
 
-/// The spec cannot be run.
+/// Records that the spec cannot be run.
 pub fn refused(status: &mut SyncJobStatus, fault: &Fault, generation: i64, now: Timestamp) {
     blocked(status, &Blocked::Stalled(fault.clone()), generation, now);
 }
 
-/// A run is due, and cannot begin.
+/// Records that a run is due, but cannot start.
 pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: Timestamp) {
     let (Blocked::Waiting(fault) | Blocked::Stalled(fault)) = why;
     let cause = Cause { reason: &fault.reason, message: &fault.message, generation };
@@ -410,7 +418,7 @@ pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: 
     leave_queue(status);
 }
 
-/// What the printer columns show while a run is under way.
+/// Returns the values of the printer columns while a run is under way.
 pub fn summary_of_progress(progress: &Progress) -> Summary {
     Summary {
         files: format!("{}/{}", progress.files, progress.files_total),
@@ -419,9 +427,8 @@ pub fn summary_of_progress(progress: &Progress) -> Summary {
     }
 }
 
-/// The JSON merge patch (RFC 7386) that makes `new` of `old`, bound to one version of the object: if anybody
-/// has written to it since, the API server answers 409. `None`: they are the same, and nothing is to be
-/// written.
+/// Returns the JSON merge patch (RFC 7386) from `old` to `new`, bound to one version of the object, so that the API
+/// server answers 409 if the object has changed since; `None` if they are equal.
 pub fn patch(
     old: &SyncJobStatus,
     new: &SyncJobStatus,
@@ -431,12 +438,12 @@ pub fn patch(
     Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
 }
 
-/// The JSON merge patch that makes `new` of `old`. `None`: they are the same.
+/// Returns the JSON merge patch from `old` to `new`; `None` if they are equal.
 pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
     Ok(merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?))
 }
 
-/// What is said of a run in that stage, where nothing is in its way.
+/// Returns the message for a run in that stage without an obstacle.
 pub fn stage_message(run: &ActiveRun, stage: Stage) -> String {
     if let Some(point) = hooks::in_progress(run) {
         return hooks::message(run, point);
@@ -467,8 +474,8 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The run as `lastRun` has it, of all its tries. Its timings add up to `total`: `podStart` is the time from the start
-/// of each try until both ends ran, the phases are as the ends measured them, and `queue` is the rest.
+/// Returns the entry for `lastRun`, over all tries of the run. Its timings add up to `total`: `podStart` is the time
+/// from the start of each try until both ends ran, the phases are as measured by the ends, and `queue` is the rest.
 fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let report = &outcome.report;
     let started = active.start_time.as_ref().map_or(now, |time| time.0);
@@ -501,13 +508,13 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     }
 }
 
-/// The sentence comes from a syncer, so it may have any length.
+/// Bounds a bottleneck, whose message comes from a syncer and may have any length.
 fn bounded_bottleneck(told: &Bottleneck) -> Bottleneck {
     let share = told.share.min(100);
     Bottleneck { cause: told.cause, share, message: human::clipped(&told.message, MAX_NOTE_BYTES) }
 }
 
-/// What the tries of a run did, up to the one that has just ended with `report`.
+/// Sums up what the tries of a run did, including the one that has just ended with `report`.
 fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTries {
     let earlier = active.earlier.clone().unwrap_or_default();
     let mut all = EarlierTries {
@@ -526,8 +533,8 @@ fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTr
     all
 }
 
-/// The timings of a try that has just ended. Of a try that left no report, the time that both ends ran is in `total`
-/// alone.
+/// Returns the timings of a try that has just ended. If it left no report, the time during which both ends ran is only
+/// in `total`.
 fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timings {
     let began =
         [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
@@ -540,7 +547,7 @@ fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timing
     Timings { queue: 0, pod_start, total, ..report.timings }
 }
 
-/// The speeds of all tries together, over the time that both ends ran.
+/// Returns the rates over all tries together, over the time during which both ends ran.
 fn rates(work: Work, timings: Timings) -> Rates {
     let timings = Timings { total: timings.running(), ..timings };
     let mut report = Report { work, timings, ..Report::default() };
@@ -548,7 +555,7 @@ fn rates(work: Work, timings: Timings) -> Rates {
     report.rates
 }
 
-/// What the printer columns show of a run that ended.
+/// Returns the values of the printer columns for a run that ended.
 pub fn summary_of(run: &Run) -> Summary {
     Summary {
         files: format!("{}/{}", changed(run), run.work.files_scanned),
@@ -557,7 +564,7 @@ pub fn summary_of(run: &Run) -> Summary {
     }
 }
 
-/// How a run ended, for people.
+/// Returns the message on how a run ended.
 pub fn standing_message(run: &Run) -> String {
     let what =
         run.message.as_deref().map(|message| format!(" {}", human::sentence(message))).unwrap_or_default();
@@ -578,7 +585,7 @@ pub fn standing_message(run: &Run) -> String {
     format!("Run {} did not succeed{tries}.{what}", run.id)
 }
 
-/// How a run ended, as the reason of a condition.
+/// Returns the condition reason for how a run ended.
 pub fn standing_reason(run: &Run) -> &str {
     match run.result {
         RunResult::Succeeded => reason::SUCCEEDED,
@@ -586,7 +593,7 @@ pub fn standing_reason(run: &Run) -> &str {
     }
 }
 
-/// What is said of entries whose owners were not kept, as a sentence after another; empty if there are none.
+/// Returns the sentence about entries whose owners were not preserved, with a leading space; empty if there are none.
 fn other_owners(count: u64) -> String {
     if count == 0 {
         return String::new();
@@ -616,7 +623,7 @@ fn history_entry(run: &Run) -> HistoryEntry {
     }
 }
 
-/// Whether the time that a run took says how long others take.
+/// Returns whether the duration of a run can predict that of others.
 fn is_comparable(run: &Run) -> bool {
     run.result == RunResult::Succeeded && run.cause != Some(RunCause::Restore)
 }
@@ -633,7 +640,8 @@ fn whole_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Milliseconds from one time to another, 0 if that is earlier: the two may be of different clocks.
+/// Returns the milliseconds between two times; 0 if the second is earlier, since the two may come from different
+/// clocks.
 fn ms_between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
 }

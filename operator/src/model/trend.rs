@@ -1,7 +1,7 @@
-//! Whether a job's runs have become slower, from its history. Pure.
+//! Detects from its history whether a job's runs have become slower. Pure.
 //!
-//! The rule is that of `volferry report`, in [`contract::regression`]. A history forgets; so what later runs are held
-//! against is kept in the status, for each kind of run.
+//! The rule is the one of `volferry report`, in [`contract::regression`]. Since a history forgets, the baseline for
+//! later runs is stored in the status, for each kind of run.
 
 use contract::regression::{self, Rule, Sample, Slower, Verdict};
 use jiff::Timestamp;
@@ -14,8 +14,8 @@ use crate::{
     human,
 };
 
-/// Judges the run that has just ended, the first of the history, and sets the baseline of its kind and the condition.
-/// Runs that did not succeed say nothing.
+/// Judges the run that has just ended, which is the first of the history, and updates the baseline of its kind and the
+/// condition. Runs that did not succeed are ignored.
 pub fn judge(status: &mut SyncJobStatus, rule: Rule, generation: i64, now: Timestamp) {
     let Some((last, sample)) = status.history.first().and_then(|last| Some((last, sample(last)?))) else {
         return;
@@ -29,7 +29,7 @@ pub fn judge(status: &mut SyncJobStatus, rule: Rule, generation: i64, now: Times
     let slower = verdict.slower.and_then(|_| said.clone());
     match (at, usual) {
         (Some(at), Some(usual)) => status.baseline[at] = Baseline { usual, slower },
-        // The runs of this kind have another size now: what they usually take is not known yet.
+        // Runs of this kind have another size now, and the usual duration for it is not known yet.
         (Some(at), None) => status.baseline[at].slower = None,
         (None, Some(usual)) => status.baseline.push(Baseline { usual, slower }),
         (None, None) => {}
@@ -38,13 +38,13 @@ pub fn judge(status: &mut SyncJobStatus, rule: Rule, generation: i64, now: Times
     set_condition(status, said, generation, now);
 }
 
-/// Removes what was said of runs that nobody wants compared any more.
+/// Removes the baselines and the condition, because the spec no longer asks for the comparison.
 pub fn forget(status: &mut SyncJobStatus) {
     status.baseline.clear();
     conditions::remove(&mut status.conditions, PERFORMANCE_REGRESSED);
 }
 
-/// The condition is true as long as the runs of any kind are slower.
+/// Sets the condition, which is true as long as the runs of any kind are slower.
 fn set_condition(status: &mut SyncJobStatus, said: Option<String>, generation: i64, now: Timestamp) {
     let slower = status.baseline.iter().find_map(|it| it.slower.clone());
     let (is_slower, reason) = match &slower {
@@ -58,7 +58,7 @@ fn set_condition(status: &mut SyncJobStatus, said: Option<String>, generation: i
     conditions::set(&mut status.conditions, PERFORMANCE_REGRESSED, is_slower, cause, now);
 }
 
-/// What the verdict on a run is, with its figures.
+/// Describes the verdict on a run, with its figures.
 fn said(run: &HistoryEntry, sample: &Sample, verdict: &Verdict) -> Option<String> {
     let usual = verdict.usual?;
     let ms = human::milliseconds;
@@ -98,7 +98,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// A run whose transfer took that long.
+    /// Returns a run with that transfer time.
     fn run(number: usize, kind: RunKind, transfer: u64) -> HistoryEntry {
         HistoryEntry {
             id: format!("web-{number}"),
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The status after runs that took so long, of which a history of five knows the last.
+    /// Adds runs with these transfer times to the status, whose history keeps the last five.
     fn after(status: &mut SyncJobStatus, kind: RunKind, transfers: &[u64]) {
         for transfer in transfers {
             let number = 1 + status.history.len();
@@ -161,7 +161,7 @@ mod tests {
         );
         let since =
             conditions::find(&status.conditions, PERFORMANCE_REGRESSED).unwrap().last_transition_time.clone();
-        // The history knows slow runs only by now; the baseline stays.
+        // The history contains only slow runs by now; the baseline stays.
         after(&mut status, RunKind::Changed, &[9000; 8]);
         let there = conditions::find(&status.conditions, PERFORMANCE_REGRESSED).unwrap();
         assert_eq!((there.status.as_str(), &there.last_transition_time), ("True", &since));

@@ -1,5 +1,5 @@
-//! From a [`SyncJobSpec`] as it was written to a [`ValidatedSyncJob`] that pods can be built from without a
-//! further question. Pure: whether the claims are there is for the step before, which asks the cluster.
+//! Converts a [`SyncJobSpec`] to a [`ValidatedSyncJob`], from which pods can be built without further checks. Pure:
+//! whether the claims exist is checked by the step before, which asks the cluster.
 
 use std::{fmt, time::Duration};
 
@@ -17,59 +17,60 @@ use crate::{
     schedule::Schedule,
 };
 
-/// The zstd level where `compression: Zstd` names none; zstd's own default.
+/// The zstd level if `compression: Zstd` names none; zstd's own default.
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
 
-/// A SyncJob that can be run as far as its spec can tell.
+/// A SyncJob that can be run as far as its spec is concerned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedSyncJob {
     /// The SyncJob's name.
     pub name: String,
     /// The SyncJob's namespace.
     pub namespace: String,
-    /// Where the files are.
+    /// The volume and folder of the files.
     pub source: VolumeFolder,
-    /// Where they are to be. Never overlaps with `source`.
+    /// The volume and folder of the copy. Never overlaps with `source`.
     pub destination: VolumeFolder,
-    /// How to create the destination's claim where it is not there.
+    /// How to create the destination's claim if it does not exist.
     pub create: Option<CreateClaim>,
-    /// When runs fall due; `None` where only changes ask for them.
+    /// The schedule; `None` if only changes trigger runs.
     pub schedule: Option<Schedule>,
-    /// Any change asks for one more run.
+    /// The trigger: any change of it starts one more run.
     pub trigger: Option<String>,
-    /// No run is to be started.
+    /// Whether no run may start.
     pub suspend: bool,
-    /// A run that falls due stops the one under way.
+    /// Whether a run that falls due stops the one under way.
     pub replaces: bool,
-    /// Which place a run takes among those that wait; the highest comes first.
+    /// The priority of runs in the queue; the highest comes first.
     pub priority: i32,
-    /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on
-    /// bandwidth is that of each shard.
+    /// The parameters of the engine, except the run's name and the shard, which are set later. The bandwidth limit is
+    /// that of each shard.
     pub params: RunParams,
-    /// How many shards the tree is dealt into; 1 to [`MAX_PARALLELISM`].
+    /// The number of shards that the tree is divided into; 1 to [`MAX_PARALLELISM`].
     pub parallelism: u32,
-    /// Where the two volumes meet, as the spec has it.
+    /// Where the two volumes are mounted together, as the spec says.
     pub placement: Placement,
-    /// One pod has both volumes. Where the spec leaves it open, [`locality`](super::locality) asks the claims.
+    /// Whether one pod mounts both volumes. If the spec leaves it open, [`locality`](super::locality) decides by the
+    /// claims.
     pub is_local: bool,
-    /// The longest that a run may take, retries included.
+    /// The maximum duration of a run, including retries.
     pub timeout: Duration,
-    /// How often a failed run is tried again.
+    /// The maximum number of retries of a failed run.
     pub retries: u32,
-    /// How many runs that ended the status keeps.
+    /// The numbers of ended runs that the status keeps.
     pub history_limit: KeptRuns,
-    /// When runs count as slower than those before; `None` where they are not compared.
+    /// When a run counts as slower than earlier ones; `None` if runs are not compared.
     pub regression: Option<Rule>,
     /// Settings of the syncer pods of both ends.
     pub pods: PodSettings,
-    /// What goes over them at the source.
+    /// The settings that override them at the source.
     pub source_pods: EndPodSettings,
-    /// What goes over them at the destination.
+    /// The settings that override them at the destination.
     pub destination_pods: EndPodSettings,
 }
 
 impl ValidatedSyncJob {
-    /// What that end has its data on.
+    /// Returns the volume of that end.
     pub fn volume(&self, side: Side) -> &VolumeFolder {
         match side {
             Side::Source => &self.source,
@@ -78,12 +79,12 @@ impl ValidatedSyncJob {
     }
 }
 
-/// How many runs that ended a status keeps, those that succeeded and all others.
+/// The numbers of ended runs that a status keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptRuns {
-    /// The newest of those that succeeded.
+    /// The number of successful runs; the newest are kept.
     pub succeeded: usize,
-    /// The newest of all others.
+    /// The number of all other runs; the newest are kept.
     pub failed: usize,
 }
 
@@ -94,12 +95,12 @@ pub struct VolumeFolder {
     pub claim: Claim,
     /// The folder inside its volume.
     pub folder: Folder,
-    /// The claim is for a raw block device, which has no folders. The spec does not say; [`kinds`](super::kinds) asks
-    /// the claim.
+    /// Whether the claim is for a raw block device, which has no folders. The spec does not say;
+    /// [`kinds`](super::kinds) asks the claim.
     pub is_block: bool,
 }
 
-/// A PersistentVolumeClaim, wherever it is.
+/// A PersistentVolumeClaim in any namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
     /// The claim's namespace.
@@ -114,20 +115,20 @@ impl fmt::Display for Claim {
     }
 }
 
-/// A folder inside a volume: `/`, or an absolute path that does not end with `/` and has no part that is empty,
+/// A folder inside a volume: `/`, or an absolute path that does not end with `/` and has no component that is empty,
 /// `.`, `..` or `.volferry`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder(String);
 
 impl Folder {
-    /// Reads a path; `None` where it is no folder.
+    /// Parses a path; `None` if it is not a valid folder.
     pub fn new(path: &str) -> Option<Self> {
         let legal = |part: &str| !matches!(part, "" | "." | ".." | ".volferry") && !part.contains('\0');
         let below = path.strip_prefix('/')?;
         (below.is_empty() || below.split('/').all(legal)).then(|| Self(path.into()))
     }
 
-    /// The folder's path inside the volume; begins with `/`.
+    /// Returns the folder's path inside the volume, which starts with `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -140,7 +141,7 @@ impl Folder {
     }
 }
 
-/// Judges the spec of the SyncJob of that name and namespace.
+/// Validates the spec of the SyncJob of that name and namespace. Fails at the first invalid field.
 pub fn validate(
     spec: &SyncJobSpec,
     name: &str,
@@ -188,14 +189,14 @@ fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder)
         path_field: "destination.path",
     };
     let (source, destination) = (source.folder(own)?, destination.folder(own)?);
-    // A snapshot of the destination goes back to it.
+    // A snapshot on the destination is restored to the destination itself.
     match spec.source.snapshot.is_some() && source == destination {
         true => Ok((source, destination)),
         false => apart(source, destination),
     }
 }
 
-/// One side of the spec, with what its fields are called.
+/// One side of the spec, with the name of its path field.
 struct Volume<'a> {
     claim: &'a ClaimReference,
     path: &'a str,
@@ -278,12 +279,12 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     Ok(params)
 }
 
-/// What only the end at the destination is told.
+/// Returns the parameters for the destination's end only.
 fn demands(spec: &SyncJobSpec, name: &str, namespace: &str) -> Result<Demands, ValidationError> {
     Ok(Demands { snapshot: snapshots::params(spec, format!("{namespace}/{name}"))?, ..Demands::default() })
 }
 
-/// The least and the greatest size of the files that take part.
+/// Returns the minimum and maximum size of the files that are synced, in bytes.
 fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
     let read = |field, size: Option<&String>| {
         size.map(|size| contract::parse_bytes(size).map_err(|error| invalid(field, error.to_string())))
@@ -308,7 +309,7 @@ fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
     })
 }
 
-/// Each shard has its share of the run's.
+/// Returns the bandwidth limit of each shard, which is an equal share of the run's.
 fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
     let shards = u64::from(parallelism(spec)?);
     let parsed = spec.transfer.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
@@ -316,7 +317,7 @@ fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
     Ok(limit.map(|limit| limit / shards))
 }
 
-/// Runs are compared as far as the history knows them.
+/// Returns the rule for comparing runs. Fails if it needs more runs than the history keeps.
 fn rule(regression: &Regression, kept: &HistoryLimit) -> Result<Rule, ValidationError> {
     let window = number("regression.window", regression.window)?;
     if regression.window > kept.succeeded {

@@ -18,9 +18,9 @@ use crate::{
     names,
 };
 
-/// Objects in one answer of the API server.
+/// The maximum number of objects in one response of the API server.
 const PAGE: u32 = 500;
-/// What a generated name has room for before `-now-` and the API server's five characters.
+/// The maximum length of a generated name before `-now-` and the API server's five characters.
 const MAX_RUN_STEM: usize = 49;
 
 /// A namespace of a cluster, as the user's kubeconfig reaches it.
@@ -47,7 +47,7 @@ impl Cluster {
         self.jobs_api().get_opt(name).await.map_err(failed(format!("read SyncJob {}", self.path(name))))
     }
 
-    /// Returns the SyncJobs of the namespace or of all, by namespace and name.
+    /// Returns the SyncJobs of the namespace, or of all, by namespace and name.
     pub(super) async fn jobs(&self, all_namespaces: bool) -> Result<Vec<SyncJob>, PluginError> {
         let api = if all_namespaces { Api::all(self.client.clone()) } else { self.jobs_api() };
         let mut jobs = self.list(&api, "SyncJobs", ListParams::default()).await?;
@@ -81,7 +81,7 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// Asks for a run of a SyncJob now. Its name has the word.
+    /// Creates a SyncRun that asks for a run of a SyncJob now. Its generated name contains `word`.
     pub(super) async fn create_run(
         &self,
         job: &str,
@@ -97,7 +97,7 @@ impl Cluster {
         made.map_err(failed(format!("create a SyncRun of SyncJob {}", self.path(job))))
     }
 
-    /// Returns a SyncRun once its run has ended.
+    /// Waits until a run has ended, and returns its SyncRun.
     pub(super) async fn ended(&self, name: &str) -> Result<SyncRun, PluginError> {
         let is_over = |run: Option<&SyncRun>| {
             run.is_none_or(|run| run.status.as_ref().is_some_and(|status| status.report.is_some()))
@@ -110,14 +110,14 @@ impl Cluster {
         }
     }
 
-    /// Sets `spec.suspend` of a SyncJob that is there to true.
+    /// Sets `spec.suspend` of an existing SyncJob to true.
     pub(super) async fn suspend(&self, name: &str) -> Result<SyncJob, PluginError> {
         let patch = Patch::Merge(json!({"spec": {"suspend": true}}));
         let done = self.jobs_api().patch(name, &PatchParams::default(), &patch).await;
         done.map_err(failed(format!("suspend SyncJob {}", self.path(name))))
     }
 
-    /// Has a SyncJob go on: sets `spec.suspend` to false, and ends the hold of a restore in place that is over.
+    /// Resumes a SyncJob: sets `spec.suspend` to false, and ends the hold of a completed restore in place.
     pub(super) async fn resume(&self, name: &str, restore: Option<&str>) -> Result<SyncJob, PluginError> {
         let mut patch = json!({"spec": {"suspend": false}});
         if let Some(restore) = restore {
@@ -170,7 +170,7 @@ impl Cluster {
     }
 }
 
-/// Makes an error of what the API server said to a request, which `doing` names.
+/// Returns a function that makes the API server's error an error of the request named by `doing`.
 pub(super) fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
     move |source| PluginError::Api { doing, source }
 }

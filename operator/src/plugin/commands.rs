@@ -80,7 +80,7 @@ async fn statuses(cluster: &Cluster, all_namespaces: bool, form: Form) -> Result
 async fn runs(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
     let runs = cluster.runs(name).await?;
     if runs.is_empty() {
-        // Says which of the two is missing.
+        // Fails if the SyncJob itself is missing.
         cluster.job(name).await?;
         return Err(no_run(cluster, name));
     }
@@ -109,7 +109,7 @@ async fn print_logs(
     logs::print(cluster, &pods, follow).await
 }
 
-/// Names the run in progress, or else the last one.
+/// Returns the name of the run under way, or else of the last one.
 fn latest_run(job: &SyncJob) -> Option<String> {
     let status = job.status.as_ref()?;
     let active = status.active_run.as_ref().map(|run| run.id.clone());
@@ -127,7 +127,7 @@ async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Resul
     follow(cluster, run, wait, form).await
 }
 
-/// Waits for the end of a run that was asked for, if that is wanted, and tells of it.
+/// Waits for the end of a requested run, if `wait` is set, and prints its result.
 async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Result<(), PluginError> {
     if !wait {
         return match form.output {

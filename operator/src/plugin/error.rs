@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::migrate::migrate_error::MigrateError;
 use crate::controller::read::DereferenceError;
 
-/// Why a command failed.
+/// The reasons why a command failed.
 #[derive(Debug, Error)]
 pub(super) enum PluginError {
     #[error("cannot use the kubeconfig")]

@@ -1,4 +1,4 @@
-//! Objects as lines for people. Pure.
+//! Formats objects as lines of text. Pure.
 
 use contract::{Report, regression::PHASES};
 use jiff::Timestamp;
@@ -16,10 +16,10 @@ use crate::{
     names,
 };
 
-/// What stands for a value that an object does not have.
+/// The placeholder for a missing value.
 const NONE: &str = "-";
 
-/// Returns how a SyncJob stands, a line for each heading. `progress` is that of its run in progress.
+/// Returns the state of a SyncJob, with a line for each heading. `progress` is the one of its run under way.
 pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> {
     let status = job.status.clone().unwrap_or_default();
     let ready = conditions::find(&status.conditions, conditions::READY);
@@ -43,7 +43,7 @@ pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> 
     lines
 }
 
-/// Returns the conditions beside `Ready` that tell of something else.
+/// Returns the conditions besides `Ready` that report other problems.
 fn others(status: &SyncJobStatus) -> Vec<String> {
     let kinds = [
         conditions::INCOMPLETE,
@@ -115,7 +115,7 @@ fn run_cells(run: &SyncRun) -> [String; 9] {
     ]
 }
 
-/// Returns the damage that the last check found, the number of snapshots, and a table of the newest.
+/// Returns the damage that the last verification found, the number of snapshots, and a table of the newest.
 pub(super) fn snapshots(status: &SnapshotStatus, damage: Option<&str>) -> Vec<String> {
     let mut rows = vec![["NAME", "TIME", "TAGS", "KEPT BY"].map(String::from).to_vec()];
     let shown = |words: &[String]| if words.is_empty() { NONE.into() } else { words.join(",") };
@@ -133,7 +133,7 @@ pub(super) fn snapshots(status: &SnapshotStatus, damage: Option<&str>) -> Vec<St
     [damage.into_iter().collect(), vec![count], table(&rows)].concat()
 }
 
-/// Returns how a SyncRun ended, in words.
+/// Returns a sentence on how a SyncRun ended.
 pub(super) fn ended(run: &Run) -> String {
     let reason = run.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     let at = run.completion_time.as_ref().map(|at| format!(", ended {}", time(at))).unwrap_or_default();
@@ -163,12 +163,12 @@ pub(super) fn report(run: &Run, destination: Option<&KnownDestination>) -> Repor
     }
 }
 
-/// Names a SyncJob with its namespace.
+/// Returns the name of a SyncJob with its namespace.
 pub(super) fn path(job: &SyncJob) -> String {
     format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any())
 }
 
-/// Says what a suspended SyncJob still does.
+/// Returns the state of a SyncJob, including its suspension.
 pub(super) fn state(job: &SyncJob) -> String {
     let status = job.status.as_ref();
     let phase = status.and_then(|status| status.phase).unwrap_or_default();
@@ -193,7 +193,7 @@ fn active(run: &ActiveRun, progress: Option<&RunProgress>) -> String {
     format!("{}, {}{retries}{}", run.id, run.stage.word(), far.unwrap_or_default())
 }
 
-/// Lists the phases that took time, the wait for pods first.
+/// Returns the phases that took time, starting with the wait for pods.
 fn timings(run: &Run) -> String {
     let before = [("queue", run.timings.queue), ("podStart", run.timings.pod_start)];
     let phases = PHASES.map(|(name, of)| (name, of(&run.timings)));
@@ -224,7 +224,7 @@ fn next_run(job: &SyncJob) -> String {
     }
 }
 
-/// Returns the command to go on with, if the SyncJob does not stand well or rests.
+/// Returns the command to continue with, if the SyncJob has a problem or is suspended.
 fn hint(job: &SyncJob) -> Option<String> {
     let status = job.status.clone().unwrap_or_default();
     let command = |words: &str| {

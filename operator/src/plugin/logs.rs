@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use super::{cluster::Cluster, error::PluginError, output};
 use crate::names;
 
-/// The longest piece of a line that is kept in memory; the rest of the line comes as further lines.
+/// The maximum length of a piece of a line in memory, in bytes; the rest of the line follows as further lines.
 const MAX_LINE: u64 = 64 << 10;
 
 /// Prints the logs of pods, one after the other, or with `follow` side by side until all have ended.
@@ -45,7 +45,7 @@ async fn next_line(log: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<S
     Ok(Some(String::from_utf8_lossy(line).into_owned()))
 }
 
-/// Names the end that a pod is, with its shard's number in a run of several.
+/// Returns the end that a pod serves, with its shard's number in a run of several.
 fn end_of(pod: &Pod) -> String {
     let end = pod.labels().get(names::LABEL_SIDE).cloned().unwrap_or_else(|| pod.name_any());
     match pod.annotations().get(names::ANNOTATION_INDEX) {

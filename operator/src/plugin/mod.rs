@@ -1,8 +1,8 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
-//! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it,
-//! `report` is the command of that name of `volferry-operator`, `doctor` looks for trouble, `migrate` makes SyncJobs
-//! of other tools' objects, and `output` prints. `operator/doc/api.md` lists the commands.
+//! `args` defines the commands, `cluster` talks to the API server, `lines` and `table` format objects as text, `report`
+//! is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects of other
+//! tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod cluster;
@@ -27,7 +27,7 @@ use error::PluginError;
 pub async fn run(args: PluginArgs) -> ExitCode {
     match commands::run(args).await {
         Ok(()) => ExitCode::SUCCESS,
-        // A reader that went away is no error.
+        // A closed pipe is no error.
         Err(PluginError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         // The findings are printed, each with its hint.
         Err(PluginError::Unwell) => ExitCode::FAILURE,

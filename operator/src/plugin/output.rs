@@ -1,4 +1,4 @@
-//! What gets to the terminal: every text is escaped, because pods write parts of statuses and logs.
+//! Prints to the terminal. Every text is escaped, because pods write parts of statuses and logs.
 
 use std::{
     fmt::Write as _,
@@ -25,7 +25,7 @@ pub(super) fn json<T: Serialize>(object: &T) -> Result<(), PluginError> {
 
 /// Prints a line on standard error.
 pub(super) fn complain(line: &str) {
-    // Standard error may be closed; then there is nobody to tell.
+    // Standard error may be closed; the message is dropped then.
     drop(writeln!(io::stderr(), "{}", escaped(line)));
 }
 

@@ -1,4 +1,4 @@
-//! `volferry-operator report`: what the SyncRuns of a namespace, or of files, say together.
+//! `volferry-operator report`: evaluates the SyncRuns of a namespace, or of files, together.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use crate::{
     telemetry,
 };
 
-/// The most bytes that are read of one file.
+/// The maximum number of bytes read from one file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Which SyncRuns are told, and how.
@@ -73,7 +73,7 @@ impl ReportError {
     }
 }
 
-/// Prints what the runs say, in the form that is asked for. An error goes to standard error, and the exit code is 1.
+/// Prints the report of the runs, in the requested form. An error goes to standard error, and the exit code is 1.
 pub async fn run(args: ReportArgs) -> ExitCode {
     match tell(args).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,7 +102,7 @@ async fn all_runs(args: &ReportArgs) -> Result<Vec<SyncRun>, ReportError> {
     Ok(read.into_iter().flatten().collect())
 }
 
-/// Returns the SyncRuns in a file. Objects of other kinds are left out.
+/// Returns the SyncRuns in a file. Objects of other kinds are ignored.
 fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
     let failed = |source| ReportError::Read { path: path.into(), source };
     let mut text = String::new();
@@ -124,7 +124,7 @@ fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
     runs.collect::<Result<_, _>>().map_err(|source| ReportError::Parse { path: path.into(), source })
 }
 
-/// Returns the reports of the runs that have ended, which have to be of one SyncJob.
+/// Returns the reports of the runs that have ended. Fails if they belong to several SyncJobs.
 fn reports(mut runs: Vec<SyncRun>, job: Option<&str>) -> Result<Reports, ReportError> {
     runs.retain(|run| job.is_none_or(|job| run.spec.sync_job.name == job));
     let ended = runs.iter().filter_map(|run| Some((job_of(run), run.status.as_ref()?.report.as_ref()?)));

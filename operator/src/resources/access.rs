@@ -1,4 +1,6 @@
-//! What a syncer pod may ask of the API server: to read its own SyncRun, and to patch the status of that.
+//! Builds the permissions of a syncer pod at the API server: to read its own SyncRun and to patch its status. The
+//! service account belongs to the SyncJob, whose runs use it one after the other; the Role names the run that currently
+//! uses it.
 
 use k8s_openapi::api::{
     core::v1::ServiceAccount,
@@ -9,22 +11,22 @@ use kube::Resource as _;
 use super::Try;
 use crate::{api::SyncRun, names};
 
-/// The pods' ServiceAccount; `None` where the spec names one.
+/// Builds the pods' ServiceAccount; `None` if the spec names one.
 pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
     of.job.pods.service_account_name.is_none().then(|| ServiceAccount {
-        metadata: of.run_metadata(own_name(of)),
+        metadata: of.job_metadata(own_name(of)),
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     })
 }
 
-/// The name of the pods' ServiceAccount.
+/// Returns the name of the pods' ServiceAccount.
 pub fn service_account_name(of: &Try<'_>) -> String {
     of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
 }
 
-/// `get` and `watch` on the SyncRun of this run, by which an end hears of its peer, and `patch` on its status, all by
-/// name.
+/// Builds the Role that allows, for this run's SyncRun only, `get` and `watch`, by which an end learns about its peer,
+/// and `patch` on the status.
 pub fn role(of: &Try<'_>) -> Role {
     let rule = |resource: String, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![SyncRun::group(&()).into_owned()]),
@@ -36,13 +38,13 @@ pub fn role(of: &Try<'_>) -> Role {
     let plural = SyncRun::plural(&());
     let rules =
         vec![rule(plural.to_string(), &["get", "watch"]), rule(format!("{plural}/status"), &["patch"])];
-    Role { metadata: of.run_metadata(own_name(of)), rules: Some(rules) }
+    Role { metadata: of.job_metadata(own_name(of)), rules: Some(rules) }
 }
 
-/// Gives the role to the pods' ServiceAccount.
+/// Builds the binding of the Role to the pods' ServiceAccount.
 pub fn role_binding(of: &Try<'_>) -> RoleBinding {
     RoleBinding {
-        metadata: of.run_metadata(own_name(of)),
+        metadata: of.job_metadata(own_name(of)),
         role_ref: RoleRef {
             api_group: "rbac.authorization.k8s.io".into(),
             kind: "Role".into(),
@@ -58,5 +60,5 @@ pub fn role_binding(of: &Try<'_>) -> RoleBinding {
 }
 
 fn own_name(of: &Try<'_>) -> String {
-    names::access(&of.job.name, of.uid, of.run.number)
+    names::access(&of.job.name, of.uid, of.account)
 }

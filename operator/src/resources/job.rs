@@ -1,4 +1,4 @@
-//! The Jobs that run the two ends.
+//! Builds the Jobs of the two ends.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use k8s_openapi::{
 
 use super::{Try, access};
 use crate::{
-    api::PodSettings,
+    api::{PodSecurity, PodSettings},
     launch::{self, End, Folder, bench},
     model::{
         placement::{self, Placement},
@@ -32,26 +32,26 @@ const OPERATOR: &str = "/volferry-operator";
 const SYNCER: &str = "/volferry";
 const SOURCE_DIR: &str = "/source";
 const DESTINATION_DIR: &str = "/destination";
-/// Where a container sees the devices of claims with volumeMode Block.
+/// The device paths of claims with volumeMode Block in a container.
 const SOURCE_DEVICE: &str = "/dev/volferry-source";
 const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
-/// What the volume with the data is called in a pod.
+/// The name of the data volume in a pod.
 const DATA: &str = "data";
-/// That of the source, in a pod that has the destination's as well.
+/// The name of the source's volume, in a pod that mounts the destination's as well.
 const SOURCE_DATA: &str = "source";
 const SCRATCH_DIR: &str = "/run/volferry";
-/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: 80 million
-/// entries of 50 bytes.
+/// Where a syncer stores directory listings that are too large for memory, and the space limit for them: enough for 80
+/// million entries of 50 bytes.
 const TMP_DIR: &str = "/tmp";
 const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
-/// The UDP port that sinks listen at.
+/// The UDP port that sinks listen on.
 pub const PORT: u16 = 8900;
-/// How long a syncer may take to remove its staging and to report when it is told to stop.
+/// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
 const GRACE_S: i64 = 60;
 
-/// The Job of the end that has the files. It dials the sink for as long as the run may take: the sink's pod may start
-/// much later, or be stuck until a person helps.
+/// Builds the Job of the end that sends the files. It dials the sink for as long as the run may take, because the
+/// sink's pod may start much later, or be stuck until a person helps.
 pub fn source_job(of: &Try<'_>) -> Job {
     let timeout_s = of.job.timeout.as_secs();
     let (end, params) = (end(of, Side::Source), params(of));
@@ -62,7 +62,7 @@ pub fn source_job(of: &Try<'_>) -> Job {
     job(of, Side::Source, Vec::new(), args)
 }
 
-/// The Job of the end that receives them. It listens at its pod's address, which only the agent knows.
+/// Builds the Job of the end that receives the files. It listens at its pod's address, which only the agent knows.
 pub fn sink_job(of: &Try<'_>) -> Job {
     let agent_args = vec![format!("--listen-port={PORT}")];
     let (end, params) = (end(of, Side::Sink), params(of));
@@ -73,7 +73,7 @@ pub fn sink_job(of: &Try<'_>) -> Job {
     job(of, Side::Sink, agent_args, args)
 }
 
-/// The Job of the one pod that has both volumes. It goes by the sink's name, as it writes to the destination.
+/// Builds the Job of the one pod that mounts both volumes. It bears the sink's name, as it writes to the destination.
 pub fn local_job(of: &Try<'_>) -> Job {
     let [source, destination] = [Side::Source, Side::Sink].map(|side| folder(of.job, side));
     let params = params(of);
@@ -93,19 +93,20 @@ fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
     Folder { volume: data_path(job, side).into(), path: job.volume(side).folder.as_str().into() }
 }
 
-/// Whose data the pod of that end has.
+/// Returns the ends whose volumes that end's pod mounts.
 fn sides(of: &Try<'_>, side: Side) -> Vec<Side> {
     if of.run.local { vec![Side::Source, Side::Sink] } else { vec![side] }
 }
 
-/// Where that pod has to run: for one volume, or for each of two.
-fn placed<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
-    sides(of, side).into_iter().filter_map(|side| of.placements.of(side)).collect()
+/// Returns the nodes that the pod is pinned to, by each volume that it mounts.
+fn pinned<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
+    sides(of, side).into_iter().filter_map(|side| of.placements.pinned(side)).collect()
 }
 
-/// Returns the settings of the pod of that end. One that has both volumes has those of both ends.
+/// Returns the pod settings of that end. A pod that mounts both volumes has the settings of both ends.
 fn pods(of: &Try<'_>, side: Side) -> PodSettings {
-    sides(of, side).into_iter().fold(of.job.pods.clone(), |pods, side| match side {
+    let both = of.job.pods.over(&of.settings.pods);
+    sides(of, side).into_iter().fold(both, |pods, side| match side {
         Side::Source => pods.with(&of.job.source_pods),
         Side::Sink => pods.with(&of.job.destination_pods),
     })
@@ -126,14 +127,14 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     let annotations = metadata.annotations.get_or_insert_default();
     let pod_annotations = pod_annotations(of, side, annotations);
     annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
-    if let Some(placement) = placed(of, side).last() {
+    if let Some(placement) = pinned(of, side).last() {
         annotations.insert(names::ANNOTATION_NODE.into(), placement.node.clone());
     }
     let labels = metadata.labels.clone().unwrap_or_default();
     Job {
         spec: Some(JobSpec {
             pod_replacement_policy: Some("Failed".into()),
-            // The operator ends a run at its timeout; this does where there is no operator any more.
+            // Normally the operator ends a run at its timeout; this deadline works even without an operator.
             active_deadline_seconds: i64::try_from(of.job.timeout.as_secs()).ok(),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
@@ -150,9 +151,9 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     }
 }
 
-/// How many pods there are, each of which is started once: whether a try is followed by another is the operator's
-/// decision, by the exit status of both ends. A shard that fails leaves the pods of the others alone: they find out by
-/// themselves, and have to say what they did.
+/// Returns how many pods a Job has, each of which is started only once: the operator decides about another try, by the
+/// exit status of both ends. A failed shard does not stop the pods of the others: they notice it themselves, and have
+/// to report what they did.
 fn pods_of_a_try(shards: u32) -> JobSpec {
     match i32::try_from(shards) {
         Ok(shards @ 2..) => JobSpec {
@@ -166,14 +167,13 @@ fn pods_of_a_try(shards: u32) -> JobSpec {
     }
 }
 
-/// The user's labels, under those of Volferry, which cannot be replaced.
+/// Returns the user's labels, overridden by those of Volferry.
 fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let claims = claim_labels(of, side).map(|label| (label, names::CLAIM_USED.to_string()));
     pods(of, side).labels.into_iter().chain(claims).chain(own).collect()
 }
 
-/// The labels for the claims that the pod of that end uses and that bind all their users to one node; the destination's
-/// last.
+/// Returns the labels for those claims of an end's pod that tie all their users to one node; the destination's last.
 fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
     let tied = sides(of, side).into_iter().filter(|side| of.placements.on_one_node(*side));
     tied.map(|side| names::claim_label(&of.job.volume(side).claim.name))
@@ -201,12 +201,12 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
             image_pull_policy: of.settings.image.pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
             args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
-            env: (!of.run.local && side == Side::Sink).then(|| vec![pod_ip()]),
+            env: non_empty(environment(of, side), Vec::is_empty),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
             security_context: Some(security::container(root, side)),
             volume_mounts: Some(mounts(of, side)),
             volume_devices: non_empty(devices(of, side), Vec::is_empty),
-            // A panic's last words stand in for the message that was not written.
+            // If a process panics without writing a message, the end of its log takes its place.
             termination_message_policy: Some("FallbackToLogsOnError".into()),
             ..Container::default()
         }],
@@ -222,13 +222,14 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
 
 fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
     let wanted = pods(of, side).affinity;
-    let placed = placed(of, side);
-    if !placed.is_empty() {
-        return placed.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
+    let pinned = pinned(of, side);
+    if !pinned.is_empty() {
+        return pinned.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
     }
-    // Of two claims one only: to the scheduler those pods count that match all terms, so with two terms a pod would not
-    // follow one that uses either. That it is always the destination's keeps two pods from waiting for each other
-    // (operator/doc/design.md).
+    let preferred = sides(of, side).into_iter().filter_map(|side| of.placements.of(side));
+    let wanted = preferred.fold(wanted, |wanted, it| Some(placement::drawn(wanted, &it.node)));
+    // Only one claim's label: all terms must match one pod, so two would match no pod that uses just one of the claims.
+    // Always the destination's, so that two pods never wait for each other (operator/doc/design.md).
     match claim_labels(of, side).last() {
         Some(label) => Some(placement::following(wanted, label)),
         None => wanted,
@@ -236,8 +237,8 @@ fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
 }
 
 fn tolerations(of: &Try<'_>, side: Side) -> Vec<Toleration> {
-    let placed = placed(of, side);
-    let there = placed.iter().flat_map(|placement| &placement.tolerations);
+    let pinned = pinned(of, side);
+    let there = pinned.iter().flat_map(|placement| &placement.tolerations);
     pods(of, side).tolerations.into_iter().chain(there.cloned()).collect()
 }
 
@@ -252,6 +253,8 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
         format!("--name={}", of.run.id),
         format!("--uid={}", of.run_uid),
         format!("--run={}", names::try_id(&of.run.id, of.run.past_tries())),
+        format!("--try={}", of.run.try_number()),
+        format!("--progress-period={}", of.progress_period_s),
         format!("--side={side}"),
         format!("--report={REPORT}"),
     ]);
@@ -261,42 +264,54 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
     args.extend(more);
     args.extend(["--".into(), SYNCER.into()]);
     args.extend(syncer_args);
-    // A bench logs nothing.
+    // A benchmark logs nothing.
     if of.settings.log_format == LogFormat::Json && of.run.benchmark.is_none() {
         args.push("--log-format=json".into());
     }
     args
 }
 
-/// A pod that may write to the source, as that of a benchmark, gets the group without having the kubelet give the
-/// volume's files to it.
+/// Returns the security context of a pod. A pod that may write to the source, such as a benchmark's, gets the group
+/// only as a supplemental one, so that the kubelet does not change the files' group.
 fn pod_security(of: &Try<'_>, side: Side, root: bool, pods: &PodSettings) -> PodSecurityContext {
-    let security = security::pod(root, &pods.security_context);
+    let own = &pods.security_context;
+    let fs_group = of.fs_groups.of(side).filter(|_| !root).or(own.fs_group);
+    let security = security::pod(root, &PodSecurity { fs_group, ..own.clone() });
     match of.run.benchmark.is_some() && sides(of, side).contains(&Side::Source) {
         true => security::without_fs_group(security),
         false => security,
     }
 }
 
-/// Whether the pod only reads the volume of that end.
+/// Returns whether the pod only reads the volume of that end.
 fn is_read_only(of: &Try<'_>, side: Side) -> bool {
     side == Side::Source && of.run.benchmark.is_none()
 }
 
-/// An argument that a kubelet leaves as it is: in arguments it reads `$(NAME)` as a variable, and `$$` as
-/// `$`.
+/// Escapes an argument so that the kubelet passes it on unchanged: it expands `$(NAME)` as a variable, and `$$` to `$`.
 fn verbatim(arg: &str) -> String {
     arg.replace('$', "$$")
 }
 
-/// Tells the agent the address of its pod.
+/// Returns the agent's environment: its pod's address, if it listens, and the destination of its traces.
+fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
+    let listens = !of.run.local && side == Side::Sink;
+    let value = |(name, value): &(String, String)| EnvVar {
+        name: name.clone(),
+        value: Some(verbatim(value)),
+        ..EnvVar::default()
+    };
+    listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).collect()
+}
+
+/// Returns the variable that holds the address of the pod.
 fn pod_ip() -> EnvVar {
     let field = ObjectFieldSelector { field_path: "status.podIP".into(), ..ObjectFieldSelector::default() };
     let value_from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
     EnvVar { name: names::ENV_POD_IP.into(), value_from: Some(value_from), ..EnvVar::default() }
 }
 
-/// What is asked for where the spec asks for nothing: enough to be scheduled fairly, no limit.
+/// Returns the resource requests if the spec has none: enough to be scheduled fairly, without limits.
 fn modest_resources() -> ResourceRequirements {
     let requests = [("cpu", "100m"), ("memory", "64Mi")];
     ResourceRequirements {
@@ -305,7 +320,7 @@ fn modest_resources() -> ResourceRequirements {
     }
 }
 
-/// Where a pod of that end sees its data: a folder, or a device.
+/// Returns the path of an end's data in its pod: a folder, or a device.
 fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
     match (side, job.volume(side).is_block) {
         (Side::Source, false) => SOURCE_DIR,
@@ -315,7 +330,7 @@ fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
     }
 }
 
-/// What the volume with an end's data is called in a pod. Two folders of one claim are one volume, mounted twice.
+/// Returns the name of an end's data volume in a pod. Two folders of one claim are one volume, mounted twice.
 fn data_name(of: &Try<'_>, side: Side) -> &'static str {
     let is_second = of.run.local && side == Side::Source && of.job.source.claim != of.job.destination.claim;
     if is_second { SOURCE_DATA } else { DATA }
@@ -361,8 +376,8 @@ fn data_volume(of: &Try<'_>, side: Side) -> Volume {
         name: data_name(of, side).into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: of.job.volume(side).claim.name.clone(),
-            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a
-            // device it is all that keeps it from being written to.
+            // Set here and not only at the mount, or the kubelet would change the group of the source's files to
+            // `fsGroup`. For a device, only this prevents writes.
             read_only: Some(is_read_only(of, side)),
         }),
         ..Volume::default()

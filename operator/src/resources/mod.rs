@@ -1,5 +1,5 @@
-//! The children of a try, one builder a Kubernetes kind. Pure: what is read from the cluster comes in, and
-//! building cannot fail.
+//! Builds the objects of a try, with one builder for each Kubernetes kind. Pure: everything read from the cluster comes
+//! in as arguments, and building cannot fail.
 
 pub mod access;
 pub mod job;
@@ -7,10 +7,10 @@ pub mod job;
 use std::collections::BTreeMap;
 
 use contract::VolumeId;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
-    api::{ActiveRun, SyncRun},
+    api::{ActiveRun, CommonPodSettings, FsGroups, SyncJob, SyncRun},
     model::{placement::Placements, validate::ValidatedSyncJob},
     names::{self, TryNames},
     telemetry::LogFormat,
@@ -19,22 +19,26 @@ use crate::{
 /// The image of syncer pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// As a kubelet pulls it.
+    /// The image reference.
     pub name: String,
     /// `Always`, `IfNotPresent` or `Never`; `None` leaves it to Kubernetes.
     pub pull_policy: Option<String>,
 }
 
-/// What is the same for all pods that an operator makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The settings that all pods of an operator share.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Where both binaries are.
+    /// The image with both binaries.
     pub image: Image,
     /// The form of log lines.
     pub log_format: LogFormat,
+    /// The settings for the pods of all SyncJobs; the settings of a SyncJob override them.
+    pub pods: CommonPodSettings,
+    /// The environment variables that configure the export of the pods' traces, by their names.
+    pub trace_env: Vec<(String, String)>,
 }
 
-/// One try of a run: all that its children are made from.
+/// One try of a run, with everything that its objects are built from.
 #[derive(Debug, Clone, Copy)]
 pub struct Try<'a> {
     /// The job.
@@ -43,44 +47,65 @@ pub struct Try<'a> {
     pub uid: &'a str,
     /// The run.
     pub run: &'a ActiveRun,
-    /// The UID of the run's SyncRun, which owns what is made for the run.
+    /// The number of the pods' service account, which no pod of an earlier run uses.
+    pub account: u32,
+    /// The UID of the run's SyncRun, which owns the run's objects.
     pub run_uid: &'a str,
-    /// The children's names.
+    /// The names of the objects.
     pub names: &'a TryNames,
     /// The operator's settings.
     pub settings: &'a Settings,
-    /// The namespace lets syncers run as root.
+    /// Whether the namespace allows syncers to run as root.
     pub privileged: bool,
-    /// Where the pods have to run.
+    /// The nodes that the pods have to run on.
     pub placements: &'a Placements,
-    /// The destination of the last successful run, unless this run is to write to another.
+    /// The volume id of the last successful run's destination, unless this run has to write to another.
     pub expect_volume: Option<VolumeId>,
+    /// The minimum interval between two progress writes of the pods, in seconds.
+    pub progress_period_s: u32,
+    /// The groups of the workloads that use the claims, if the spec takes them over.
+    pub fs_groups: FsGroups,
 }
 
 impl Try<'_> {
-    /// Metadata of a child of this try.
+    /// Returns the metadata of an object of this try.
     fn metadata(&self, name: String) -> ObjectMeta {
-        let mut metadata = self.run_metadata(name);
-        metadata.labels.get_or_insert_default().insert(names::LABEL_TRY.into(), self.names.label());
-        metadata
-    }
-
-    /// Metadata of a child that all tries of the run share.
-    fn run_metadata(&self, name: String) -> ObjectMeta {
         let mut labels = job_labels(&self.job.name);
         labels.insert(names::LABEL_RUN.into(), self.run.id.clone());
+        labels.insert(names::LABEL_TRY.into(), self.names.label());
+        self.owned(name, labels, owner::<SyncRun>(&self.run.id, self.run_uid))
+    }
+
+    /// Returns the metadata of an object that runs of the job share, one after the other.
+    fn job_metadata(&self, name: String) -> ObjectMeta {
+        self.owned(name, job_labels(&self.job.name), owner::<SyncJob>(&self.job.name, self.uid))
+    }
+
+    fn owned(&self, name: String, labels: BTreeMap<String, String>, owner: OwnerReference) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),
             namespace: Some(self.job.namespace.clone()),
             labels: Some(labels),
             annotations: Some([(names::ANNOTATION_SYNCJOB.into(), self.job.name.clone())].into()),
-            owner_references: Some(vec![SyncRun::owner(&self.run.id, self.run_uid)]),
+            owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         }
     }
 }
 
-/// The labels of all children of a job.
+/// Returns the owner reference for the objects of a SyncRun or SyncJob.
+fn owner<K: kube::Resource<DynamicType = ()>>(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: name.into(),
+        uid: uid.into(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// Returns the labels of all objects of a job.
 fn job_labels(job: &str) -> BTreeMap<String, String> {
     [
         ("app.kubernetes.io/name", "volferry".to_string()),

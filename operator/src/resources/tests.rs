@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    api::PodSettings,
     controller::build,
     model::{placement::Placement, status, validate},
 };
@@ -35,10 +36,15 @@ fn run_of(shards: i32) -> ActiveRun {
 
 fn settings() -> Settings {
     let name = "example.com/volferry:1".to_string();
-    Settings { image: Image { name, pull_policy: Some("IfNotPresent".into()) }, log_format: LogFormat::Text }
+    Settings {
+        image: Image { name, pull_policy: Some("IfNotPresent".into()) },
+        log_format: LogFormat::Text,
+        pods: CommonPodSettings::default(),
+        trace_env: Vec::new(),
+    }
 }
 
-/// What is made for a try of `job`, with `look` applied to it.
+/// Calls `look` with a try of `job`.
 fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<'_>) -> T) -> T {
     let (run, settings) = (run(), settings());
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
@@ -47,12 +53,15 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         job,
         uid: UID,
         run: &run,
+        account: 0,
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged,
         placements: &placements,
         expect_volume: None,
+        progress_period_s: 1,
+        fs_groups: FsGroups::default(),
     })
 }
 
@@ -64,7 +73,7 @@ fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::P
     job.spec.as_ref().unwrap().template.spec.as_ref().unwrap()
 }
 
-/// Compares with `resources/golden/<name>.yaml`. With `UPDATE_GOLDEN` set, writes it instead.
+/// Compares `objects` with `resources/golden/<name>.yaml`. With `UPDATE_GOLDEN` set, writes that file first.
 fn assert_golden(name: &str, objects: &[Value]) {
     let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
         .join(format!("src/resources/golden/{name}.yaml"));
@@ -116,20 +125,41 @@ fn a_run_with_every_pod_setting_in_a_privileged_namespace_is_as_recorded() {
 }
 
 #[test]
-fn every_child_is_owned_by_its_run() {
+fn settings_of_all_syncer_pods_are_outranked_by_those_of_a_syncjob() {
+    let common = json!({
+        "priorityClassName": "low",
+        "nodeSelector": {"pool": "batch", "zone": "a"},
+        "resources": {"limits": {"memory": "1Gi"}},
+        "imagePullSecrets": [{"name": "mirror"}],
+    });
+    let own = json!({"priorityClassName": "high", "nodeSelector": {"zone": "b"}, "imagePullSecrets": [{"name": "own"}]});
+    let pods: PodSettings = serde_json::from_value(own).unwrap();
+    let both = json!(pods.over(&serde_json::from_value(common).unwrap()));
+    let expected = json!({
+        "priorityClassName": "high",
+        "nodeSelector": {"pool": "batch", "zone": "b"},
+        "resources": {"limits": {"memory": "1Gi"}},
+        "imagePullSecrets": [{"name": "mirror"}, {"name": "own"}],
+    });
+    assert_eq!(both, expected);
+}
+
+#[test]
+fn jobs_are_owned_by_their_run_and_accounts_by_the_syncjob_whose_runs_take_turns_with_them() {
     let job = job(json!({}));
     let ground = with_try(&job, false, build::groundwork);
     let ends = ends(&job, false);
-    let metadata = [
+    let account = [
         &ground.service_account.as_ref().unwrap().metadata,
         &ground.role.metadata,
         &ground.role_binding.metadata,
-        &ends.sink.metadata,
-        &ends.source.metadata,
     ];
-    for metadata in metadata {
+    let jobs = [&ends.sink.metadata, &ends.source.metadata];
+    let owned =
+        account.map(|it| (it, ("SyncJob", UID))).into_iter().chain(jobs.map(|it| (it, ("SyncRun", RUN_UID))));
+    for (metadata, wanted) in owned {
         let owner = &metadata.owner_references.as_ref().unwrap()[0];
-        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("SyncRun", RUN_UID));
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), wanted);
         assert_eq!(owner.controller, Some(true));
         let labels = metadata.labels.as_ref().unwrap();
         assert_eq!(labels[names::LABEL_SYNCJOB], "web-assets");
@@ -165,12 +195,15 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         job: &job,
         uid: UID,
         run: &run,
+        account: 0,
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,
         placements: &placements,
         expect_volume: None,
+        progress_period_s: 1,
+        fs_groups: FsGroups::default(),
     };
     let retry = build::ends(&of);
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
@@ -203,12 +236,15 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         job: &job,
         uid: UID,
         run: &run,
+        account: 0,
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,
         placements: &placements,
         expect_volume: None,
+        progress_period_s: 1,
+        fs_groups: FsGroups::default(),
     };
     let ends = build::ends(&of);
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
@@ -231,18 +267,21 @@ fn a_pod_goes_where_its_volume_is_in_use() {
     let (run, settings) = (run(), settings());
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
     let tolerations = serde_json::from_value(json!([{"key": "storage"}])).unwrap();
-    let source = Some(Placement { node: "n1".into(), tolerations });
+    let source = Some(Placement { node: "n1".into(), tolerations, is_required: true });
     let placements = Placements { source, ..Placements::default() };
     let of = Try {
         job: &job,
         uid: UID,
         run: &run,
+        account: 0,
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,
         placements: &placements,
         expect_volume: None,
+        progress_period_s: 1,
+        fs_groups: FsGroups::default(),
     };
     let ends = build::ends(&of);
     let keys = |end| -> Vec<_> {
@@ -262,13 +301,13 @@ fn shards_are_the_pods_of_indexed_jobs() {
     assert_golden("shards", &[value(&ends.sink), value(&ends.source)]);
 }
 
-/// The keys of the labels by which the pods of a Job are followed.
+/// Returns the keys of the labels by which other pods follow the pods of a Job.
 fn followed_by(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
     let labels = job.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
     labels.keys().filter(|key| key.starts_with("volferry.dev/claim-")).cloned().collect()
 }
 
-/// The keys of the labels of pods that those of a Job follow.
+/// Returns the keys of the labels by which the pods of a Job follow other pods.
 fn follows(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
     let affinity = pod(job).affinity.clone().unwrap_or_default().pod_affinity.unwrap_or_default();
     let terms = affinity.required_during_scheduling_ignored_during_execution.unwrap_or_default();
@@ -295,11 +334,48 @@ fn pods_of_any_jobs_that_use_a_volume_of_one_node_go_where_the_first_is_unless_i
         assert_eq!(followed_by(&ends.sink), follows(&ends.sink));
     }
     assert_ne!(follows(&one.sink), follows(&other.sink));
-    let placed = Some(Placement { node: "n1".into(), tolerations: vec![] });
+    let placed = Some(Placement { is_required: true, ..Placement::preferred("n1".into()) });
     let [ends, _] = of_jobs(&Placements { sink: placed, ..ONE_NODE });
     assert_eq!((follows(&ends.sink).len(), followed_by(&ends.sink)), (0, followed_by(&one.sink)));
     let [ends, _] = of_jobs(&Placements { source_on_one_node: false, ..ONE_NODE });
     assert_eq!((follows(&ends.source).len(), followed_by(&ends.source).len()), (0, 0));
+}
+
+#[test]
+fn an_end_has_the_group_of_the_workload_that_uses_its_claim() {
+    let own = json!({"pods": {"securityContext": {"fsGroup": 1, "fsGroupFrom": "Workload"}}});
+    let group = |job: &k8s_openapi::api::batch::v1::Job| {
+        let security = pod(job).security_context.clone().unwrap();
+        assert_eq!(
+            security.fs_group.is_some(),
+            security.fs_group_change_policy == Some("OnRootMismatch".into())
+        );
+        security.fs_group
+    };
+    let groups = |source, destination, privileged| {
+        let fs_groups = FsGroups { source, destination };
+        let ends = with_try(&job(own.clone()), privileged, |of| build::ends(&Try { fs_groups, ..*of }));
+        (group(&ends.source), group(&ends.sink))
+    };
+    assert_eq!(groups(Some(2), Some(3), false), (Some(2), Some(3)));
+    assert_eq!(groups(Some(2), None, false), (Some(2), Some(2)), "the copy is for the same workload");
+    assert_eq!(groups(None, Some(3), false), (Some(1), Some(3)));
+    assert_eq!(groups(None, None, false), (Some(1), Some(1)), "of no known workload");
+    assert_eq!(groups(Some(2), Some(3), true), (Some(1), Some(1)), "root needs no group");
+}
+
+#[test]
+fn a_pod_is_drawn_to_the_node_that_its_volume_is_attached_to_and_follows_others_all_the_same() {
+    let job = job(json!({}));
+    let placements = Placements { sink: Some(Placement::preferred("n1".into())), ..ONE_NODE };
+    let ends = with_try(&job, false, |of| build::ends(&Try { placements: &placements, ..*of }));
+    let affinity = value(&pod(&ends.sink).affinity);
+    let preferred =
+        "/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/preference/matchFields/0/values/0";
+    assert_eq!(affinity.pointer(preferred), Some(&json!("n1")));
+    assert_eq!(affinity.pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"), None);
+    assert_eq!(follows(&ends.sink), [names::claim_label("web-copy")]);
+    assert_eq!(ends.sink.metadata.annotations.unwrap().get(names::ANNOTATION_NODE), None);
 }
 
 #[test]
@@ -388,7 +464,7 @@ fn two_folders_of_one_claim_are_one_volume() {
 
 #[test]
 fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
-    let on = |node: &str| Some(Placement { node: node.into(), tolerations: vec![] });
+    let on = |node: &str| Some(Placement { is_required: true, ..Placement::preferred(node.into()) });
     let job = job(json!({}));
     let nodes = |source, sink| {
         let local = local(&job, &Placements { source, sink, ..Placements::default() });
@@ -403,7 +479,7 @@ fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
     assert_eq!(nodes(on("n1"), None), ["n1"]);
     assert_eq!(nodes(None, on("n2")), ["n2"]);
     assert_eq!(nodes(on("n1"), on("n2")), ["n1", "n2"], "no node is both, and the scheduler says so");
-    // What the Job says of its node is what a change is seen by.
+    // The node in the Job's annotation is what later changes are compared with.
     for (source, sink) in [(on("n1"), None), (None, on("n2")), (on("n1"), on("n2"))] {
         let placements = Placements { source, sink, ..Placements::default() };
         let annotations = local(&job, &placements).metadata.annotations.unwrap();
@@ -412,7 +488,7 @@ fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
     }
 }
 
-/// What each end asks for is over what both do, and one pod that is both ends asks for all of it.
+/// Each end's settings override those of both; one pod for both ends combines all of them.
 #[test]
 fn the_pods_of_an_end_have_its_settings_over_those_of_both() {
     let both = json!({"nodeSelector": {"os": "linux"}, "labels": {"team": "web", "end": "any"},

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::api::admission::admit;
 
-/// Schedules, each with `+` where it is one and `-` where it is none; `e2e/tests/apiserver_crds.rs` asks an API server.
+/// Schedules, each marked `+` if valid and `-` if not; `e2e/tests/apiserver_crds.rs` asks an API server for the same.
 const TABLE: &str = include_str!("table.txt");
 
 fn cron(text: &str, zone: &str) -> Schedule {
@@ -26,7 +26,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// The next `count` times after one.
+/// Returns the next `count` times after `from`.
 fn times(schedule: &Schedule, from: &str, count: usize) -> Vec<String> {
     let all = std::iter::successors(Some(at(from)), |last| schedule.after("u", *last));
     all.skip(1).take(count).map(|time| time.to_string()).collect()
@@ -36,7 +36,7 @@ fn is_read(text: &str) -> bool {
     Schedule::new(&api::Schedule { cron: Some(text.into()), ..Default::default() }).is_ok()
 }
 
-/// What the CRD's rules say of a schedule.
+/// Returns whether the CRD's rules accept a schedule.
 fn is_admitted(schedule: &serde_json::Value) -> bool {
     admit(json!({
         "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": {"name": "web"},
@@ -119,7 +119,7 @@ fn a_time_that_comes_twice_runs_once() {
     let nightly = cron("30 2 * * *", "Europe/Berlin");
     let expected = ["2027-10-30T00:30:00Z", "2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"];
     assert_eq!(times(&nightly, "2027-10-29T12:00:00Z", 3), expected);
-    // Also where the operator begins between the two.
+    // Also if the operator starts between the two.
     assert_eq!(times(&nightly, "2027-10-31T00:45:00Z", 1), ["2027-11-01T01:30:00Z"]);
 }
 
@@ -130,7 +130,7 @@ fn a_schedule_with_wildcards_follows_the_time_that_passes() {
     assert_eq!(times(&hourly, "2027-10-30T23:30:00Z", 3), autumn);
     let spring = ["2027-03-28T00:00:00Z", "2027-03-28T01:00:00Z", "2027-03-28T02:00:00Z"];
     assert_eq!(times(&hourly, "2027-03-27T23:30:00Z", 3), spring);
-    // In Lord Howe the clock moves by half an hour.
+    // On Lord Howe Island, the clock moves by half an hour.
     let half = cron("*/30 * * * *", "Australia/Lord_Howe");
     let all = times(&half, "2027-04-03T13:00:00Z", 8);
     let steps = |pair: &[String]| at(&pair[1]).duration_since(at(&pair[0])).as_mins();
@@ -178,7 +178,7 @@ fn jitter_is_the_jobs_own_and_part_of_the_time() {
         (0..200).map(|n| next(&n.to_string()).duration_since(earliest).as_secs()).collect();
     assert!(delays.len() > 100 && delays.iter().all(|delay| (0..=600).contains(delay)), "{delays:?}");
     assert_eq!(next("a"), next("a"));
-    // Between the schedule's time and the job's own, that of today is still ahead.
+    // Between the schedule's time and the job's delayed one, today's is still ahead.
     let late = (0..200).map(|n| n.to_string()).max_by_key(|uid| next(uid)).unwrap();
     assert_eq!(schedule.after(&late, earliest), Some(next(&late)));
 }
@@ -189,7 +189,7 @@ fn of_ten_times_that_were_missed_one_is_made_up() {
     let past = Past { recorded: Some(at("2027-01-01T03:00:00Z")), ..Past::default() };
     let now = at("2027-01-01T13:20:00Z");
     assert_eq!(schedule.due("u", past, now), past.recorded);
-    // Its run records the time after now.
+    // The run that starts now records the next time.
     assert_eq!(schedule.after("u", now), Some(at("2027-01-01T14:00:00Z")));
 }
 

@@ -1,7 +1,8 @@
-//! Done: no run is under way, and the next one falls due. Pure.
+//! The stage Done: no run is under way, and the next one is awaited. Pure.
 
 use contract::RunResult;
 use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 
 use super::{
     queued,
@@ -13,7 +14,7 @@ use crate::{
     schedule::Past,
 };
 
-/// How often to look whether a run has fallen due, at least: somebody may set the clock.
+/// The longest interval between checks whether a run has fallen due, since the clock may be set.
 const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>) {
@@ -22,6 +23,9 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     }
     if situation.creates {
         return (Step::Create, after(situation, SLOW_PERIOD));
+    }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
     }
     let asked = situation.asked.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
     let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
@@ -44,11 +48,13 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     let restore = asked.and_then(|asked| asked.restore.clone());
     let benchmark = asked.and_then(|asked| asked.benchmark.clone());
     let spec_hash = Some(situation.spec_hash.into());
-    let run = ActiveRun { id, cause: Some(cause), spec_hash, restore, benchmark, ..run };
+    let uid = situation.asked.and_then(ResourceExt::uid);
+    let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
     (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
-/// Whether a run that is under way is to be stopped for one that falls due, and if not, when that may be so.
+/// Decides whether the run under way has to be stopped because the next one falls due; otherwise returns when that may
+/// be so.
 pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
     let demand = situation.demand.as_ref().ok();
     let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
@@ -76,8 +82,9 @@ fn cause_of(asked: &SyncRun) -> RunCause {
     }
 }
 
-/// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its
-/// times; without one, for each change of the spec that matters to a run. After a restore in place, only a person asks.
+/// Returns why a run is due now. The causes are a new value of the trigger, a recreated destination claim, and either
+/// the schedule or, without one, a change of the spec that matters to a run. After a restore in place, only the trigger
+/// counts.
 fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
         return Some(RunCause::Trigger);
@@ -98,7 +105,7 @@ fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     is_new.then_some(RunCause::Spec)
 }
 
-/// When the next run falls due by the schedule, or fell due.
+/// Returns when the next run falls due by the schedule, or fell due.
 fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
     let status = situation.status;
     if restore::holds(status) {
@@ -115,8 +122,8 @@ fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
     demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
 }
 
-/// What `status.nextRunTime` is after a step. While suspended, and while the spec cannot be run, no run is ahead, and
-/// what falls due then is not made up.
+/// Returns `status.nextRunTime` after a step. While the job is suspended or its spec is invalid, there is no next run,
+/// and times that pass meanwhile are not made up for.
 pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
     let is_active = situation.status.active_run.is_some();
     match &situation.demand {

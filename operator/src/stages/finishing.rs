@@ -1,9 +1,9 @@
-//! Finishing: a try is over, and either is followed by another or ends the run. Pure.
+//! The stage Finishing: a try has ended, and either is followed by another or ends the run. Pure.
 
 use std::time::Duration;
 
 use contract::ExitCode;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{Situation, Step, deadline};
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
         retry,
     },
 };
+
+/// How long after its report a pod may take to end while many runs go on.
+const KUBELET_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn next(
     situation: &Situation<'_>,
@@ -35,8 +38,27 @@ pub(super) fn next(
     }
 }
 
-/// A run whose ends have all reported success waits for the kubelet's word on each of its pods. What contradicts the
-/// reports counts as if there had been none.
+/// Decides when to report a run whose ends have all reported success: at once, or, while many runs go on, after the
+/// pods have had a moment to end, so that one write reports both.
+pub(super) fn told(
+    situation: &Situation<'_>,
+    outcome: Outcome,
+    deadline: Timestamp,
+) -> (Step, Option<Timestamp>) {
+    let told: Option<Timestamp> = outcome.report.completion_time.parse().ok();
+    let until =
+        told.and_then(|told| told.checked_add(KUBELET_PATIENCE).ok()).map(|until| until.min(deadline));
+    let latest = situation.now.checked_add(KUBELET_PATIENCE).ok();
+    // The time comes from the pod's node, whose clock may differ.
+    let until = until.filter(|until| situation.now < *until && Some(*until) <= latest);
+    match until.filter(|_| situation.crowd.is_dense()) {
+        Some(until) => (Step::Linger, Some(until)),
+        None => (Step::Report(outcome), None),
+    }
+}
+
+/// Waits until the kubelet confirms the end of all pods of a run whose ends have reported success. If the kubelet
+/// contradicts the reports, the try is judged as if they did not exist.
 pub(super) fn confirm(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if situation.record == Record::Deleted {
         return (Step::Confirm, None);
@@ -54,7 +76,7 @@ pub(super) fn confirm(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Opti
     }
 }
 
-/// Ends a run for one that falls due, if the spec says so.
+/// Returns the fault of a run that is stopped because the next one falls due.
 pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
     let why = match cause {
         RunCause::Trigger => "spec.trigger changed",

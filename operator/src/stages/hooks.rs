@@ -1,4 +1,5 @@
-//! Hooks: `before` comes between a run's turn and its pods, `after` before the run ends or loses its turn. Pure.
+//! Inserts the hooks of a run: `before` between a run's turn and its pods, `after` before the run ends or loses its
+//! turn. Pure.
 
 use contract::{ExitCode, Report, RunResult};
 use jiff::Timestamp;
@@ -16,13 +17,13 @@ use crate::{
 
 type Decision = (Step, Option<Timestamp>);
 
-/// Waits for the hook that was begun, whatever else has happened: the other one may only run after it.
+/// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
 pub(super) fn under_way(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     let point = hooks::in_progress(run)?;
     Some((Step::AwaitHook(point), after(situation, WARNINGS_PERIOD)))
 }
 
-/// Ends a run that was stopped before its hook `after`, and one whose hook `before` failed.
+/// Ends a run that was stopped before its hook `after`, or whose hook `before` failed.
 pub(super) fn settled(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     let stopped = run.hooks.as_ref().and_then(|hooks| hooks.stopped.clone());
     if let Some(StoppedRun { result, reason, message }) = stopped {
@@ -34,8 +35,8 @@ pub(super) fn settled(situation: &Situation<'_>, run: &ActiveRun) -> Option<Deci
     Some((Step::Finish(Outcome::stopped(fault)), None))
 }
 
-/// Puts the hooks of a run before what was decided without them. Unless the try is over, its pods are stopped before
-/// `after` begins, and how the run ends is recorded.
+/// Inserts the hooks of a run before a step that was decided without them. Unless the try has ended, its pods are
+/// stopped before `after` starts, and the result of the run is recorded.
 pub(super) fn around(
     situation: &Situation<'_>,
     run: &ActiveRun,
@@ -64,7 +65,7 @@ fn verdict(step: &Step) -> Option<StoppedRun> {
     Some(StoppedRun { result, reason: reason.unwrap_or_default(), message })
 }
 
-/// Whether a run ends with this step, or waits without an end in sight.
+/// Returns whether a run ends with this step, or waits for an indefinite time.
 fn ends_turn(step: &Step) -> bool {
     matches!(
         step,
@@ -80,7 +81,7 @@ fn ends_turn(step: &Step) -> bool {
     )
 }
 
-/// Returns the outcome of a run with what the failures of its hooks make of it.
+/// Returns the outcome of a run with the effects of its hooks' failures.
 #[must_use]
 fn judged(mut outcome: Outcome, run: &ActiveRun, asked: &Hooks) -> Outcome {
     let goes_on =

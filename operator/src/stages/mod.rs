@@ -1,4 +1,5 @@
-//! The stages of a run, each of which says what is done in it. A stage is recorded before anything is done. Pure.
+//! The stages of a run, and the decisions in each of them. A stage is recorded in the status before it is acted on.
+//! Pure.
 
 pub mod done;
 pub mod finishing;

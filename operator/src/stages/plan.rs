@@ -1,7 +1,8 @@
-//! What to do next with a job: the state machine of a run. Pure: all that is known comes in, time too.
+//! Decides the next step of a job: the state machine of a run. Pure: all knowledge comes in as arguments, including the
+//! time.
 //!
-//! `operator/doc/design.md` draws it. What is decided here is written into the status before anything is made
-//! for it, so an operator that is killed anywhere decides the same again.
+//! `operator/doc/design.md` draws it. Each decision is written to the status before anything is created for it, so that
+//! an operator that is killed at any point decides the same again.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::{
     },
 };
 
-/// What to do next, and when to look again if nothing happens until then.
+/// Returns the next step of a job, and when to decide again if nothing happens until then.
 pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
     match (&situation.status.active_run, &situation.demand) {
         (Some(run), _) => active(situation, run),
@@ -43,7 +44,7 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     hooks::around(situation, run, is_over, of_run(situation, run, &pairs, stand))
 }
 
-/// What to do next with a run, but for its hooks.
+/// Returns the next step of a run, apart from its hooks.
 fn of_run(
     situation: &Situation<'_>,
     run: &ActiveRun,
@@ -73,19 +74,19 @@ fn of_run(
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let (step, again) = match stand {
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
-        Stand::Reported(outcome) => return (Step::Report(*outcome), None),
+        Stand::Reported(outcome) => return finishing::told(situation, *outcome, deadline),
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
             let obstacle = running::obstacle(situation, &stand);
             return (Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))), None);
         }
-        // What is written to a claim that is about to go is lost with it, and the claim goes only when no pod uses it.
+        // Files written to a claim that is being deleted are lost, and it is not deleted until no pod uses it.
         _ if let Some((Side::Sink, fault)) = &situation.lost => {
             return (Step::Halt(Blocked::Stalled(fault.clone())), None);
         }
         _ if situation.now < try_time => return (Step::Await, Some(try_time)),
         Stand::Ending(until) => return (Step::Linger, Some(until)),
-        // Before anything is made beside it: what is on its way out may take the keys of a launch with it.
+        // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => (Step::Linger, None),
         Stand::Absent => return preparing::next(situation, run),
         Stand::Running => (Step::Run, None),

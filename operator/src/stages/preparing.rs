@@ -1,5 +1,5 @@
-//! Preparing: a run has its turn. What is left of earlier tries goes, and its record is there, before its pods are
-//! made. Pure.
+//! The stage Preparing: a run has its turn. Objects of earlier tries are removed and its SyncRun is created before its
+//! pods. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,7 +13,7 @@ use crate::{
     model::{outcome::Outcome, record::Record},
 };
 
-/// How soon to look again for a SyncRun that is on its way out.
+/// How soon to check again for a SyncRun that is being deleted.
 const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
@@ -30,15 +30,19 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if situation.creates {
         return (Step::Create, after(situation, SLOW_PERIOD));
     }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
+    }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
-    // Of runs that were started at a time, some give way before anything is made of them.
+    // Of runs that were started at the same time, some give way before any of their objects are created.
     if let Some(waiting) = wait(situation, &situation.turn) {
         return waiting;
     }
     match &situation.record {
-        Record::Kept => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+        // A missing SyncRun is created by the launch, before all other objects.
+        Record::Kept | Record::Missing | Record::Asked => (Step::Launch, after(situation, WARNINGS_PERIOD)),
         Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
         _ => (Step::Linger, after(situation, RECORD_PERIOD)),
     }

@@ -1,4 +1,4 @@
-//! Queued: a run waits for its turn, and nothing is made for it. It begins anew with each newer spec. Pure.
+//! The stage Queued: a run waits for its turn, without any objects. It starts over with each newer spec. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -6,10 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, wait};
 use crate::{
     api::{ActiveRun, Stage},
-    model::outcome::Outcome,
+    model::{outcome::Outcome, record::Record},
 };
 
-/// A run that has no turn yet. It has no children: what there is of it was made from an older spec, and is removed.
+/// Returns the step of a run without a turn. Existing objects of the run were created from an older spec, and are
+/// removed.
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     let demand = match &situation.demand {
         Ok(demand) => demand,
@@ -24,6 +25,9 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if situation.creates {
         return (Step::Create, after(situation, SLOW_PERIOD));
     }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
+    }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
@@ -36,8 +40,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     })
 }
 
-/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made
-/// from an older one is removed, since the newer one may name other claims.
+/// Starts the same run over from the newest spec and trigger, since nothing was done for the older ones. Objects of the
+/// older spec are removed first, since the newer one may name other claims.
 pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if let Ok(demand) = &situation.demand
         && run.generation != situation.generation
@@ -45,16 +49,17 @@ pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option
     {
         let (generation, trigger) = (situation.generation, demand.trigger.clone());
         let spec_hash = Some(situation.spec_hash.into());
-        let run = ActiveRun { generation, spec_hash, trigger, ..run.clone() };
+        // The UID of a SyncRun that a person created is known from the start.
+        let uid = run.uid.clone().filter(|_| situation.record == Record::Asked);
+        let run = ActiveRun { generation, uid, spec_hash, trigger, ..run.clone() };
         return (Step::Begin(demanded(situation, demand, run)), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
 
-/// The run as the spec demands it, with a place among the others and nothing made of it yet.
+/// Returns the run as the spec demands it, in the stage Queued.
 pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRun) -> ActiveRun {
     ActiveRun {
-        uid: None,
         stage: Stage::Queued,
         shards: shards(demand),
         local: demand.is_local,
@@ -63,6 +68,7 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
         queue_time: Some(MicroTime(situation.now)),
         priority: demand.priority,
         queue_round: situation.round,
+        nodes: situation.nodes.to_vec(),
         start_time: None,
         try_time: None,
         hooks: None,
@@ -70,7 +76,7 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
     }
 }
 
-/// As the status has it.
+/// Converts the number of shards to the type of the status.
 fn shards(demand: &Demand) -> i32 {
     i32::try_from(demand.shards).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! Running: what holds up a run whose time is over. Pure.
+//! The stage Running: explains why a run exceeded its timeout. Pure.
 
 use contract::Phase;
 
@@ -9,7 +9,7 @@ use crate::{
     resources::job::PORT,
 };
 
-/// What held up a run that took too long, as a sentence after another; empty if nothing is known.
+/// Returns a sentence about the obstacle of a run that took too long, with a leading space; empty if none is known.
 pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
     let known = match stand {
         Stand::Starting(Some(fault)) => Some(fault.message.clone()),
@@ -23,8 +23,7 @@ pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
     known.map(|message| format!(" {message}")).unwrap_or_default()
 }
 
-/// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has
-/// nobody to meet.
+/// Returns whether the ends of the run are known to be connected; a run in one pod needs no connection.
 fn have_met(situation: &Situation<'_>) -> bool {
     let is_local = situation.status.active_run.as_ref().is_some_and(|run| run.local);
     is_local || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)

@@ -1,4 +1,4 @@
-//! What the stages decide by, and what they decide. Pure.
+//! The input and the result of the stages' decisions. Pure.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::{
     fault::Fault,
     model::{
         claims::Blocked,
+        crowd::Crowd,
         hooks::Point,
         outcome::Outcome,
         pairs::Pair,
@@ -20,39 +21,39 @@ use crate::{
     schedule::Schedule,
 };
 
-/// How long pods usually take to start. Nobody looks for the reasons of a delay before.
+/// How long pods usually take to start. Causes of a delay are not looked for earlier.
 pub const USUAL_START: SignedDuration = SignedDuration::from_secs(5);
 
-/// How often to look for warnings while pods do not start: events do not wake the controller.
+/// The interval between checks for warnings while pods do not start, because events do not wake the controller.
 pub(super) const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
-/// How often to look again at what is not watched: storage classes and namespaces.
+/// The interval between checks of unwatched objects: storage classes and namespaces.
 pub(super) const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
-/// What a spec demands, as far as it decides about runs.
+/// The parts of a spec that decide about runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// Start no run.
+    /// Whether no run may start.
     pub suspend: bool,
-    /// A run that falls due stops the one under way.
+    /// Whether a run that falls due stops the one under way.
     pub replaces: bool,
-    /// Which place a run takes among those that wait; the highest comes first.
+    /// The priority of runs in the queue; the highest comes first.
     pub priority: i32,
-    /// When runs fall due.
+    /// The schedule, if any.
     pub schedule: Option<Schedule>,
     /// `spec.trigger`.
     pub trigger: Option<String>,
-    /// The longest that a run may take, retries included.
+    /// The maximum duration of a run, including retries.
     pub timeout: Duration,
-    /// How often a failed run is tried again.
+    /// The maximum number of retries of a failed run.
     pub retries: u32,
-    /// How many shards the tree is dealt into.
+    /// The number of shards that the tree is divided into.
     pub shards: u32,
-    /// One pod has both volumes.
+    /// Whether one pod mounts both volumes.
     pub is_local: bool,
-    /// What is read.
+    /// The claim and folder that are read.
     pub source: RunFolder,
-    /// What is written.
+    /// The claim and folder that are written.
     pub destination: RunFolder,
 }
 
@@ -78,7 +79,7 @@ fn folder(volume: &VolumeFolder) -> RunFolder {
     RunFolder { claim_name: volume.claim.name.clone(), path: volume.folder.as_str().into() }
 }
 
-/// All that the decision depends on.
+/// Everything that a decision depends on.
 #[derive(Debug, Clone)]
 pub struct Situation<'a> {
     /// The job's name.
@@ -87,129 +88,135 @@ pub struct Situation<'a> {
     pub uid: &'a str,
     /// The spec's generation.
     pub generation: i64,
-    /// What [`spec_hash`](crate::model::spec_hash) makes of the spec.
+    /// The hash of the spec by [`spec_hash`](crate::model::spec_hash).
     pub spec_hash: &'a str,
     /// The job's status.
     pub status: &'a SyncJobStatus,
-    /// What the spec demands, or why it cannot be run.
+    /// The demands of the spec, or why it cannot be run.
     pub demand: Result<Demand, Fault>,
-    /// Whether both claims can be mounted.
+    /// Whether both claims can be mounted, and otherwise why not.
     pub claims: Result<(), Blocked>,
-    /// The destination's claim is to be created: it is not there, and the spec says how to make it.
+    /// Whether the destination's claim has to be created: it does not exist, and the spec says how to create it.
     pub creates: bool,
-    /// What became of a claim that cannot be used again: it is gone, about to go, or lost its volume; with whose it is.
+    /// Whether the destination's claim has to grow: it is too small, and the spec allows it to grow.
+    pub grows: bool,
+    /// The fault of a claim that is missing, terminating or lost, and the claim's side.
     pub lost: Option<(Side, Fault)>,
-    /// The destination's claim is not the one that the last successful run wrote to.
+    /// Whether the destination's claim is not the one that the last successful run wrote to.
     pub is_new_destination: bool,
-    /// Whether the run under way may start now, as far as other runs go.
+    /// Whether other runs allow the run under way to start.
     pub turn: Turn,
-    /// The round of the queue that a run gets which takes a place now.
+    /// The queue round for a run that takes a place now.
     pub round: i64,
+    /// The number of runs under way.
+    pub crowd: Crowd,
+    /// The nodes on which a run that takes a place now counts.
+    pub nodes: &'a [String],
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
-    /// Where the SyncRun of the run under way is.
+    /// The state of the SyncRun of the run under way.
     pub record: Record,
     /// The SyncRun by which a person asks for a run now.
     pub asked: Option<&'a SyncRun>,
-    /// Why the benchmark under way cannot be run.
+    /// Why the benchmark under way cannot be run; `None` if it can, or for other runs.
     pub refused: Option<Fault>,
-    /// The hooks of the run under way, as its spec has them.
+    /// The hooks of the run under way, as its own spec has them.
     pub hooks: Option<&'a Hooks>,
-    /// How far the try under way is, as far as its pods have said.
+    /// The progress of the current try that its pods have reported.
     pub progress: Option<&'a RunProgress>,
-    /// There are children that do not belong to the try under way; with what is said of them.
+    /// The message about objects that do not belong to the current try; `None` if none exist.
     pub leftovers: Option<String>,
-    /// The try under way has a Job that was made from another generation than the run's, or with another
-    /// image than the operator's.
+    /// Whether the current try has a Job with an outdated spec generation, image or node.
     pub outdated: bool,
     /// The present time.
     pub now: Timestamp,
 }
 
-/// Whether other runs leave a run its turn.
+/// Whether other runs give a run its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
-    /// Nobody looked, because the run under way has pods.
+    /// Not checked, because the run under way has pods.
     Unknown,
-    /// It has.
+    /// It has its turn.
     Free,
-    /// It waits for others that use its claims.
+    /// It waits for other runs that use its claims.
     Taken(Fault),
-    /// It waits because the most runs that may be under way are.
+    /// It waits because a limit on concurrent runs is reached.
     Queued(Queued),
 }
 
-/// What to do next.
+/// The next step of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Nothing is due.
     Rest,
-    /// Nothing is started, on request.
+    /// Start no run, because the job is suspended.
     Suspend,
-    /// The spec cannot be run.
+    /// Report that the spec cannot be run.
     Refuse(Fault),
-    /// What is due cannot begin.
+    /// Report that a due run cannot start.
     Block(Blocked),
     /// Create the destination's claim.
     Create,
-    /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
-    /// spec.
+    /// Expand the destination's claim.
+    Grow,
+    /// Record a run before any of its objects are created, or record a newer spec for a run without objects.
     Begin(ActiveRun),
-    /// Take a place among the runs that are due.
+    /// Queue the run.
     Queue,
-    /// Wait for other runs, with nothing made; a run that was started and has not made anything is no longer.
+    /// Wait for other runs without any objects. A run that was started and has none counts as not started again.
     Wait(Fault),
-    /// It is the run's turn: record that before anything is made for it.
+    /// Record that it is the run's turn, before any of its objects are created.
     Admit,
-    /// Record that the run owes its hook `after`, since its pods are about to start and it has no hook `before`.
+    /// Record that the run has to run its hook `after`, since its pods are about to start and it has no hook `before`.
     OpenHooks,
-    /// Record that a hook begins, before its command is started.
+    /// Record that a hook starts, before its command does.
     BeginHook {
-        /// Which one.
+        /// The hook.
         point: Point,
-        /// Whether pods of the run may still run, and are to be stopped.
+        /// Whether pods of the run may still be running, and have to be stopped.
         stops: bool,
-        /// How the run ends after the hook, if nothing of it can say that any more.
+        /// The result of the run, if it can no longer be determined after the hook.
         stopped: Option<Box<StoppedRun>>,
     },
     /// Run the command of a hook, or wait for it to end.
     AwaitHook(Point),
-    /// A hook has ended; with why it failed, if it did.
+    /// Record that a hook has ended, with its failure if any.
     EndHook(Point, Option<String>),
-    /// Make the children of the run under way that are not there.
+    /// Create the missing objects of the run under way.
     Launch,
-    /// Remove the children of the run under way, none of which has done anything yet, to make them anew.
+    /// Remove the objects of the run under way, none of which has done anything yet, to create them again.
     Withdraw,
-    /// Wait for pods that start.
+    /// Wait for pods to start; with the obstacle, if any.
     Start(Option<Fault>),
-    /// Wait for the ends, both of which run.
+    /// Wait for the ends, both of which are running.
     Run,
     /// Wait for the time of the next try.
     Await,
-    /// Remove the end that runs, since the other cannot start; it is made again when that can.
+    /// Remove the running end, since the other cannot start; it is created again as soon as that one can.
     Dismiss(Side, Fault),
-    /// Stop the run under way, which cannot go on before a person has acted; then it begins again.
+    /// Stop the run under way until a person has acted; then it starts over.
     Halt(Blocked),
-    /// Wait for one end, the other being over; the status stays as it is.
+    /// Wait for some ends while others have ended, and leave the status unchanged.
     Linger,
-    /// The try failed, and there will be another.
+    /// Record that the try failed, and try again at that time.
     Retry(Outcome, Timestamp),
-    /// The try found a volume in use, and there will be another that costs neither a retry nor time.
+    /// Record that the try found a volume in use, and try again at that time, which costs neither a retry nor run time.
     Postpone(Outcome, Timestamp),
-    /// All ends of the run have reported success: that is said, and the run keeps its claims until its pods have ended.
+    /// Record the success that all ends have reported. The run keeps its claims until its pods have ended.
     Report(Outcome),
-    /// The pods of a run that was reported as succeeded have ended as reported.
+    /// Record that the pods of a run reported as succeeded have ended accordingly.
     Confirm,
-    /// The run is over.
+    /// Record that the run has ended.
     Finish(Outcome),
 }
 
 impl Step {
-    /// The stage that a run is in with this step, which was in another before.
+    /// Returns the stage of a run in this step, given its stage before.
     pub fn stage(&self, before: Stage) -> Stage {
         match self {
             Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
-            Self::Create | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
+            Self::Create | Self::Grow | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
             Self::Admit | Self::Retry(..) | Self::Postpone(..) | Self::OpenHooks => Stage::Preparing,
             Self::BeginHook { point: Point::Before, .. }
             | Self::AwaitHook(Point::Before)
@@ -222,7 +229,7 @@ impl Step {
         }
     }
 
-    /// What is in the way of a run with this step.
+    /// Returns the obstacle of a run in this step, if any.
     pub fn obstacle(&self) -> Option<&Fault> {
         match self {
             Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
@@ -234,17 +241,12 @@ impl Step {
     }
 }
 
-/// What a run does that has not got its turn, and when it looks again: the sooner the further ahead it is in the queue,
-/// since it is woken when its turn comes.
+/// Returns the step of a run without a turn, and when to check again; `None` if it has its turn.
 pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Option<Timestamp>)> {
     let (fault, period) = match turn {
         Turn::Free | Turn::Unknown => return None,
         Turn::Taken(fault) => (fault, WARNINGS_PERIOD),
-        Turn::Queued(queued) => {
-            let seconds = i64::try_from(queued.position).unwrap_or(i64::MAX).saturating_mul(5);
-            let longest = SLOW_PERIOD.as_secs() * 5;
-            (&queued.fault, SignedDuration::from_secs(seconds.clamp(WARNINGS_PERIOD.as_secs(), longest)))
-        }
+        Turn::Queued(queued) => (&queued.fault, queued.patience()),
     };
     Some((Step::Wait(fault.clone()), after(situation, period)))
 }
@@ -253,7 +255,7 @@ pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option
     situation.now.checked_add(period).ok()
 }
 
-/// When the run is given up. A spec that cannot be read any more sets no new deadline; the Jobs have their
+/// Returns when the run is given up. If the spec is no longer valid, the run gets no deadline here; its Jobs have their
 /// own.
 pub(super) fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
     let started = run.start_time.as_ref().map_or(situation.now, |time| time.0);
@@ -261,8 +263,8 @@ pub(super) fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp 
     timeout.ok().and_then(|timeout| started.checked_add(timeout).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or
-/// the operator has another image.
+/// Returns whether the objects of a try that does not run yet are outdated, because the spec or the operator's image
+/// has changed.
 pub(super) fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
     situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
 }

@@ -1,4 +1,4 @@
-//! Starting: the pods of a try are there, and do not all run. Pure.
+//! The stage Starting: the pods of a try exist, and not all of them run. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,7 +15,8 @@ use crate::{
 /// How long an end waits on its node for a partner that cannot start.
 const PARTNER_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
-/// An end that cannot start is left to Kubernetes, and its partner does not wait for it on a node.
+/// Returns the next step while an end cannot start. That end is left to Kubernetes; its partner does not wait for it on
+/// a node.
 pub(super) fn next(pairs: &[Pair], fault: Option<Fault>, try_time: Timestamp, now: Timestamp) -> Step {
     let (Some(side), Some(fault)) = (pairs::partner_of_stuck(pairs), fault.clone()) else {
         return Step::Start(fault);

@@ -1,4 +1,4 @@
-//! How `volferry-operator run` is called, and why it refuses to.
+//! The command line of `volferry-operator run`, and its errors.
 
 use std::{io, path::PathBuf};
 
@@ -36,13 +36,13 @@ pub enum Lines {
     Json,
 }
 
-/// Why a manifest was not run.
+/// The reasons why a manifest was not run.
 #[derive(Debug, Error)]
 pub enum LocalError {
-    /// It cannot be read, or says what cannot be.
+    /// The manifest is unreadable or invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// No folder stands for a claim.
+    /// No folder is given for a claim.
     #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
     NoVolume(String),
     /// A run would copy a folder into itself.
@@ -52,27 +52,27 @@ pub enum LocalError {
     SameFolder {
         /// The job's name.
         job: String,
-        /// Where its source is.
+        /// The source folder.
         source_dir: PathBuf,
-        /// Where its destination is.
+        /// The destination folder.
         destination_dir: PathBuf,
     },
-    /// It is not known where `volferry` is.
+    /// The program `volferry` was not found.
     #[error("cannot find the program volferry: say where it is with --volferry PATH")]
     NoProgram(#[source] io::Error),
-    /// There is no place for the run's keys.
+    /// No directory can be created for the run's keys.
     #[error("cannot make a folder for the run's keys and reports")]
     Scratch(#[source] io::Error),
-    /// The keys cannot be made.
+    /// The keys cannot be created.
     #[error(transparent)]
     Keys(#[from] IdentityError),
-    /// A process cannot be had.
+    /// A process cannot be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Signals cannot be received.
+    /// Signal handlers cannot be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
-    /// The status cannot be shown.
+    /// The status cannot be written.
     #[error("cannot write the status")]
     Output(#[source] io::Error),
 }

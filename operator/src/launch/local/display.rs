@@ -1,4 +1,4 @@
-//! What `run` shows on standard error while a run is under way, and when it is over.
+//! Shows the progress of `run` on standard error, and a summary at its end.
 
 use std::{
     cell::RefCell,
@@ -14,7 +14,7 @@ use crate::{
     human,
 };
 
-/// The live line of one run. On a terminal it is redrawn; elsewhere each phase gets a line of its own.
+/// The live line of one run. On a terminal it is redrawn; otherwise, each phase gets its own line.
 pub(super) struct Display {
     job: String,
     live: bool,
@@ -22,18 +22,18 @@ pub(super) struct Display {
     dry: Option<Lines>,
 }
 
-/// A display that the pairs of a run share: it shows how far they are together.
+/// A display that the pairs of a run share, which shows their total progress.
 pub(super) struct Screen<'a> {
     shared: RefCell<(&'a mut Display, Vec<Progress>)>,
 }
 
 impl<'a> Screen<'a> {
-    /// For so many pairs.
+    /// Creates a screen for that number of pairs.
     pub(super) fn new(display: &'a mut Display, pairs: usize) -> Self {
         Self { shared: RefCell::new((display, vec![Progress::default(); pairs])) }
     }
 
-    /// Takes note of how far a pair is.
+    /// Records the progress of a pair.
     pub(super) fn progress(&self, pair: usize, progress: Progress) {
         let (display, pairs) = &mut *self.shared.borrow_mut();
         if let Some(known) = pairs.get_mut(pair) {
@@ -42,13 +42,13 @@ impl<'a> Screen<'a> {
         display.progress(&Progress::of_shards(pairs));
     }
 
-    /// As [`Display::planned`].
+    /// Does the same as [`Display::planned`].
     pub(super) fn planned(&self, action: &PlannedAction) {
         self.shared.borrow_mut().0.planned(action);
     }
 }
 
-/// A line of JSON of a dry run.
+/// A JSON line of a dry run.
 #[derive(Serialize)]
 struct Planned<'a> {
     job: &'a str,
@@ -57,17 +57,17 @@ struct Planned<'a> {
 }
 
 impl Display {
-    /// For a job of that name; `dry` is the form of what a dry run says.
+    /// Creates a display for a job of that name; `dry` is the output format of a dry run.
     pub(super) fn new(job: &str, dry: Option<Lines>) -> Self {
         Self { job: job.into(), live: io::stderr().is_terminal(), phase: None, dry }
     }
 
-    /// Whether it is a dry run.
+    /// Returns whether it is a dry run.
     pub(super) fn is_dry(&self) -> bool {
         self.dry.is_some()
     }
 
-    /// Prints what a dry run would do. A standard output that is gone is no reason to end it.
+    /// Prints an action that a dry run plans. A closed standard output does not end the run.
     pub(super) fn planned(&mut self, action: &PlannedAction) {
         if self.live && self.phase.take().is_some() {
             eprint!("\r\x1b[K");
@@ -81,7 +81,7 @@ impl Display {
         let _ = writeln!(io::stdout().lock(), "{line}");
     }
 
-    /// Shows how far the run is.
+    /// Shows the progress of the run.
     pub(super) fn progress(&mut self, progress: &Progress) {
         let changed = self.phase.replace(progress.phase) != Some(progress.phase);
         if self.live {
@@ -92,7 +92,7 @@ impl Display {
         }
     }
 
-    /// Replaces the live line by one that sums the run up.
+    /// Replaces the live line by a summary of the run.
     pub(super) fn finish(&mut self, status: &SyncJobStatus) {
         let start = if self.live && self.phase.is_some() { "\r\x1b[K" } else { "" };
         let summary = status.last_run.as_ref().map(summary).unwrap_or_default();

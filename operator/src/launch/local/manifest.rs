@@ -1,4 +1,4 @@
-//! Manifests in, statuses out.
+//! Reads manifests and prints statuses.
 
 use std::{
     fs,
@@ -22,58 +22,58 @@ use crate::{
     },
 };
 
-/// Why a manifest cannot be run.
+/// The reasons why a manifest cannot be run.
 #[derive(Debug, Error)]
 pub enum ManifestError {
     /// The file cannot be read.
     #[error("cannot read {file}")]
     Read {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is not YAML.
     #[error("{file} is not YAML")]
     Yaml {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Where, and why.
+        /// The position and the error.
         source: Box<serde_saphyr::Error>,
     },
-    /// There is nothing to run.
+    /// The file contains no SyncJob.
     #[error("{0} holds no SyncJob (apiVersion: {GROUP}/{VERSION}, kind: SyncJob)")]
     NoJob(PathBuf),
-    /// The API server would refuse it.
+    /// The API server would reject the object.
     #[error("{file}, document {document}")]
     Invalid {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Which document of it; the first is 1.
+        /// The number of the document; the first is 1.
         document: usize,
-        /// All that is wrong.
+        /// All problems of the object.
         source: Box<AdmissionError>,
     },
-    /// Its status does not say which destination is known.
+    /// The destination in its status cannot be parsed.
     #[error(
         "{file}, document {document}: status.destination cannot be read; correct it, or remove the status"
     )]
     Status {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Which document of it; the first is 1.
+        /// The number of the document; the first is 1.
         document: usize,
-        /// Why.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// The controller would refuse it.
+    /// The controller would reject the spec.
     #[error("{file}, document {document}")]
     Refused {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Which document of it; the first is 1.
+        /// The number of the document; the first is 1.
         document: usize,
-        /// Why.
+        /// The validation error.
         source: ValidationError,
     },
 }
@@ -81,13 +81,13 @@ pub enum ManifestError {
 /// A job to run.
 #[derive(Debug)]
 pub(super) struct Manifest {
-    /// What is to be done.
+    /// The validated job.
     pub(super) job: ValidatedSyncJob,
     /// The destination that the manifest's status remembers.
     pub(super) known: Option<KnownDestination>,
 }
 
-/// Reads the SyncJobs of a file, and judges each as the API server would, and then as the controller would.
+/// Reads the SyncJobs of a file, and validates each as the API server and then the controller would.
 pub(super) fn read(file: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let text = text_of(file).map_err(|source| ManifestError::Read { file: file.into(), source })?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
@@ -98,9 +98,9 @@ pub(super) fn read(file: &Path) -> Result<Vec<Manifest>, ManifestError> {
     if jobs.is_empty() { Err(ManifestError::NoJob(file.into())) } else { Ok(jobs) }
 }
 
-/// The job of a document; `None` for a grant, which is of no use where there is one namespace only.
+/// Returns the job of a document; `None` if the document is of another kind of the API.
 fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>, ManifestError> {
-    // The status is not judged with the rest: it is not the user's to write.
+    // The status is not validated with the rest, because users do not write it.
     let known = manifest.pointer("/status/destination").cloned().unwrap_or_default();
     let known = serde_json::from_value(known).map_err(|source| ManifestError::Status {
         file: file.into(),
@@ -123,7 +123,7 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>
     Ok(Some(Manifest { job: valid, known }))
 }
 
-/// Whether a document is of Volferry's API: the claims and workloads beside it in a file are for a cluster.
+/// Returns whether a document belongs to Volferry's API. Other documents in the file are meant for a cluster.
 fn is_ours(document: &Value) -> bool {
     document["apiVersion"].as_str().is_some_and(|version| version.starts_with(&format!("{GROUP}/")))
 }
@@ -152,7 +152,7 @@ struct Metadata<'a> {
     namespace: &'a str,
 }
 
-/// A job with its status as YAML, as `kubectl get -o yaml` would show it.
+/// Formats a job with its status as YAML, like `kubectl get -o yaml`.
 pub(super) fn with_status(
     job: &ValidatedSyncJob,
     status: &SyncJobStatus,

@@ -1,4 +1,4 @@
-//! A pair of processes: the two ends of a run, or of one of its shards.
+//! Runs a pair of processes: the two ends of a run, or of one of its shards.
 
 use std::{path::Path, time::Duration};
 
@@ -15,19 +15,19 @@ use crate::{
     signals::Stops,
 };
 
-/// How long a process may take to end once it has been told to, or once the other has ended.
+/// How long a process may take to end after it was asked to, or after the other has ended.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// What is known of the two ends while they run.
+/// The state of the two ends while they run.
 pub(super) struct Pair<'a> {
     shard: usize,
     screen: &'a Screen<'a>,
     stops: Stops,
-    /// When to stop, if it has not ended by then.
+    /// The deadline at which the pair is stopped.
     until: watch::Receiver<Instant>,
     is_late: bool,
     reports: [Option<Report>; 2],
-    /// How each end is known to the other, the source's first, until both have been told.
+    /// The contact of each end, the source's first, until both have been passed on.
     contacts: [Option<Contact>; 2],
 }
 
@@ -49,8 +49,8 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Starts both ends, tells each of the other, and follows them until they have ended. Returns their endings, the
-    /// source's first.
+    /// Starts both ends, passes each one's contact to the other, and follows them until they have ended. Returns their
+    /// endings, the source's first. Fails if a process cannot be run.
     pub(super) async fn run(
         self,
         program: &Path,
@@ -62,7 +62,7 @@ impl<'a> Pair<'a> {
         self.both(start(source_args)?, sink).await
     }
 
-    /// Starts the one process that is both ends, and follows it until it has ended.
+    /// Starts the one process for both ends, and follows it until it has ended. Fails if the process cannot be run.
     pub(super) async fn run_as_one(
         mut self,
         program: &Path,
@@ -81,7 +81,7 @@ impl<'a> Pair<'a> {
         self.ending(Side::Sink, syncer).await
     }
 
-    /// Waits for a request to stop, or once for the end of the time that the pair has.
+    /// Waits for a request to stop, or, only once, for the deadline of the pair.
     async fn told_to_stop(&mut self) {
         tokio::select! {
             () = self.stops.next() => {}
@@ -107,7 +107,7 @@ impl<'a> Pair<'a> {
                 self.contacts = [None, None];
             }
         }
-        // One that has heard of no peer when the other ends would wait for ever.
+        // An end that has no contact of its peer when that one ends would wait forever.
         source.hang_up();
         sink.hang_up();
         let source = self.ending(Side::Source, source).await?;
@@ -115,7 +115,7 @@ impl<'a> Pair<'a> {
         Ok((source, sink))
     }
 
-    /// Takes note of an event; returns whether there may be more. The sink speaks for the run.
+    /// Handles an event; returns whether more may come. Only the sink's progress counts.
     fn take(&mut self, side: Side, event: Option<Event>) -> bool {
         match event {
             Some(Event::Progress(progress)) if side == Side::Sink => {
@@ -132,8 +132,8 @@ impl<'a> Pair<'a> {
         true
     }
 
-    /// Waits for a process to end, for a while of its own accord, and then on request. One that heeds no
-    /// request is killed.
+    /// Waits for a process to end: by itself for a while, then on request. A process that ignores the request is
+    /// killed.
     async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
         let screen = self.screen;
         let mut report = self.reports[usize::from(side == Side::Sink)].take();
@@ -156,7 +156,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Waits until the time that is said at last has passed.
+/// Waits until the deadline has passed, even if it is changed meanwhile.
 async fn passed(until: &mut watch::Receiver<Instant>) {
     loop {
         let at = *until.borrow_and_update();
@@ -167,8 +167,8 @@ async fn passed(until: &mut watch::Receiver<Instant>) {
     }
 }
 
-/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped
-/// and asked for again.
+/// Handles the remaining events, above all the report, and returns the exit of the process. The future may be dropped
+/// and called again.
 async fn follow(
     side: Side,
     syncer: &mut Syncer,

@@ -80,6 +80,22 @@ fn a_pending_pod_gives_the_schedulers_reason() {
 }
 
 #[test]
+fn a_claim_that_another_pod_has_alone_is_named_with_how_to_find_that_pod() {
+    let words = "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod \
+                 access mode.";
+    let condition =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words});
+    let mut pod = pod(&json!({"phase": "Pending", "conditions": [condition]}));
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "db-data"}});
+    pod.spec.as_mut().unwrap().volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    let fault = fault_of(state_of(Some(&job(&json!({}))), Some(&pod), None, None));
+    assert_eq!(fault.reason, "PodPending");
+    for part in [words, "`kubectl describe pvc db-data`", "as soon as that pod is gone"] {
+        assert!(fault.message.contains(part), "{part}: {}", fault.message);
+    }
+}
+
+#[test]
 fn an_image_that_cannot_be_pulled_is_named() {
     for why in ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"] {
         let fault = fault_of(with_pod(&container(&json!({"waiting": {"reason": why, "message": "denied"}}))));

@@ -9,7 +9,7 @@ fn at(second: i64) -> MicroTime {
     MicroTime(Timestamp::from_second(1_800_000_000 + second).unwrap())
 }
 
-/// A run of that round with a place since that second.
+/// Returns a run of that round with a place since that second.
 fn run(round: i64, queued: i64) -> ActiveRun {
     ActiveRun { id: "own-1".into(), queue_round: round, queue_time: Some(at(queued)), ..ActiveRun::default() }
 }
@@ -18,7 +18,7 @@ fn started(run: ActiveRun) -> ActiveRun {
     ActiveRun { start_time: Some(at(0)), ..run }
 }
 
-/// A job, called as `namespace/name`.
+/// Returns a job with that name, given as `namespace/name`.
 fn job(name: &str, run: ActiveRun) -> SyncJob {
     let (namespace, name) = name.split_once('/').unwrap();
     let mut job = SyncJob::new(name, SyncJobSpec::default());
@@ -28,15 +28,32 @@ fn job(name: &str, run: ActiveRun) -> SyncJob {
     job
 }
 
-const fn limits(all: u32, namespace: u32) -> Limits {
-    Limits { all, namespace }
+/// Returns `run` with volumes on these nodes.
+fn on(nodes: &[&str], run: ActiveRun) -> ActiveRun {
+    ActiveRun { nodes: nodes.iter().map(ToString::to_string).collect(), ..run }
 }
 
-/// Why the run `a/own`, with a place since second 50, waits for these.
+const fn limits(all: u32, namespace: u32) -> Limits {
+    Limits { all, namespace, node: 0 }
+}
+
+const fn per_node(node: u32) -> Limits {
+    Limits { all: 0, namespace: 0, node }
+}
+
+/// Returns why the run `a/own`, with a place since second 50, has to wait for the others.
 fn waits(others: &[SyncJob], limits: Limits) -> Option<Queued> {
-    let own = run(0, 50);
-    let place = Place::of(&own, "own", "uid-of-a-own").unwrap();
-    Line::new("uid-of-a-own", others, limits).ahead_of(&own, "a", &place)
+    waits_as(&run(0, 50), others, limits)
+}
+
+/// Returns why the run `own` has to wait for the others.
+fn waits_as(own: &ActiveRun, others: &[SyncJob], limits: Limits) -> Option<Queued> {
+    let place = Place::of(own, "own", "uid-of-a-own").unwrap();
+    Line::new("uid-of-a-own", others, limits).ahead_of(own, "a", &place)
+}
+
+fn names(jobs: &[SyncJob], limits: Limits) -> Vec<String> {
+    next_in_line(jobs, limits).into_iter().map(kube::ResourceExt::name_any).collect()
 }
 
 #[test]
@@ -63,9 +80,7 @@ fn a_run_of_a_higher_priority_comes_first_and_one_that_has_started_stays() {
     let busy = job("b/busy", at_priority(-1, started(run(0, 10))));
     assert_eq!(waits(std::slice::from_ref(&busy), limits(1, 0)).unwrap().position, 1);
     let jobs = [idle, job("a/own", run(0, 50)), urgent];
-    let next: Vec<String> =
-        next_in_line(&jobs, limits(2, 0)).into_iter().map(kube::ResourceExt::name_any).collect();
-    assert_eq!(next, ["urgent", "own"]);
+    assert_eq!(names(&jobs, limits(2, 0)), ["urgent", "own"]);
 }
 
 #[test]
@@ -102,7 +117,7 @@ fn namespaces_take_turns() {
     let next = |jobs: &[SyncJob], namespace, limits| Line::new("new", jobs, limits).next_round(namespace);
     assert_eq!((next(&jobs, "a", limits(1, 0)), next(&jobs, "b", limits(1, 0))), (6, 5));
     assert_eq!(next(&jobs, "a", limits(0, 1)), 0, "one namespace knows no other");
-    // Namespace a has ten runs due before b has two; b's come among a's first.
+    // Namespace a has ten runs due before b has two; the runs of b are placed among a's first ones.
     for n in 0..10 {
         jobs.push(job(&format!("a/{n}"), run(next(&jobs, "a", limits(1, 0)), 10)));
     }
@@ -118,9 +133,6 @@ fn namespaces_take_turns() {
 fn those_next_in_line_are_as_many_as_there_is_room_for() {
     let mut jobs: Vec<SyncJob> = (0..3).map(|n| job(&format!("a/{n}"), run(0, n))).collect();
     jobs.push(job("b/x", run(0, 9)));
-    let names = |jobs: &[SyncJob], limits| -> Vec<String> {
-        next_in_line(jobs, limits).iter().map(|job| job.name_any()).collect()
-    };
     assert_eq!(names(&jobs, limits(2, 0)), ["0", "1"]);
     assert_eq!(names(&jobs, limits(2, 1)), ["0", "x"]);
     jobs.push(job("a/runs", started(run(0, 0))));
@@ -129,7 +141,36 @@ fn those_next_in_line_are_as_many_as_there_is_room_for() {
     assert!(names(&jobs, limits(2, 1)).is_empty());
 }
 
-/// One of several jobs as far as it has got: what it has read and not yet acted on is of the past when it acts.
+#[test]
+fn a_run_waits_for_each_node_that_it_has_a_volume_on() {
+    let others = [job("b/x", started(on(&["n1"], run(0, 1)))), job("c/y", on(&["n2"], run(0, 2)))];
+    let waits = |nodes: &[&str], limit| waits_as(&on(nodes, run(0, 50)), &others, per_node(limit));
+    let message = waits(&["n1"], 1).unwrap().fault.message;
+    assert!(
+        message.contains("number 1 in the queue: the node n1 may have 1 under way at a time, and 1 are"),
+        "{message}"
+    );
+    assert_eq!(waits(&["n2"], 1).unwrap().position, 2, "one with an earlier place");
+    assert!(waits(&["n3", "n2"], 1).is_some());
+    for (nodes, limit) in [(&["n3"][..], 1), (&[], 1), (&["n1", "n2"], 2), (&["n1"], 0)] {
+        assert_eq!(waits(nodes, limit), None, "{nodes:?} {limit}");
+    }
+}
+
+#[test]
+fn runs_that_their_node_holds_back_leave_room_for_runs_on_others() {
+    let mut jobs: Vec<SyncJob> = (0..9).map(|n| job(&format!("a/{n}"), on(&["n1"], run(0, n)))).collect();
+    let limits = Limits { all: 2, namespace: 2, node: 1 };
+    let own = on(&["n2"], run(0, 50));
+    assert_eq!(waits_as(&own, &jobs, limits), None, "of those on n1, one at a time is to come");
+    assert!(waits_as(&own, &jobs, Limits { node: 0, ..limits }).is_some());
+    jobs.push(job("a/own", own));
+    assert_eq!(names(&jobs, limits), ["0", "own"]);
+    jobs.push(job("b/runs", started(on(&["n1"], run(0, 0)))));
+    assert_eq!(names(&jobs, limits), ["own"]);
+}
+
+/// The progress of one of several jobs. What it has read may be outdated by the time it acts on it.
 #[derive(Clone, Default)]
 struct Player {
     run: Option<ActiveRun>,
@@ -138,18 +179,20 @@ struct Player {
     over: bool,
 }
 
-/// Jobs that all want to run at a time, two of each namespace, with places that say nothing about who comes first. What
-/// a job reads is at most `lag` writes old, and never older than its own last write.
+/// Jobs that all want to run at once, two in each namespace, with places unrelated to the order of their steps. What a
+/// job reads is at most `lag` writes old, and never older than its own last write.
 struct Game {
     players: Vec<Player>,
     places: Vec<i64>,
+    /// The nodes of each job's volumes.
+    nodes: Vec<Vec<String>>,
     limits: Limits,
-    /// What was recorded after each write.
+    /// The recorded state after each write.
     history: Vec<Vec<SyncJob>>,
-    /// After which of these each job wrote last.
+    /// The index in `history` of each job's last write.
     written: Vec<usize>,
     lag: usize,
-    /// Jobs start as soon as they are recorded.
+    /// Whether jobs start as soon as they are recorded.
     hasty: bool,
 }
 
@@ -158,7 +201,7 @@ impl Game {
         Some(job(&format!("{}/{own}", own / 2), self.players[own].run.clone()?))
     }
 
-    /// One step of one job: it takes its place, reads, writes what it makes of that, or ends.
+    /// Performs one step of one job: it takes its place, reads, writes based on what it read, or ends.
     fn step(&mut self, own: usize) {
         let newest = self.history.len() - 1;
         let seen = &self.history[newest.saturating_sub(self.lag).max(self.written[own])];
@@ -173,7 +216,8 @@ impl Game {
                 self.write(own);
             }
             (None, _) => {
-                player.run = Some(ActiveRun { start_time: is_hasty.then(|| at(99)), ..run(0, place) });
+                let (start_time, nodes) = (is_hasty.then(|| at(99)), self.nodes[own].clone());
+                player.run = Some(ActiveRun { start_time, nodes, ..run(0, place) });
                 self.write(own);
             }
             (Some(_), None) => player.seen = Some(Line::new(&uid, seen, limits)),
@@ -199,22 +243,24 @@ impl Game {
 }
 
 proptest! {
-    /// Whatever the order in which jobs record, read and write, and however old what they read is: no more are
-    /// launched at a time than the limits say, and all come to their end.
+    /// In whatever order the jobs record, read and write, and however outdated their reads are, no more runs are
+    /// launched at a time than the limits allow, and all runs end.
     #[test]
     fn no_more_than_the_limits_run_whatever_comes_first(
         places in prop::collection::vec(0_i64..4, 6),
         order in prop::collection::vec(0_usize..6, 0..120),
-        (all, namespace) in (0_u32..4, 0_u32..3),
+        (all, namespace, node) in (0_u32..4, 0_u32..3, 0_u32..3),
+        nodes in prop::collection::vec(prop::collection::btree_set("[xyz]", 0..3), 6),
         (lag, hasty) in (0_usize..12, any::<bool>()),
     ) {
-        let limits = limits(all, namespace);
+        let limits = Limits { all, namespace, node };
+        let nodes: Vec<Vec<String>> = nodes.into_iter().map(|it| it.into_iter().collect()).collect();
         let (players, history, written) = (vec![Player::default(); 6], vec![vec![]], vec![0; 6]);
-        let mut game = Game { players, places, limits, history, written, lag, hasty };
+        let mut game = Game { players, places, nodes: nodes.clone(), limits, history, written, lag, hasty };
         let in_turn = (0..60).flat_map(|_| 0..6);
         let random = order.len();
         for (step, own) in order.into_iter().chain(in_turn).enumerate() {
-            // In the end everybody hears of everything.
+            // In the end, every read is up to date.
             game.lag = if step < random { lag } else { 0 };
             game.step(own);
             let launched = game.launched(|_| true);
@@ -222,6 +268,10 @@ proptest! {
             for there in 0..3 {
                 let launched = game.launched(|it| it / 2 == there);
                 prop_assert!(namespace == 0 || launched <= namespace as usize, "{launched} of {limits:?}");
+            }
+            for there in ["x", "y", "z"] {
+                let launched = game.launched(|it| nodes[it].iter().any(|node| node == there));
+                prop_assert!(node == 0 || launched <= node as usize, "{launched} on {there} of {limits:?}");
             }
         }
         prop_assert!(game.players.iter().all(|player| player.over), "some never got their turn");

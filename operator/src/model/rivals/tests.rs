@@ -15,7 +15,7 @@ fn folder_of(name: &str) -> RunFolder {
     RunFolder { claim_name: claim.into(), path: path.into() }
 }
 
-/// A run from one folder to another, each as `claim` or `claim:/path`, with a place since that second.
+/// Returns a run from one folder to another, each given as `claim` or `claim:/path`, with a place since that second.
 fn run(source: &str, destination: &str, queued: i64) -> ActiveRun {
     ActiveRun {
         id: "r-1".into(),
@@ -97,8 +97,8 @@ fn the_message_names_who_is_waited_for_and_why() {
     );
 }
 
-/// Whoever checks before it is started and again afterwards: for any two that were recorded at a time, exactly one
-/// passes, however their steps fall between each other.
+/// Each job checks both before and after it is started. Of any two recorded at a time, exactly one passes, in every
+/// interleaving of their steps.
 #[test]
 fn of_two_runs_one_starts_and_never_both_whatever_comes_first() {
     for (first, second) in [(1, 1), (1, 2), (2, 1)] {
@@ -111,13 +111,13 @@ fn of_two_runs_one_starts_and_never_both_whatever_comes_first() {
     }
 }
 
-/// All orders of six steps each of two jobs.
+/// Returns all orders of six steps each of two jobs.
 fn interleavings() -> Vec<Vec<usize>> {
     let of_second = (0..1_u32 << 12).filter(|bits| bits.count_ones() == 6);
     of_second.map(|bits| (0..12).map(|step| ((bits >> step) & 1) as usize).collect()).collect()
 }
 
-/// A job as far as it has got: what it has read and not yet acted on is of the past when it acts.
+/// The progress of one job. What it has read may be outdated by the time it acts on it.
 #[derive(Clone, Default)]
 struct Player {
     run: Option<ActiveRun>,
@@ -125,7 +125,7 @@ struct Player {
     launched: bool,
 }
 
-/// Plays the steps of two jobs that write one claim, each of which reads in one step and writes in the next.
+/// Plays the steps of two jobs that write to one claim. Each of them reads in one step and writes in the next.
 fn play(places: [i64; 2], order: &[usize]) -> Vec<usize> {
     let mut players = [Player::default(), Player::default()];
     for &own in order {

@@ -90,7 +90,7 @@ fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
     assert_eq!(status.active_run, None);
 }
 
-/// A report of a try that ran from one moment to another.
+/// Returns the outcome of a try that ran between the two times.
 fn ran(result: RunResult, (from, to): (i64, i64), work: Work) -> Outcome {
     let total = u64::try_from(to - from).unwrap();
     let report = Report {

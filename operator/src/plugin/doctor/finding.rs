@@ -1,13 +1,13 @@
 use contract::Side;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// As it should be.
+    /// Fine.
     Ok,
-    /// Good to know.
+    /// For information.
     Note,
-    /// Runs go on, and somebody should look.
+    /// Runs succeed, but a person should look.
     Warning,
     /// Runs fail, or none starts.
     Error,
@@ -24,7 +24,7 @@ impl Severity {
     }
 }
 
-/// One thing that was looked at, and what to do about it.
+/// The result of one check, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -49,7 +49,7 @@ impl Finding {
         Self { severity: Severity::Error, text: text.into(), hint: Some(hint.into()) }
     }
 
-    /// Makes a note of something that the user may not read.
+    /// Returns a note about an object that the user may not read.
     pub(super) fn unseen(what: &str) -> Self {
         Self::note(format!("{what}: not checked, because your role may not read this"))
     }
@@ -60,7 +60,7 @@ impl Finding {
     }
 }
 
-/// Names an end as a SyncJob does.
+/// Returns the name of an end as in a SyncJob.
 pub(super) fn end(side: Side) -> &'static str {
     match side {
         Side::Source => "source",

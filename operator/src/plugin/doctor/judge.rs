@@ -1,4 +1,4 @@
-//! What is said of objects that were read. Pure.
+//! Judges objects that were read. Pure.
 
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Pod},
@@ -21,10 +21,10 @@ use crate::{
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 const INSTALL: &str =
     "install the chart: helm install volferry charts/volferry --namespace volferry-system --create-namespace";
-/// A pod of the operator that was restarted more often is named.
+/// The number of restarts from which on a pod of the operator is reported.
 const MANY_RESTARTS: i32 = 3;
 
-/// Judges which kinds the API server serves.
+/// Judges whether the API server serves all kinds.
 pub(super) fn kinds(served: &[String]) -> Finding {
     let missing: Vec<_> =
         ["syncjobs", "syncruns"].into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
@@ -34,7 +34,7 @@ pub(super) fn kinds(served: &[String]) -> Finding {
     Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
 }
 
-/// Compares the schema of an installed CRD with that of this program.
+/// Compares the schema of an installed CRD with the one in this program.
 pub(super) fn schema(installed: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Finding {
     let name = installed.name_any();
     let schemas = |crd: &CustomResourceDefinition| -> Value {
@@ -49,7 +49,7 @@ pub(super) fn schema(installed: &CustomResourceDefinition, own: &CustomResourceD
     )
 }
 
-/// Compares JSON, in which the API server writes 0.0 as 0.
+/// Compares JSON values, in which the API server writes 0.0 as 0.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
@@ -94,7 +94,7 @@ fn operator_pod(pod: &Pod) -> Finding {
     Finding::ok(format!("the operator's pod {path} is ready ({})", images.join(", ")))
 }
 
-/// Judges whether syncer pods are admitted to a namespace as its annotation wants them.
+/// Judges whether a namespace admits syncer pods as its annotation demands.
 pub(super) fn namespace(namespace: &Namespace) -> Finding {
     let name = namespace.name_any();
     let enforced = namespace.labels().get(ENFORCED).map_or("privileged", String::as_str);
@@ -118,7 +118,7 @@ pub(super) fn namespace(namespace: &Namespace) -> Finding {
     }
 }
 
-/// Names the nodes that are not ready.
+/// Returns findings about nodes that are not ready.
 pub(super) fn nodes(nodes: &[Node]) -> Vec<Finding> {
     let is_ready = |node: &&Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -136,7 +136,7 @@ pub(super) fn nodes(nodes: &[Node]) -> Vec<Finding> {
     findings
 }
 
-/// Says that the user lacks a right, and which role has it.
+/// Judges whether the user has a permission, and names the role that grants it.
 pub(super) fn right(
     verb: &str,
     resource: &str,
@@ -160,7 +160,7 @@ pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
     }
 }
 
-/// Judges the spec of a SyncJob, its conditions, and the runs that failed last.
+/// Judges the spec of a SyncJob, its conditions, and its last failed runs.
 pub(super) fn job(job: &SyncJob) -> Vec<Finding> {
     let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
     let status = job.status.clone().unwrap_or_default();
@@ -182,7 +182,7 @@ pub(super) fn job(job: &SyncJob) -> Vec<Finding> {
     findings
 }
 
-/// Tells of the conditions that somebody should look at.
+/// Returns findings about the conditions that a person should look at.
 fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
     let logs = format!("kubectl volferry logs -n {namespace} {name}");
     let is_true =
@@ -202,7 +202,7 @@ fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// Tells of the newest run of the history that did not succeed.
+/// Returns a finding about the newest run in the history that did not succeed.
 fn failed(status: &SyncJobStatus, namespace: &str) -> Option<Finding> {
     let entry = status.history.iter().find(|entry| entry.result != contract::RunResult::Succeeded)?;
     let reason = entry.reason.as_deref().unwrap_or("no reason");

@@ -1,6 +1,7 @@
-//! `kubectl volferry doctor`: looks at what SyncJobs need, and says what would keep runs from succeeding.
+//! `kubectl volferry doctor`: checks the requirements of SyncJobs, and reports what would make runs fail.
 //!
-//! `judge` says what objects mean, and `finding` how it is printed. What the user may not read is left out with a note.
+//! `judge` evaluates objects, and `finding` formats the results. Objects that the user may not read are skipped with a
+//! note.
 
 mod finding;
 mod judge;
@@ -29,7 +30,7 @@ use crate::{
 use finding::{Finding, Severity};
 
 const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
-/// What commands of the plugin need: verb, resource, subresource, and the role that has it.
+/// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.
 const RIGHTS: [(&str, &str, &str, &str); 6] = [
     ("list", "syncjobs", "", "view"),
     ("list", "syncruns", "", "view"),
@@ -39,7 +40,7 @@ const RIGHTS: [(&str, &str, &str, &str); 6] = [
     ("patch", "syncjobs", "", "edit"),
 ];
 
-/// Prints findings about the cluster, the namespace, and a SyncJob or all of the namespace.
+/// Prints findings about the cluster, the namespace, and one SyncJob or all in the namespace.
 pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), PluginError> {
     let mut worst = Severity::Ok;
     let mut tell = |findings: Vec<Finding>| {
@@ -68,7 +69,7 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
     if worst == Severity::Error { Err(PluginError::Unwell) } else { Ok(()) }
 }
 
-/// Returns `None` in place of what the user may not read.
+/// Returns `None` for an object that the user may not read.
 fn if_allowed<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match answer {
         Ok(found) => Ok(Some(found)),

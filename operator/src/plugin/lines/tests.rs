@@ -9,7 +9,7 @@ fn read(value: serde_json::Value) -> SyncJob {
     serde_json::from_value(value).unwrap()
 }
 
-/// A SyncJob of the second generation with that phase and reason, and one run behind it.
+/// Returns a SyncJob of the second generation with that phase and reason, after one run.
 fn job_in(phase: &str, reason: &str, suspend: bool) -> SyncJob {
     read(json!({
         "apiVersion": "volferry.dev/v1alpha1",

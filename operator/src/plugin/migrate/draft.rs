@@ -5,18 +5,18 @@ use serde_json::Value;
 use super::migrate_error::MigrateError;
 use crate::api::{GROUP, Retain, Snapshots, SyncJobSpec, VERSION};
 
-/// Stands for a claim that nobody has named. No claim can have this name, so the API server refuses it.
+/// The placeholder for an unknown claim. No claim can have this name, so the API server rejects it.
 pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
 
-/// A SyncJob in place of what another tool does, and what of that has no counterpart.
+/// A SyncJob that replaces another tool's configuration, and notes on the parts without a counterpart.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// What it is made from, such as `ReplicationSource prod/web`.
+    /// The original, such as `ReplicationSource prod/web`.
     pub(super) origin: String,
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) spec: SyncJobSpec,
-    /// What the reader has to know: a sentence each.
+    /// The notes for the reader, each a sentence.
     pub(super) notes: Vec<String>,
 }
 
@@ -30,12 +30,12 @@ struct Manifest<'a> {
 }
 
 impl Draft {
-    /// Returns the manifest as a YAML document, without fields that have their default, below its notes as comments.
+    /// Returns the manifest as a YAML document, without fields that have their default, below the notes as comments.
     pub(super) fn lines(&self) -> Result<Vec<String>, MigrateError> {
         let (name, namespace) = (Some(self.name.clone()), self.namespace.clone());
         let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
         let mut spec = serde_json::to_value(&self.spec)?;
-        // With no rule at all, so that rules that keep nothing are left out.
+        // The default has no retention rule, so that rules that keep nothing are left out.
         let snapshots = Some(Snapshots { retain: Retain::default(), ..Snapshots::default() });
         let default = SyncJobSpec { snapshots, ..SyncJobSpec::default() };
         drop_defaults(&mut spec, &serde_json::to_value(default)?);
@@ -51,7 +51,7 @@ impl Draft {
     }
 }
 
-/// Removes the fields that are as in `default`, and objects that are empty then.
+/// Removes the fields that equal `default`, and objects that become empty by that.
 fn drop_defaults(value: &mut Value, default: &Value) {
     let Value::Object(fields) = value else { return };
     fields.retain(|name, field| {

@@ -3,7 +3,7 @@ use serde_json::{Map, Value};
 
 use super::migrate_error::MigrateError;
 
-/// The fields of an object that are still to be carried over, so that none is lost in silence.
+/// The fields of an object that remain to be converted, so that none is lost silently.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     /// The object, such as `ReplicationSource prod/web`.
@@ -21,7 +21,7 @@ impl Fields {
         Self { object: object.into(), path: path.into(), fields }
     }
 
-    /// Takes a field. A field that is empty counts as absent, as it does for VolSync.
+    /// Takes a field. An empty field counts as absent, as in VolSync. Fails if the value has another type.
     pub(super) fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<Option<T>, MigrateError> {
         let is_set = |value: &Value| !value.is_null() && value.as_str() != Some("");
         let Some(value) = self.fields.remove(field).filter(is_set) else { return Ok(None) };
@@ -50,7 +50,7 @@ impl Fields {
         }
     }
 
-    /// Says of each field that is left that it has no counterpart.
+    /// Returns a note for each remaining field that it has no counterpart.
     pub(super) fn leftovers(self) -> impl Iterator<Item = String> {
         let Self { object, path, fields } = self;
         fields.into_iter().map(move |(field, _)| format!("{object}: {path}.{field} has no counterpart."))

@@ -1,13 +1,13 @@
-//! Why objects or a command line of another tool cannot be turned into a SyncJob.
+//! The errors of the conversion of other tools' objects or command lines.
 
 use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-/// The most bytes of manifests that are read.
+/// The maximum size of the manifests to read, in bytes.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// Why no SyncJob could be written.
+/// The reasons why no SyncJob could be written.
 #[derive(Debug, Error)]
 pub(crate) enum MigrateError {
     #[error("cannot read {}", .path.display())]

@@ -1,6 +1,6 @@
-//! SyncJobs in place of what other tools do. Nothing is read from a cluster, and nothing is written to one.
+//! Converts configurations of other tools to SyncJobs. No cluster is read or written.
 //!
-//! `volsync` reads VolSync's objects and `pv_migrate` the command line of pv-migrate. `draft` prints the result.
+//! `volsync` converts VolSync's objects, and `pv_migrate` the command line of pv-migrate. `draft` prints the result.
 
 mod draft;
 mod fields;
@@ -24,8 +24,8 @@ use migrate_error::{MAX_BYTES, MigrateError};
 const TWO_NAMESPACES: &str = "The claims are in two namespaces, and a SyncJob can use those of its own alone: copy one of the \
                               volumes into a claim of the other namespace first.";
 
-/// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. `namespace` is that of
-/// SyncJobs that have none otherwise.
+/// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. SyncJobs without a
+/// namespace get `namespace`.
 pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result<(), PluginError> {
     let drafts = match command {
         MigrateCommand::Volsync { file } => volsync_drafts(&file)?,
@@ -59,7 +59,7 @@ fn read(path: &Path) -> Result<String, MigrateError> {
     Ok(text)
 }
 
-/// Returns the objects of all documents, with those of lists.
+/// Returns the objects of all documents, including the items of lists.
 fn objects(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
     let items = documents.into_iter().flat_map(|mut document| match document["items"].take() {

@@ -1,4 +1,4 @@
-//! A command line of pv-migrate as a SyncJob.
+//! Converts a command line of pv-migrate to a SyncJob.
 
 use clap::Parser;
 
@@ -9,11 +9,11 @@ use crate::{
 };
 use contract::Ownership;
 
-/// The longest name that a SyncJob gets here.
+/// The maximum length of a generated SyncJob name.
 const MAX_NAME: usize = 50;
-/// The strategies by which one pod mounts both claims.
+/// The strategies in which one pod mounts both claims.
 const LOCAL: [&str; 3] = ["mount", "mnt2", "local"];
-/// The strategies by which two pods of one cluster meet.
+/// The strategies in which two pods of one cluster connect.
 const NETWORK: [&str; 2] = ["svc", "clusterip"];
 
 /// What pv-migrate takes.
@@ -87,7 +87,7 @@ struct NotNeeded {
     log_format: Option<String>,
 }
 
-/// Returns the SyncJob that does what pv-migrate does with these arguments.
+/// Returns the SyncJob that does the same as pv-migrate with these arguments.
 pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
     let said = |error: clap::Error| MigrateError::PvMigrate(first_line(&error.to_string()));
     let flags = PvMigrate::try_parse_from(args).map_err(said)?;

@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::{fields::Fields, migrate_error::MigrateError};
 use crate::api::Retain;
 
-/// The longest time that a SyncJob can say.
+/// The maximum number of hours that a SyncJob can express.
 const MAX_HOURS: u64 = 9_999;
-/// What restic's units are in hours. A month counts as 31 days and a year as 366, so that nothing goes too early.
+/// The hours of restic's units. A month counts as 31 days and a year as 366, so that no snapshot is removed too early.
 const HOURS: [(char, u64); 4] = [('y', 366 * 24), ('m', 31 * 24), ('d', 24), ('h', 1)];
 
-/// A number, which newer versions of VolSync have as text for `last`.
+/// A number, which newer versions of VolSync write as text for `last`.
 #[derive(Deserialize)]
 #[serde(try_from = "Value")]
 struct Count(i32);
@@ -24,7 +24,8 @@ impl TryFrom<Value> for Count {
     }
 }
 
-/// Returns restic's rules as those of a SyncJob. A note goes to `notes` for a rule that cannot be carried over.
+/// Converts restic's retention rules to those of a SyncJob. For each rule without a counterpart, a note is added to
+/// `notes`.
 pub(super) fn of_restic(mut rules: Fields, notes: &mut Vec<String>) -> Result<Retain, MigrateError> {
     let mut count = |rule: &str| rules.take::<Count>(rule).map(|count| count.map_or(0, |count| count.0));
     let mut retain = Retain {
@@ -52,7 +53,7 @@ pub(super) fn of_restic(mut rules: Fields, notes: &mut Vec<String>) -> Result<Re
     Ok(retain)
 }
 
-/// Reads a time such as `1y5m7d2h`.
+/// Parses a duration such as `1y5m7d2h` to hours.
 fn hours(text: &str) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text;

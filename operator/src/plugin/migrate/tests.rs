@@ -11,13 +11,13 @@ fn text(drafts: &[Draft]) -> String {
     drafts.iter().flat_map(|draft| draft.lines().unwrap()).map(|line| line + "\n").collect()
 }
 
-/// Judges each SyncJob as the API server would.
+/// Validates each SyncJob as the API server would.
 fn judged(yaml: &str) -> Vec<Result<Admitted, String>> {
     let objects = objects(yaml).unwrap();
     objects.into_iter().map(|object| admit(object).map_err(|error| error.to_string())).collect()
 }
 
-/// Compares what a fixture of VolSync becomes with the file beside it.
+/// Compares the conversion of a VolSync fixture with the file beside it.
 fn compare(name: &str) -> String {
     let made = text(&volsync_drafts(&fixture(&format!("{name}.yaml"))).unwrap());
     let expected = fs::read_to_string(fixture(&format!("{name}.syncjobs.yaml"))).unwrap_or_default();

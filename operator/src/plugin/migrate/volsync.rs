@@ -1,4 +1,4 @@
-//! VolSync's objects as SyncJobs.
+//! Converts VolSync's objects to SyncJobs.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::api::{
     SyncJobSpec,
 };
 
-/// How VolSync moves data by rsync, the newer way first.
+/// The fields of VolSync's rsync movers, the newer one first.
 const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
-/// How long after the start of a run the next one starts where VolSync starts it at once.
+/// The interval between runs for objects that VolSync synchronizes without a pause.
 const WITHOUT_PAUSE: &str = "5m";
 
 const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim. It has to be in this namespace, \
@@ -29,7 +29,7 @@ struct Half {
     is_source: bool,
     name: String,
     namespace: Option<String>,
-    /// The field of the spec that says how data moves, such as `rsyncTLS`.
+    /// The field of the spec that chooses the mover, such as `rsyncTLS`.
     mover: String,
     spec: Value,
     status: Value,
@@ -66,7 +66,7 @@ impl Half {
         part[&self.mover][field].as_str().map(Into::into)
     }
 
-    /// Whether a source names this destination's address, Service or key.
+    /// Returns whether a source names this destination's address, Service or key.
     fn is_reached_by(&self, source: &Self) -> bool {
         let address = source.mover_text(&source.spec, "address");
         let service = if self.mover == "rsync" { "volsync-rsync-dst" } else { "volsync-rsync-tls-dst" };
@@ -98,7 +98,7 @@ pub(super) fn drafts(objects: &[Value]) -> Result<Vec<Draft>, MigrateError> {
             None => lonely.push(source),
         }
     }
-    // One of each can only be meant for each other.
+    // If one of each remains, they can only belong together.
     if let ([source], [destination]) = (lonely.as_slice(), destinations.as_slice())
         && source.mover == destination.mover
         && BY_RSYNC.contains(&source.mover.as_str())
@@ -128,7 +128,7 @@ fn single(half: &Half) -> Result<Draft, MigrateError> {
 }
 
 impl Draft {
-    /// A draft between two claims that are still to be named.
+    /// Returns a draft between two claims that still have to be named.
     fn empty(half: &Half) -> Self {
         let mut spec = SyncJobSpec::default();
         spec.source.persistent_volume_claim = claim(UNKNOWN_CLAIM);
@@ -142,7 +142,7 @@ fn claim(name: &str) -> ClaimReference {
     ClaimReference { claim_name: name.into() }
 }
 
-/// Returns the SyncJob of a pair that rsync moves data between, or of one half of it. It has the name of `first`.
+/// Returns the SyncJob of a pair of an rsync mover, or of one half of it, with the name of `first`.
 fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Result<Draft, MigrateError> {
     let mut draft = Draft::empty(first);
     let titles: Vec<_> = [source, destination].into_iter().flatten().map(Half::title).collect();
@@ -164,7 +164,7 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
     Ok(draft)
 }
 
-/// VolSync's rsync deletes what the source does not have, and leaves out `lost+found`.
+/// Sets the options of VolSync's rsync, which deletes extraneous files and leaves out `lost+found`.
 fn mirrors(spec: &mut SyncJobSpec) {
     spec.files.delete = true;
     spec.files.exclude = vec!["/lost+found/".into()];
@@ -216,7 +216,7 @@ fn keeping(retain: Retain) -> Snapshots {
     Snapshots { retain, ..Snapshots::default() }
 }
 
-/// Takes the claim that a destination writes to: one that it names, or the one that VolSync made for it.
+/// Takes the claim that a destination writes to: the one that it names, or the one that VolSync created for it.
 fn add_target(draft: &mut Draft, mover: &mut Fields, name: &str) -> Result<(), MigrateError> {
     let named = mover.take::<String>("destinationPVC")?;
     let storage_class_name = mover.take("storageClassName")?;
@@ -232,7 +232,7 @@ fn add_target(draft: &mut Draft, mover: &mut Fields, name: &str) -> Result<(), M
     ));
     draft.spec.destination.persistent_volume_claim = claim(&made);
     let access_modes = if access_modes.is_empty() { vec![AccessMode::ReadWriteOnce] } else { access_modes };
-    draft.spec.destination.create = Some(CreateClaim { storage_class_name, access_modes, size });
+    draft.spec.destination.create = Some(CreateClaim { storage_class_name, access_modes, size, grow: false });
     Ok(())
 }
 
@@ -262,12 +262,12 @@ fn add_point_in_time(draft: &mut Draft, mover: &mut Fields) -> Result<(), Migrat
              change meanwhile."
         ));
     }
-    // They are of the copy at that point in time.
+    // These fields describe the point-in-time copy.
     mover.drop(&["capacity", "storageClassName", "accessModes", "volumeSnapshotClassName"]);
     Ok(())
 }
 
-/// Keys are made in memory for each run, and the pods find each other.
+/// Drops the connection's fields: Volferry creates keys in memory for each run, and the pods find each other.
 fn drop_connection(mover: &mut Fields) {
     mover.drop(&["keySecret", "sshKeys", "sshUser", "address", "port", "serviceType", "serviceAnnotations"]);
     mover.drop(&["moverServiceAccount"]);
@@ -290,15 +290,16 @@ fn add_pods(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
         run_as_user: context.take("runAsUser")?,
         run_as_group: context.take("runAsGroup")?,
         fs_group: context.take("fsGroup")?,
+        fs_group_from: None,
         supplemental_groups: context.take("supplementalGroups")?.unwrap_or_default(),
     };
-    // Syncer pods have both, by the restricted PodSecurity standard.
+    // Syncer pods always set both, by the restricted Pod Security Standard.
     context.drop(&["runAsNonRoot", "seccompProfile"]);
     draft.notes.extend(context.leftovers());
     Ok(())
 }
 
-/// Returns the SyncJob that keeps a copy with snapshots, in place of a backup by restic.
+/// Returns the SyncJob that keeps a copy with snapshots instead of a backup by restic.
 fn backup(half: &Half) -> Result<Draft, MigrateError> {
     let mut draft = Draft::empty(half);
     mirrors(&mut draft.spec);
@@ -325,7 +326,7 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
     Ok(draft)
 }
 
-/// Returns the SyncJob that restores a snapshot of a copy, in place of a restore by restic.
+/// Returns the SyncJob that restores a snapshot of a copy instead of a restore by restic.
 fn restore(half: &Half) -> Result<Draft, MigrateError> {
     let mut draft = Draft::empty(half);
     let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());

@@ -19,6 +19,7 @@ use crate::{
     fault::Fault,
     model::{
         claims::Blocked,
+        crowd::Crowd,
         observe::EndState,
         outcome::{Ending, Outcome},
         pairs::Pair,
@@ -64,10 +65,13 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         demand: Ok(demand()),
         claims: Ok(()),
         creates: false,
+        grows: false,
         lost: None,
         is_new_destination: false,
         turn: Turn::Free,
         round: 0,
+        crowd: Crowd { started: 1, waiting: 0 },
+        nodes: &[],
         record: Record::Kept,
         asked: None,
         refused: None,
@@ -84,7 +88,7 @@ fn pair(source: EndState, sink: EndState) -> Vec<Pair> {
     vec![Pair { source, sink }]
 }
 
-/// A job whose first run began at `at(0)`.
+/// Returns the status of a job whose first run started at `at(0)`.
 fn with_run() -> SyncJobStatus {
     let run = status::new_run("web", 1, GENERATION, None, at(0));
     SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() }
@@ -109,7 +113,7 @@ fn step(situation: &Situation<'_>) -> Step {
     next(situation).0
 }
 
-/// A try whose two ends failed at `at(5)`.
+/// Returns the situation of a try whose two ends failed at `at(5)`.
 fn failed(status: &SyncJobStatus) -> Situation<'_> {
     Situation { pairs: pair(ended(5, 5), ended(1, 5)), now: at(6), ..situation(status) }
 }
@@ -141,6 +145,35 @@ fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_
     assert_eq!((step(&creates(&waiting)), step(&creates(&with_run()))), (Step::Create, Step::Create));
     let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..creates(&idle) };
     assert_eq!(step(&suspended), Step::Suspend);
+}
+
+#[test]
+fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_while_suspended() {
+    let idle = SyncJobStatus::default();
+    fn grows(status: &SyncJobStatus) -> Situation<'_> {
+        Situation { grows: true, ..situation(status) }
+    }
+    let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
+    let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
+    for status in [&idle, &waiting, &with_run()] {
+        assert_eq!(step(&grows(status)), Step::Grow, "{status:?}");
+    }
+    let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..grows(&idle) };
+    assert_eq!(step(&suspended), Step::Suspend);
+    let running = Situation { pairs: pair(EndState::Running, EndState::Running), ..grows(&waiting) };
+    assert_ne!(step(&running), Step::Grow, "a volume in use is left alone");
+}
+
+#[test]
+fn a_run_counts_for_the_nodes_of_its_volumes_from_its_place_on() {
+    let (idle, nodes) = (SyncJobStatus::default(), ["n1".to_string()]);
+    let Step::Begin(run) = step(&Situation { nodes: &nodes, ..situation(&idle) }) else { panic!() };
+    assert_eq!(run.nodes, nodes);
+    let mut status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
+    status::stand_on(&mut status, &["n1".into(), "n2".into()]);
+    assert_eq!(status.active_run.as_ref().unwrap().nodes, ["n1", "n2"], "and for those of its pods");
+    status::queue(&mut status, 0, &["n3".into()], at(2));
+    assert_eq!(status.active_run.unwrap().nodes, ["n3"]);
 }
 
 #[test]
@@ -436,10 +469,11 @@ fn a_run_whose_record_somebody_deletes_is_canceled_in_any_stage() {
 }
 
 #[test]
-fn nothing_is_made_of_a_run_before_its_record_is_there() {
+fn nothing_is_made_of_a_run_while_its_record_cannot_be_there() {
     let status = with_run();
     for (record, expected) in [
-        (Record::Missing, Step::Linger),
+        (Record::Missing, Step::Launch),
+        (Record::Asked, Step::Launch),
         (Record::Leaving, Step::Linger),
         (Record::Taken(Fault::new("r", "m")), Step::Start(Some(Fault::new("r", "m")))),
         (Record::Kept, Step::Launch),

@@ -1,4 +1,4 @@
-//! Where the hooks of a run come in.
+//! Tests where the hooks of a run are inserted.
 
 use super::*;
 use crate::{
@@ -24,7 +24,7 @@ fn deleted<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
     Situation { record: Record::Deleted, ..with(status, hooks) }
 }
 
-/// Brings the status to where a step leads, as the controller does.
+/// Applies a hook's step to the status, as the controller does.
 fn done(status: &mut SyncJobStatus, step: &Step) {
     match step {
         Step::OpenHooks => hooks::open(status),
@@ -41,7 +41,7 @@ fn begins(point: Point, stops: bool) -> Step {
     Step::BeginHook { point, stops, stopped: None }
 }
 
-/// A run whose hook `before` has ended.
+/// Returns the status of a run whose hook `before` has ended.
 fn opened(failure: Option<&str>) -> SyncJobStatus {
     let mut status = with_run();
     done(&mut status, &begins(Point::Before, false));
@@ -55,7 +55,7 @@ fn before_is_recorded_then_run_and_only_then_pods_are_made() {
     let first = step(&with(&status, &hooks));
     assert_eq!(first, begins(Point::Before, false));
     done(&mut status, &first);
-    // A restarted operator finds the same record, and runs the command again.
+    // A restarted operator finds the same status, and runs the command again.
     assert_eq!(step(&with(&status, &hooks)), Step::AwaitHook(Point::Before));
     over(&mut status, Point::Before, None);
     assert_eq!(step(&with(&status, &hooks)), Step::Launch);
@@ -143,7 +143,7 @@ fn after_waits_for_the_last_try() {
     assert_eq!(step(&last), begins(Point::After, false));
 }
 
-/// Its pods may run for a while as they are stopped, and say that they were.
+/// Pods may keep running for a while as they are stopped, and report that they were stopped.
 #[test]
 fn a_run_that_takes_too_long_is_stopped_before_after_and_ends_as_timed_out() {
     let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
@@ -182,7 +182,7 @@ fn a_run_that_waits_without_an_end_in_sight_runs_after_and_before_anew() {
     assert_eq!(next, begins(Point::After, true));
     done(&mut status, &next);
     over(&mut status, Point::After, None);
-    // The claim may be back by now.
+    // The claim may exist again by now.
     assert_eq!(step(&with(&status, &hooks)), begins(Point::Before, false));
     let Step::Block(why) = step(&Situation { claims: blocked(), ..with(&status, &hooks) }) else { panic!() };
     status::blocked(&mut status, &why, GENERATION, at(3));
@@ -199,7 +199,7 @@ fn a_run_without_after_ends_as_ever() {
     assert_eq!(finished(step(&with(&failed, &hooks))).reason.as_deref(), Some("HookFailed"));
 }
 
-/// The ends have reported success, and their pods may take long to end.
+/// The ends have reported success, but their pods may take long to end.
 #[test]
 fn after_runs_once_both_ends_report_success_and_its_failure_is_reported_with_it() {
     let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));

@@ -1,4 +1,4 @@
-//! A run that falls due while another is under way, with `concurrencyPolicy: Replace`.
+//! Tests runs that fall due while another is under way, with `concurrencyPolicy: Replace`.
 
 use super::*;
 

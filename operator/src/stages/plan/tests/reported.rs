@@ -1,4 +1,4 @@
-//! A run that both ends report as succeeded before their pods have ended.
+//! Tests runs whose two ends report success before their pods have ended.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn reported() -> EndState {
     EndState::Reported(Box::new(Report { result: RunResult::Succeeded, ..Report::default() }))
 }
 
-/// A job whose first run has been reported as succeeded.
+/// Returns the status of a job whose first run has been reported as succeeded.
 fn after_report() -> SyncJobStatus {
     let mut status = running_since(1);
     status.last_success_time = Some(Time(at(-100)));
@@ -30,6 +30,26 @@ fn a_success_that_both_ends_report_is_told_before_their_pods_have_ended() {
     assert_eq!(told(ended(5, 5), reported()), Step::Linger);
     let late = Situation { pairs: pair(reported(), reported()), now: at(900), ..situation(&status) };
     assert!(matches!(step(&late), Step::Report(_)), "it succeeded before anybody looked");
+}
+
+#[test]
+fn of_many_runs_each_has_a_moment_to_end_by_the_kubelets_word_before_it_is_told() {
+    let status = running_since(1);
+    let told = |runs: usize, completed: i64, now: i64| {
+        let report = Report {
+            result: RunResult::Succeeded,
+            completion_time: at(completed).to_string(),
+            ..Report::default()
+        };
+        let end = EndState::Reported(Box::new(report));
+        let pairs = pair(end.clone(), end);
+        let crowd = Crowd { started: runs, waiting: 0 };
+        next(&Situation { pairs, crowd, now: at(now), ..situation(&status) })
+    };
+    assert_eq!(told(50, 5, 6), (Step::Linger, Some(at(10))));
+    for (runs, completed, now) in [(1, 5, 6), (50, 5, 10), (50, 7, 6)] {
+        assert!(matches!(told(runs, completed, now).0, Step::Report(_)), "{runs} {completed} {now}");
+    }
 }
 
 #[test]

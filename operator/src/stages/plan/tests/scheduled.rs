@@ -1,4 +1,4 @@
-//! Runs that fall due by a schedule.
+//! Tests runs that fall due by a schedule.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn hourly() -> Demand {
 /// The first full hour after `at(0)`, which is 08:00 UTC of some day.
 const HOUR: i64 = 3600;
 
-/// The situation of a job with a schedule, with its step and the time that its status gets.
+/// Returns the step of a job with a schedule, and the `nextRunTime` that its status gets.
 fn scheduled(status: &SyncJobStatus, demand: Demand, now: Timestamp) -> (Step, Option<Timestamp>) {
     let situation = Situation { demand: Ok(demand), now, ..situation(status) };
     let step = step(&situation);

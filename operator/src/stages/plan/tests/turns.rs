@@ -1,8 +1,8 @@
-//! A run that waits for its turn.
+//! Tests runs that wait for their turn.
 
 use super::*;
 
-/// A job whose first run has a place and no turn yet.
+/// Returns the status of a job whose first run is queued and has no turn yet.
 fn waiting() -> SyncJobStatus {
     let mut status = with_run();
     status.active_run.as_mut().unwrap().start_time = None;
@@ -49,7 +49,7 @@ fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
     status::blocked(&mut status, &blocked, GENERATION, at(1));
     assert_eq!(status.active_run.as_ref().unwrap().queue_time, None);
     assert_eq!(step(&situation(&status)), Step::Queue);
-    status::queue(&mut status, 0, at(2));
+    status::queue(&mut status, 0, &[], at(2));
     assert_eq!(step(&situation(&status)), Step::Admit);
 }
 

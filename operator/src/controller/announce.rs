@@ -1,0 +1,120 @@
+//! Writes the status of a SyncJob, and announces the change: the log, events, metrics and traces.
+
+use contract::RunResult;
+use jiff::Timestamp;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+
+use super::{context::Context, error::Error};
+use crate::{
+    api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
+    events::{self, Note},
+    metrics::{JobLabels, Standing},
+    model::{crowd::Crowd, status},
+    names::FIELD_MANAGER,
+    schedule::Schedule,
+    traces,
+};
+
+pub(super) async fn write_status(
+    context: &Context,
+    job: &SyncJob,
+    old: &SyncJobStatus,
+    new: &SyncJobStatus,
+) -> Result<(), Error> {
+    let version = job.resource_version().unwrap_or_default();
+    let Some(patch) = status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(()) };
+    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let written =
+        api.patch_status(&job.name_any(), &params, &Patch::Merge(patch)).await.map_err(Error::Status)?;
+    context.known.jobs.wrote(&written);
+    Ok(())
+}
+
+/// Logs, events and metrics of a status that has been written.
+pub(super) async fn tell(
+    context: &Context,
+    job: &SyncJob,
+    crowd: Crowd,
+    (old, new): (&SyncJobStatus, &SyncJobStatus),
+) {
+    let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
+    let metrics = &context.health.metrics;
+    if let (Some(before), Some(after)) = (&old.active_run, &new.active_run)
+        && after.retries > before.retries
+    {
+        metrics.retried(&labels);
+    }
+    let ended = old.active_run.as_ref().filter(|run| run.benchmark.is_none());
+    if let (Some(_), None, Some(run)) = (ended, &new.active_run, &new.last_run) {
+        metrics.run_ended(&labels, run);
+    }
+    if let (Some(ended), None, Some(run)) = (ended, &new.active_run, &new.last_run) {
+        context.traces.send(|| traces::of_run((&labels.namespace, &labels.name), ended, run));
+    }
+    metrics.stands(&labels, standing(job, new));
+    let notes = events::of_change(old, new).into_iter().chain(events::of_trend(old, new));
+    for note in notes.chain(events::of_hooks(old, new)).chain(events::of_damage(old, new)) {
+        let Note { reason, message, .. } = &note;
+        tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
+        // Of many runs, events tell what somebody should look at; SyncRuns tell the rest.
+        if note.warning || !crowd.is_dense() {
+            context.events.publish(job, &note).await;
+        }
+    }
+}
+
+fn standing(job: &SyncJob, status: &SyncJobStatus) -> Standing {
+    let reconciling = conditions::is_true(&status.conditions, conditions::RECONCILING);
+    let is_active = status.active_run.as_ref().is_some_and(ActiveRun::is_started);
+    Standing {
+        active: is_active,
+        waiting: !is_active && reconciling,
+        failed: status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Failed),
+        stalled: conditions::is_true(&status.conditions, conditions::STALLED),
+        incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
+        regressed: conditions::is_true(&status.conditions, conditions::PERFORMANCE_REGRESSED),
+        last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
+        damaged_snapshot_objects: status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged),
+        success_deadline_s: success_deadline(job, status).map(|time| time.as_second() as f64),
+    }
+}
+
+/// Finds by when a job with a schedule has to succeed again. `None` while it is suspended, because no run begins then.
+fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> {
+    let success = status.last_success_time.as_ref()?;
+    let schedule = job.spec.schedule.as_ref().filter(|_| !job.spec.suspend)?;
+    Schedule::new(schedule).ok()?.deadline(&job.uid().unwrap_or_default(), success.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::api::SyncJobSpec;
+
+    #[test]
+    fn the_gauges_of_a_job_tell_a_failed_run_and_by_when_it_has_to_succeed() {
+        let schedule = crate::api::Schedule { cron: Some("@daily".into()), ..Default::default() };
+        let spec = SyncJobSpec { schedule: Some(schedule), ..SyncJobSpec::default() };
+        let mut job = SyncJob::new("web", spec);
+        let run = |result| Some(crate::api::Run { result, ..crate::api::Run::default() });
+        let success: Timestamp = "2027-01-06T05:00:00Z".parse().unwrap();
+        let status = SyncJobStatus {
+            last_run: run(RunResult::Failed),
+            last_success_time: Some(Time(success)),
+            ..SyncJobStatus::default()
+        };
+        let deadline: Timestamp = "2027-01-08T00:00:00Z".parse().unwrap();
+        let there = standing(&job, &status);
+        assert_eq!((there.failed, there.success_deadline_s), (true, Some(deadline.as_second() as f64)));
+        job.spec.suspend = true;
+        let corrected = SyncJobStatus { last_run: run(RunResult::Succeeded), ..status };
+        let there = standing(&job, &corrected);
+        assert_eq!((there.failed, there.success_deadline_s), (false, None));
+    }
+}

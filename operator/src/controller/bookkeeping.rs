@@ -1,0 +1,137 @@
+//! The SyncRuns of a SyncJob: finds, creates, writes and removes the record of each run.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::{
+    context::Context,
+    dereference::Found,
+    error::Error,
+    record::{self, RecordError},
+    view::View,
+};
+use crate::{
+    api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun, conditions},
+    model::{
+        self,
+        record::{Owner, Record},
+    },
+    names::TryNames,
+    stages::situation::Step,
+};
+
+/// Finds out where the SyncRun of the run under way is.
+pub(super) async fn look_for_record(
+    context: &Context,
+    job: &SyncJob,
+    run: &ActiveRun,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+    let names = TryNames::new(&name, &uid, run.number, run.past_tries());
+    let owner = Owner { job: &name, uid: &uid, has_children: found.children.has_jobs(&names) };
+    (found.record, found.run) = record::look(&context.client, run, owner, found.run.take()).await?;
+    Ok(())
+}
+
+/// Whether a run lacks the SyncRun that it has to have before a step: the owner of what is made, and the record of the
+/// end. A run that gives its start back has one, too: then another operator that has not heard of that cannot make it,
+/// and launches nothing.
+pub(super) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
+    let is_needed = match step {
+        Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
+        Step::Wait(_) | Step::Block(_) | Step::Create | Step::Halt(_) | Step::Begin(_) => run.is_started(),
+        _ => false,
+    };
+    is_needed && matches!(record, Record::Missing | Record::Asked)
+}
+
+/// Makes the SyncRun of a run, and returns whether it is there. If the API server refuses it, that is said, as of any
+/// other child.
+pub(super) async fn make_record(
+    context: &Context,
+    job: &SyncJob,
+    run: &ActiveRun,
+    found: &mut Found,
+) -> Result<bool, Error> {
+    match record::make(&context.client, job, run, found.run.as_ref()).await {
+        Ok(made) => {
+            context.known.runs.wrote(&made);
+            (found.record, found.run) = (Record::Kept, Some(made));
+            Ok(true)
+        }
+        Err(error) => {
+            let fault = error.refusal().ok_or(error)?;
+            (found.record, found.run) = (Record::Taken(fault), None);
+            Ok(false)
+        }
+    }
+}
+
+/// Writes into the SyncRun which stage the run comes to, before anything is done in it. What its pods say of it is not
+/// said twice.
+pub(super) async fn tell_run(
+    context: &Context,
+    view: &View<'_>,
+    step: &Step,
+    now: Timestamp,
+) -> Result<(), RecordError> {
+    let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
+    let is_told = run.reported.is_some()
+        || matches!(step, Step::Begin(_) | Step::Admit | Step::Report(_) | Step::Finish(_));
+    if view.found.record != Record::Kept || is_told {
+        return Ok(());
+    }
+    let old = kept.status.clone().unwrap_or_default();
+    // The SyncJob says at which position it is in the queue.
+    let why = step.obstacle().filter(|why| why.reason != conditions::reason::QUEUED);
+    let stage = step.stage(run.stage);
+    let mut new = model::record::under_way(&old, run, stage, why, generation(kept), now);
+    view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
+    if new.contacts == old.contacts && model::record::goes_without_saying(&old, run, stage, why) {
+        return Ok(());
+    }
+    context.tell_run(kept, &new).await
+}
+
+/// Notes in the status, beside what is written anyway, which SyncRun the run under way has.
+pub(super) fn note_record(status: &mut SyncJobStatus, found: &Found) {
+    if let Some(run) = status.active_run.as_mut().filter(|_| found.record == Record::Kept) {
+        run.uid = found.run.as_ref().and_then(ResourceExt::uid);
+    }
+}
+
+/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns
+/// whether the last run's is done: what was made for it is gone or stays for readers of logs, and its SyncRun says so.
+/// That takes that all that was made `is_known`.
+pub(super) async fn settle_runs(
+    context: &Context,
+    view: &View<'_>,
+    (job, status): (&SyncJob, &SyncJobStatus),
+    is_known: bool,
+    now: Timestamp,
+) -> Result<bool, RecordError> {
+    let runs = view.found.runs.iter().map(|run| &**run);
+    let mut is_settled = true;
+    for last in [&status.last_run, &status.last_benchmark].into_iter().flatten() {
+        let is_its = |run: &&SyncRun| run.spec.number == Some(last.number);
+        let fresh = view.found.run.as_ref().filter(|run| view.found.record == Record::Kept && is_its(run));
+        let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
+        let old = run.status.clone().unwrap_or_default();
+        let is_over = status.active_run.as_ref().is_none_or(|run| run.number != last.number);
+        // What stayed for readers may be removed later; the run is done all the same.
+        let is_swept = is_known && view.is_swept(job, status);
+        let is_swept = is_over && (old.stage == Some(Stage::Done) || is_swept);
+        is_settled &= is_swept;
+        context.tell_run(run, &model::record::ended(&old, last, is_swept, generation(run), now)).await?;
+    }
+    let forgotten = model::record::forgotten(status, runs.clone()).into_iter();
+    for run in forgotten.chain(model::benchmark::forgotten(status, runs)) {
+        record::delete(&context.client, run).await?;
+    }
+    Ok(is_settled)
+}
+
+fn generation(run: &SyncRun) -> i64 {
+    run.metadata.generation.unwrap_or(1)
+}

@@ -1,0 +1,97 @@
+//! Creates what a step asks for: the objects of a run, and the destination's claim or its growth.
+
+use kube::ResourceExt;
+
+use super::{
+    apply::{self, ApplyError, Refusal},
+    context::Context,
+    dereference::Found,
+    view::View,
+};
+use crate::{
+    api::SyncJob,
+    fault::Fault,
+    model::{creation, destination, growth, validate::ValidatedSyncJob},
+    resources::Try,
+    stages::situation::Step,
+};
+
+/// Creates the objects that the run under way still lacks; for a run that only starts, its account alone. Returns the
+/// API server's reason if it refuses one of them, which the status then shows, because only a user can help.
+pub(super) async fn launch(
+    job: &SyncJob,
+    context: &Context,
+    view: &View<'_>,
+    valid: &ValidatedSyncJob,
+    step: &Step,
+) -> Result<Option<Refusal>, ApplyError> {
+    let Some((run, names)) = view.active() else { return Ok(None) };
+    let Some(run_uid) = view.found.run.as_ref().and_then(ResourceExt::uid) else { return Ok(None) };
+    let run_uid = &run_uid;
+    let (settings, found) = (&context.settings, view.found);
+    let uid = &job.uid().unwrap_or_default();
+    let (privileged, placements) = (found.privileged(), &found.placements);
+    let expect_volume = destination::expected(view.status, valid, found.destination_uid());
+    let progress_period_s = found.crowd.progress_period_s();
+    let fs_groups = found.fs_groups.unwrap_or_default();
+    let of = Try {
+        job: valid,
+        uid,
+        run,
+        account: found.account,
+        run_uid,
+        names,
+        settings,
+        privileged,
+        placements,
+        expect_volume,
+        progress_period_s,
+        fs_groups,
+    };
+    let (client, accounts) = (&context.client, &context.accounts);
+    let made = match step {
+        Step::Launch => apply::launch(client, &context.known.batch, accounts, &of, &found.children).await,
+        _ => apply::grant(client, accounts, &of).await,
+    };
+    match made {
+        Ok(()) => Ok(None),
+        Err(error) => error.refusal().map(Some).ok_or(error),
+    }
+}
+
+/// Whether pods are not made because somebody has deleted their account, in the words of Kubernetes.
+pub(super) fn lacks_account(fault: &Fault) -> bool {
+    fault.message.contains("error looking up service account")
+}
+
+/// Creates the destination's claim. Returns what the API server has against it, if it refuses it.
+pub(super) async fn create(
+    context: &Context,
+    (job, valid): (&SyncJob, &ValidatedSyncJob),
+    found: &Found,
+) -> Result<Option<Refusal>, ApplyError> {
+    let Some(claim) = creation::due(valid, &found.claims) else { return Ok(None) };
+    match apply::create_claim(&context.client, &creation::given_to(claim, job)).await {
+        Ok(made) => {
+            made.iter().for_each(|made| context.known.claims.wrote(made));
+            Ok(None)
+        }
+        Err(error) => error.refusal().map(Some).ok_or(error),
+    }
+}
+
+/// Has the destination's claim grow. Returns what the API server has against that, if it refuses it.
+pub(super) async fn grow(
+    context: &Context,
+    valid: &ValidatedSyncJob,
+    found: &Found,
+) -> Result<Option<Refusal>, ApplyError> {
+    let Some(growing) = growth::wanted(valid.create.as_ref(), &found.claims) else { return Ok(None) };
+    match apply::grow_claim(&context.client, &growing).await {
+        Ok(grown) => {
+            context.known.claims.wrote(&grown);
+            Ok(None)
+        }
+        Err(error) => error.refusal().map(Some).ok_or(error),
+    }
+}

@@ -1,0 +1,305 @@
+//! Reconciles SyncJobs: one call takes one step.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, Resource as _, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
+    core::error_boundary::InvalidObject,
+    runtime::controller::Action,
+};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    announce::{tell, write_status},
+    apply::Refusal,
+    bookkeeping, consent,
+    context::Context,
+    dereference::{self, Found},
+    error::{Error, TIMEOUT},
+    hooks, launch, next_status,
+    read::Guarded,
+    strays,
+    view::View,
+};
+use crate::{
+    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    fault::Fault,
+    model::{
+        self,
+        crowd::Crowd,
+        kinds, locality, restore, security, status,
+        validate::{self, ValidatedSyncJob},
+    },
+    names::FIELD_MANAGER,
+    stages::{self, situation::Step},
+    telemetry::chain,
+};
+
+/// How often to look whether what was made for a run is gone, if no watch says so before.
+const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
+/// For how long the words on a run's position in the queue stay at most.
+const POSITION_AGE: Duration = Duration::from_secs(600);
+
+/// Reconciles one job.
+pub(super) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
+    let started = Instant::now();
+    let done = timeout(TIMEOUT, reconcile_known(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
+    context.health.metrics.reconciled(started.elapsed(), done.is_err());
+    done
+}
+
+/// A run must not be started twice. So first the watches have to bring what this operator wrote before.
+async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Error> {
+    context.known.catch_up().await?;
+    let found = context.known.jobs.get(&job.namespace().unwrap_or_default(), &job.name_any());
+    // Owner references see to all that was made for a SyncJob that is deleted.
+    let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        context.forget(&namespace, &name);
+        hooks::end_orphans(context, &namespace, &name, None);
+        return Ok(Action::await_change());
+    };
+    match &job.0 {
+        Ok(job) => go_on(job, context).await,
+        Err(unreadable) => set_aside(unreadable.clone(), context).await,
+    }
+}
+
+/// Makes sure that nobody has written to a job since the watch brought it: another operator may have believed that it
+/// leads, too.
+async fn newest(context: &Context, job: &SyncJob) -> Result<(), Error> {
+    let now = dereference::fresh(&context.client, job).await?;
+    if now.as_ref().is_some_and(|now| now.resource_version() == job.resource_version()) {
+        return Ok(());
+    }
+    now.iter().for_each(|now| context.known.jobs.wrote(now));
+    Err(Error::Outdated)
+}
+
+/// What becomes of a reconciliation that failed.
+#[allow(clippy::needless_pass_by_value)] // kube calls it so
+pub(super) fn on_error(job: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Action {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    if error.is_conflict() {
+        tracing::debug!(namespace, name, "somebody else has written to the job; reconciling anew");
+        return Action::requeue(error.pause());
+    }
+    tracing::warn!(namespace, name, error = chain(error), "reconciling failed and is tried again");
+    Action::requeue(error.pause())
+}
+
+/// Says of a job that cannot be read that it cannot.
+async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Action, Error> {
+    let fault = Fault::new(
+        conditions::reason::INVALID_SPEC,
+        format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
+    );
+    let job = skeleton(unreadable.metadata);
+    let mut status = SyncJobStatus::default();
+    status::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
+    let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let patch = Patch::Merge(serde_json::json!({ "status": status }));
+    let written = api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
+    context.known.jobs.wrote(&written);
+    tell(context, &job, Crowd::default(), (&SyncJobStatus::default(), &status)).await;
+    Ok(Action::await_change())
+}
+
+/// A job of which nothing is known but its metadata.
+fn skeleton(metadata: ObjectMeta) -> SyncJob {
+    SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
+}
+
+/// Takes one step with a SyncJob: reads, validates, plans, acts, and writes the status.
+async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+    let (mut found, valid) = look(job, context).await?;
+    let (old, now) = (restore::released(job), Timestamp::now());
+    let (decided, has_new_record) = plan(context, (job, &old), &mut found, (&valid, now)).await?;
+    let Decided { step, again, next_run } = decided;
+    let step = patient(context, job, advised(step, &valid, &found), again);
+    let view = View::new(job, &old, &found, &context.settings);
+    let (step, is_known) = act(context, job, &view, &valid, (step, has_new_record, now)).await?;
+    let new = write(context, job, &view, &valid, (&step, next_run, now)).await?;
+    if new.active_run.as_ref().is_some_and(ActiveRun::is_started) {
+        view.let_go(&context.client).await?;
+        context.note_removed(&found.outgoing.jobs);
+    }
+    hooks::release(context, &view, &new).await?;
+    let is_settled = bookkeeping::settle_runs(context, &view, (job, &new), is_known, now).await?;
+    let soon = (!is_settled).then_some(CLEANUP_PERIOD);
+    let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Reads what a step depends on, and validates the SyncJob against it.
+async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Error> {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    strays::take_back(context, &namespace, &name).await?;
+    hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
+    let mut found = dereference::dereference(context.sources(), job).await?;
+    let wished = restore::wished(job, found.asked.as_ref());
+    let mut valid = validated(&wished, &found);
+    if valid.is_err() && !found.is_consent_fresh {
+        (found.consent, found.is_consent_fresh) =
+            consent::of(&context.client, &context.consents, job, Duration::ZERO).await?;
+        valid = validated(&wished, &found);
+    }
+    Ok((found, valid))
+}
+
+/// Plans the next step. Creates the SyncRun of the run under way first if the step needs it, and returns whether it
+/// did.
+async fn plan(
+    context: &Context,
+    (job, old): (&SyncJob, &SyncJobStatus),
+    found: &mut Found,
+    (valid, now): (&Validated, Timestamp),
+) -> Result<(Decided, bool), Error> {
+    let (Some(run), Ok(_)) = (&old.active_run, valid) else {
+        return Ok((decide((job, old), found, context, (valid, now)), false));
+    };
+    bookkeeping::look_for_record(context, job, run, found).await?;
+    let decided = decide((job, old), found, context, (valid, now));
+    if !bookkeeping::needs_record(&decided.step, run, &found.record) {
+        return Ok((decided, false));
+    }
+    if bookkeeping::make_record(context, job, run, found).await? {
+        return Ok((decided, true));
+    }
+    Ok((decide((job, old), found, context, (valid, now)), false))
+}
+
+/// Records the stage, removes what is over and creates what the step asks for. Returns the step, or its successor if
+/// the API server refuses something or a hook has ended, and whether all that was created is known.
+async fn act(
+    context: &Context,
+    job: &SyncJob,
+    view: &View<'_>,
+    valid: &Validated,
+    (step, has_new_record, now): (Step, bool, Timestamp),
+) -> Result<(Step, bool), Error> {
+    let doomed = view.doomed(&step);
+    // A launch that created the SyncRun is the only one.
+    let is_launch = matches!(step, Step::Launch) && !has_new_record;
+    if !doomed.is_empty() || is_launch || matches!(step, Step::Create | Step::Grow) {
+        newest(context, job).await?;
+    }
+    bookkeeping::tell_run(context, view, &step, now).await?;
+    view.sweep(&context.client, &doomed).await?;
+    context.note_removed(doomed.iter().copied());
+    let refused = match (&step, valid) {
+        (Step::Start(Some(fault)), Ok(valid)) if launch::lacks_account(fault) => {
+            context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
+            launch::launch(job, context, view, valid, &step).await?
+        }
+        (Step::Launch, Ok(valid)) => launch::launch(job, context, view, valid, &step).await?,
+        (Step::Create, Ok(valid)) => launch::create(context, (job, valid), view.found).await?,
+        (Step::Grow, Ok(valid)) => launch::grow(context, valid, view.found).await?,
+        _ => None,
+    };
+    // The next reconciliation knows what was created before the refusal.
+    let is_known = refused.is_none();
+    let step = refused.map_or(step, Refusal::step);
+    Ok((hooks::carry_out(context, job, view, step).await?, is_known))
+}
+
+/// Writes and announces the status after a step, and returns it.
+async fn write(
+    context: &Context,
+    job: &SyncJob,
+    view: &View<'_>,
+    valid: &Validated,
+    (step, next_run, now): (&Step, Option<Timestamp>, Timestamp),
+) -> Result<SyncJobStatus, Error> {
+    let (known, old, found) = (job.status.clone().unwrap_or_default(), view.status, view.found);
+    let mut new = old.clone();
+    new.next_run_time = next_run.map(Time);
+    next_status::turn(&mut new, step, valid, found, view.generation, now);
+    let begins = matches!(step, Step::Begin(_));
+    if begins {
+        next_status::start_or_wait(context, &mut new, view, now);
+    }
+    next_status::note_stage(&mut new, step, view);
+    if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
+        model::snapshots::forget_damage(&mut new);
+    }
+    if new != known && !begins {
+        bookkeeping::note_record(&mut new, found);
+    }
+    write_status(context, job, &known, &new).await?;
+    tell(context, job, found.crowd, (old, &new)).await;
+    Ok(new)
+}
+
+/// A SyncJob that may be run, or the reason why not.
+type Validated = Result<ValidatedSyncJob, Fault>;
+
+/// What to do next with a job.
+struct Decided {
+    step: Step,
+    again: Option<Timestamp>,
+    next_run: Option<Timestamp>,
+}
+
+fn decide(
+    (job, status): (&SyncJob, &SyncJobStatus),
+    found: &Found,
+    context: &Context,
+    (valid, now): (&Validated, Timestamp),
+) -> Decided {
+    let view = View::new(job, status, found, &context.settings);
+    let situation = view.situation(valid, now);
+    let (step, again) = stages::plan::next(&situation);
+    let next_run = stages::plan::next_run(&situation, &step);
+    Decided { step, again, next_run }
+}
+
+/// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
+fn validated(job: &SyncJob, found: &Found) -> Validated {
+    let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
+    let privileged = security::consent(found.consent.as_deref())?;
+    security::check(privileged, &valid.pods.security_context, valid.params.preserve.ownership)?;
+    Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
+}
+
+/// The same step; of a try that failed for lack of root, with how to have root.
+fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
+    let is_root =
+        |valid: &ValidatedSyncJob| security::is_root(found.privileged(), &valid.pods.security_context);
+    if valid.as_ref().map_or(true, is_root) {
+        return step;
+    }
+    match step {
+        Step::Retry(outcome, at) => Step::Retry(outcome.without_root(), at),
+        Step::Finish(outcome) => Step::Finish(outcome.without_root()),
+        other => other,
+    }
+}
+
+/// The same step; of a run that waits in the queue, with the words of its last position until it is time for a new
+/// one: each that looks writes otherwise whenever another run ends.
+fn patient(context: &Context, job: &SyncJob, step: Step, again: Option<Timestamp>) -> Step {
+    let queued = |reason: &str| reason == conditions::reason::QUEUED;
+    let (Step::Wait(fault), Some(again)) = (&step, again) else { return step };
+    if !queued(&fault.reason) {
+        return step;
+    }
+    let uid = job.uid().unwrap_or_default();
+    let said = job.status.as_ref().and_then(|it| conditions::find(&it.conditions, conditions::RECONCILING));
+    let is_recent = context.positions.get(&uid, POSITION_AGE).is_some_and(|until| Timestamp::now() < until);
+    match said.filter(|said| is_recent && queued(&said.reason)) {
+        Some(said) => Step::Wait(Fault::new(conditions::reason::QUEUED, said.message.clone())),
+        None => {
+            context.positions.put(&uid, again);
+            step
+        }
+    }
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}

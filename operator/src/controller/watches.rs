@@ -1,0 +1,410 @@
+//! Watches what SyncJobs depend on, and finds the SyncJobs that a change concerns.
+
+use std::{fmt::Debug, future::ready, time::Duration};
+
+use futures::{
+    Stream, StreamExt as _, TryStreamExt as _,
+    channel::mpsc::{UnboundedReceiver, UnboundedSender},
+    stream,
+};
+use jiff::Timestamp;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    api::ListParams,
+    runtime::{
+        Config, Controller, WatchStreamExt as _,
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use super::{
+    context::Context,
+    read::Guarded,
+    volumes::VolumeFeeds,
+    watched::{Feed, scopes, slim, slim_job, slim_pod},
+};
+use crate::{
+    api::{ActiveRun, SyncJob, SyncRun},
+    model::queue::{self, Limits},
+    names,
+    telemetry::chain,
+};
+
+/// How many jobs are reconciled at a time. Reconciling waits for the API server, hardly ever for the
+/// processor.
+const CONCURRENCY: u16 = 16;
+/// Between looks whether the API server answers and knows SyncJobs.
+const STARTUP_PERIOD: Duration = Duration::from_secs(2);
+
+/// What keeps what is known up to date, and tells which SyncJob's hook has ended.
+pub(super) struct Feeds {
+    pub(super) jobs: Feed<Guarded>,
+    pub(super) runs: Feed<SyncRun>,
+    pub(super) batch: Feed<Job>,
+    pub(super) pods: Feed<Pod>,
+    pub(super) claims: Feed<PersistentVolumeClaim>,
+    pub(super) volumes: VolumeFeeds,
+    pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
+}
+
+/// Waits until the API server answers and knows SyncJobs and SyncRuns.
+pub(super) async fn await_api(client: &Client, namespaces: &[String]) {
+    for scope in scopes(namespaces) {
+        await_kind::<SyncJob>(client, scope.as_deref()).await;
+        await_kind::<SyncRun>(client, scope.as_deref()).await;
+    }
+}
+
+async fn await_kind<K>(client: &Client, namespace: Option<&str>)
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api = scoped::<K>(client, namespace);
+    while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
+        let hint = match &error {
+            kube::Error::Api(status) if status.is_not_found() => "; install the CRDs: kubectl apply -f crds/",
+            _ => "",
+        };
+        let kind = K::plural(&());
+        tracing::warn!(error = chain(&error), "{kind} cannot be listed yet{hint}");
+        tokio::time::sleep(STARTUP_PERIOD).await;
+    }
+}
+
+/// The watches, each in a task of its own, which ends with this: reconciliations wait for what watches bring, and a
+/// controller that has as many under way as it may have takes nothing from its streams.
+#[derive(Default)]
+pub(super) struct Watches {
+    tasks: JoinSet<()>,
+}
+
+impl Watches {
+    /// Follows `changes` and returns them.
+    pub(super) fn follow<T: Send + 'static>(
+        &mut self,
+        changes: impl Stream<Item = watcher::Result<T>> + Send + 'static,
+    ) -> impl Stream<Item = T> + Send + 'static {
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        self.tasks.spawn(changes.for_each(move |change| {
+            match change {
+                // Nobody receives any more while the controller stops.
+                Ok(change) => drop(sender.unbounded_send(change)),
+                Err(error) => tracing::warn!(error = chain(&error), "a watch is interrupted and begins anew"),
+            }
+            ready(())
+        }));
+        receiver
+    }
+}
+
+/// Builds the controller from the watches: what they report says which SyncJobs to reconcile.
+pub(super) fn controller(
+    context: &Context,
+    feeds: Feeds,
+    watches: &mut Watches,
+    stop: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Controller<Guarded> {
+    let (client, limits, store) = (&context.client, context.limits, context.known.jobs.store().clone());
+    let (freeing, freed) = futures::channel::mpsc::unbounded();
+    let jobs = watches.follow(syncjobs(client, feeds.jobs, freeing));
+    let runs = watches.follow(syncruns(client, feeds.runs).map_ok(|run| job_of_run(&run)));
+    let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
+    let batch = changes(client, feeds.batch, &of_runs, slim_job);
+    let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
+    let pods = changes(client, feeds.pods, &of_runs, slim_pod);
+    let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
+    let claims = watches.follow(changes(client, feeds.claims, "", slim));
+    let (referring, waiting) = (store.clone(), store.clone());
+    let of_claims = claims.flat_map(move |claim| stream::iter(jobs_of_claim(&referring, &claim)));
+    Controller::for_stream(jobs.map(Ok), store)
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .reconcile_on(stream::select(batch, pods).filter_map(ready))
+        .reconcile_on(runs.filter_map(ready))
+        .reconcile_on(of_claims)
+        .reconcile_on(freed.flat_map(move |job| stream::iter(jobs_waiting_for(&waiting, &job, limits))))
+        .reconcile_on(feeds.hooks_ended)
+        .graceful_shutdown_on(stop)
+}
+
+/// The objects with those labels that changed.
+fn changes<K>(
+    client: &Client,
+    feed: Feed<K>,
+    labels: &str,
+    slim: fn(&mut K),
+) -> impl Stream<Item = watcher::Result<K>> + Send + 'static
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    feed.follow(|namespace| scoped(client, namespace), labels, slim).touched_objects()
+}
+
+/// The stream of SyncJobs that changed in a way that is of interest. Those that have no started run go to
+/// `freeing` besides, because others may have waited for theirs.
+fn syncjobs(
+    client: &Client,
+    feed: Feed<Guarded>,
+    freeing: UnboundedSender<Guarded>,
+) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
+    feed.follow(|namespace| scoped(client, namespace), "", slim)
+        .map_ok(marked)
+        .touched_objects()
+        .inspect_ok(move |job| {
+            if !has_started_run(job) {
+                // Nobody receives any more while the controller stops.
+                let _ = freeing.unbounded_send(job.clone());
+            }
+        })
+        .predicate_filter(interest, Default::default())
+}
+
+/// Marks the SyncJob of a deletion as deleted, since the last state of it may be one that was of interest before.
+fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
+    let watcher::Event::Delete(mut job) = event else { return event };
+    job.meta_mut().deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+    watcher::Event::Delete(job)
+}
+
+/// The SyncRuns that changed in a way that is of interest.
+fn syncruns(
+    client: &Client,
+    feed: Feed<SyncRun>,
+) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
+    feed.follow(|namespace| scoped(client, namespace), "", slim)
+        .touched_objects()
+        .predicate_filter(interest_in_run, Default::default())
+}
+
+/// A hash of all of a SyncRun but what its pods write for each other, and their progress, which they write every
+/// second.
+fn interest_in_run(run: &SyncRun) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    run.metadata.uid.hash(&mut hasher);
+    run.metadata.generation.hash(&mut hasher);
+    run.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    run.metadata.finalizers.hash(&mut hasher);
+    let mut status = run.status.clone().unwrap_or_default();
+    status.progress = None;
+    status.summary = None;
+    status.contacts = None;
+    serde_json::to_string(&status).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// A hash of all of a job that is of interest.
+fn interest(job: &Guarded) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    let metadata = job.meta();
+    metadata.uid.hash(&mut hasher);
+    metadata.generation.hash(&mut hasher);
+    metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    job.annotations().get(names::ANNOTATION_RESUME).hash(&mut hasher);
+    if let Ok(job) = &job.0 {
+        serde_json::to_string(&job.status).ok()?.hash(&mut hasher);
+    }
+    Some(hasher.finish())
+}
+
+fn job_of_child(child: &impl kube::ResourceExt) -> Option<ObjectRef<Guarded>> {
+    let name = child.annotations().get(names::ANNOTATION_SYNCJOB)?;
+    Some(ObjectRef::new(name).within(&child.namespace()?))
+}
+
+fn job_of_run(run: &SyncRun) -> Option<ObjectRef<Guarded>> {
+    Some(ObjectRef::new(&run.spec.sync_job.name).within(&run.namespace()?))
+}
+
+fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
+    let refers = |job: &Guarded| {
+        let Ok(job) = &job.0 else { return false };
+        let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
+        job.metadata.namespace == claim.metadata.namespace
+            && named.iter().any(|named| Some(&named.claim_name) == claim.metadata.name.as_ref())
+    };
+    jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
+}
+
+/// Says whether a job has a started run. One that is deleted has none, so that others need not wait for it.
+fn has_started_run(job: &Guarded) -> bool {
+    let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
+    run.is_some_and(ActiveRun::is_started) && job.meta().deletion_timestamp.is_none()
+}
+
+/// The jobs whose runs wait, perhaps for the claims that `freed` uses, or which are next in the queue.
+fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded, limits: Limits) -> Vec<ObjectRef<Guarded>> {
+    let mut woken = jobs_waiting_for_claims(jobs, freed);
+    if limits.any() {
+        let known = jobs.state();
+        let known = known.iter().filter_map(|job| job.0.as_ref().ok());
+        woken.extend(queue::next_in_line(known, limits).into_iter().map(job_ref));
+    }
+    woken
+}
+
+fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
+    ObjectRef::new(&job.name_any()).within(&job.namespace().unwrap_or_default())
+}
+
+fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
+    let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
+    let claims = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
+    let waits = |job: &Guarded| {
+        let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
+        let Some(run) = run.filter(|run| !run.is_started() && job.namespace() == freed.namespace()) else {
+            return false;
+        };
+        let mut folders = [&run.source, &run.destination].into_iter().flatten();
+        job.name_any() != freed.name_any()
+            && folders.any(|it| claims.iter().any(|claim| claim.claim_name == it.claim_name))
+    };
+    jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::{core::DeserializeGuard, runtime::reflector};
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+    use crate::api::{ClaimReference, RunFolder, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};
+
+    fn job(claim: &str) -> SyncJob {
+        let mut spec = SyncJobSpec::default();
+        spec.source.persistent_volume_claim = ClaimReference { claim_name: claim.into() };
+        let mut job = SyncJob::new("web", spec);
+        job.metadata.namespace = Some("prod".into());
+        job
+    }
+
+    fn unreadable() -> Guarded {
+        let manifest = serde_json::json!({
+            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+            "metadata": {"name": "newer", "namespace": "prod", "generation": 1},
+            "spec": {"source": "a shape of the future"},
+        });
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_is_told_by_its_metadata() {
+        let mut job = unreadable();
+        assert!(job.0.is_err());
+        let before = interest(&job);
+        assert_eq!(before, interest(&unreadable()));
+        job.meta_mut().generation = Some(2);
+        assert_ne!(before, interest(&job));
+    }
+
+    #[test]
+    fn the_progress_of_a_run_is_of_no_interest_and_all_else_is() {
+        let run = || SyncRun::new("web-1", SyncRunSpec::default());
+        let plain = interest_in_run(&run());
+        let changed = |change: fn(&mut SyncRunStatus)| {
+            let mut run = run();
+            change(run.status.get_or_insert_default());
+            interest_in_run(&run)
+        };
+        assert_eq!(plain, changed(|status| status.progress = Some(Default::default())));
+        assert_eq!(plain, changed(|status| status.summary = Some(Default::default())));
+        assert_eq!(plain, changed(|status| status.contacts = Some(Default::default())));
+        assert_ne!(plain, changed(|status| status.ends = Some(Default::default())));
+        assert_ne!(plain, changed(|status| status.stage = Some(Stage::Running)));
+    }
+
+    #[test]
+    fn what_changes_of_a_job_is_of_interest() {
+        let plain = interest(&DeserializeGuard(Ok(job("a"))));
+        let changed = |change: fn(&mut SyncJob)| {
+            let mut job = job("a");
+            change(&mut job);
+            interest(&DeserializeGuard(Ok(job)))
+        };
+        assert_ne!(plain, changed(|job| job.metadata.generation = Some(2)));
+        assert_ne!(plain, changed(|job| job.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
+        assert_ne!(plain, changed(|job| job.metadata.uid = Some("other".into())));
+    }
+
+    #[test]
+    fn the_end_of_a_job_is_of_interest_though_nothing_in_it_has_changed() {
+        let job = || DeserializeGuard(Ok(job("a")));
+        let watcher::Event::Delete(gone) = marked(watcher::Event::Delete(job())) else { panic!("not gone") };
+        assert_ne!(interest(&gone), interest(&job()));
+        let watcher::Event::Apply(there) = marked(watcher::Event::Apply(job())) else { panic!("gone") };
+        assert_eq!(interest(&there), interest(&job()));
+    }
+
+    #[test]
+    fn a_job_without_a_started_run_wakes_those_that_wait_for_its_claims() {
+        let named = |name: &str, claim: &str, run: Option<(Option<i64>, &str)>| {
+            let mut job = job(claim);
+            job.metadata.name = Some(name.into());
+            job.status.get_or_insert_default().active_run = run.map(|(started, reads)| ActiveRun {
+                start_time: started.map(|at| MicroTime(jiff::Timestamp::from_second(at).unwrap())),
+                source: Some(RunFolder { claim_name: reads.into(), path: "/".into() }),
+                ..ActiveRun::default()
+            });
+            DeserializeGuard(Ok(job))
+        };
+        let (store, mut writer) = reflector::store();
+        let waiting = [named("waits", "x", Some((None, "a"))), named("elsewhere", "x", Some((None, "b")))];
+        let others = [named("runs", "a", Some((Some(1), "a"))), named("idle", "a", None)];
+        for job in waiting.into_iter().chain(others) {
+            writer.apply_watcher_event(&watcher::Event::Apply(job));
+        }
+        let woken = jobs_waiting_for_claims(&store, &named("over", "a", None));
+        assert_eq!(woken.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["waits"]);
+        assert!(has_started_run(&named("runs", "a", Some((Some(1), "a")))));
+        assert!(!has_started_run(&named("waits", "a", Some((None, "a")))));
+        let mut deleted = named("runs", "a", Some((Some(1), "a")));
+        deleted.meta_mut().deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        assert!(!has_started_run(&deleted));
+    }
+
+    #[test]
+    fn a_claim_wakes_the_jobs_that_name_it_in_its_own_namespace() {
+        let (store, mut writer) = reflector::store();
+        writer.apply_watcher_event(&watcher::Event::Apply(DeserializeGuard(Ok(job("a")))));
+        writer.apply_watcher_event(&watcher::Event::Apply(unreadable()));
+        let claim = |name: &str, namespace: &str| PersistentVolumeClaim {
+            metadata: kube::api::ObjectMeta {
+                name: Some(name.into()),
+                namespace: Some(namespace.into()),
+                ..Default::default()
+            },
+            ..PersistentVolumeClaim::default()
+        };
+        assert_eq!(jobs_of_claim(&store, &claim("a", "prod")).len(), 1);
+        assert!(jobs_of_claim(&store, &claim("a", "test")).is_empty());
+        assert!(jobs_of_claim(&store, &claim("b", "prod")).is_empty());
+    }
+}
