@@ -95,10 +95,13 @@ etcd() {
 # module_dir MODULE@VERSION: the folder of a downloaded module.
 module_dir() { (cd "$cache" && go mod download -json "$1") | sed -n 's/.*"Dir": "\(.*\)",*/\1/p'; }
 
-# What somebody at a terminal needs of a cluster.
+# What somebody at a terminal needs of a cluster, and what checks manifests.
 tools() {
   go_tool kind sigs.k8s.io/kind "$KIND"
   go_tool helm helm.sh/helm/v3 "$HELM" /cmd/helm
+  # Not `go install`, which asks for the list of versions: not every proxy has that of krew.
+  copied krew sigs.k8s.io/krew "$KREW" ./cmd/krew
+  copied validate-krew-manifest sigs.k8s.io/krew "$KREW" ./cmd/validate-krew-manifest
   kubernetes kubectl
 }
 
@@ -115,3 +118,40 @@ gitops() {
 
 # What serves the tests that need an API server and no kubelet.
 apiserver() { kubernetes kube-apiserver kube-controller-manager; etcd; gitops; }
+
+# The controllers of Flux and Argo CD: from nothing about 20 minutes of processor time.
+gitops_controllers() {
+  gitops
+  go_tool kustomize sigs.k8s.io/kustomize/kustomize/v5 "$KUSTOMIZE"
+  flux source-controller "$SOURCE_CONTROLLER"
+  flux kustomize-controller "$KUSTOMIZE_CONTROLLER"
+  copied argocd github.com/argoproj/argo-cd/v3 "$ARGO_CD" ./cmd manifests/crds manifests/base/config
+}
+
+# flux NAME VERSION: a controller of Flux. The types of its objects are a module of their own, which its go.mod takes from a folder that
+# the module archive leaves out.
+flux() {
+  local module=github.com/fluxcd/$1
+  copied "$1" "$module" "$2" . config/crd/bases -replace "$module/api=$module/api@$2"
+}
+
+# copied NAME MODULE VERSION PACKAGE MANIFESTS... [-replace OLD=NEW]: a program that `go install` refuses, such as one whose module has
+# replace directives: a copy of the module is the main module instead. Its manifests are kept in the cache's folder copied/NAME.
+copied() {
+  local name=$1 module=$2@$3 package=$4 manifests=$cache/copied/$1 source dir
+  shift 4
+  [ -x "$bin/$name" ] && [ "$(cat "$manifests/version" 2>/dev/null)" = "$module" ] && return
+  go_ready
+  say "building $module"
+  source=$(module_dir "$module")
+  dir=$(mktemp -d "$cache/$name.XXXXXX")
+  cp -r "$source/." "$dir"
+  chmod -R u+w "$dir"
+  rm -rf "$manifests"; mkdir -p "$manifests"
+  while [ $# -gt 0 ] && [ "$1" != -replace ]; do cp -r "$dir/$1" "$manifests/"; shift; done
+  [ $# = 0 ] || (cd "$dir" && go mod edit "$@")
+  # What a replacement adds to go.sum is verified like any module.
+  (cd "$dir" && logged go go build -mod=mod -trimpath -ldflags '-s -w' -o "$bin/$name" "$package")
+  rm -rf "$dir"
+  echo "$module" >"$manifests/version"
+}

@@ -3,12 +3,15 @@
 //	gitops kstatus                        reads objects as JSON, and prints what kstatus makes of each
 //	gitops flux KUBECONFIG NAMESPACE DIR  takes the files of DIR into the namespace and out again, as Flux does
 //	gitops argo KUBECONFIG NAMESPACE DIR  does the same as Argo CD does
+//	gitops git ADDRESS DIR                serves the git repositories of DIR over HTTP
+//	gitops redis ADDRESS                  serves as the cache of Argo CD's controllers
 //
-// DIR holds two states of a repository, `first` and `second`: folders of YAML files.
+// For flux and argo, DIR holds two states of a repository, `first` and `second`: folders of YAML files.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,26 +40,32 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 1 && args[0] == "kstatus" {
+	switch {
+	case len(args) == 1 && args[0] == "kstatus":
 		return judge(os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == "redis":
+		return serveRedis(args[1])
+	case len(args) == 3 && args[0] == "git":
+		return serveGit(args[1], args[2])
+	case len(args) == 4 && args[0] == "flux":
+		return travel((*trip).flux, args[1:])
+	case len(args) == 4 && args[0] == "argo":
+		return travel((*trip).argo, args[1:])
+	default:
+		return errors.New("usage: gitops kstatus | gitops (flux | argo) KUBECONFIG NAMESPACE DIR | " +
+			"gitops git ADDRESS DIR | gitops redis ADDRESS")
 	}
-	if len(args) != 4 {
-		return fmt.Errorf("usage: gitops kstatus | gitops (flux | argo) KUBECONFIG NAMESPACE DIR")
-	}
-	trip, err := newTrip(args[1], args[2], args[3])
+}
+
+// travel makes a round trip with a tool, to the namespace and with the files that args name.
+func travel(tool func(*trip, context.Context) error, args []string) error {
+	trip, err := newTrip(args[0], args[1], args[2])
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	switch args[0] {
-	case "flux":
-		return trip.flux(ctx)
-	case "argo":
-		return trip.argo(ctx)
-	default:
-		return fmt.Errorf("no tool %q", args[0])
-	}
+	return tool(trip, ctx)
 }
 
 // trip is where a round trip goes: a namespace of a cluster, and the two states of the repository.

@@ -1,6 +1,6 @@
-//! A real Kubernetes control plane without a node: etcd, kube-apiserver, and of kube-controller-manager only what a
-//! node would not need: Jobs, garbage collection, namespaces and service accounts. It has no scheduler and no kubelet,
-//! so a pod does what the test says.
+//! A real Kubernetes control plane without a node: etcd, kube-apiserver, and those controllers of
+//! kube-controller-manager that work without a node: Jobs, garbage collection, namespaces and service accounts. It has
+//! no scheduler and no kubelet, so the test decides what each pod does.
 
 use std::{
     net::TcpListener,
@@ -26,33 +26,33 @@ use crate::{
 /// A start takes a few seconds; several at once on a busy machine take longer.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The groups of controllers that act in place of a person, not of a node.
+/// The controllers that work without a node.
 const CONTROLLERS: &str = "job-controller,garbage-collector-controller,namespace-controller,\
                            serviceaccount-controller,root-ca-certificate-publisher-controller";
 
-/// A running control plane with what `config/default` installs.
+/// A running control plane with the objects of `config/default` installed.
 #[derive(Debug)]
 pub struct ApiServer {
     folder: PathBuf,
     port: u16,
     etcd_port: u16,
-    /// In the order of dropping, with the names of their logs.
+    /// The processes in the order of dropping, with the names of their logs.
     processes: Mutex<Vec<(String, Supervised)>>,
-    /// Removes the folder.
+    /// Removes the folder when dropped.
     _reaper: Reaper,
 }
 
-/// Somebody who may use the API server.
+/// A user of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Who may do everything.
+    /// A user with all rights.
     Admin,
     /// The operator's account, with the rights that `config/rbac` gives it.
     Operator,
 }
 
 impl User {
-    /// The bearer token, which is no secret on a loopback address of a test.
+    /// Returns the bearer token, which is no secret on a loopback address of a test.
     fn token(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -62,8 +62,7 @@ impl User {
 }
 
 impl ApiServer {
-    /// The one control plane of the running test program, started when it is first asked for. It ends with the
-    /// program.
+    /// Returns the running test program's only control plane, which the first call starts. It ends with the program.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Result<ApiServer>> = OnceLock::new();
         match SHARED.get_or_init(Self::start) {
@@ -72,7 +71,7 @@ impl ApiServer {
         }
     }
 
-    /// Starts a control plane on free loopback ports and installs what `config/default` holds.
+    /// Starts a control plane on free loopback ports and installs the objects of `config/default`.
     pub fn start() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("volferry-apiserver-").tempdir()?.keep();
         let reaper = Reaper::new(&format!("sleep 1; rm -rf '{}'", folder.display()))?;
@@ -106,28 +105,29 @@ impl ApiServer {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kubeconfig of a user.
+    /// Returns the path of a user's kubeconfig.
     pub fn kubeconfig(&self, user: User) -> PathBuf {
         self.folder.join(user.token()).with_extension("kubeconfig")
     }
 
-    /// How a user reaches the API server.
+    /// Returns the client configuration by which a user reaches the API server.
     pub async fn config(&self, user: User) -> Result<Config> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig(user))?;
         Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
     }
 
-    /// A client with a user's rights. It works on the runtime that it was made on, so each test makes its own.
+    /// Returns a client with a user's rights. It works only on the runtime that it was made on, so each test makes its
+    /// own.
     pub async fn client(&self, user: User) -> Result<Client> {
         Ok(Client::try_from(self.config(user).await?)?)
     }
 
-    /// kubectl with all rights.
+    /// Returns a kubectl with all rights.
     pub fn kubectl(&self, namespace: &str) -> Result<Kubectl> {
         Kubectl::new(&self.kubeconfig(User::Admin), namespace)
     }
 
-    /// The log of one of the processes, or a place for one.
+    /// Returns the path of a process's log, whether or not it exists yet.
     pub fn log(&self, name: &str) -> PathBuf {
         self.folder.join(name).with_extension("log")
     }
@@ -188,7 +188,7 @@ impl ApiServer {
         self.launch("kube-controller-manager", &mut command)
     }
 
-    /// The certificate that kube-apiserver made itself when it started, with its issuer.
+    /// Returns the certificate that kube-apiserver made itself when it started, with its issuer.
     fn certificate(&self) -> PathBuf {
         self.folder.join("pki/apiserver.crt")
     }
@@ -216,7 +216,7 @@ impl ApiServer {
         .to_string()
     }
 
-    /// The CRDs, and the operator's account with its rights. Its Deployment stays without pods.
+    /// Installs the CRDs, and the operator's account with its rights. The operator's Deployment stays without pods.
     fn install(&self) -> Result<()> {
         let kubectl = self.kubectl("volferry-system")?;
         let all = programs::repository().join("config/default").display().to_string();
@@ -231,8 +231,10 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Asks again and again until `probe` succeeds: that a server answers is nothing that can be watched. A process
-    /// that ends meanwhile ends the wait.
+    /// Calls `probe` until it succeeds; the API server's readiness cannot be watched.
+    ///
+    /// # Errors
+    /// A process ends before that, or [`START_TIMEOUT`] passes; `what` finishes the sentence "waited in vain until …".
     fn wait_until(&self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
@@ -256,7 +258,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// Copies the logs to a place where they outlive the test.
+/// Copies the logs to a folder that outlives the test, and returns its name.
 fn keep(folder: &Path) -> String {
     let kept = folder.with_extension("failed");
     drop(Command::new("cp").arg("-r").arg(folder).arg(&kept).status());
@@ -268,7 +270,7 @@ fn url(scheme: &str, port: u16) -> String {
 }
 
 /// Ports that were free a moment ago; all are held until all are found, so that they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     let mut ports = [0; N];
     for (port, listener) in ports.iter_mut().zip(&listeners) {

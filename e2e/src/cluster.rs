@@ -22,17 +22,17 @@ use tokio::sync::RwLock;
 
 use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, wait};
 
-/// Where `e2e/run` installs the operator.
+/// The namespace in which `e2e/run` installs the operator.
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
-/// Selects the operator's pods there.
+/// Selects the operator's pods in [`SYSTEM_NAMESPACE`].
 pub const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
-/// Long enough for a busy machine; a wait that succeeds takes none of it.
+/// The limit of waits. It suits a busy machine; a wait that succeeds ends earlier.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Shares the operator among the tests of one program. Those that stop or change it hold it alone.
+/// Shares the operator among the tests of one program. A test that stops or changes it holds it exclusively.
 static OPERATOR: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
 
-/// A namespace for one test. When the test panics, what went on in it is printed before it is deleted.
+/// A namespace for one test. When the test panics, the namespace's state is printed before it is deleted.
 pub struct Sandbox {
     /// A client with all rights.
     pub client: Client,
@@ -50,20 +50,23 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A new namespace under the restricted PodSecurity standard. Panics, saying what to run, where there is no
-    /// cluster.
+    /// Makes a new namespace under the restricted PodSecurity standard.
+    ///
+    /// # Panics
+    /// There is no cluster; the message names the command that makes one.
     pub async fn new(test: &str) -> Self {
         Self::with(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
     }
 
-    /// The same for a test that stops or changes the operator: no other test of this program has a namespace meanwhile.
+    /// Makes a namespace as [`Sandbox::new`] does, for a test that stops or changes the operator: no other test of this
+    /// program has a namespace meanwhile.
     pub async fn alone(test: &str) -> Self {
         let operator = Box::new(OPERATOR.clone().write_owned().await);
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         Self::holding(operator, test, labels, json!({})).await
     }
 
-    /// A new namespace with other labels and annotations.
+    /// Makes a new namespace with these labels and annotations.
     pub async fn with(test: &str, labels: Value, annotations: Value) -> Self {
         let operator = Box::new(OPERATOR.clone().read_owned().await);
         Self::holding(operator, test, labels, annotations).await
@@ -107,7 +110,7 @@ impl Sandbox {
         })
     }
 
-    /// An API of the namespace.
+    /// Returns the namespace's API of a kind.
     pub fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
@@ -116,7 +119,7 @@ impl Sandbox {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The names of the nodes, in order.
+    /// Returns the names of the nodes, sorted.
     pub async fn nodes(&self) -> Result<Vec<String>> {
         let nodes = Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await?;
         let mut names: Vec<_> = nodes.items.iter().map(ResourceExt::name_any).collect();
@@ -129,12 +132,12 @@ impl Sandbox {
         syncjob::create(&self.jobs, syncjob::manifest(name, "from", "to", others)).await
     }
 
-    /// The SyncJob once its condition of that kind is true.
+    /// Returns the SyncJob once its condition `kind` is true.
     pub async fn until_is(&self, name: &str, kind: &str) -> Result<DynamicObject> {
         syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
 
-    /// The SyncJob once `holds` is true of it.
+    /// Returns the SyncJob once `holds` is true of it, within [`PATIENCE`].
     pub async fn until(
         &self,
         name: &str,
@@ -144,13 +147,13 @@ impl Sandbox {
         wait::until(&self.jobs, name, what, PATIENCE, holds).await
     }
 
-    /// Waits until a SyncRun has moved some of its data, and not all. Returns its SyncJob.
+    /// Waits until a SyncRun has moved some of its data, but not all. Returns its SyncJob.
     pub async fn until_data_moves(&self, job: &str, run: &str) -> Result<DynamicObject> {
         wait::until(&self.runs, run, "data moves", PATIENCE, tree::data_moves).await?;
         self.jobs.get(job).await.context("reading a SyncJob")
     }
 
-    /// Asks for one more run of a SyncJob, and returns it when that run has succeeded.
+    /// Requests one more run of a SyncJob, and returns the SyncJob once that run has succeeded.
     pub async fn run_again(&self, name: &str, trigger: &str) -> Result<DynamicObject> {
         self.patch(name, json!({"spec": {"trigger": trigger}})).await?;
         self.until_is(name, "Ready").await
@@ -162,19 +165,35 @@ impl Sandbox {
         self.jobs.patch(name, &kube::api::PatchParams::default(), &patch).await.context("patching a SyncJob")
     }
 
-    /// The pod of one end of a SyncJob's run once its container runs.
+    /// Returns the pod of one end of a SyncJob's run once its container runs.
     pub async fn running_pod(&self, syncjob: &str, side: &str) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={syncjob},volferry.dev/side={side}");
         wait::until_any(&self.api::<Pod>(), &labels, "a syncer pod runs", PATIENCE, is_running).await
     }
 
-    /// The Kubernetes Jobs of a SyncJob.
+    /// Returns the Kubernetes Jobs of a SyncJob.
     pub async fn children(&self, syncjob: &str) -> Result<Vec<Job>> {
         let selected = ListParams::default().labels(&format!("volferry.dev/syncjob={syncjob}"));
         Ok(self.api::<Job>().list(&selected).await?.items)
     }
 
-    /// The operator's pods.
+    /// Makes a pod `NAME-0` of an application, labelled `app: NAME`, with a claim at `/data`, and waits until it is
+    /// ready.
+    pub async fn application(&self, name: &str, claim: &str) -> Result<Pod> {
+        let security = json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"}});
+        let container = json!({"name": name, "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
+            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+        let pod = json!({"metadata": {"name": format!("{name}-0"), "labels": {"app": name}},
+            "spec": {"securityContext": security, "containers": [container], "volumes": [volume]}});
+        let made = self.api::<Pod>().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        wait::until(&self.api(), &made.name_any(), "the application is ready", PATIENCE, wait::is_ready).await
+    }
+
+    /// Returns the API of the operator's pods.
     pub fn operator_pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE)
     }

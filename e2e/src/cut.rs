@@ -1,7 +1,7 @@
-//! A way to the API server that breaks off at a chosen write.
+//! A proxy to the API server that breaks off at a chosen write.
 //!
-//! Whoever is killed is killed between two of its writes, or after a write whose answer it never saw. A program that
-//! talks through a [`CutLine`] can be killed at exactly any of these points, so that a test walks through all of them.
+//! A killed program ends between two of its writes, or after a write whose answer it has not received. A program that
+//! uses a [`CutLine`] can be killed at each of these points, so a test can go through all of them.
 
 use std::{
     collections::BTreeMap,
@@ -24,16 +24,16 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Where the line breaks.
+/// The point at which the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Nowhere.
+    /// At no point.
     Never,
-    /// After so many writes: the next one does not reach the API server.
+    /// After this number of writes: the next write does not reach the API server.
     Before(usize),
-    /// The write after so many reaches the API server, and its answer is lost.
+    /// At the write after this number of writes: it reaches the API server, and its answer is lost.
     After(usize),
-    /// After so many requests of any kind: the next one does not reach the API server.
+    /// After this number of requests of any kind: the next request does not reach the API server.
     Request(usize),
 }
 
@@ -42,7 +42,7 @@ pub enum Cut {
 pub struct CutLine {
     address: SocketAddr,
     state: Arc<State>,
-    /// Ends with this.
+    /// The serving tasks, which end when this is dropped.
     _serving: JoinSet<()>,
 }
 
@@ -55,11 +55,11 @@ struct State {
     reached: Notify,
 }
 
-/// How many requests of each kind there were, by verb and resource, such as `PATCH syncjobs/status` and `LIST pods`.
+/// The number of requests of each kind, by verb and resource, such as `PATCH syncjobs/status` and `LIST pods`.
 pub type Tally = BTreeMap<String, usize>;
 
 impl CutLine {
-    /// Passes requests on by `client`, with its rights.
+    /// Starts to pass requests on by `client`, with its rights.
     pub async fn new(client: Client, cut: Cut) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a loopback port")?;
         let address = listener.local_addr()?;
@@ -75,27 +75,27 @@ impl CutLine {
         Ok(Self { address, state, _serving: serving })
     }
 
-    /// The URL of this end of the line.
+    /// Returns the URL that programs use in place of the API server's.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Waits until the cut has been reached. From then on no request is answered any more.
+    /// Waits until the cut has been reached. From then on no request is answered.
     pub async fn reached(&self) {
         self.state.reached.notified().await;
     }
 
-    /// How many requests have been begun.
+    /// Returns the number of requests that have begun.
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
     }
 
-    /// How many requests of each kind have been begun.
+    /// Returns the number of requests of each kind that have begun.
     pub fn tally(&self) -> Tally {
         self.state.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many writes have been begun.
+    /// Returns the number of writes that have begun.
     pub fn writes(&self) -> usize {
         self.state.writes.load(Ordering::SeqCst)
     }
@@ -110,7 +110,7 @@ async fn accept(listener: TcpListener, client: Client, state: Arc<State>) {
 
 async fn serve(stream: TcpStream, client: Client, state: Arc<State>) {
     let service = service_fn(|request| pass(request, client.clone(), state.clone()));
-    // An error is a peer that has gone away, which is what the killed do.
+    // An error means that the peer has gone away, as a killed program does.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }
 
@@ -145,14 +145,14 @@ impl State {
     }
 }
 
-/// Events and leases are written beside the work, at any time, so they do not count.
+/// Returns whether a request is a write to count. Events and leases are written at any time, so they are left out.
 fn is_write(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
     ![Method::GET, Method::HEAD].contains(request.method())
         && !["events.k8s.io", "/events", "coordination.k8s.io"].iter().any(|it| path.contains(it))
 }
 
-/// What a request is called in a tally.
+/// Returns the request's key in a tally.
 fn kind_of(request: &Request<Incoming>) -> String {
     let query = request.uri().query().unwrap_or_default();
     let is_version =
@@ -160,7 +160,7 @@ fn kind_of(request: &Request<Incoming>) -> String {
     let mut parts = request.uri().path().split('/').skip_while(|part| !is_version(part)).skip(1);
     let mut resource = parts.next().unwrap_or_default();
     if resource == "namespaces" {
-        // A namespace itself, or what is in it.
+        // The namespace itself, or an object in it.
         parts.next();
         resource = parts.next().unwrap_or(resource);
     }
@@ -176,7 +176,7 @@ fn kind_of(request: &Request<Incoming>) -> String {
 
 async fn forward(request: Request<Incoming>, client: &Client) -> Result<Response<Body>> {
     let (mut parts, body) = request.into_parts();
-    // The client sets its own.
+    // The client sets its own headers.
     for header in ["host", "authorization"] {
         parts.headers.remove(header);
     }

@@ -1,4 +1,4 @@
-//! What is printed of a namespace when a test in it has failed.
+//! Prints the state of a namespace in which a test has failed.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub fn print(kubectl: &Kubectl, namespace: &str) {
     commands.iter().for_each(|args| print_output(kubectl, args));
 }
 
-/// Prints what a kubectl command says, or why it says nothing.
+/// Prints the output of a kubectl command, or its error.
 pub fn print_output(kubectl: &Kubectl, args: &[&str]) {
     eprintln!("===== kubectl {}", args.join(" "));
     match kubectl.run(args) {

@@ -15,7 +15,7 @@ use crate::{
 /// The group that devices belong to on the nodes, which are Debian's.
 pub const DISK_GROUP: u32 = 6;
 
-/// A bound claim for a device of a node's.
+/// A bound claim for a device of a node.
 #[derive(Debug)]
 pub struct Disk {
     /// The claim's name.
@@ -27,8 +27,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a device of that many MiB on a node, which its group may read and write, and a claim for it. Tries again
-    /// where another program took the free device first.
+    /// Makes a device of `mib` MiB on a node, which [`DISK_GROUP`] may read and write, and a claim for it. Tries again
+    /// where another program has taken the free device first.
     pub async fn create(sandbox: &Sandbox, claim: &str, node: &str, mib: u32) -> Result<Self> {
         let script = format!(
             "set -e; image=$(mktemp); truncate -s {mib}M $image; left=20; \
@@ -89,7 +89,7 @@ impl Disk {
             .with_context(|| format!("on {}: {script}", self.node))
     }
 
-    /// The SHA-256 of the device's first bytes, in hexadecimal.
+    /// Returns the SHA-256 of the device's first `bytes` bytes, in hexadecimal.
     pub fn hash(&self, bytes: u64) -> Result<String> {
         let hash = self.shell(&format!("head -c {bytes} $1 | sha256sum"))?;
         Ok(String::from_utf8_lossy(&hash).split_whitespace().next().unwrap_or_default().to_owned())
@@ -98,7 +98,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A device that a pod still has goes when the pod does.
+        // A device that a pod still uses goes away with the pod.
         for result in [
             self.kubectl.run(&["delete", "persistentvolume", &self.volume, "--wait=false"]).map(drop),
             self.shell("losetup --detach $1").map(drop),

@@ -1,4 +1,4 @@
-//! The `kubectl` of the cluster's cache: for what users do with it, and for its messages.
+//! The `kubectl` of the cluster's cache: tests use it as users do, and read its messages.
 
 use std::{
     io::Write as _,
@@ -19,7 +19,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// kubectl for that cluster and namespace.
+    /// Makes a kubectl for a cluster and a namespace.
     pub fn new(kubeconfig: &Path, namespace: &str) -> Result<Self> {
         let program = programs::of_cluster("kubectl")?;
         Ok(Self { program, kubeconfig: kubeconfig.into(), namespace: namespace.into() })
@@ -30,7 +30,7 @@ impl Kubectl {
         text(args, &self.command(args).output().context("cannot run kubectl")?)
     }
 
-    /// The same, without blocking the thread.
+    /// Runs kubectl as [`Kubectl::run`] does, without blocking the thread.
     pub async fn run_async(&self, args: &[&str]) -> Result<String> {
         let mut command = tokio::process::Command::from(self.command(args));
         text(args, &command.kill_on_drop(true).output().await.context("cannot run kubectl")?)
@@ -51,7 +51,7 @@ impl Kubectl {
         text(args, &child.wait_with_output().context("cannot wait for kubectl")?)
     }
 
-    /// `kubectl apply` of a manifest.
+    /// Runs `kubectl apply` with a manifest.
     pub fn apply(&self, manifest: &str) -> Result<String> {
         self.pipe(&["apply", "-f", "-"], manifest)
     }

@@ -1,4 +1,4 @@
-//! The part of the kubelet and of the syncer's agent, played by the test: it says what becomes of a pod.
+//! Simulates the kubelet and the syncer's agent: the test sets the state of each pod.
 
 use std::{
     collections::HashSet,
@@ -29,11 +29,11 @@ use crate::{
     syncjob, wait,
 };
 
-/// How many pods of many are played at a time.
+/// The number of pods that are simulated concurrently.
 const AT_ONCE: usize = 16;
-/// A pod is made within seconds, or not at all.
+/// The limit of a wait for a pod. A pod is made within seconds, or not at all.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The node that the pods are on; nobody looks for it.
+/// The name of the pods' node; no Node object of it exists.
 const NODE: &str = "node-of-the-test";
 /// Kubernetes' own label of the pods of Indexed Jobs.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -41,15 +41,15 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// How the pods of a run end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Play {
-    /// Well, by the word of the agents and of the kubelet.
+    /// The agents and the kubelet report success.
     Succeeds,
-    /// Well, and the kubelet says so only after the SyncJob has said it.
+    /// The agents report success, and the kubelet does so only after the SyncJob has.
     Lingers,
-    /// Those of the first try fail, and those of the second do not.
+    /// The pods of the first try fail; those of the second succeed.
     FirstFails,
 }
 
-/// Says what becomes of the pods of a namespace.
+/// Sets the state of the pods of a namespace.
 #[derive(Clone)]
 pub struct Kubelet {
     client: Client,
@@ -59,18 +59,18 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet for the pods of that namespace; `config` names the API server.
+    /// Makes a kubelet for the pods of a namespace; `config` names the API server.
     pub fn new(client: &Client, config: &Config, namespace: &str) -> Self {
         let pods = Api::namespaced(client.clone(), namespace);
         Self { client: client.clone(), config: config.clone(), namespace: namespace.into(), pods }
     }
 
-    /// The pod of one end of a run, once there is one that nothing has happened to and that is not in `known`.
+    /// Returns the pod of one end of a run once there is one that is neither deleted nor ended, and not in `known`.
     pub async fn new_pod(&self, job: &str, side: Side, known: &[&Pod]) -> Result<Pod> {
         self.new_pod_with(job, side, "", known).await
     }
 
-    /// The same with further labels, each after a comma.
+    /// Returns a new pod as [`Kubelet::new_pod`] does, which also has the labels `more`, each after a comma.
     async fn new_pod_with(&self, job: &str, side: Side, more: &str, known: &[&Pod]) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}{more}");
         let what = format!("{job} has a new {side} pod ({labels})");
@@ -81,7 +81,7 @@ impl Kubelet {
         found.await
     }
 
-    /// The pods of both ends of a run, source first, started.
+    /// Starts the pods of both ends of a run, and returns them, source first.
     pub async fn start_both(&self, job: &str, known: &[&Pod]) -> Result<(Pod, Pod)> {
         let source = self.new_pod(job, Side::Source, known).await?;
         let sink = self.new_pod(job, Side::Sink, known).await?;
@@ -90,7 +90,7 @@ impl Kubelet {
         Ok((source, sink))
     }
 
-    /// The pods of both ends of the next run of any job, source first, started; none of `known`.
+    /// Starts the pods of both ends of the next run of any job that are not in `known`, and returns them, source first.
     pub async fn start_any(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
         let sinks = format!("volferry.dev/side={}", Side::Sink);
         let found = wait::until_any(&self.pods, &sinks, "there is a new sink pod", PATIENCE, |pod: &Pod| {
@@ -106,7 +106,7 @@ impl Kubelet {
         Ok((source, sink))
     }
 
-    /// The pods of both ends of each shard of a run, source first, not started.
+    /// Returns the pods of both ends of each shard of a run, source first, without starting them.
     pub async fn new_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
         let mut shards = Vec::new();
         for shard in 0..count {
@@ -118,7 +118,7 @@ impl Kubelet {
         Ok(shards)
     }
 
-    /// The same, started.
+    /// Starts the pods of both ends of each shard of a run, and returns them, source first.
     pub async fn start_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
         let shards = self.new_shards(job, count, known).await?;
         for (source, sink) in &shards {
@@ -128,7 +128,7 @@ impl Kubelet {
         Ok(shards)
     }
 
-    /// The pod is bound to a node, and its container runs.
+    /// Binds the pod to a node and sets its container as running.
     pub async fn start(&self, pod: &Pod) -> Result<()> {
         self.bind(pod).await?;
         let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
@@ -139,7 +139,7 @@ impl Kubelet {
         self.set_status(pod, &status).await
     }
 
-    /// The pod is on its node, and its container cannot start for that reason.
+    /// Binds the pod to a node and sets its container as waiting for `reason`.
     pub async fn wait(&self, pod: &Pod, reason: &str, message: &str) -> Result<()> {
         self.bind(pod).await?;
         let state = json!({"waiting": {"reason": reason, "message": message}});
@@ -147,14 +147,14 @@ impl Kubelet {
         self.set_status(pod, &status).await
     }
 
-    /// The scheduler finds no node.
+    /// Sets the pod as unschedulable, as the scheduler does when it finds no node.
     pub async fn unschedulable(&self, pod: &Pod, message: &str) -> Result<()> {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": message, "lastTransitionTime": now()});
         self.set_status(pod, &json!({"phase": "Pending", "conditions": [condition]})).await
     }
 
-    /// The container ends with that exit code and termination message, and a moment later its pod does.
+    /// Ends the container with that exit code and termination message, and a moment later its pod.
     pub async fn end(&self, pod: &Pod, exit: i32, message: &str) -> Result<()> {
         let terminated = json!({"exitCode": exit, "reason": if exit == 0 { "Completed" } else { "Error" },
             "message": message, "startedAt": now(), "finishedAt": now()});
@@ -170,13 +170,13 @@ impl Kubelet {
         }
     }
 
-    /// Both ends end well, and their agents say so.
+    /// Ends both pods with success, after their agents have reported it.
     pub async fn succeed(&self, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
         self.succeed_one(Side::Source, source, report).await?;
         self.succeed_one(Side::Sink, sink, report).await
     }
 
-    /// One end ends well, and its agent says so.
+    /// Ends one pod with success, after its agent has reported it.
     pub async fn succeed_one(&self, side: Side, pod: &Pod, report: &Report) -> Result<()> {
         let path = match index_of(pod) {
             Some(shard) => format!("/ends/shards/{shard}/{side}"),
@@ -192,26 +192,40 @@ impl Kubelet {
         write(&syncjob::runs(&self.client_of(pod).await?, &self.namespace), pod, path, value).await
     }
 
-    /// A client with the rights of a pod's ServiceAccount.
+    /// Returns a client with the rights of a pod's ServiceAccount.
     pub async fn client_of(&self, pod: &Pod) -> Result<Client> {
         let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
-        let account = account.context("the pod has no service account")?;
+        self.client_as(&account.context("the pod has no service account")?).await
+    }
+
+    /// Returns a client with the rights of a ServiceAccount of the namespace.
+    pub async fn client_as(&self, account: &str) -> Result<Client> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
-        let granted = accounts.create_token_request(&account, &PostParams::default(), &request).await?;
+        let granted = accounts.create_token_request(account, &PostParams::default(), &request).await?;
         let mut config = self.config.clone();
         config.auth_info.token = Some(granted.status.context("no token was granted")?.token.into());
         Ok(Client::try_from(config)?)
     }
 
-    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a shard run, ends them as
-    /// `ending` says. Returns only with an error.
+    /// Simulates every run of a SyncJob: starts each pod, and when both ends of a shard run, ends them as `ending`
+    /// tells. Returns only with an error.
     pub async fn play(&self, job: &str, ending: Play) -> Result<()> {
+        self.play_when(job, ending, async || Ok(())).await
+    }
+
+    /// Does the same, but ends a run only after `may_end` has returned.
+    pub async fn play_when(
+        &self,
+        job: &str,
+        ending: Play,
+        may_end: impl AsyncFn() -> Result<()>,
+    ) -> Result<()> {
         let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
         let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
         while let Some(changed) = changes.next().await {
-            // What has happened since counts, not what the watch was late to say.
+            // The watch may be late, so the pod's present state counts.
             let name = changed.context("watching pods")?.name_any();
             let Some(pod) = self.pods.get_opt(&name).await? else { continue };
             if pod.metadata.deletion_timestamp.is_some() {
@@ -219,6 +233,7 @@ impl Kubelet {
             } else if phase(&pod) == "Pending" {
                 self.start(&pod).await?;
             } else if let Some((source, sink)) = self.running_pair(&pod).await? {
+                may_end().await?;
                 let run = try_of(&sink);
                 match ending {
                     Play::FirstFails if !run.contains(".retry") => {
@@ -232,7 +247,7 @@ impl Kubelet {
         bail!("the watch of pods ended")
     }
 
-    /// Both agents report success, and their pods end once the SyncJob says so.
+    /// Reports success of both agents, and ends their pods once the SyncJob has succeeded.
     async fn linger(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
         self.publish(source, &format!("/ends/{}", Side::Source), &json!(report)).await?;
         self.publish(sink, &format!("/ends/{}", Side::Sink), &json!(report)).await?;
@@ -241,15 +256,15 @@ impl Kubelet {
         self.end(sink, 0, "").await
     }
 
-    /// Both ends lose each other.
+    /// Ends both pods with the error that the peer was lost.
     async fn lose_peer(&self, source: &Pod, sink: &Pod, run: &str) -> Result<()> {
         let message = serde_json::to_string(&bad_report(run, "PeerLost", "the peer went away"))?;
         self.end(source, 5, &message).await?;
         self.end(sink, 5, &message).await
     }
 
-    /// Plays the runs of all SyncJobs at once to a good end, with all rights, and notes in `crowd` how many there are.
-    /// Returns only with an error.
+    /// Simulates the runs of all SyncJobs concurrently to success, with all rights, and counts them in `crowd`. Returns
+    /// only with an error.
     pub async fn play_all(&self, crowd: &Crowd) -> Result<()> {
         let config = watcher::Config::default().labels("volferry.dev/run");
         let changes = watcher(self.pods.clone(), config).default_backoff().applied_objects();
@@ -266,7 +281,7 @@ impl Kubelet {
             return self.let_go(name).await;
         }
         if phase(&pod) == "Pending" {
-            // What one handler has started, another one that was slower must not.
+            // A pod that one handler has started must not be started again by a slower one.
             return if crowd.comes(&try_of(&pod), name) { self.start(&pod).await } else { Ok(()) };
         }
         let Some((source, sink)) = self.running_pair(&pod).await? else { return Ok(()) };
@@ -282,7 +297,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Lets go of the pods of a SyncJob as they are deleted, and starts or ends none. Returns only with an error.
+    /// Removes the pods of a SyncJob as they are deleted, and starts or ends none. Returns only with an error.
     pub async fn release(&self, job: &str) -> Result<()> {
         let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
         let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
@@ -294,7 +309,7 @@ impl Kubelet {
         bail!("the watch of pods ended")
     }
 
-    /// The pods of the try and shard that `pod` is of, source first, if both run.
+    /// Returns the pods of both ends of `pod`'s try and shard, source first, if both run.
     async fn running_pair(&self, pod: &Pod) -> Result<Option<(Pod, Pod)>> {
         let run = pod.labels().get("volferry.dev/run").context("a pod without a run")?;
         let of_run = ListParams::default().labels(&format!("volferry.dev/run={run}"));
@@ -310,7 +325,7 @@ impl Kubelet {
         Ok(take(Side::Source).zip(take(Side::Sink)))
     }
 
-    /// Lets go of every pod that is being deleted, as the kubelet does when the containers have ended.
+    /// Removes every pod that is being deleted, as the kubelet does when the containers have ended.
     pub async fn finish_deletions(&self) -> Result<()> {
         for pod in self.pods.list(&ListParams::default()).await?.items {
             if pod.metadata.deletion_timestamp.is_some() {
@@ -327,17 +342,17 @@ impl Kubelet {
         }
     }
 
-    /// A pod as it is now.
+    /// Returns a pod in its present state.
     pub async fn pod(&self, name: &str) -> Result<Pod> {
         self.pods.get(name).await.context("a pod")
     }
 
-    /// The first pod of one end that is being deleted.
+    /// Returns the first pod of one end that is being deleted.
     pub async fn deleted_pod(&self, job: &str, side: Side) -> Result<Pod> {
         self.deleted_pod_within(job, side, PATIENCE).await
     }
 
-    /// The same, where the controller takes its time.
+    /// Returns the first pod of one end that is being deleted, within a limit for controllers that take longer.
     pub async fn deleted_pod_within(&self, job: &str, side: Side, limit: Duration) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}");
         let what = format!("the {side} pod of {job} is being deleted");
@@ -367,7 +382,7 @@ impl Kubelet {
     }
 }
 
-/// The runs that have pods, of many.
+/// Counts the runs that have pods.
 #[derive(Debug, Default)]
 pub struct Crowd(Mutex<Runs>);
 
@@ -380,12 +395,12 @@ struct Runs {
 }
 
 impl Crowd {
-    /// The most runs that had pods at a time.
+    /// Returns the largest number of runs that had pods at a time.
     pub fn most(&self) -> usize {
         self.runs().most
     }
 
-    /// Whether a pod of a run comes now, and has not before.
+    /// Notes a run's pod; returns whether it is new.
     fn comes(&self, run: &str, pod: &str) -> bool {
         let mut runs = self.runs();
         if !runs.gone.contains(run) && runs.there.insert(run.into()) {
@@ -394,7 +409,7 @@ impl Crowd {
         runs.pods.insert(pod.into())
     }
 
-    /// Whether a run ends now, and has not before.
+    /// Notes that a run ends; returns whether it had not ended before.
     fn goes(&self, run: &str) -> bool {
         let mut runs = self.runs();
         runs.there.remove(run);
@@ -406,11 +421,11 @@ impl Crowd {
     }
 }
 
-/// Writes a value below the status of a pod's SyncRun, while that has the pod's try.
+/// Writes a value below the status of a pod's SyncRun, which fails unless the SyncRun has the pod's try.
 async fn write(runs: &Api<DynamicObject>, pod: &Pod, path: &str, value: &Value) -> Result<()> {
     let operations = json!([
         {"op": "test", "path": "/metadata/uid", "value": agent_arg(pod, "uid")},
-        {"op": "test", "path": "/status/try", "value": try_of(pod)},
+        {"op": "test", "path": "/status/try", "value": agent_arg(pod, "try").parse::<i32>()?},
         {"op": "add", "path": format!("/status{path}"), "value": value},
     ]);
     let patch = Patch::Json::<()>(serde_json::from_value(operations)?);
@@ -419,7 +434,7 @@ async fn write(runs: &Api<DynamicObject>, pod: &Pod, path: &str, value: &Value) 
     Ok(())
 }
 
-/// The name of the try that a pod is of, as its agent is told.
+/// Returns the name of a pod's try, as its agent gets it.
 pub fn try_of(pod: &Pod) -> String {
     agent_arg(pod, "run").into()
 }
@@ -430,12 +445,12 @@ fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {
     args.find_map(|arg| arg.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
-/// The number of the shard that a pod has, of a run of several.
+/// Returns the number of a pod's shard, if its run has several.
 pub fn index_of(pod: &Pod) -> Option<&str> {
     pod.labels().get(INDEX).map(String::as_str)
 }
 
-/// Whether no process of a pod runs any more.
+/// Returns whether all processes of a pod have ended.
 pub fn has_ended(pod: &Pod) -> bool {
     ["Succeeded", "Failed"].contains(&phase(pod))
 }

@@ -1,16 +1,17 @@
 //! Helpers of the end-to-end tests.
 //!
-//! Two kinds of test stand on them. Those in `tests/apiserver/` start a real etcd, kube-apiserver and Job controller
-//! ([`apiserver`]) and play the kubelet themselves ([`kubelet`]), so that time and faults can be scripted. Those in
-//! `tests/kind/` use the kind cluster that `e2e/run` brings up ([`cluster`]).
+//! Two kinds of tests use them. The tests in `tests/apiserver/` start a real etcd, kube-apiserver and Job controller
+//! ([`apiserver`]) and simulate the kubelet ([`kubelet`]), so a test can script time and faults. The tests in
+//! `tests/kind/` use the kind cluster that `e2e/run` starts ([`cluster`]).
 //!
-//! Both see SyncJobs as their users do, as manifests and JSON; nothing of the operator is linked in.
+//! Both handle SyncJobs as users do, as manifests and JSON; no code of the operator is linked in.
 
 pub mod apiserver;
 pub mod cluster;
 pub mod cut;
 pub mod diagnosis;
 pub mod disk;
+pub mod gitops;
 pub mod kubectl;
 pub mod kubelet;
 pub mod load;
@@ -20,6 +21,7 @@ pub mod scripted;
 pub mod supervised;
 pub mod syncjob;
 pub mod tree;
+pub mod tutorial;
 pub mod volume;
 pub mod wait;
 pub mod witness;

@@ -1,4 +1,4 @@
-//! Many SyncJobs at once, whose runs all end well, and what they cost the operator and the API server.
+//! Many concurrent SyncJobs whose runs all succeed, and their cost to the operator and the API server.
 
 use std::{
     collections::BTreeMap,
@@ -23,31 +23,31 @@ use crate::{
     syncjob,
 };
 
-/// How many objects are created at a time.
+/// The number of objects that are created concurrently.
 const AT_ONCE: usize = 16;
-/// How long all runs may take together: there may be little of the machine left for them.
+/// The limit for all runs together; other processes may use most of the machine.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What the runs of many SyncJobs cost.
+/// The cost of the runs of many SyncJobs.
 #[derive(Debug)]
 pub struct Cost {
-    /// How many runs there were.
+    /// The number of runs.
     pub runs: usize,
-    /// The most of them that had pods at a time.
+    /// The largest number of runs that had pods at a time.
     pub most_at_once: usize,
-    /// From the controller's start to the last SyncRun that is done.
+    /// The time from the controller's start until the last SyncRun is done.
     pub took: Duration,
     /// The operator's requests of each kind, without watches.
     pub tally: Tally,
 }
 
 impl Cost {
-    /// The operator's requests for each run.
+    /// Returns the operator's requests for each run.
     pub fn requests_per_run(&self) -> f64 {
         self.per_run(|_| true)
     }
 
-    /// The operator's writes to the statuses of SyncJobs and SyncRuns for each run.
+    /// Returns the operator's writes to the statuses of SyncJobs and SyncRuns for each run.
     pub fn status_writes_per_run(&self) -> f64 {
         self.per_run(|kind| kind.ends_with("/status"))
     }
@@ -58,17 +58,35 @@ impl Cost {
     }
 }
 
-/// Makes that many SyncJobs, each with a destination of its own, and has all of them run at once with a controller that
-/// lets `limit` runs start. Returns the controller, and what it did until everything was removed.
+/// Makes this many SyncJobs, each with its own destination, and has all of them run at once with a controller that lets
+/// `limit` runs start. Returns the controller, and its cost until all runs were done.
 pub async fn due_at_once(stage: &Stage, jobs: usize, limit: usize) -> Result<(Controller, Cost)> {
     let made = stream::iter(0..jobs).map(async |number| make(stage, number).await);
     made.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    run_all(stage, jobs, limit, 1).await
+}
+
+/// Has all SyncJobs that [`due_at_once`] made run once more, which is their run of that number, with a new controller.
+pub async fn due_again(
+    stage: &Stage,
+    jobs: usize,
+    limit: usize,
+    number: usize,
+) -> Result<(Controller, Cost)> {
+    let asked = stream::iter(0..jobs).map(async |job| {
+        stage.patch(&format!("job-{job}"), json!({"spec": {"trigger": number.to_string()}})).await.map(drop)
+    });
+    asked.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    run_all(stage, jobs, limit, number).await
+}
+
+async fn run_all(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Result<(Controller, Cost)> {
     let (crowd, started) = (Crowd::default(), Instant::now());
     let limit = format!("--max-runs={limit}");
     let controller = stage.controller_with(&["--leader-elect=false", &limit]).await?;
     tokio::select! {
         error = stage.kubelet.play_all(&crowd) => bail!("{error:?}"),
-        done = timeout(PATIENCE, until_done(stage, jobs)) => done.context("not all runs came to their end")??,
+        done = timeout(PATIENCE, until_done(stage, jobs, number)) => done.context("not all runs came to their end")??,
     }
     let mut tally = controller.tally();
     tally.retain(|kind, _| !kind.starts_with("WATCH"));
@@ -83,12 +101,15 @@ async fn make(stage: &Stage, number: usize) -> Result<()> {
     stage.sync(&format!("job-{number}"), destination).await.map(drop)
 }
 
-/// Waits until so many SyncRuns are done.
-async fn until_done(stage: &Stage, count: usize) -> Result<()> {
+/// Waits until `count` SyncRuns are done that have this `number` in their SyncJobs.
+async fn until_done(stage: &Stage, count: usize, number: usize) -> Result<()> {
     let mut done = BTreeMap::new();
     let runs = watcher(stage.runs.clone(), watcher::Config::default()).default_backoff().applied_objects();
     let mut runs = std::pin::pin!(runs);
     while let Some(run) = runs.try_next().await? {
+        if run.data["spec"]["number"] != number {
+            continue;
+        }
         done.insert(run.name_any(), syncjob::text(&run, "/stage") == "Done");
         if done.values().filter(|is_done| **is_done).count() == count {
             return Ok(());
@@ -97,7 +118,7 @@ async fn until_done(stage: &Stage, count: usize) -> Result<()> {
     bail!("the watch of SyncRuns ended")
 }
 
-/// The largest of the namespace's SyncJobs and SyncRuns, in bytes of JSON.
+/// Returns the size of the namespace's largest SyncJob or SyncRun, in bytes of JSON.
 pub async fn largest_object(stage: &Stage) -> Result<usize> {
     let (jobs, runs) = (&stage.jobs, &stage.runs);
     let mut largest = 0;
@@ -113,7 +134,7 @@ fn size(object: &DynamicObject) -> Result<usize> {
     Ok(serde_json::to_string(object)?.len())
 }
 
-/// What a controller uses while nothing happens.
+/// The resources that a controller uses while nothing happens.
 #[derive(Debug)]
 pub struct Rest {
     /// Its writes in that time.
@@ -126,7 +147,7 @@ pub struct Rest {
     pub mcpu: f64,
 }
 
-/// Looks at a controller for so long.
+/// Measures a controller at rest for `period`.
 pub async fn at_rest(controller: &Controller, period: Duration) -> Result<Rest> {
     let ticks_before = ticks(controller.id())?;
     let (writes, requests) = (controller.writes(), controller.requests());
@@ -143,7 +164,7 @@ pub async fn at_rest(controller: &Controller, period: Duration) -> Result<Rest> 
     })
 }
 
-/// The processor time of a process, in hundredths of a second.
+/// Returns the processor time of a process, in hundredths of a second.
 fn ticks(id: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).context("a process's times")?;
     let fields = stat.rsplit_once(')').context("no name in /proc/…/stat")?.1;

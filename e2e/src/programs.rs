@@ -1,25 +1,35 @@
-//! Where the programs are that the tests start.
+//! The paths of the programs that the tests start.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Returns the root of the repository that the running test belongs to. Cargo says which when it starts a test: a path
-/// compiled in would be that of another checkout where two share a target folder.
+/// Returns the root of the repository that the running test belongs to. Cargo names it when it starts a test; a
+/// compiled-in path could be another checkout's where two share a target folder.
 pub fn repository() -> PathBuf {
     let member = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
     member.join("..")
 }
 
-/// A program that `e2e/cluster/build` makes. An error says how to make it.
+/// Returns the path of a program that `e2e/cluster/build` makes.
+///
+/// # Errors
+/// There is no such program; the message names the command that makes it.
 pub fn of_cluster(name: &str) -> Result<PathBuf> {
     let path = cluster_cache()?.join("bin").join(name);
     ensure!(path.is_file(), "{} is missing: run `e2e/cluster/build tools apiserver`", path.display());
     Ok(path)
 }
 
-/// A program of this workspace, in the folder that cargo built the running test into; the environment variable
-/// `VOLFERRY_BIN_DIR` names another. An error says how to build it.
+/// Returns the folder with the manifests of a controller of Flux or Argo CD. An error tells how to make it.
+pub fn manifests_of(controller: &str) -> Result<PathBuf> {
+    let path = cluster_cache()?.join("copied").join(controller);
+    ensure!(path.is_dir(), "{} is missing: run `e2e/cluster/build gitops-controllers`", path.display());
+    Ok(path)
+}
+
+/// Returns a program of this workspace, in the folder that cargo built the running test into; the environment variable
+/// `VOLFERRY_BIN_DIR` names another. An error tells how to build it.
 pub fn of_workspace(name: &str) -> Result<PathBuf> {
     let path = workspace_programs()?.join(name);
     ensure!(path.is_file(), "{} is missing: run `cargo build --bin {name}`", path.display());

@@ -1,9 +1,9 @@
-//! Reports, as the two ends of a run leave them.
+//! Reports, as the two ends of a run write them.
 
 use contract::{Report, RunResult, Timings, Work};
 use k8s_openapi::jiff::Timestamp;
 
-/// A report of a run that went well, just now.
+/// Returns the report of a run that has just succeeded.
 pub fn good_report(run: &str) -> Report {
     let work =
         Work { files_scanned: 3, files_created: 2, bytes_total: 10, bytes_changed: 10, ..Work::default() };
@@ -20,7 +20,7 @@ pub fn good_report(run: &str) -> Report {
     }
 }
 
-/// A report of a run that failed.
+/// Returns the report of a run that failed.
 pub fn bad_report(run: &str, reason: &str, message: &str) -> Report {
     let failed = Report {
         result: RunResult::Failed,

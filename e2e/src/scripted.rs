@@ -1,15 +1,18 @@
-//! A namespace of the API server with a controller of its own, where the test plays all the rest.
+//! A namespace of the API server with a controller of its own; the test simulates the rest.
 
-use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, pin::pin, process::Command, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use futures::StreamExt as _;
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     batch::v1::Job,
-    core::v1::{Namespace, PersistentVolumeClaim, Pod},
+    core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod},
 };
 use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
 
@@ -24,13 +27,13 @@ use crate::{
     syncjob, wait,
 };
 
-/// Nothing here takes long, but for a retry's pause of 10 s; the machine may be busy.
+/// The limit of waits. A retry's pause of 10 s is the longest step; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The operator's account.
 const OPERATOR: &str = "system:serviceaccount:volferry-system:volferry-operator";
 
-/// The namespace, and what acts in it.
+/// A namespace, its clients and its controllers.
 pub struct Stage {
     /// A client with all rights.
     pub client: Client,
@@ -40,7 +43,7 @@ pub struct Stage {
     pub jobs: Api<DynamicObject>,
     /// The namespace's SyncRuns.
     pub runs: Api<DynamicObject>,
-    /// Plays the kubelet.
+    /// Simulates the kubelet.
     pub kubelet: Kubelet,
     /// The namespace's name.
     pub namespace: String,
@@ -50,13 +53,13 @@ pub struct Stage {
 
 /// A running controller that is killed when this is dropped.
 pub struct Controller {
-    /// First to be dropped: a killed controller needs no line.
+    /// Dropped first, so the controller is killed before its connection breaks.
     process: Supervised,
     line: CutLine,
 }
 
 impl Stage {
-    /// A namespace with the bound claims `from` and `to`, and no controller yet.
+    /// Makes a namespace with the bound claims `from` and `to`, without a controller.
     pub async fn new(test: &str) -> Result<Self> {
         let server = ApiServer::shared();
         let client = server.client(User::Admin).await?;
@@ -80,7 +83,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The same with a controller at work.
+    /// Makes a namespace as [`Stage::new`] does, and starts a controller.
     pub async fn with_controller(test: &str) -> Result<(Self, Controller)> {
         let stage = Self::new(test).await?;
         let controller = stage.controller(Cut::Never).await?;
@@ -89,20 +92,25 @@ impl Stage {
 
     /// Starts a controller for this namespace, with the operator's rights.
     pub async fn controller(&self, cut: Cut) -> Result<Controller> {
-        self.start(cut, &["--leader-elect=false"]).await
+        self.start(cut, &["--leader-elect=false"], &[]).await
+    }
+
+    /// Starts a controller for this namespace with those variables in its environment.
+    pub async fn controller_with_env(&self, variables: &[(&str, &str)]) -> Result<Controller> {
+        self.start(Cut::Never, &["--leader-elect=false"], variables).await
     }
 
     /// Starts a controller for this namespace with those arguments, with the operator's rights.
     pub async fn controller_with(&self, arguments: &[&str]) -> Result<Controller> {
-        self.start(Cut::Never, arguments).await
+        self.start(Cut::Never, arguments, &[]).await
     }
 
-    /// Starts one of several controllers for this namespace, of which the one that holds the Lease works. Each makes
+    /// Starts one of several controllers for this namespace, of which only the holder of the Lease works. Each makes
     /// pods with an image of its own, as the replicas of two versions do.
     pub async fn replica(&self, identity: &str) -> Result<Controller> {
         let lease = ["--lease-name=volferry-operator", "--lease-namespace", &self.namespace];
         let image = format!("--image=volferry.test/volferry:{identity}");
-        self.start(Cut::Never, &[&lease[..], &["--identity", identity, &image]].concat()).await
+        self.start(Cut::Never, &[&lease[..], &["--identity", identity, &image]].concat(), &[]).await
     }
 
     /// Ends the API server and starts it again on the same data. All tests of a program share it, so one that does this
@@ -111,37 +119,120 @@ impl Stage {
         self.server.restart()
     }
 
-    async fn start(&self, cut: Cut, more: &[&str]) -> Result<Controller> {
-        let line = CutLine::new(self.server.client(User::Operator).await?, cut).await?;
+    async fn start(&self, cut: Cut, more: &[&str], variables: &[(&str, &str)]) -> Result<Controller> {
         let image = "--image=volferry.test/volferry:1";
         let image = if more.iter().any(|it| it.starts_with("--image=")) { None } else { Some(image) };
+        let namespace = ["controller", "--watch-namespaces", &self.namespace];
+        let arguments: Vec<&str> = namespace.into_iter().chain(image).chain(more.iter().copied()).collect();
+        self.launch(self.server.client(User::Operator).await?, cut, &arguments, variables).await
+    }
+
+    /// Starts the operator with those arguments and that client's rights.
+    async fn launch(
+        &self,
+        client: Client,
+        cut: Cut,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Controller> {
+        let line = CutLine::new(client, cut).await?;
         let kubeconfig = self.log.with_extension("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&line.url(), &self.namespace))?;
         let mut command = Command::new(programs::of_workspace("volferry-operator")?);
         command
-            .args(["controller", "--listen=127.0.0.1:0"])
-            .args(image)
-            .args(["--watch-namespace", &self.namespace])
-            .args(more)
+            .args(arguments)
+            .arg("--listen=127.0.0.1:0")
+            .envs(variables.iter().copied())
             .env("KUBECONFIG", &kubeconfig)
             .env("RUST_LOG", "info,operator=debug");
         Ok(Controller { process: Supervised::start(&mut command, &self.log)?, line })
     }
 
-    /// A claim in that phase, for one node.
+    /// Installs a release of the chart that is confined to this namespace and another one, and starts its operator:
+    /// with the arguments of its Deployment and the rights of its account. Returns the account's name, too.
+    pub async fn release(&self, name: &str, second: &Self) -> Result<(Controller, String)> {
+        let mut helm = Command::new(programs::of_cluster("helm")?);
+        helm.args(["install", name]).arg(programs::repository().join("charts/volferry"));
+        helm.args(["--namespace", &self.namespace, "--set", "crds.install=false"]);
+        helm.args(["--set", &format!("watchNamespaces={{{},{}}}", self.namespace, second.namespace)]);
+        helm.arg("--kubeconfig").arg(self.server.kubeconfig(User::Admin));
+        let said = helm.output().context("cannot run helm")?;
+        ensure!(said.status.success(), "helm install: {}", String::from_utf8_lossy(&said.stderr));
+
+        let of_release = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.namespace);
+        let [deployment] = <[Deployment; 1]>::try_from(deployments.list(&of_release).await?.items)
+            .map_err(|found| anyhow!("{} Deployments", found.len()))?;
+        let pod = deployment.spec.and_then(|spec| spec.template.spec).context("a Deployment has pods")?;
+        let arguments = pod.containers.into_iter().next().and_then(|it| it.args).unwrap_or_default();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let account = pod.service_account_name.context("the operator has an account")?;
+        let user = format!("system:serviceaccount:{}:{account}", self.namespace);
+        self.until_may(&user, "create", "jobs.batch").await?;
+        second.until_may(&user, "create", "jobs.batch").await?;
+        let client = self.kubelet.client_as(&account).await?;
+        Ok((self.launch(client, Cut::Never, &arguments, &[]).await?, user))
+    }
+
+    /// Makes a claim in `phase`, for one node.
     pub async fn claim(&self, name: &str, phase: &str) -> Result<()> {
         self.claim_with(name, phase, "ReadWriteOnce").await
     }
 
-    /// A claim in that phase with that access mode.
+    /// Makes a claim in `phase` with the access mode `mode`.
     pub async fn claim_with(&self, name: &str, phase: &str, mode: &str) -> Result<()> {
+        self.claim_of(name, phase, json!({"accessModes": [mode]})).await
+    }
+
+    /// Makes a bound claim whose volume only this node can mount.
+    pub async fn claim_on(&self, name: &str, node: &str) -> Result<()> {
+        let volume = format!("{}-{name}", self.namespace);
+        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let manifest = json!({"metadata": {"name": volume}, "spec": {"capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "of-the-test", "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}}}});
+        let volumes = Api::<PersistentVolume>::all(self.client.clone());
+        volumes.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
+        self.claim_of(name, "Bound", json!({"volumeName": volume})).await
+    }
+
+    /// Makes a claim in `phase`, for one node unless `more` of its spec overrides that.
+    pub async fn claim_of(&self, name: &str, phase: &str, more: Value) -> Result<()> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
-        let manifest = json!({"metadata": {"name": name}, "spec": {"storageClassName": "of-the-test",
-            "accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}});
+        let mut spec = json!({"storageClassName": "of-the-test", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}});
+        syncjob::merge(&mut spec, more);
+        let manifest = json!({"metadata": {"name": name}, "spec": spec});
         claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
         let status = Patch::Merge(json!({"status": {"phase": phase}}));
         claims.patch_status(name, &PatchParams::default(), &status).await.context("a claim's status")?;
         Ok(())
+    }
+
+    /// Binds every claim of the namespace, and lets go of those that are deleted, as the volume controllers do. Returns
+    /// only with an error.
+    pub async fn play_volumes(&self) -> Result<()> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
+        let change = PatchParams::default();
+        let mut changes = pin!(watcher(claims.clone(), watcher::Config::default()).applied_objects());
+        while let Some(claim) = changes.next().await {
+            let claim = claim.context("watching claims")?;
+            let (name, phase) = (claim.name_any(), claim.status.and_then(|status| status.phase));
+            let done = if claim.metadata.deletion_timestamp.is_some() {
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                claims.patch(&name, &change, &free).await
+            } else if phase.as_deref() == Some("Pending") {
+                let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+                claims.patch_status(&name, &change, &bound).await
+            } else {
+                continue;
+            };
+            match done {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                done => drop(done.context("a claim")?),
+            }
+        }
+        bail!("the watch of claims ended")
     }
 
     /// Creates a SyncJob from claim `from` to claim `to`.
@@ -155,7 +246,7 @@ impl Stage {
         self.jobs.patch(name, &PatchParams::default(), &patch).await.context("patching a SyncJob")
     }
 
-    /// The SyncJob once `holds` is true of it.
+    /// Returns the SyncJob once `holds` is true of it.
     pub async fn until(
         &self,
         name: &str,
@@ -165,7 +256,7 @@ impl Stage {
         wait::until(&self.jobs, name, what, PATIENCE, holds).await
     }
 
-    /// The SyncRun once `holds` is true of it.
+    /// Returns the SyncRun once `holds` is true of it.
     pub async fn run(
         &self,
         name: &str,
@@ -175,7 +266,7 @@ impl Stage {
         wait::until(&self.runs, name, what, PATIENCE, holds).await
     }
 
-    /// The SyncJob once its condition of that kind is true.
+    /// Returns the SyncJob once its condition `kind` is true.
     pub async fn until_is(&self, name: &str, kind: &str) -> Result<DynamicObject> {
         syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
@@ -196,6 +287,13 @@ impl Stage {
         self.until_may(OPERATOR, "create", "pods/exec").await
     }
 
+    /// Gives the operator the right to read PersistentVolumes, as the chart's value `queue.maxRunsPerNode` does.
+    pub async fn may_read_volumes(&self) -> Result<()> {
+        let rights = programs::repository().join("config/nodes").display().to_string();
+        self.kubectl.run(&["apply", "--server-side", "-k", &rights])?;
+        self.until_may(OPERATOR, "list", "persistentvolumes").await
+    }
+
     /// Waits until the API server has heard of a user's right in this namespace, which nothing tells.
     pub async fn until_may(&self, user: &str, verb: &str, resource: &str) -> Result<()> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -205,7 +303,8 @@ impl Stage {
         poll(&format!("{user} may {verb} {resource}"), async || asked().await.is_ok()).await
     }
 
-    /// Waits until the API server keeps users from writing hooks who may not run commands in pods, which nothing tells.
+    /// Polls until the API server refuses hooks from users who may not run commands in pods; the change cannot be
+    /// watched.
     pub async fn until_hooks_are_guarded(&self) -> Result<()> {
         let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"]});
         let job = syncjob::manifest("probe", "from", "to", json!({"hooks": {"before": hook}}));
@@ -221,14 +320,16 @@ impl Stage {
         .await
     }
 
-    /// Prints what is in the namespace and what the controllers have logged.
+    /// Prints the objects in the namespace and the controllers' logs.
     pub fn print_diagnosis(&self) {
         diagnosis::print(&self.kubectl, &self.namespace);
         diagnosis::print_file(&self.log);
     }
 
-    /// The try of each pod that stays of a SyncJob's runs for readers of logs, sorted. An error if there is a pod that
-    /// may run, or a Job without pods.
+    /// Returns the try of each pod that a SyncJob keeps for readers of its logs, sorted.
+    ///
+    /// # Errors
+    /// A pod has not ended, or a Job has no pods.
     pub async fn kept(&self, job: &str) -> Result<Vec<String>> {
         let of_job = ListParams::default().labels(&format!("volferry.dev/syncjob={job}"));
         let jobs = Api::<Job>::namespaced(self.client.clone(), &self.namespace).list(&of_job).await?.items;
@@ -243,7 +344,8 @@ impl Stage {
         Ok(tries)
     }
 
-    /// The names of all children of a SyncJob, sorted; pods and what Kubernetes makes by itself left out.
+    /// Returns the names of all children of a SyncJob, sorted, without pods and objects that Kubernetes makes by
+    /// itself.
     pub fn children(&self, job: &str) -> Result<Vec<String>> {
         let kinds = "jobs,services,secrets,serviceaccounts,roles,rolebindings";
         let label = format!("volferry.dev/syncjob={job}");
@@ -254,7 +356,7 @@ impl Stage {
     }
 }
 
-/// Asks again and again, of what cannot be watched.
+/// Polls until `holds` is true of a state that cannot be watched.
 async fn poll(what: &str, holds: impl AsyncFn() -> bool) -> Result<()> {
     let asked = async {
         while !holds().await {
@@ -273,8 +375,7 @@ impl Drop for Stage {
 }
 
 impl Controller {
-    /// Goes on until `done` is, or until the controller comes to its cut, after which it can do nothing any more but be
-    /// killed.
+    /// Waits until `done` ends, or until the controller reaches its cut, after which it can no longer act.
     pub async fn until_cut_or(&self, done: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
             () = self.line.reached() => Ok(()),
@@ -282,29 +383,29 @@ impl Controller {
         }
     }
 
-    /// How many requests of any kind it has made.
+    /// Returns the number of requests of any kind that it has made.
     pub fn requests(&self) -> usize {
         self.line.requests()
     }
 
-    /// How many writes it has made.
+    /// Returns the number of writes that it has made.
     pub fn writes(&self) -> usize {
         self.line.writes()
     }
 
-    /// How many requests of each kind it has made.
+    /// Returns the number of requests of each kind that it has made.
     pub fn tally(&self) -> Tally {
         self.line.tally()
     }
 
-    /// Tells its process to stop, and waits until it has ended well.
+    /// Tells its process to stop, and waits until it has ended with success.
     pub async fn stop(mut self) -> Result<()> {
         let ended = tokio::task::spawn_blocking(move || (self.process.stop(), self.line)).await?;
         ensure!(ended.0?.success(), "the controller did not end well");
         Ok(())
     }
 
-    /// The id of its process.
+    /// Returns the id of its process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// A process that is killed when this is dropped, and also when the test process ends without dropping it: a
-/// static is never dropped, and a test may be killed itself.
+/// A process that is killed when this is dropped, and also when the test process ends without dropping it: a static is
+/// never dropped, and the test process may be killed.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
@@ -31,7 +31,7 @@ impl Supervised {
         Ok(Self { child, reaper })
     }
 
-    /// How the process ended, or `None` while it runs.
+    /// Returns the process's exit status, or `None` while it runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("cannot wait for a process")
     }
@@ -43,7 +43,7 @@ impl Supervised {
         self.child.wait().context("cannot wait for a process")
     }
 
-    /// The process's id.
+    /// Returns the process's id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -51,15 +51,15 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // Fails only for a process that is gone already.
+        // This fails only for a process that has ended.
         drop(self.child.kill());
         drop(self.child.wait());
         self.reaper.disarm();
     }
 }
 
-/// A shell that runs a command once the process that made it is gone, however that came about: it waits for the
-/// end of a pipe that only that process holds open.
+/// A shell that runs a command once its parent process has ended in any way: it waits for the end of a pipe that only
+/// the parent holds open.
 #[derive(Debug)]
 pub struct Reaper(Child);
 

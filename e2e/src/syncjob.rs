@@ -1,4 +1,4 @@
-//! SyncJobs as their users see them: manifests, and what is in the status.
+//! SyncJobs as their users see them: their manifests and their status.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 
 use crate::wait;
 
-/// The SyncJobs of a namespace.
+/// Returns the API of a namespace's SyncJobs.
 pub fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncJob");
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, "syncjobs"))
 }
 
-/// The SyncRuns of a namespace.
+/// Returns the API of a namespace's SyncRuns.
 pub fn runs(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncRun");
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, "syncruns"))
 }
 
-/// A SyncRun that asks for a run of a SyncJob now.
+/// Returns the manifest of a SyncRun that requests a run of a SyncJob now.
 pub fn run_now(name: &str, job: &str) -> Value {
     json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": name},
         "spec": {"syncJob": {"name": job}}})
 }
 
-/// A manifest that copies one claim onto another, with the other fields of `spec` given.
+/// Returns a manifest that copies one claim onto another, with the other fields of `spec`.
 pub fn manifest(name: &str, source: &str, destination: &str, others: Value) -> Value {
     let mut spec = json!({
         "source": {"persistentVolumeClaim": {"claimName": source}},
@@ -47,7 +47,7 @@ pub async fn create(api: &Api<DynamicObject>, manifest: Value) -> Result<Dynamic
     api.create(&PostParams::default(), &job).await.context("creating a SyncJob")
 }
 
-/// Lays `over` on `base`, field by field; a null removes a field.
+/// Merges `over` into `base`, field by field; a null removes a field.
 pub fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
@@ -62,45 +62,45 @@ pub fn merge(base: &mut Value, over: Value) {
     }
 }
 
-/// A part of the status, by JSON pointer; null where it is not there.
+/// Returns a part of the status, by JSON pointer; null where it is absent.
 pub fn status<'a>(job: &'a DynamicObject, pointer: &str) -> &'a Value {
     job.data.get("status").and_then(|status| status.pointer(pointer)).unwrap_or(&Value::Null)
 }
 
-/// A text of the status; empty where it is not there.
+/// Returns a string of the status; empty where it is absent.
 pub fn text<'a>(job: &'a DynamicObject, pointer: &str) -> &'a str {
     status(job, pointer).as_str().unwrap_or_default()
 }
 
-/// A part of the status as a type of the contract.
+/// Returns a part of the status as a type of the contract.
 pub fn part<T: DeserializeOwned>(job: &DynamicObject, pointer: &str) -> Result<T> {
     serde_json::from_value(status(job, pointer).clone())
         .with_context(|| format!("status{pointer} of {job:#?}"))
 }
 
-/// A condition that is about the present spec.
+/// Returns a condition if it is about the present spec.
 pub fn condition<'a>(job: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
     status(job, "/conditions").as_array()?.iter().find(|condition| {
         condition["type"] == kind && condition["observedGeneration"].as_i64() == job.metadata.generation
     })
 }
 
-/// Whether a condition is there, about the present spec, and true.
+/// Returns whether a condition of the present spec is true.
 pub fn is(job: &DynamicObject, kind: &str) -> bool {
     condition(job, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Whether a condition is there, about the present spec, with that reason, whatever its status.
+/// Returns whether a condition of the present spec has that reason, with any status.
 pub fn has_reason(job: &DynamicObject, kind: &str, reason: &str) -> bool {
     condition(job, kind).is_some_and(|condition| condition["reason"] == reason)
 }
 
-/// A condition's message; empty where there is none.
+/// Returns a condition's message; empty where it is absent.
 pub fn message<'a>(job: &'a DynamicObject, kind: &str) -> &'a str {
     condition(job, kind).and_then(|condition| condition["message"].as_str()).unwrap_or_default()
 }
 
-/// The job once its condition of that kind is true.
+/// Returns the job once its condition `kind` is true.
 pub async fn until_is(
     api: &Api<DynamicObject>,
     name: &str,

@@ -1,5 +1,5 @@
-//! Trees on volumes: what is in one, by other programs than those under test, and a script that makes one with all that
-//! a run has to keep.
+//! Trees on volumes: listings made by programs other than the tested ones, and a script that makes a tree with every
+//! attribute that a run has to keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,26 +20,26 @@ pub struct Entry {
     pub mtime: String,
     /// `user:group`, by number.
     pub owner: String,
-    /// Bytes; empty for a directory, whose size means nothing.
+    /// Bytes; empty for a directory, whose size has no meaning.
     pub size: String,
-    /// Where a symbolic link points to.
+    /// The path that a symbolic link contains.
     pub target: Vec<u8>,
     /// SHA-256 of a file's content.
     pub hash: String,
 }
 
-/// All entries of a tree by their paths, its root and `.volferry` left out.
+/// All entries of a tree by their paths, without its root and `.volferry`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing(pub BTreeMap<Vec<u8>, Entry>);
 
 impl Listing {
-    /// A script that lists the entries of the folder that it runs in.
+    /// A script that lists the entries of its working folder.
     pub const FIND: &str =
         r"find . -mindepth 1 -path ./.volferry -prune -o -printf '%y\0%m\0%T@\0%U:%G\0%s\0%l\0%P\0'";
-    /// A script that hashes the files of the folder that it runs in.
+    /// A script that hashes the files of its working folder.
     pub const HASH: &str = "find . -path ./.volferry -prune -o -type f -print0 | xargs -0r sha256sum -z";
 
-    /// Reads what the two scripts print.
+    /// Parses the output of the two scripts.
     pub fn parse(entries: &[u8], hashes: &[u8]) -> Result<Self> {
         let mut listing = Self::default();
         let fields: Vec<&[u8]> =
@@ -77,13 +77,13 @@ impl Listing {
         Ok(())
     }
 
-    /// The sum of the sizes of the files.
+    /// Returns the sum of the sizes of the files.
     pub fn bytes(&self) -> u64 {
         let files = self.0.values().filter(|entry| entry.kind == "f");
         files.filter_map(|entry| entry.size.parse::<u64>().ok()).sum()
     }
 
-    /// Without the owners, for a sink that may not set them.
+    /// Returns the listing without owners, for a sink that may not set them.
     #[must_use]
     pub fn without_owners(mut self) -> Self {
         self.0.values_mut().for_each(|entry| entry.owner.clear());
@@ -91,7 +91,7 @@ impl Listing {
     }
 }
 
-/// Panics with the first differences between two trees, if there are any.
+/// Compares two trees. Panics with the first differences, if there are any.
 #[track_caller]
 pub fn assert_same(source: &Listing, destination: &Listing) {
     let paths: BTreeSet<_> = source.0.keys().chain(destination.0.keys()).collect();
@@ -104,9 +104,9 @@ pub fn assert_same(source: &Listing, destination: &Listing) {
     assert!(differences.is_empty(), "the trees differ:\n{differences}");
 }
 
-/// A script that makes a tree of all that a run keeps: nested and empty directories, empty, small and large files,
-/// modes, times down to the nanosecond, links that point to a file, a folder, nothing and out of the tree, names with
-/// blanks, newlines and bytes that are not UTF-8.
+/// A script that makes a tree with everything that a run keeps: nested and empty directories, empty, small and large
+/// files, modes, times down to the nanosecond, links that point to a file, a folder, nothing and out of the tree, names
+/// with blanks, newlines and bytes that are not UTF-8.
 pub const VARIED: &str = r#"
     mkdir -p site/css site/img/deep/deeper empty/nested private
     for i in $(seq 200); do echo 'page '$i > site/page-$i.html; done
@@ -123,18 +123,19 @@ pub const VARIED: &str = r#"
     chmod 555 site/css; touch -d '2020-02-02 02:02:02.020202020' site/css empty/nested empty site/img/deep
 "#;
 
-/// A script that makes a tree which a run as in [`slowly`] is busy with for many seconds.
+/// A script that makes a tree which takes a run with the spec of [`slowly`] many seconds to copy.
 pub const SLOW: &str = "mkdir data; for i in $(seq 40); do head -c 5000000 /dev/urandom > data/$i; done";
 
-/// The same with a single file: whenever a run is stopped after its first bytes, it has received a part of that file.
+/// A script that makes a tree of a single large file: whenever a run is stopped after its first bytes, it has received
+/// a part of that file.
 pub const ONE_LARGE_FILE: &str = "head -c 200000000 /dev/urandom > large";
 
-/// The fields of a spec that keep a run from being over before a test gets to it.
+/// Returns spec fields that make a run slow, so that a test can act before the run ends.
 pub fn slowly() -> Value {
     json!({"pods": {"resources": {"limits": {"cpu": "60m"}, "requests": {"cpu": "10m"}}}})
 }
 
-/// Whether the status shows a run that has moved some of its data, and not all.
+/// Returns whether the status shows a run that has moved some of its data, but not all.
 pub fn data_moves(run: &DynamicObject) -> bool {
     let number = |name: &str| syncjob::status(run, "/progress")[name].as_u64().unwrap_or(0);
     number("bytes") > 0 && number("bytes") < number("bytesTotal")

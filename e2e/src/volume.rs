@@ -1,5 +1,5 @@
-//! Claims on one node's disk, whose files the tests make and read through the node itself. No pod of the tests' own is
-//! in the way, and what a syncer may not read can be made and looked at.
+//! Claims on one node's disk, whose files the tests make and read through the node itself. So the tests need no pod of
+//! their own, and can make and read files that a syncer may not read.
 
 use std::{
     ffi::OsStr,
@@ -21,7 +21,7 @@ use crate::{
     wait,
 };
 
-/// The user and group that syncer pods run as unless told otherwise.
+/// The user and group that syncer pods run as by default.
 pub const SYNCER_USER: u32 = 65532;
 
 /// A bound claim of 1Gi of the local-path provisioner.
@@ -29,20 +29,21 @@ pub const SYNCER_USER: u32 = 65532;
 pub struct Volume {
     /// The claim's name.
     pub claim: String,
-    /// The node that it is on.
+    /// The node of the claim's volume.
     pub node: String,
-    /// Where the node has it.
+    /// The volume's path on the node.
     pub path: String,
 }
 
 impl Sandbox {
-    /// A bound claim on the `at`th node.
+    /// Makes a bound claim on the `at`th node.
     pub async fn volume(&self, claim: &str, at: usize) -> Result<Volume> {
         let nodes = self.nodes().await?;
         Volume::create(self, claim, nodes.get(at).context("the cluster has too few nodes")?).await
     }
 
-    /// Kills every process of a pod of that end at once, as a failure of the node of `volume` would, on which it is.
+    /// Kills every process of the pod of one end at once, as a failure of its node would; the pod runs on the node of
+    /// `volume`.
     pub async fn kill_syncer(&self, syncjob: &str, volume: &Volume, side: &str) -> Result<()> {
         let pod = self.running_pod(syncjob, side).await?;
         let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
@@ -54,8 +55,8 @@ impl Sandbox {
 }
 
 impl Volume {
-    /// Makes a claim on that node and waits until it is bound. The provisioner binds at the first consumer; saying
-    /// which node that will be does as well.
+    /// Makes a claim on that node and waits until it is bound. The provisioner waits for the first consumer; the
+    /// annotation that names its node binds the claim without one.
     pub async fn create(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
         let claims: Api<PersistentVolumeClaim> = sandbox.api();
         let manifest = json!({
@@ -66,7 +67,7 @@ impl Volume {
         Self::of(sandbox, claim).await
     }
 
-    /// Finds the volume of a claim, once it is bound.
+    /// Waits until a claim is bound, and returns its volume.
     pub async fn of(sandbox: &Sandbox, claim: &str) -> Result<Self> {
         let claims: Api<PersistentVolumeClaim> = sandbox.api();
         let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, is_bound).await?;
@@ -80,23 +81,28 @@ impl Volume {
         Ok(Self { claim: claim.into(), node, path })
     }
 
-    /// Makes a claim of a `local` volume on that node, all of which the kubelet gives to a pod's `fsGroup`. It does not
-    /// do so with the provisioner's volumes. [`delete_local`](Self::delete_local) removes the volume.
+    /// Makes a claim of a `local` volume on that node; the kubelet changes the group of its files to a pod's `fsGroup`,
+    /// which it does not do for the provisioner's volumes. [`delete_local`](Self::delete_local) removes the volume.
     pub async fn create_local(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
+        Self::create_local_with(sandbox, claim, node, "ReadWriteOnce").await
+    }
+
+    /// Makes a claim as [`Self::create_local`] does, with the access mode `mode`.
+    pub async fn create_local_with(sandbox: &Sandbox, claim: &str, node: &str, mode: &str) -> Result<Self> {
         let name = local_name(sandbox, claim);
         let path = format!("/var/lib/{name}");
         run_on(node, ["mkdir", "-p", &path], &[])?;
         let storage = json!({"storage": "1Gi"});
         let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
         let volume = json!({"metadata": {"name": name}, "spec": {
-            "capacity": storage, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+            "capacity": storage, "accessModes": [mode], "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": "", "local": {"path": path},
             "claimRef": {"namespace": sandbox.namespace, "name": claim},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
         }});
         let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
         volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
-        let manifest = json!({"metadata": {"name": claim}, "spec": {"accessModes": ["ReadWriteOnce"],
+        let manifest = json!({"metadata": {"name": claim}, "spec": {"accessModes": [mode],
             "storageClassName": "", "volumeName": name, "resources": {"requests": storage}}});
         let claims: Api<PersistentVolumeClaim> = sandbox.api();
         claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
@@ -104,8 +110,7 @@ impl Volume {
         Ok(Self { claim: claim.into(), node: node.into(), path })
     }
 
-    /// Removes the volume of a claim that [`create_local`](Self::create_local) made; its namespace takes the claim
-    /// along.
+    /// Removes the volume of a claim that [`create_local`](Self::create_local) made; the claim goes with its namespace.
     pub async fn delete_local(sandbox: &Sandbox, claim: &str) -> Result<()> {
         let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
         volumes.delete(&local_name(sandbox, claim), &DeleteParams::default()).await?;
@@ -124,20 +129,20 @@ impl Volume {
             .with_context(|| format!("on {}: {script}", self.node))
     }
 
-    /// Runs a script as the user that syncer pods run as, so that what it makes belongs to that user.
+    /// Runs a script as the user that syncer pods run as, so the files that it makes belong to that user.
     pub fn shell_as_syncer(&self, script: &str) -> Result<Vec<u8>> {
         let user = format!("setpriv --reuid={SYNCER_USER} --regid={SYNCER_USER} --clear-groups bash -es");
         self.feed(&user, script.as_bytes())
     }
 
-    /// All that is on the volume, but for what Volferry keeps for itself.
+    /// Lists the volume's entries, without Volferry's own folder.
     pub fn list(&self) -> Result<Listing> {
         let entries = self.shell(Listing::FIND)?;
         let hashes = self.shell(Listing::HASH)?;
         Listing::parse(&entries, &hashes)
     }
 
-    /// The names of the files that a run has begun to write and not finished.
+    /// Returns the names of the staging files, which a run has begun to write and not finished.
     pub fn staged_files(&self) -> Result<Vec<String>> {
         let names =
             self.shell("[ ! -d .volferry/staging ] || find .volferry/staging -mindepth 1 ! -name '*.blocks' -printf '%P\\n'")?;

@@ -1,4 +1,4 @@
-//! Waiting for objects on watches, with an error that shows what was there when time ran out.
+//! Waits for objects by watches; an error shows the last state when the time ran out.
 
 use std::{fmt::Debug, future::ready, pin::pin, time::Duration};
 
@@ -11,12 +11,14 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What can be waited for.
+/// The kinds of objects to wait for.
 pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
 impl<K: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static> Kind for K {}
 
-/// The object of that name once `holds` is true of it, at most `limit` from now. `what` finishes the sentence "waited
-/// in vain until …".
+/// Returns the object `name` once `holds` is true of it.
+///
+/// # Errors
+/// `limit` passes before that; `what` finishes the sentence "waited in vain until …".
 pub async fn until<K: Kind>(
     api: &Api<K>,
     name: &str,
@@ -41,7 +43,7 @@ pub async fn until<K: Kind>(
     }
 }
 
-/// Waits until there is no object of that name.
+/// Waits until no object of that name exists.
 pub async fn until_gone<K: Kind>(api: &Api<K>, name: &str, limit: Duration) -> Result<()> {
     let mut last = None;
     let mut objects = pin!(watcher::watch_object(api.clone(), name).default_backoff());
@@ -60,7 +62,7 @@ pub async fn until_gone<K: Kind>(api: &Api<K>, name: &str, limit: Duration) -> R
     }
 }
 
-/// The first object with those labels of which `holds` is true.
+/// Returns the first object with those labels of which `holds` is true.
 pub async fn until_any<K: Kind>(
     api: &Api<K>,
     labels: &str,
@@ -77,7 +79,7 @@ pub async fn until_any<K: Kind>(
     }
 }
 
-/// Whether a pod is ready and not about to go.
+/// Returns whether a pod is ready and not being deleted.
 pub fn is_ready(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     pod.metadata.deletion_timestamp.is_none()

@@ -1,4 +1,4 @@
-//! Watches a job from its beginning: all pods that there ever were, and every state that the job was in.
+//! Watches a job from its creation: collects the names of all its pods, and checks every state of the job.
 
 use std::{
     collections::BTreeSet,
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 
 use crate::{scripted::Stage, syncjob};
 
-/// What was seen of the job `web` and its first run, of which nothing is to go wrong.
+/// The pods and the states of the job `web` and its first run, which must show no error.
 pub struct Witness {
     seen: Arc<Mutex<Seen>>,
-    /// Ends with this.
+    /// The watching tasks, which end when this is dropped.
     _watching: JoinSet<()>,
 }
 
@@ -32,7 +32,7 @@ struct Seen {
 }
 
 impl Witness {
-    /// Watches from now on.
+    /// Starts to watch.
     pub fn new(stage: &Stage) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let mut watching = JoinSet::new();
@@ -41,7 +41,10 @@ impl Witness {
         Self { seen, _watching: watching }
     }
 
-    /// An error if there were other than so many pods, or a state that must not be.
+    /// Checks the pods and states seen so far.
+    ///
+    /// # Errors
+    /// The number of pods was not `pods`, or the job had a forbidden state.
     pub fn testify(self, pods: usize) -> Result<()> {
         let seen = locked(&self.seen);
         ensure!(seen.pods.len() == pods, "there were other pods than {pods}: {:?}", seen.pods);
@@ -65,7 +68,7 @@ async fn watch_states(jobs: Api<DynamicObject>, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-/// What kstatus and the design forbid in any state.
+/// Returns the reason why kstatus or the design forbids this state, if any does.
 fn what_is_wrong(job: &DynamicObject) -> Option<String> {
     let is_true = |kind: &str| {
         let conditions = syncjob::status(job, "/conditions").as_array();

@@ -1,4 +1,4 @@
-//! What the chart renders for its values, by the helm that installs it in the other tests.
+//! The objects that the chart renders for its values, by the helm that installs it in the other tests.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn render(values: &[&str]) -> Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(&String::from_utf8(said.stdout)?)?)
 }
 
-/// The one object of that kind.
+/// Returns the only object of that kind.
 fn one<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let found: Vec<&Value> = objects.iter().filter(|it| it["kind"] == kind).collect();
     assert_eq!(found.len(), 1, "{kind}");
@@ -49,11 +49,14 @@ fn hooks_need_a_value_and_who_writes_them_the_same_right() {
         })
         .collect();
     assert!(!may_exec(&operators, "ClusterRole"));
-    let namespaced = render(&["watchNamespace=prod", "hooks.enabled=true"]).unwrap();
+    let namespaced = render(&["watchNamespaces={prod,test}", "hooks.enabled=true"]).unwrap();
     assert!(!namespaced.iter().any(|it| it["kind"].as_str().unwrap().starts_with("ValidatingAdmission")));
-    assert!(
-        namespaced.iter().any(|it| it["kind"] == "Role" && it["rules"].to_string().contains("pods/exec"))
-    );
+    let with_exec =
+        namespaced.iter().filter(|it| it["kind"] == "Role" && it["rules"].to_string().contains("pods/exec"));
+    let namespaces: Vec<_> = with_exec.map(|it| it["metadata"]["namespace"].as_str().unwrap()).collect();
+    assert_eq!(namespaces, ["prod", "test"]);
+    let args = &one(&namespaced, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(args.to_string().contains("--watch-namespaces=prod,test"), "{args}");
     let enabled = render(&["hooks.enabled=true", "rbac.aggregate=false"]).unwrap();
     assert!(may_exec(&enabled, "ClusterRole"));
 
@@ -64,6 +67,67 @@ fn hooks_need_a_value_and_who_writes_them_the_same_right() {
     let binding = one(&enabled, "ValidatingAdmissionPolicyBinding");
     assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
     assert_eq!(binding["spec"]["validationActions"], ours[1]["spec"]["validationActions"]);
+}
+
+#[test]
+fn syncer_pods_have_an_image_and_settings_of_their_own_if_the_values_say_so() {
+    let args = |values: &[&str]| {
+        let objects = render(values).unwrap();
+        let container = &one(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        let args = container["args"].as_array().unwrap();
+        args.iter().map(|arg| arg.as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let has = |args: &[String], arg: &str| args.iter().any(|it| it == arg);
+    let own = args(&["image.tag=v1", "image.pullPolicy=Always"]);
+    assert!(has(&own, "--image=volferry/volferry:v1") && has(&own, "--image-pull-policy=Always"), "{own:?}");
+    let other = args(&["image.pullPolicy=Always", "syncers.image.repository=r/s", "syncers.image.tag=v2"]);
+    assert!(has(&other, "--image=r/s:v2"), "{other:?}");
+    assert!(!other.iter().any(|arg| arg.starts_with("--image-pull-policy")), "{other:?}");
+    let pods = args(&["syncers.pods.resources.limits.memory=1Gi", "syncers.pods.priorityClassName=low"]);
+    let json = r#"--syncer-pods={"priorityClassName":"low","resources":{"limits":{"memory":"1Gi"}}}"#;
+    assert!(has(&pods, json), "{pods:?}");
+    assert!(render(&["syncers.pod.resources=1"]).is_err(), "a value that there is not");
+}
+
+#[test]
+fn the_operators_pods_can_have_variables_a_security_context_and_a_network_policy() {
+    let objects = render(&[]).unwrap();
+    assert!(!objects.iter().any(|it| it["kind"] == "NetworkPolicy"));
+    let values = [
+        "extraEnv[0].name=OTEL_EXPORTER_OTLP_ENDPOINT",
+        "extraEnv[0].value=http://collector:4318",
+        "podSecurityContext.runAsUser=1000",
+        "containerSecurityContext.readOnlyRootFilesystem=false",
+        "networkPolicy.enabled=true",
+        "networkPolicy.egress[0].ports[0].port=4318",
+    ];
+    let objects = render(&values).unwrap();
+    let pod = &one(&objects, "Deployment")["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    assert!(env.iter().any(|it| it["value"] == "http://collector:4318"), "{env:?}");
+    let security = &pod["securityContext"];
+    assert_eq!((&security["runAsUser"], &security["runAsNonRoot"]), (&1000.into(), &true.into()));
+    let security = &pod["containers"][0]["securityContext"];
+    assert_eq!(security["readOnlyRootFilesystem"], false);
+    assert_eq!(security["capabilities"]["drop"][0], "ALL");
+    let policy = one(&objects, "NetworkPolicy");
+    assert_eq!(policy["spec"]["podSelector"], one(&objects, "Deployment")["spec"]["selector"]);
+    assert_eq!(policy["spec"]["egress"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_limit_on_the_runs_of_a_node_takes_the_right_to_read_volumes() {
+    let reads_volumes = |objects: &[Value]| {
+        let operators = objects.iter().filter(|it| it["kind"] == "ClusterRole");
+        operators.into_iter().any(|it| it["rules"].to_string().contains("persistentvolumes"))
+    };
+    assert!(!reads_volumes(&render(&[]).unwrap()));
+    let limited = render(&["queue.maxRunsPerNode=2"]).unwrap();
+    assert!(reads_volumes(&limited));
+    let args = one(&limited, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    assert!(args.contains("--max-runs-per-node=2"), "{args}");
+    let confined = render(&["queue.maxRunsPerNode=2", "watchNamespaces={prod}"]).unwrap_err().to_string();
+    assert!(confined.contains("queue.maxRunsPerNode"), "{confined}");
 }
 
 #[test]

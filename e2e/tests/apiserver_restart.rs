@@ -1,4 +1,4 @@
-//! An API server that ends during a run and comes back: the operator goes on as if nothing had been.
+//! An API server that ends during a run and comes back: the operator continues the run.
 
 use e2e::{report::good_report, scripted::Stage, syncjob};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A SyncJob of a newer API, left behind by an operator that was rolled back: it stops nobody but itself.
+//! A SyncJob of a newer API, left by an operator that was rolled back: other SyncJobs are not affected.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_job_that_cannot_be_read_says_so_and_holds_up_no_other() {
     tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap().unwrap();
 }
 
-/// Lets in a policy that this operator does not know.
+/// Makes the CRD accept a policy that this operator does not know.
 async fn let_in_the_future(client: &Client) -> anyhow::Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let policies =
@@ -41,7 +41,7 @@ async fn let_in_the_future(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a job with that policy, once the API server takes it.
+/// Creates a job with that policy, once the API server accepts it.
 async fn syncjob_of_the_future(stage: &Stage) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while let Err(error) = stage.sync("odd", json!({"concurrencyPolicy": "Future"})).await {

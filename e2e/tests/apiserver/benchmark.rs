@@ -1,4 +1,4 @@
-//! Benchmarks between the volumes of a SyncJob, with a kubelet that is played.
+//! Benchmarks between the volumes of a SyncJob, with a simulated kubelet.
 
 use contract::{BenchFigures, BenchPlace, BenchStep, BenchStepName, BenchTree, Report, Side, Timings};
 use e2e::{report::good_report, scripted::Stage, syncjob};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::plugin;
 
-/// What an end of a benchmark of this name reports, with the places that it knows.
+/// Returns the report of one end of a benchmark, with the storage of the volumes that it knows.
 fn found(run: &str, source: Option<&str>, destination: Option<&str>) -> Report {
     let place = |device: &str| BenchPlace { device: device.into(), ..BenchPlace::default() };
     let took = Report { timings: Timings { total: 812, ..Timings::default() }, ..Report::default() };

@@ -1,4 +1,4 @@
-//! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
+//! Claims that are missing or cannot be mounted: the status names them, and the run continues once they are usable.
 
 use contract::{Report, Side, VolumeId};
 use e2e::{
@@ -27,12 +27,12 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteMany"]);
     assert_eq!(spec.resources.unwrap().requests.unwrap()["storage"].0, "7Gi");
     assert_eq!(first.metadata.owner_references, None);
-    // Of a volume that has an id, a run knows when the claim was made anew.
+    // A volume's id shows a run that the claim was deleted and made again.
     let report = Report { volume: Some(VolumeId::new([7; 16])), ..good_report("web-1") };
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
-    // No controller protects claims here, so the deletion is done at once.
+    // No controller protects claims here, so the deletion takes effect at once.
     stage
         .kubectl
         .run(&["patch", "pvc", "made", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
@@ -120,14 +120,14 @@ async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
 async fn a_claim_that_is_being_deleted_is_no_place_for_a_run() {
     let (stage, _controller) = Stage::with_controller("terminating").await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    // The API server's own finalizer, which protects claims in use, keeps it.
+    // The API server's own finalizer, which protects claims in use, keeps the claim.
     claims.delete("to", &DeleteParams::default()).await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
 }
 
-/// Deletes a claim as its user does, and lets go of it as the API server does once no pod uses it.
+/// Deletes a claim as its user does, and removes its finalizer as Kubernetes does once no pod uses it.
 async fn lose(stage: &Stage, claim: &str) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
     claims.delete(claim, &DeleteParams::default()).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
     assert_eq!(syncjob::text(&stalled, "/lastRun/result"), "Succeeded");
 }
 
-/// Kubernetes protects a claim as long as there is a pod that names it, whether or not that runs.
+/// Kubernetes protects a claim while any pod names it, even one that has ended.
 #[tokio::test]
 async fn a_claim_that_is_deleted_after_a_run_is_not_held_by_the_pods_of_that_run() {
     let (stage, _controller) = Stage::with_controller("released").await.unwrap();

@@ -1,5 +1,5 @@
-//! What the API server itself says of a manifest: mistakes fail at `kubectl apply`, with a message that says what to
-//! write instead, and defaults are filled in.
+//! Validation and defaults by the API server itself: mistakes fail at `kubectl apply` with a message that names the
+//! correction.
 
 use e2e::{
     apiserver::{ApiServer, User},
@@ -7,12 +7,12 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-/// What `kubectl apply` says of a SyncJob whose spec has `others` in it. Nothing is stored.
+/// Returns the answer of `kubectl apply` to a SyncJob whose spec has `others` in it. Nothing is stored.
 fn try_apply(others: Value) -> Result<String, String> {
     try_manifest(&manifest("a", "from", "to", others))
 }
 
-/// What `kubectl apply` says of a manifest. Nothing is stored.
+/// Returns the answer of `kubectl apply` to a manifest. Nothing is stored.
 fn try_manifest(manifest: &Value) -> Result<String, String> {
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     let kubectl = ApiServer::shared().kubectl("default");
@@ -20,7 +20,7 @@ fn try_manifest(manifest: &Value) -> Result<String, String> {
     applied.map_err(|error| error.to_string())
 }
 
-/// Asserts that `others` is refused and that each of `words` is in the message.
+/// Asserts that `others` is refused with a message that contains each of `words`.
 #[track_caller]
 fn assert_refused(others: Value, words: &[&str]) {
     let shown = others.to_string();
@@ -239,7 +239,7 @@ fn every_field_is_explained() {
     }
 }
 
-/// Fields of Volferry's own without a description; what Kubernetes' types bring along is theirs.
+/// Collects Volferry's own fields without a description; fields of Kubernetes' types are left out.
 fn undocumented_fields(schema: &Value, path: &str, found: &mut Vec<String>) {
     const OF_KUBERNETES: [&str; 5] =
         ["affinity", "tolerations", "resources", "conditions", "imagePullSecrets"];

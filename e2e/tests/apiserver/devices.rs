@@ -1,5 +1,6 @@
-//! `volferry-operator run` with loop devices in place of raw block volumes. Needs no API server, but both programs, as
-//! the tests beside it do. Skipped, with a line that says why, where this process cannot have loop devices.
+//! `volferry-operator run` with loop devices in place of raw block volumes. It needs no API server, but both programs,
+//! as the other tests of this folder do. Skipped, with a line that gives the reason, where this process cannot have
+//! loop devices.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// A device on a file of its own. Detached when dropped.
+/// A loop device on a file of its own. Detached when dropped.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -53,7 +54,7 @@ impl Stage {
         Some(Self { dir, from, to })
     }
 
-    /// Runs a job from the one device to what `destination` says, with that place for its claim.
+    /// Runs a job from one device to `destination`, with `place` for its claim.
     fn run(&self, destination: &str, place: &Path, more: &str) -> Output {
         let job = self.dir.path().join("job.yaml");
         let manifest = format!(

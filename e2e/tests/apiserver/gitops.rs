@@ -1,5 +1,5 @@
-//! What the libraries of GitOps tools make of SyncJobs and SyncRuns: kstatus, Flux's server-side apply, and Argo CD's
-//! engine. `e2e/gitops` is the program that has these libraries.
+//! SyncJobs and SyncRuns as the libraries of GitOps tools see them: kstatus, Flux's server-side apply, and Argo CD's
+//! engine. The program `e2e/gitops` contains these libraries.
 
 use std::{collections::BTreeMap, fs, path::Path, pin::pin, process::Stdio};
 
@@ -28,18 +28,18 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What is made for a run.
+/// The kinds of objects that are made for a run.
 const OF_A_RUN: [&str; 6] = ["syncruns", "jobs", "pods", "serviceaccounts", "roles", "rolebindings"];
 
-/// All versions of the SyncJobs and SyncRuns of a namespace, in their order.
+/// All versions of a namespace's SyncJobs and SyncRuns, in their order.
 struct Album {
     seen: watch::Receiver<Vec<DynamicObject>>,
-    /// Ends with this.
+    /// The watching tasks, which end when this is dropped.
     _watching: JoinSet<()>,
 }
 
 impl Album {
-    /// Collects from now on. The namespace has none yet.
+    /// Starts to collect versions. The namespace has no objects yet.
     fn new(stage: &Stage) -> Self {
         let (sender, seen) = watch::channel(Vec::new());
         let mut watching = JoinSet::new();
@@ -48,8 +48,8 @@ impl Album {
         Self { seen, _watching: watching }
     }
 
-    /// What kstatus makes of each object, from its first version to its last; what does not change is told once. Waits
-    /// for a version of which `is_last` is true.
+    /// Waits for a version of which `is_last` is true, and returns kstatus's verdicts on each object, from its first
+    /// version to its last, without consecutive repetitions.
     async fn judged(
         &mut self,
         is_last: impl Fn(&DynamicObject) -> bool,
@@ -81,7 +81,7 @@ struct Verdict {
     status: String,
 }
 
-/// Has kstatus judge objects.
+/// Returns kstatus's verdicts on objects.
 async fn kstatus(objects: &[DynamicObject]) -> Result<Vec<Verdict>> {
     let mut judge = start(Command::new(programs::of_cluster("gitops")?).arg("kstatus"))?;
     let mut input = judge.stdin.take().context("kstatus has no standard input")?;
@@ -155,7 +155,7 @@ async fn argo_cd_syncs_finds_no_difference_and_prunes() {
     round_trip("argo").await;
 }
 
-/// Two states of a repository go into a namespace and out again, while its runs are played.
+/// Applies two states of a repository to a namespace and removes them again, while its runs are simulated.
 async fn round_trip(tool: &str) {
     let (stage, _controller) = Stage::with_controller(tool).await.unwrap();
     let repository = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ async fn round_trip(tool: &str) {
     }
 }
 
-/// A SyncJob with that trigger, and something beside it.
+/// Writes a SyncJob with that trigger, and an unrelated object.
 fn write_state(folder: &Path, trigger: &str) {
     let job = syncjob::manifest(
         "web",

@@ -1,5 +1,5 @@
-//! Hooks, as far as an API server without a kubelet gets: their record, their failures, who may write them, and what
-//! becomes of `after` when its SyncJob is deleted. No command runs here.
+//! Hooks without a kubelet: their record, their failures, the permission to write them, and the fate of `after` when
+//! its SyncJob is deleted. No command runs here.
 
 use anyhow::Result;
 use e2e::{
@@ -27,7 +27,7 @@ fn failure(run: &DynamicObject, point: &str) -> String {
     syncjob::text(run, &format!("/lastRun/hooks/{point}/failure")).into()
 }
 
-/// The application's pod, ready on a node that nobody answers for.
+/// Makes the application's pod, ready on a node that does not exist.
 async fn application(stage: &Stage) -> Result<()> {
     let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}},
         "spec": {"containers": [{"name": "db", "image": "db"}], "automountServiceAccountToken": false}});

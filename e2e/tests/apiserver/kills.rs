@@ -1,6 +1,6 @@
 //! A controller that is killed at every point of a run: between any two of its writes, after any write whose answer it
-//! never saw, at requests of any kind, and while the pods go on without it. Another one goes on from there, with the
-//! same run and the same pods.
+//! has not received, at requests of any kind, and while the pods continue without it. Another controller takes over,
+//! with the same run and the same pods.
 
 use std::{
     collections::hash_map::RandomState,
@@ -18,15 +18,16 @@ use kube::{
 };
 use serde_json::json;
 
-/// How many lives are lived at once.
+/// The number of scenarios that run concurrently.
 const AT_ONCE: usize = 4;
-/// How many that mostly wait for the next try.
+/// The number of concurrent scenarios that mostly wait for the next try.
 const AT_ONCE_WAITING: usize = 12;
-/// How many writes it takes at least until the pods of a next run are made.
-const TAKEOVER: usize = 10;
-/// How many lives are cut at a request that is chosen at random.
+/// The least number of writes until the pods of a next run are made.
+const TAKEOVER: usize = 9;
+/// The number of lives that are cut at a random request.
 const AT_RANDOM: usize = 12;
-/// The kinds of what is left of a run, apart from its pods: its Jobs for their logs, and the rights of its pods.
+/// The kinds of the objects that remain of a run, apart from its pods: its Jobs for their logs, and the rights of its
+/// pods.
 const OF_A_RUN: [&str; 5] = [
     "job.batch",
     "job.batch",
@@ -35,12 +36,12 @@ const OF_A_RUN: [&str; 5] = [
     "serviceaccount",
 ];
 
-/// What a run is to come to.
+/// The settings of a run and its outcome.
 #[derive(Debug, Clone, Copy)]
 struct Plot {
     shards: u64,
     ending: Play,
-    /// There are hooks, which fail, since no pod is there to run them in, and do not matter.
+    /// The job has hooks. They fail, since no pod exists to run them in, and the run ignores that.
     hooked: bool,
 }
 
@@ -59,7 +60,7 @@ const HOOKED: Plot = Plot { hooked: true, ..PLAIN };
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(PLAIN, Cut::Never).await.unwrap().writes;
-    assert!(writes > 10, "the record, its stages, five children, the report: more than {writes} writes");
+    assert!(writes > 9, "the record, five children, that it runs, the report: more than {writes} writes");
     each(PLAIN, all_cuts(writes), AT_ONCE).await.unwrap();
 }
 
@@ -74,14 +75,14 @@ async fn a_run_is_tried_again_once_wherever_the_controller_is_killed_from_the_fa
     let plain = run(PLAIN, Cut::Never).await.unwrap().writes;
     let writes = run(RETRIED, Cut::Never).await.unwrap().writes;
     assert!(writes > plain, "the failure, a sweep, and a second set of children: more than {writes} writes");
-    // What comes before is as in any run.
+    // The writes before these are as in any run.
     each(RETRIED, (writes - plain..writes).map(Cut::Before), AT_ONCE_WAITING).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed_after_its_ends_have_reported() {
     let writes = run(REPORTED, Cut::Never).await.unwrap().writes;
-    // The reports, the end of the pods, the sweep and the rights; what comes before is as in any run.
+    // These writes are the reports, the end of the pods, the sweep and the rights; the writes before are as in any run.
     each(REPORTED, (writes.saturating_sub(12)..writes).map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
@@ -99,8 +100,11 @@ async fn a_run_has_both_its_hooks_and_is_let_go_wherever_the_controller_is_kille
 #[tokio::test]
 async fn the_next_run_takes_over_once_wherever_the_controller_is_killed() {
     let writes = taken_over(Cut::Never).await.unwrap();
-    assert!(writes > TAKEOVER, "what the last run left, the record, its stages: more than {writes} writes");
-    // What comes after is as in any run.
+    assert!(
+        writes > TAKEOVER,
+        "what the last run left, the record, five children: more than {writes} writes"
+    );
+    // Later writes are the same as in any run.
     let lives = (0..TAKEOVER).map(|write| async move {
         let cut = Cut::Before(write);
         taken_over(cut).await.with_context(|| format!("{cut:?}"))
@@ -108,7 +112,7 @@ async fn the_next_run_takes_over_once_wherever_the_controller_is_killed() {
     stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
 }
 
-/// A job whose second run begins under a controller that is killed at the cut. Returns the number of its writes.
+/// Starts a job's second run under a controller that is killed at the cut. Returns the number of its writes.
 async fn taken_over(cut: Cut) -> Result<usize> {
     let stage = Stage::new("takeover").await?;
     let lived = async {
@@ -148,7 +152,7 @@ async fn a_run_is_the_same_run_at_whatever_request_the_controller_is_killed() {
     each(SHARED, cuts, AT_ONCE).await.unwrap();
 }
 
-/// What is there after a write is the same whether its answer was seen or not; once it is enough to try both.
+/// Returns a cut before and after each write. The objects are the same in both cases, so one test tries both.
 fn all_cuts(writes: usize) -> impl Iterator<Item = Cut> {
     (0..writes).flat_map(|write| [Cut::Before(write), Cut::After(write)])
 }
@@ -157,21 +161,21 @@ fn random_below(limit: usize) -> usize {
     usize::try_from(RandomState::new().build_hasher().finish() % limit.max(1) as u64).unwrap_or_default()
 }
 
-/// One life for each cut.
+/// Runs one scenario for each cut.
 async fn each(plot: Plot, cuts: impl Iterator<Item = Cut>, at_once: usize) -> Result<()> {
     let lives =
         cuts.map(|cut| async move { run(plot, cut).await.with_context(|| format!("{plot:?} {cut:?}")) });
     stream::iter(lives).buffer_unordered(at_once).map_ok(drop).try_collect().await
 }
 
-/// What a controller has asked for.
+/// The requests that a controller has made.
 struct Asked {
     writes: usize,
     requests: usize,
 }
 
-/// A job from its creation until its run is over and done, with a controller that is killed at the cut, and another
-/// one after it. Returns what the first has asked for.
+/// Takes a job from its creation until its run is done, with a controller that is killed at the cut and another one
+/// after it. Returns the requests of the first.
 async fn run(plot: Plot, cut: Cut) -> Result<Asked> {
     let stage = Stage::new("kills").await?;
     run_on(&stage, plot, cut).await.inspect_err(|_| stage.print_diagnosis())
@@ -207,7 +211,7 @@ async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     Ok(asked)
 }
 
-/// One run, with the report of all its shards, and no more.
+/// Checks that there was exactly one run, with the report of all its shards.
 async fn check(stage: &Stage, plot: Plot) -> Result<()> {
     let done = stage.jobs.get("web").await?;
     let of_run = |field: &str| syncjob::status(&done, &format!("/lastRun/{field}"));
@@ -242,7 +246,7 @@ async fn recorded_if_made(stage: &Stage) -> Result<bool> {
     Ok(!made || is_recorded("/activeRun/id") || is_recorded("/lastRun/id"))
 }
 
-/// What the pods of a run do, one after another.
+/// The actions of a run's pods, in order.
 const STEPS: [(Side, Act); 4] =
     [(Side::Source, Act::Start), (Side::Sink, Act::Start), (Side::Source, Act::End), (Side::Sink, Act::End)];
 
@@ -264,8 +268,7 @@ async fn a_run_goes_on_while_there_is_no_controller_and_the_next_one_takes_it_as
     stream::iter(lives).buffer_unordered(AT_ONCE).try_collect::<()>().await.unwrap();
 }
 
-/// A controller that is killed before one step of the pods, and another one that starts before that step or a later
-/// one.
+/// Kills the controller before one step of the pods, and starts another one before that step or a later one.
 async fn absence(stage: &Stage, killed: usize, back: usize) -> Result<()> {
     let witness = Witness::new(stage);
     let mut controller = Some(stage.controller(Cut::Never).await?);

@@ -1,4 +1,4 @@
-//! Of several replicas of the controller one works, and another takes over when it is gone.
+//! Of several replicas of the controller one works, and another takes over when that one ends.
 
 use e2e::{
     kubelet::Play,
@@ -36,7 +36,7 @@ async fn another_replica_takes_over_when_the_leader_is_gone() {
     }
 }
 
-/// As in a rolling upgrade: the next version takes the run as it is, with the pods of the version before.
+/// As in a rolling upgrade: the next version takes over the run with the pods of the version before.
 #[tokio::test]
 async fn a_run_goes_on_with_the_next_replica_when_the_leader_is_told_to_stop() {
     let stage = Stage::new("upgrade").await.unwrap();
@@ -76,7 +76,7 @@ async fn until_held_by(stage: &Stage, holder: &str) {
     held.await.map(drop).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// The operator's right to a Lease is for its own namespace; here each test has one in its own.
+/// Gives the operator the right to a Lease in the test's namespace; it has that right in its own namespace only.
 async fn allow_leases(stage: &Stage) -> anyhow::Result<()> {
     let role = stage.kubectl.run(&[
         "get",

@@ -1,4 +1,4 @@
-//! Runs in one pod that has both volumes, with a kubelet that is played.
+//! Runs in one pod that has both volumes, with a simulated kubelet.
 
 use contract::{Report, Side};
 use e2e::{
@@ -13,7 +13,7 @@ fn args(pod: &Pod) -> String {
     pod.spec.as_ref().unwrap().containers[0].args.as_ref().unwrap().join(" ")
 }
 
-/// What there is of a run in one pod: a Job, and who its pod is.
+/// Checks that a run in one pod has one Job and its pod's rights, but no Secret and no Service.
 async fn assert_alone(stage: &Stage, pod: &Pod) {
     assert!(args(pod).contains(" sync /source /destination "), "{}", args(pod));
     let children = stage.children("web").unwrap().join(" ");
@@ -59,7 +59,7 @@ async fn volumes_that_any_node_can_mount_meet_in_one_pod_unless_the_spec_says_ot
     let pod = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     assert_alone(&stage, &pod).await;
 
-    // Taken at once, as the pod does not run yet.
+    // The change takes effect at once, as the pod does not run yet.
     stage.patch("web", json!({"spec": {"transfer": {"placement": "Network"}}})).await.unwrap();
     stage.kubelet.deleted_pod("web", Side::Sink).await.unwrap();
     stage.kubelet.finish_deletions().await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests on a real API server with a played kubelet, a file a behaviour. One program has them all, so that they share
+//! Tests on a real API server with a simulated kubelet, one file per behaviour. All are in one program, so they share
 //! one server.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
@@ -8,12 +8,15 @@ mod crds;
 mod deletion;
 mod devices;
 mod gitops;
+mod grow;
 mod hooks;
 mod kills;
 mod lease;
 mod load;
 mod local;
 mod names;
+mod namespaced;
+mod placement;
 mod plugin;
 mod queue;
 mod reported;
@@ -24,3 +27,5 @@ mod schedule;
 mod shards;
 mod snapshots;
 mod status;
+mod traces;
+mod workload;

@@ -1,4 +1,4 @@
-//! The longest names that Kubernetes lets in.
+//! The longest names that Kubernetes accepts.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use serde_json::json;
 
 /// The longest name of an object.
 const LONGEST: usize = 253;
-/// The longest name of a Job whose pods can have names, and of a pod that is a host's name, too.
+/// The longest name of a Job whose pods get valid names, and of a pod whose name is also its host name.
 const LONGEST_HOST: usize = 63;
 
-/// Two jobs whose names differ in their last letter, so that what is made for one is not taken for the other's.
+/// The jobs' names differ in the last letter, so objects of one could be mistaken for the other's.
 #[tokio::test]
 async fn jobs_and_claims_with_the_longest_names_run_and_do_not_get_mixed_up() {
     let (stage, _controller) = Stage::with_controller("names").await.unwrap();

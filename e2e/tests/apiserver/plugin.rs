@@ -1,4 +1,4 @@
-//! `kubectl volferry`, started by kubectl as its users do.
+//! `kubectl volferry`, started by kubectl as users start it.
 
 use std::process::Output;
 
@@ -27,7 +27,7 @@ async fn volferry(stage: &Stage, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Returns what a command that succeeds prints.
+/// Returns the output of a command that succeeds.
 pub(crate) async fn told(stage: &Stage, arguments: &[&str]) -> String {
     printed(&volferry(stage, arguments).await)
 }
@@ -37,7 +37,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Returns what a command that fails says.
+/// Returns the error of a command that fails.
 async fn refused(stage: &Stage, arguments: &[&str]) -> String {
     let output = volferry(stage, arguments).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");

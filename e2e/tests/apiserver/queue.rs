@@ -1,4 +1,4 @@
-//! Limits on how many runs are under way at a time: the others wait in a queue, and say at which position.
+//! Limits on the number of concurrent runs: the other runs wait in a queue, and their status names their position.
 
 use e2e::{
     report::good_report,
@@ -15,7 +15,7 @@ use serde_json::json;
 const JOBS: usize = 20;
 const LIMIT: usize = 3;
 
-/// How many runs have pods that have not ended. Only the test ends pods, so none too many is missed.
+/// Returns the number of runs with pods that have not ended. Only the test ends pods, so it cannot miss an excess.
 async fn under_way(pods: &Api<Pod>) -> usize {
     let sinks = ListParams::default().labels("volferry.dev/side=sink");
     let lives = |pod: &Pod| {
@@ -67,6 +67,41 @@ async fn of_twenty_jobs_that_are_due_no_more_run_at_a_time_than_the_limit() {
     ran.sort_unstable();
     ran.dedup();
     assert_eq!(ran.len(), JOBS, "each ran once");
+}
+
+#[tokio::test]
+async fn a_run_waits_for_room_on_its_node_and_a_run_on_another_node_does_not() {
+    let stage = Stage::new("nodes").await.unwrap();
+    stage.may_read_volumes().await.unwrap();
+    for (claim, node) in [("to-first", "n1"), ("to-second", "n1"), ("to-elsewhere", "n2")] {
+        stage.claim_on(claim, node).await.unwrap();
+    }
+    let limit = ["--leader-elect=false", "--max-runs-per-node=1"];
+    let _controller = stage.controller_with(&limit).await.unwrap();
+    let sync = async |name: &str| {
+        let destination = json!({"persistentVolumeClaim": {"claimName": format!("to-{name}")}});
+        stage.sync(name, json!({"destination": destination})).await.unwrap();
+    };
+    sync("first").await;
+    let (source, sink) = stage.kubelet.start_any(&[]).await.unwrap();
+    let stands =
+        |job: &DynamicObject| syncjob::status(job, "/activeRun/nodes") == &json!(["n1", "node-of-the-test"]);
+    stage.until("first", "it counts for the nodes of its volume and of its pods", stands).await.unwrap();
+    sync("second").await;
+    let waits = |job: &DynamicObject| {
+        let message = syncjob::message(job, "Reconciling");
+        is_in_the_queue(job) && message.contains("the node n1 may have 1 under way at a time, and 1 are")
+    };
+    stage.until("second", "it waits for its node", waits).await.unwrap();
+    sync("elsewhere").await;
+    let mut known = vec![source.clone(), sink.clone()];
+    let elsewhere = stage.kubelet.start_any(&known).await.unwrap();
+    assert_eq!(elsewhere.1.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"], "elsewhere");
+    known.extend(<[Pod; 2]>::from(elsewhere));
+
+    stage.kubelet.succeed(&source, &sink, &good_report("first-1")).await.unwrap();
+    let (_, sink) = stage.kubelet.start_any(&known).await.unwrap();
+    assert_eq!(sink.metadata.labels.unwrap()["volferry.dev/syncjob"], "second");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A success that both agents report, before the kubelet says that the pods have ended, and when it says otherwise.
+//! A success that both agents report before the kubelet reports the end of the pods, or reports another end.
 
 use contract::{Report, RunResult, Side, VolumeId};
 use e2e::{report::good_report, scripted::Stage, syncjob};
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-/// Both agents of a run say that it succeeded, and their pods run on.
+/// Publishes the success of both agents of a run; their pods continue to run.
 async fn report(stage: &Stage, (source, sink): (&Pod, &Pod), report: &Report) {
     for (side, pod) in [(Side::Source, source), (Side::Sink, sink)] {
         stage.kubelet.publish(pod, &format!("/ends/{side}"), &json!(report)).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_job_is_ready_when_both_agents_say_so_and_its_claims_are_free_when_its
     let run = stage.run("web-1", "it says so, too", |run| syncjob::is(run, "Ready")).await.unwrap();
     assert_eq!(syncjob::text(&run, "/stage"), "Finishing");
 
-    // A reconciliation of either job finds the pods at work, so nothing new begins.
+    // A reconciliation of either job finds the pods running, so no new run begins.
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
     let patched = stage.patch("rival", json!({"metadata": {"labels": {"looked": "again"}}})).await.unwrap();
     assert_eq!(syncjob::status(&rival, "/activeRun/id"), syncjob::status(&patched, "/activeRun/id"));

@@ -1,4 +1,5 @@
-//! Runs of several SyncJobs that use the same claims: one after the other, and each says for whom it waits.
+//! Runs of several SyncJobs that use the same claims: one follows the other, and a waiting job names the job that it
+//! waits for.
 
 use contract::Side;
 use e2e::{
@@ -22,7 +23,7 @@ fn waits(job: &DynamicObject) -> bool {
     syncjob::has_reason(job, "Reconciling", "WaitingForRun")
 }
 
-/// The SyncJobs that have Kubernetes Jobs, sorted; those of runs that have ended stay.
+/// Returns the SyncJobs that have Kubernetes Jobs, sorted; Jobs of ended runs stay.
 fn launched(stage: &Stage) -> Vec<String> {
     let path = r#"jsonpath={range .items[*]}{.metadata.labels.volferry\.dev/syncjob}{"\n"}{end}"#;
     let names = stage.kubectl.run(&["get", "jobs", "-o", path]).unwrap();

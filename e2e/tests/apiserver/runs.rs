@@ -1,4 +1,4 @@
-//! The life of a SyncJob's runs, with a kubelet that is played.
+//! The life of a SyncJob's runs, with a simulated kubelet.
 
 use contract::{Fingerprint, Phase, Progress, Report, RunResult, Side, Timings, VolumeId, Work};
 use e2e::{
@@ -8,10 +8,7 @@ use e2e::{
     scripted::Stage,
     syncjob,
 };
-use k8s_openapi::api::{
-    core::v1::{Pod, Secret},
-    rbac::v1::Role,
-};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     ResourceExt,
     api::{Api, ListParams, Patch, PatchParams, WatchParams},
@@ -33,6 +30,7 @@ async fn a_run_goes_from_its_record_to_its_report() {
     let mut progress = serde_json::to_value(now).unwrap();
     progress["run"] = json!("web-1");
     stage.kubelet.publish(&sink, "/progress", &progress).await.unwrap();
+    stage.kubelet.publish(&sink, "/stage", &json!("Running")).await.unwrap();
     let run = stage.run("web-1", "its stage is known", |run| syncjob::text(run, "/stage") == "Running").await;
     assert_eq!(syncjob::status(&run.unwrap(), "/progress/files"), 1);
     let report = good_report("web-1");
@@ -57,9 +55,15 @@ async fn a_run_goes_from_its_record_to_its_report() {
     assert!(syncjob::is(&over, "Ready"), "{over:#?}");
     let late = stage.kubelet.publish(&sink, "/progress", &progress).await;
     assert!(late.is_err(), "a late patch has an effect");
-    let roles: Api<Role> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let left = roles.list(&ListParams::default()).await.unwrap().items;
-    assert!(left.iter().all(|role| role.rules.is_none()), "rights of a run that is over: {left:#?}");
+    // Nor has one that tests nothing, or takes all away.
+    let thief = syncjob::runs(&stage.kubelet.client_of(&sink).await.unwrap(), &stage.namespace);
+    for forged in [json!({"report": null}), json!({"stage": "Running"}), json!(null)] {
+        let forged = Patch::Merge(json!({"status": forged}));
+        let refused = thief.patch_status("web-1", &PatchParams::default(), &forged).await;
+        assert!(refused.unwrap_err().to_string().contains("Done cannot change"));
+    }
+    let after = stage.runs.get("web-1").await.unwrap();
+    assert_eq!(after.metadata.resource_version, over.metadata.resource_version);
 }
 
 #[tokio::test]
@@ -165,7 +169,7 @@ async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its
     stage.until_done("web").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
 
-    // Pods that have ended are not in the way of others that use their claims.
+    // Pods that have ended do not hinder other jobs that use their claims.
     stage.sync("rival", json!({})).await.unwrap();
     let rival = stage.kubelet.start_both("rival", &[]).await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
@@ -232,6 +236,42 @@ async fn an_agent_may_read_its_own_run_and_write_its_status_and_do_nothing_else(
 }
 
 #[tokio::test]
+async fn an_account_serves_the_next_run_once_the_pods_that_had_it_are_gone() {
+    let (stage, _controller) = Stage::with_controller("accounts").await.unwrap();
+    let account = |pod: &Pod| pod.spec.as_ref().unwrap().service_account_name.clone().unwrap();
+    stage.sync("web", json!({"trigger": "1"})).await.unwrap();
+    let (mut known, mut accounts) = (Vec::new(), Vec::new());
+    for number in 1..=3 {
+        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        accounts.push(account(&sink));
+        assert_eq!(account(&source), account(&sink));
+        let run = format!("web-{number}");
+        stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
+        stage.until("web", "it is done", is_done(&run)).await.unwrap();
+        known.extend([source, sink]);
+        if number == 2 {
+            // A ServiceAccount that a user has deleted is made again.
+            stage.kubectl.run(&["delete", "serviceaccount", &accounts[0]]).unwrap();
+        }
+        if number < 3 {
+            let trigger = (number + 1).to_string();
+            stage.patch("web", json!({"spec": {"trigger": trigger}})).await.unwrap();
+        }
+    }
+    assert!(accounts[0] == accounts[2] && accounts[0] != accounts[1], "{accounts:?}");
+    let [_, _, _, second, ..] = &known[..] else { panic!() };
+    let runs = syncjob::runs(&stage.kubelet.client_of(second).await.unwrap(), &stage.namespace);
+    runs.get("web-2").await.unwrap();
+    for other in ["web-1", "web-3"] {
+        let refused = runs.get(other).await.unwrap_err();
+        assert!(
+            matches!(&refused, kube::Error::Api(status) if status.is_forbidden()),
+            "{other}: {refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_contact_is_written_once_in_each_try_and_late_ones_have_no_effect() {
     let (stage, _controller) = Stage::with_controller("contacts").await.unwrap();
     stage.sync("web", json!({"limits": {"retries": 1}})).await.unwrap();
@@ -273,7 +313,7 @@ async fn nothing_runs_while_suspended_and_a_trigger_asks_for_one_run() {
         stage.patch("web", json!({"spec": {"trigger": "again"}})).await?;
         let second = stage.until("web", "the second run is over", is_done("web-2")).await?;
         assert_eq!(syncjob::text(&second, "/lastTrigger"), "again");
-        // Suspending and resuming asks for nothing that was not due; labels are no spec.
+        // Suspending and resuming requests no run that was not due; labels are no part of the spec.
         stage.patch("web", json!({"metadata": {"labels": {"a": "b"}}})).await?;
         stage.patch("web", json!({"spec": {"trigger": "and again"}})).await?;
         stage.until("web", "the third run is over", is_done("web-3")).await
@@ -472,7 +512,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     drop(controller);
     let before = stage.jobs.get("web").await.unwrap();
 
-    // A job that comes after it, and is suspended, shows that the controller has been through all there is.
+    // The controller has read all jobs once it has handled a suspended job that was created after them.
     let controller = stage.controller(Cut::Never).await.unwrap();
     stage.sync("zzz", json!({"suspend": true})).await.unwrap();
     stage.until_is("zzz", "Ready").await.unwrap();
@@ -492,7 +532,7 @@ async fn end_both(
     stage.kubelet.end(sink, exit, &message).await
 }
 
-/// The destination that a pod's syncer is told to expect.
+/// Returns the id of the destination's volume that a pod's syncer has to expect.
 fn expected_volume(pod: &Pod) -> Option<VolumeId> {
     let args = pod.spec.as_ref()?.containers[0].args.as_ref()?;
     args.iter().find_map(|arg| arg.strip_prefix("--expect-volume="))?.parse().ok()
@@ -570,7 +610,7 @@ async fn the_partner_of_a_pod_that_cannot_start_leaves_its_node_and_comes_back()
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
 }
 
-/// The pods of the run that gives way are told to stop, and the next run waits until they are gone.
+/// The pods of the replaced run are told to stop, and the next run waits until they have gone.
 #[tokio::test]
 async fn with_replace_a_new_trigger_stops_the_run_in_progress() {
     let (stage, _controller) = Stage::with_controller("replace").await.unwrap();

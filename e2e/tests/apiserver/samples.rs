@@ -1,11 +1,11 @@
-//! All samples in one namespace, as somebody applies them who tries them out.
+//! All samples in one namespace, applied as a new user does.
 
 use contract::Side;
 use e2e::{kubelet::Play, programs, report::good_report, scripted::Stage, syncjob};
 
 /// Samples that run at once, each onto a claim of its own.
 const RUN: [&str; 4] = ["web-assets", "web-mirror", "web-assets-tuned", "web-assets-behind-a-policy"];
-/// Samples that run when they are no longer suspended, but for `disk-image`, whose claims the samples do not make.
+/// Samples that run once they are resumed, but for `disk-image`, whose claims the samples do not make.
 const SUSPENDED: [&str; 3] = ["uploads", "local-copy", "disk-image"];
 /// Samples that stay suspended.
 const LEFT: [&str; 2] = ["web-snapshots", "web-restored"];
@@ -40,7 +40,7 @@ async fn samples_that_are_applied_together_do_not_disturb_each_other() {
     assert!(syncjob::has_reason(&disk, "Stalled", "ClaimNotFound"), "{disk:#?}");
 }
 
-/// Plays the pods of a job until its run has succeeded.
+/// Simulates the pods of a job until its run has succeeded.
 async fn ends_well(stage: &Stage, name: &str) {
     tokio::select! {
         done = stage.until(name, "its run succeeded", |job| syncjob::has_reason(job, "Ready", "Succeeded")) => drop(done.unwrap()),

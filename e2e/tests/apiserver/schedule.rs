@@ -1,4 +1,4 @@
-//! SyncJobs with a schedule, with a kubelet that is played.
+//! SyncJobs with a schedule, with a simulated kubelet.
 
 use e2e::{kubelet::Play, report::bad_report, scripted::Stage, syncjob};
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ async fn an_interval_runs_again_and_again_but_not_while_suspended() {
 #[tokio::test]
 async fn a_cron_job_waits_and_after_a_failure_waits_for_its_next_time() {
     let (stage, _controller) = Stage::with_controller("cron").await.unwrap();
-    // The 29th of February is some way off, whenever this is read.
+    // The 29th of February is years away on most days on which this test runs.
     let schedule = json!({"cron": "0 3 29 2 *", "timeZone": "Europe/Berlin", "jitter": "10m"});
     stage.sync("web", json!({"schedule": schedule, "limits": {"retries": 0}})).await.unwrap();
     let waiting = stage.until_is("web", "Ready").await.unwrap();
@@ -88,7 +88,7 @@ async fn what_does_not_matter_to_a_run_asks_for_none() {
         stage.until_is("web", "Ready").await?;
         let spec = json!({"pods": {"labels": {"team": "x"}}, "historyLimit": {"succeeded": 3}});
         let changed = stage.patch("web", json!({"spec": spec})).await?;
-        // Observed, and nothing was begun.
+        // The job was observed, and no run was begun.
         let observed = move |job: &DynamicObject| {
             syncjob::status(job, "/observedGeneration").as_i64() == changed.metadata.generation
         };

@@ -1,4 +1,4 @@
-//! Snapshots of a destination: what the sink is asked for, and what the status keeps of its answer.
+//! Snapshots of a destination: the sink's arguments, and the answer that the status keeps.
 
 use contract::{Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport};
 use e2e::{report::good_report, scripted::Stage, syncjob};
@@ -73,7 +73,7 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     assert_eq!(*syncjob::status(&over, "/snapshots"), listed);
 }
 
-/// Returns the report of a run whose check found that many damaged objects.
+/// Returns the report of a run whose check found `damaged` damaged objects.
 fn checked(run: &str, damaged: u64) -> Report {
     let files = (damaged > 0).then(|| "large in 00000000000000aa".into()).into_iter().collect();
     let verify = VerifyReport { part: "2/3".into(), checked: 7, damaged, files, ..VerifyReport::default() };
@@ -114,7 +114,7 @@ async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
     assert_eq!(*syncjob::status(&healed, "/snapshots/damaged"), json!(0));
 }
 
-/// Two claims that one node each can mount may be on two nodes.
+/// Two claims that only one node each can mount may be on different nodes.
 #[tokio::test]
 async fn a_snapshot_of_another_claim_is_sent_by_a_pod_of_its_own() {
     let (stage, _controller) = Stage::with_controller("restore-far").await.unwrap();
@@ -131,12 +131,12 @@ async fn a_snapshot_of_another_claim_is_sent_by_a_pod_of_its_own() {
     stage.until_is("web", "Ready").await.unwrap();
 }
 
-/// The condition of a restore in place, of whatever spec.
+/// Returns the condition of a restore in place, of any generation of the spec.
 fn restored(job: &DynamicObject) -> Option<&Value> {
     syncjob::status(job, "/conditions").as_array()?.iter().find(|condition| condition["type"] == "Restored")
 }
 
-/// The job's source is gone, its schedule falls due all the time, and it is suspended.
+/// The job's source is gone, its schedule is due all the time, and the job is suspended.
 #[tokio::test]
 async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_person_resumes() {
     let (stage, _controller) = Stage::with_controller("restore").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
     assert!(syncjob::status(&held, "/lastSuccessTime").is_null(), "{held:#?}");
 
     let resumed = plugin::told(&stage, &["resume", "web"]).await;
-    // The restore has succeeded; soon the job is stalled, since its source is missed again.
+    // The restore has succeeded; soon the job is stalled, since its source is missing again.
     let said = ["Succeeded", "Stalled"].map(|how| format!("syncjob.volferry.dev/web resumed ({how})\n"));
     assert!(said.contains(&resumed), "{resumed}");
     stage.until("web", "the hold ended", |job| restored(job).is_none()).await.unwrap();

@@ -1,5 +1,4 @@
-//! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left
-//! files out.
+//! A SyncJob's status and events: before the operator has seen it, of several runs, and of a run that left files out.
 
 use contract::{Failure, Report, RunResult, Timings, Work};
 use e2e::{
@@ -36,7 +35,7 @@ async fn the_columns_say_how_a_job_stands() {
         let printed = stage.kubectl.run(&[&["get", "syncjob", "web"], more].concat()).unwrap();
         let mut lines = printed.lines();
         let of_line = |line: &str| -> Vec<String> {
-            // At least three blanks lie between columns, and one between the words of a header or a message.
+            // Columns are at least three blanks apart; words of a header or a message are one blank apart.
             line.split("   ").map(|cell| cell.trim().to_string()).filter(|cell| !cell.is_empty()).collect()
         };
         let (header, row) = (of_line(lines.next().unwrap()), of_line(lines.next().unwrap()));
@@ -121,7 +120,7 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
     }
     let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
     for reason in ["PerformanceRegressed", "PerformanceRecovered"] {
-        // An event follows the status that it is about.
+        // An event follows the status that it reports.
         let is_it = |event: &Event| event.reason.as_deref() == Some(reason);
         wait::until_any(&events, "", reason, PATIENCE, is_it).await.unwrap();
         let of_reason = ListParams::default().fields(&format!("reason={reason}"));

@@ -5,7 +5,7 @@ use e2e::{cluster::Sandbox, syncjob, volume::Volume, wait};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-/// Whom every entry belongs to, and when it changed.
+/// A script that prints the owner, the mode and the modification time of every entry.
 const STATE: &str = "find . -mindepth 1 -exec stat -c '%n %u %g %a %y' {} + | sort";
 
 fn state(volumes: &[&Volume]) -> Vec<Vec<u8>> {
@@ -16,7 +16,7 @@ fn has_ended(run: &DynamicObject) -> bool {
     !syncjob::status(run, "/report").is_null()
 }
 
-/// Both read one volume, so one of the benchmarks waits for the other.
+/// Both benchmarks read one volume, so one waits for the other.
 #[tokio::test]
 async fn benchmarks_name_their_volumes_and_nodes_and_leave_the_volumes_as_they_were() {
     let sandbox = Sandbox::new("benchmark").await;

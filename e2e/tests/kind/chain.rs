@@ -1,4 +1,4 @@
-//! SyncJobs in a chain: a claim is not read while a run writes it.
+//! SyncJobs in a chain: a run does not read a claim while another run writes to it.
 
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
 use serde_json::json;

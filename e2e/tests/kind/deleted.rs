@@ -1,4 +1,4 @@
-//! A SyncJob that is deleted in the middle of a run leaves nothing in the cluster behind.
+//! A SyncJob that is deleted in the middle of a run leaves no object in the cluster.
 
 use e2e::{
     cluster::{PATIENCE, Sandbox},
@@ -26,7 +26,7 @@ async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {
             .unwrap();
     }
     assert_eq!(left_over(&sandbox).unwrap(), "");
-    // What a file had received stays, for a job that goes on with the same copy.
+    // The received part of a file stays, for a job that continues the same copy.
     assert_eq!(to.staged_files().unwrap().len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! A destination's claim that has come to stand for another volume.
+//! A destination's claim that now stands for another volume.
 
 use e2e::{cluster::Sandbox, syncjob};
 use kube::api::{Patch, PatchParams};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
-/// Where the rest of a device is zeros.
+/// A script that fills a part of a device; the rest stays zeros.
 const FILL: &str = "head -c 20M /dev/urandom | dd of=$1 bs=1M seek=3 conv=fsync status=none";
 
 fn in_disk_group(mut others: Value) -> Value {

@@ -1,5 +1,5 @@
-//! A syncer pod that is deleted with its grace period, as a drain does it, in the middle of a large file: the next try
-//! goes on from what has arrived.
+//! A syncer pod that is deleted with its grace period, as a drain does, in the middle of a large file: the next try
+//! continues with the part that has arrived.
 
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
 use kube::{ResourceExt as _, api::DeleteParams};

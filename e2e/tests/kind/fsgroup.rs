@@ -1,5 +1,5 @@
-//! A destination that the kubelet gives to a pod's `fsGroup`: run after run works, what is opened to the group is
-//! closed again, and another user is told whose the folder is.
+//! A destination whose group the kubelet changes to a pod's `fsGroup`: every run works, a run closes its folder to the
+//! group again, and another user's error names the folder's owner.
 
 use e2e::{cluster::Sandbox, syncjob, volume::Volume};
 use kube::api::DynamicObject;
@@ -9,8 +9,8 @@ const TREE: &str =
     "mkdir data; for i in 1 2 3; do echo $i > data/$i; done; head -c 3000000 /dev/urandom > large
     chmod -R a+rX .";
 
-/// What the kubelet does to most kinds of volumes whenever a pod with an `fsGroup` mounts them. To a `local` one, as
-/// here, it does so at the first mount alone.
+/// A script that changes a volume as the kubelet changes most kinds whenever a pod with an `fsGroup` mounts them. It
+/// changes a `local` volume, as used here, at the first mount only.
 const OPEN_TO_GROUP: &str = "chgrp -R 2000 .; chmod -R ug+rwX .; find . -type d -exec chmod g+s {} +";
 
 #[tokio::test]
@@ -47,7 +47,7 @@ fn as_user(user: u32) -> Value {
     json!({"securityContext": {"runAsUser": user, "runAsGroup": user, "fsGroup": 2000}})
 }
 
-/// All permission bits that any of Volferry's folders has.
+/// Returns the permission bits of Volferry's folders, combined.
 fn modes(volume: &Volume) -> u32 {
     let modes = volume.shell("stat -c %a .volferry .volferry/staging .volferry/journal").unwrap();
     let text = String::from_utf8(modes).unwrap();

@@ -1,30 +1,9 @@
-//! Hooks in an application's pod, which mounts the source: what `before` writes there is synced, and `after` removes
-//! it.
+//! Hooks in an application's pod, which mounts the source: a run copies the file that `before` writes there, and
+//! `after` removes it.
 
-use e2e::{cluster::Sandbox, syncjob, wait};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, PostParams},
-};
+use e2e::{cluster::Sandbox, syncjob};
+use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::{Value, json};
-
-/// A pod of an application with claim `from` at `/data`, once it is ready.
-async fn application(sandbox: &Sandbox) {
-    let security = json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"}});
-    let container = json!({"name": "db", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
-        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
-    let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}}, "spec": {"securityContext": security,
-        "containers": [container], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "from"}}]}});
-    let pods = sandbox.api::<Pod>();
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    wait::until(&pods, "db-0", "the application is ready", e2e::cluster::PATIENCE, wait::is_ready)
-        .await
-        .unwrap();
-}
 
 fn hook(script: &str) -> Value {
     json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sh", "-c", script]})
@@ -44,7 +23,7 @@ async fn hooks_run_in_the_applications_pod_around_each_run() {
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer("echo 1 > file").unwrap();
-    application(&sandbox).await;
+    sandbox.application("db", "from").await.unwrap();
 
     let hooks = json!({"before": hook("echo quiesced > /data/mark"), "after": hook("rm /data/mark")});
     sandbox.sync("copy", json!({"trigger": "one", "hooks": hooks})).await.unwrap();
@@ -55,7 +34,7 @@ async fn hooks_run_in_the_applications_pod_around_each_run() {
         assert!(ended.is_string() && failure(&done, point).is_empty(), "{done:#?}");
     }
 
-    // It fails, and what it printed is told.
+    // The hook fails, and the status has its output.
     let fails = hook("printf 'tables are \\033[31mlocked' >&2; exit 7");
     let hooks = json!({"before": fails, "after": hook("echo resumed > /data/resumed")});
     sandbox.patch("copy", json!({"spec": {"trigger": "two", "hooks": hooks}})).await.unwrap();

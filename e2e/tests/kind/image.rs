@@ -1,4 +1,4 @@
-//! An image that cannot be pulled is named, and the run goes on when the operator is given one that can.
+//! An image that cannot be pulled: the status names it, and the run continues once the operator has one that can.
 
 use anyhow::{Context as _, Result};
 use e2e::{cluster::Sandbox, kubectl::Kubectl, syncjob, tree::assert_same};
@@ -24,7 +24,7 @@ async fn a_foreign_image_is_named_and_can_be_corrected() {
     assert_same(&from.list().unwrap(), &to.list().unwrap());
 }
 
-/// The operator with another image for syncer pods; it gets its own back when this is dropped.
+/// The operator with another image for syncer pods; its own image is set again when this is dropped.
 struct Operator {
     kubectl: Kubectl,
     arguments: Value,

@@ -1,5 +1,5 @@
-//! Tests on the kind cluster that `e2e/run` brings up, a file a behaviour. One program has them all, so that they run
-//! side by side.
+//! Tests on the kind cluster that `e2e/run` starts, one file per behaviour. All are in one program, so they run
+//! concurrently.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod benchmark;
@@ -18,6 +18,7 @@ mod operator_killed;
 mod ownership;
 mod problems;
 mod rerun;
+mod rwop;
 mod shards;
 mod snapshots;
 mod sync;

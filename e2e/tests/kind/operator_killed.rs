@@ -1,4 +1,4 @@
-//! An operator that is killed in the middle of a run goes on with that run when it is back.
+//! An operator that is killed in the middle of a run continues that run after its restart.
 
 use e2e::{
     cluster::{OPERATOR_PODS, PATIENCE, Sandbox},

@@ -1,4 +1,5 @@
-//! Files of other owners: kept where the namespace lets syncers run as root, and spoken of where it does not.
+//! Files of other owners: a run keeps the owners where the namespace lets syncers run as root, and reports that it did
+//! not elsewhere.
 
 use e2e::{cluster::Sandbox, syncjob, tree::assert_same};
 use serde_json::json;

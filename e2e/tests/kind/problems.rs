@@ -1,4 +1,5 @@
-//! What is missing or wrong is named, with what to do, and the job goes on by itself once it is put right.
+//! Missing or wrong objects: the status names each with its remedy, and the job continues by itself once it is put
+//! right.
 
 use e2e::{cluster::Sandbox, syncjob};
 use serde_json::json;

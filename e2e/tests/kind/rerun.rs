@@ -1,4 +1,4 @@
-//! Runs after the first move what has changed, and nothing else.
+//! Runs after the first move changed entries only.
 
 use contract::Work;
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
@@ -20,11 +20,11 @@ async fn later_runs_move_only_what_has_changed() {
         (work.files_created, work.files_updated, work.files_deleted, work.bytes_changed),
         (0, 0, 0, 0)
     );
-    // A handshake, digests, and what it takes to find out how large packets may be.
+    // The bytes of the handshake, the digests, and the search for the largest packet size.
     assert!(work.bytes_on_wire < 65_536, "an unchanged tree costs a round trip: {work:?}");
     assert_eq!(to.list().unwrap(), first);
 
-    // Three new entries, four updates (two of them the directories whose times that changed, and the root is none),
+    // Three new entries, four updates (two of them of the directories whose times change; the root is not counted),
     // three deletions.
     from.shell_as_syncer(
         "echo new > site/img/deep/new.txt; mkdir fresh; ln -s page-1.html site/link

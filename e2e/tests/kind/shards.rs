@@ -1,4 +1,4 @@
-//! A tree that several pods a side sync at once.
+//! A tree that several pods per side sync concurrently.
 
 use contract::Work;
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};

@@ -16,7 +16,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use syncer::snapshot::{Roots, Snapshot, SnapshotId};
 
-/// The names of the snapshots that the status lists, the newest first.
+/// Returns the names of the snapshots that the status lists, the newest first.
 fn listed(job: &DynamicObject) -> Vec<String> {
     let items = syncjob::status(job, "/snapshots/items").as_array().cloned().unwrap_or_default();
     items.iter().filter_map(|item| item["name"].as_str().map(Into::into)).collect()
@@ -71,7 +71,7 @@ async fn each_run_takes_a_snapshot_and_an_older_one_is_restored_into_a_new_claim
     days(&sandbox, &to).await;
 }
 
-/// Damages content that only the pinned snapshot has, and finds it named wherever people look.
+/// Damages content that only the pinned snapshot has, and checks that the status, the plugin and an event name it.
 async fn damage(sandbox: &Sandbox, from: &Volume, to: &Volume) {
     let script = "for pack in $(grep -l 'new page' .volferry/snapshots/packs/*); do \
                   for at in $(grep -abo 'new page' $pack | cut -d: -f1); do \
@@ -90,7 +90,7 @@ async fn damage(sandbox: &Sandbox, from: &Volume, to: &Volume) {
     until_told(sandbox, "Corrupt", count).await;
 }
 
-/// Brings a good copy back, by which a check heals the damage.
+/// Writes the lost content to the source again; the next run copies it, and its check repairs the damage.
 async fn heal(sandbox: &Sandbox, from: &Volume) {
     from.shell_as_syncer("echo new page > site/new.html").unwrap();
     let healed = sandbox.run_again("copy", "healed").await.unwrap();
@@ -101,8 +101,8 @@ async fn heal(sandbox: &Sandbox, from: &Volume) {
     until_told(sandbox, "SnapshotsHealed", 0).await;
 }
 
-/// Gives the volume a past of 40 days, by the store's own writer, as the clock of a pod cannot be set. The next run
-/// keeps of it what restic would.
+/// Gives the volume two snapshots on each of the last 40 days, by the store's own writer, as a pod's clock cannot be
+/// set. The next run keeps those of them that restic would.
 async fn days(sandbox: &Sandbox, to: &Volume) {
     const ROOTS: &str = ".volferry/snapshots/roots";
     const DAY: i64 = 24 * 3600;
@@ -122,7 +122,7 @@ async fn days(sandbox: &Sandbox, to: &Volume) {
     roots.snapshots.splice(0..0, past.iter().cloned());
     to.feed(&format!("cat > {ROOTS}"), &roots.encode()).unwrap();
 
-    // Each of the newest seven days and of the newest three weeks, which begin on Mondays, keeps its last one.
+    // The last snapshot is kept of each of the newest seven days and the newest three weeks, which begin on Mondays.
     let last_of = |period: &dyn Fn(i64) -> i64, count: usize| {
         let lasts: BTreeMap<i64, &Snapshot> =
             past.iter().map(|one| (period(one.taken.seconds / DAY), one)).collect();
@@ -142,7 +142,7 @@ async fn days(sandbox: &Sandbox, to: &Volume) {
     assert_eq!(report.dropped_count as usize, past.len() + 1 - expected.len());
 }
 
-/// Returns what `kubectl volferry` prints.
+/// Returns the output of `kubectl volferry`.
 fn plugin(sandbox: &Sandbox, args: &[&str]) -> String {
     let program = programs::of_workspace("kubectl-volferry").unwrap();
     let mut command = std::process::Command::new(program);
@@ -151,7 +151,7 @@ fn plugin(sandbox: &Sandbox, args: &[&str]) -> String {
     String::from_utf8(said.stdout).unwrap()
 }
 
-/// Waits until an event and the metric, which come beside the status, tell of that many damaged objects.
+/// Waits until an event and the metric, which follow the status, report `count` damaged objects.
 async fn until_told(sandbox: &Sandbox, reason: &str, count: u64) {
     let selector = format!("--field-selector=reason={reason}");
     let event = ["get", "events", &selector, "-o=name"];
@@ -165,7 +165,7 @@ async fn until_told(sandbox: &Sandbox, reason: &str, count: u64) {
     tokio::time::timeout(PATIENCE, told).await.unwrap();
 }
 
-/// Brings the destination back to a snapshot, and finds that no run follows for a change of the spec.
+/// Restores the destination to a snapshot, and checks that a change of the spec starts no run.
 async fn restore_in_place(sandbox: &Sandbox, snapshot: &str) {
     let mut back = syncjob::run_now("back", "copy");
     back["spec"]["restore"] = json!({"snapshot": snapshot});
@@ -181,7 +181,7 @@ async fn restore_in_place(sandbox: &Sandbox, snapshot: &str) {
     assert!(syncjob::status(&held, "/nextRunTime").is_null(), "{held:#?}");
 }
 
-/// Ends the hold of the restore, as a person would without the plugin, and finds that the schedule goes on.
+/// Ends the hold of the restore as a user without the plugin does, and checks that the schedule continues.
 async fn resume(sandbox: &Sandbox) {
     let after = "volferry.dev/resume-after=back";
     sandbox.kubectl.run(&["annotate", "syncjob", "copy", after]).unwrap();

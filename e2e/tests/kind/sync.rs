@@ -31,7 +31,7 @@ async fn a_tree_arrives_on_another_node_as_it_is() {
     assert_logs_can_be_read(&sandbox);
 }
 
-/// The pods of a run that succeeded stay for their logs, by the plugin and by kubectl.
+/// Checks that the logs of a succeeded run's pods can be read, by the plugin and by kubectl.
 fn assert_logs_can_be_read(sandbox: &Sandbox) {
     let done = ["wait", "--for=jsonpath={.status.stage}=Done", "syncrun/copy-1", "--timeout=60s"];
     sandbox.kubectl.run(&done).unwrap();
@@ -49,7 +49,7 @@ fn assert_logs_can_be_read(sandbox: &Sandbox) {
     }
 }
 
-/// Every phase is there, and together they are the whole, to a tenth.
+/// Checks that every phase is present and that their sum is the whole, to a tenth.
 fn assert_whole(timings: &BTreeMap<String, u64>) {
     let phases =
         ["queue", "podStart", "connect", "scan", "plan", "delta", "transfer", "apply", "commit", "snapshot"];
@@ -68,7 +68,7 @@ fn assert_shown_in_columns(table: &str) {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     let header = ["NAME", "READY", "PHASE", "LAST", "SUCCESS", "NEXT", "DURATION", "SUSPENDED", "AGE"];
     assert_eq!(lines[0], header, "{table}");
-    // There is no next run, so its cell is blank.
+    // No next run is scheduled, so its cell is blank.
     let [name, ready, phase, _ago, duration, suspended, _age] = lines[1][..] else { panic!("{table}") };
     assert_eq!([name, ready, phase, suspended], ["copy", "True", "Succeeded", "false"], "{table}");
     assert!(duration.ends_with('s'), "{table}");

@@ -1,4 +1,4 @@
-//! A syncer that is killed in the middle of a run: the run is tried again and ends well.
+//! A syncer that is killed in the middle of a run: the run is tried again and succeeds.
 
 use anyhow::Result;
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};

@@ -1,4 +1,4 @@
-//! An operator that is uninstalled before its SyncJobs are deleted holds up neither them nor their namespace.
+//! An operator that is uninstalled before its SyncJobs: the SyncJobs and their namespace can be deleted.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ async fn a_namespace_goes_after_the_operator_was_uninstalled_during_a_run() {
     uninstalled.undo().unwrap();
 }
 
-/// The chart's release while it is uninstalled. Installs it again when this is dropped, for the other tests.
+/// Stands for an uninstalled release of the chart. Installs it again when dropped, for the other tests.
 struct Uninstalled {
     revision: Option<String>,
 }
