@@ -57,6 +57,14 @@ test-cluster: ## The tests on an API server and on a kind cluster
 	@.ci/tools build test
 	e2e/run --workspace --test 'apiserver*' --test kind
 
+# Not part of `make test`: the controllers take many minutes to build, and test this project's page and manifests, which rarely change.
+.PHONY: test-gitops
+test-gitops: ## The GitOps tutorial with the controllers of Flux and Argo CD, which it builds first
+	@.ci/tools build
+	e2e/cluster/build tools apiserver gitops-controllers
+	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
+	cargo test --workspace --test gitops
+
 # Seconds for each decoder.
 FUZZ ?= 10
 
@@ -155,6 +163,7 @@ check-manifests:
 	! helm template volferry "$$bare/volferry" --kube-version 1.30.0 >/dev/null 2>"$$bare/said" || { echo "the chart installs without its CRDs" >&2; exit 1; }
 	grep -q 'lacks files/crds' "$$bare/said"
 	for folder in config/*/kustomization.yaml; do kubectl kustomize "$$(dirname "$$folder")" >/dev/null; done
+	config/krew-test
 
 .PHONY: crds
 crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference
@@ -242,6 +251,24 @@ bench-operator: ## What 1,000 SyncJobs cost the operator, on a real API server w
 	e2e/cluster/build tools apiserver
 	cargo build --release --bin volferry-operator
 	cargo bench --package volferry-e2e --bench operator -- $(BENCH)
+
+.PHONY: bench-timings
+bench-timings: ## What measuring the phases costs a run: at most 1 % (BENCH='--quick --instructions' on a busy machine)
+	@.ci/tools build bench
+	cargo build --release --bin compare
+	folder=$(CACHE)/timings
+	for features in measured unmeasured; do
+	  CARGO_TARGET_DIR=$$folder cargo build --release --package volferry-cli --bin volferry --features "$${features/#measured/}"
+	  cp "$$folder/$$(rustc --print host-tuple)/release/volferry" "$$folder/$$features"
+	done
+	"$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/release/compare" --before "$$folder/unmeasured" --before-name unmeasured \
+	  --after "$$folder/measured" --after-name measured --threshold 1 $(BENCH)
+
+.PHONY: bench-scaling
+bench-scaling: ## A model of time and memory, fitted to measured runs and held against others (half an hour, on a quiet machine)
+	@.ci/tools build
+	cargo build --release --bin volferry --bin scaling
+	cargo run --release --bin scaling -- $(BENCH)
 
 .PHONY: bench-scale
 bench-scale: ## Time and memory on trees of a million files and of two (a minute)

@@ -1,5 +1,5 @@
-//! The result of running two programs in turn on the named benches: as Markdown for a pull request, as JSON, and as one
-//! HTML page.
+//! Formats the comparison of two programs that ran in turn on the named benches: as Markdown for a pull request, as
+//! JSON, and as an HTML page.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use crate::{
     table::{number, write_aligned},
 };
 
-/// What the figures of a comparison are.
+/// The unit of a comparison's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Milliseconds from the start of the process at the source until it ended.
+    /// Milliseconds from the start to the end of the process at the source.
     Milliseconds,
-    /// Instructions outside of the kernel, of both ends, on one core.
+    /// User-space instructions of both ends, on one core.
     Instructions,
 }
 
@@ -29,7 +29,7 @@ impl Unit {
         }
     }
 
-    /// A figure as tables show it.
+    /// Formats a figure for tables.
     fn show(self, value: f64) -> String {
         match self {
             Self::Milliseconds => number(value),
@@ -38,25 +38,25 @@ impl Unit {
     }
 }
 
-/// One bench, with both programs.
+/// The figures of one bench with both programs.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     /// `mode/suite/parameter`.
     pub bench: String,
-    /// Each round's figure with the first program.
+    /// The figures of the first program, one for each round.
     pub before: Vec<f64>,
-    /// Each round's figure with the second program, which ran in turn with the first.
+    /// The figures of the second program, which ran in turn with the first.
     pub after: Vec<f64>,
-    /// The second by the first.
+    /// The ratio of the second to the first.
     pub ratio: Ratio,
-    /// What follows.
+    /// The verdict.
     pub verdict: Change,
 }
 
 impl Row {
-    /// Judges the rounds of one bench; none where there is no round. `threshold` is the least change that counts, 0.03
-    /// for 3 %.
+    /// Judges the rounds of one bench; `None` if no rounds are given. `threshold` is the smallest change that counts,
+    /// 0.03 for 3 %.
     pub fn new(bench: String, unit: Unit, before: Vec<f64>, after: Vec<f64>, threshold: f64) -> Option<Self> {
         let ratio = Ratio::of(&before, &after)?;
         let verdict = match unit {
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// Counts have no noise to allow for, so the ratio alone decides.
+/// Judges a ratio of counts, which have no noise, so that the ratio alone decides.
 fn judge_count(ratio: f64, threshold: f64) -> Change {
     match ratio {
         ratio if ratio > 1.0 + threshold => Change::Slower,
@@ -95,31 +95,31 @@ fn judge_count(ratio: f64, threshold: f64) -> Change {
     }
 }
 
-/// Two programs on all chosen benches.
+/// The comparison of two programs on all chosen benches.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// What it ran on.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// The first program, as its commit is called.
+    /// The first program, by the name of its commit.
     pub before: String,
-    /// The second.
+    /// The second program, by the name of its commit.
     pub after: String,
-    /// What the figures are.
+    /// The unit of the figures.
     pub unit: Unit,
-    /// The least change that counts, 0.03 for 3 %.
+    /// The smallest change that counts, 0.03 for 3 %.
     pub threshold: f64,
     /// The benches.
     pub rows: Vec<Row>,
 }
 
 impl Comparison {
-    /// Whether any bench got slower.
+    /// Returns whether any bench got slower.
     pub fn is_slower(&self) -> bool {
         self.rows.iter().any(|row| row.verdict == Change::Slower)
     }
 
-    /// One sentence that sums up the verdicts.
+    /// Returns a sentence that sums up the verdicts.
     fn sentence(&self) -> String {
         let count = |change| self.rows.iter().filter(|row| row.verdict == change).count();
         let [slower, faster] = [Change::Slower, Change::Faster].map(count);
@@ -127,7 +127,7 @@ impl Comparison {
         format!("{slower} slower, {faster} faster, {same} the same, {unclear} unclear")
     }
 
-    /// States how the verdicts were found, for a reader of the table.
+    /// Describes how the verdicts were found.
     fn method(&self) -> String {
         let percent = self.threshold * 100.0;
         match self.unit {
@@ -142,7 +142,7 @@ impl Comparison {
         }
     }
 
-    /// A table in Markdown, its columns aligned, for a pull request.
+    /// Formats a Markdown table with aligned columns, for a pull request.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("## {} → {}: {}\n\n", self.before, self.after, self.sentence());
         let mut cells = vec![self.head()];
@@ -158,7 +158,7 @@ impl Comparison {
         [vec!["bench".into(), figure(&self.before), figure(&self.after)], fixed.to_vec()].concat()
     }
 
-    /// One page that needs nothing else: the table, and each ratio with its interval drawn on a common scale.
+    /// Formats a self-contained HTML page: the table, and each ratio with its interval, drawn on a common scale.
     pub fn to_html(&self) -> String {
         let head: String =
             self.head().iter().map(|cell| format!("<th scope=col>{}</th>", escape(cell))).collect();

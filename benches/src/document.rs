@@ -1,26 +1,28 @@
-//! Figures in documents: each table of figures stands between two marks and is written from a file in
+//! Fills figures into documents: each table of figures stands between two marks, and is written from a file in
 //! `benches/results`, never by hand.
 
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum as _;
+use serde::Deserialize;
 
 use crate::{
+    scaling::Scaling,
     table::{OURS, Results, Table, number, write_aligned},
     trees::Tree,
 };
 
-/// Begins a table; the name of the file in `benches/results` follows, without its ending.
+/// The mark before a table, followed by the name of the file in `benches/results` without its extension.
 const BEGIN: &str = "<!-- figures: ";
 const BEGIN_END: &str = " -->";
-/// Ends a table.
+/// The mark after a table.
 const END: &str = "<!-- end of figures -->";
 
-/// Writes the tables of `document` anew from the files in `results`.
+/// Rewrites the tables of `document` from the files in `results`.
 ///
 /// # Errors
-/// Where a file is missing or malformed, a mark has no end, or a table of figures stands outside of marks.
+/// If a file is missing or malformed, a mark has no end, or a table of figures stands outside of marks.
 pub fn fill(document: &str, results: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut lines = (1..).zip(document.lines());
@@ -44,7 +46,7 @@ pub fn fill(document: &str, results: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Whether a line is the rule below the head of a table that has columns of numbers.
+/// Returns whether a line is the separator below the head of a table with columns of numbers.
 fn is_head_of_figures(line: &str) -> bool {
     line.starts_with('|') && line.contains("-:") && line.chars().all(|char| "|-: ".contains(char))
 }
@@ -52,7 +54,22 @@ fn is_head_of_figures(line: &str) -> bool {
 fn generated(results: &Path, name: &str) -> anyhow::Result<String> {
     let path = results.join(name).with_extension("json");
     let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    let results: Results = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
+    let file = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
+    Ok(match file {
+        File::Results(results) => tables(&results),
+        File::Scaling(scaling) => scaling.to_markdown(),
+    })
+}
+
+/// The content of a file in `benches/results`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum File {
+    Results(Results),
+    Scaling(Box<Scaling>),
+}
+
+fn tables(results: &Results) -> String {
     let mut text = String::from("\n");
     for table in &results.tables {
         text.push_str(&medians(table));
@@ -69,10 +86,10 @@ fn generated(results: &Path, name: &str) -> anyhow::Result<String> {
         let _ = writeln!(text, "- {} ({}) leaves out {leaves_out}.", tool.name, tool.version);
     }
     text.push('\n');
-    Ok(text)
+    text
 }
 
-/// The table with medians alone, Volferry's first.
+/// Formats the table with only the medians, Volferry's first.
 fn medians(table: &Table) -> String {
     let peers = table.tools.iter().map(|tool| tool.name.as_str()).filter(|name| *name != OURS);
     let tools: Vec<&str> = std::iter::once(OURS).chain(peers).collect();

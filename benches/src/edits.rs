@@ -1,4 +1,4 @@
-//! What happens to a source between two runs.
+//! Changes a source between two runs.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,66 +13,73 @@ use crate::{rng::Rng, trees::Words};
 
 const SEED: u64 = 0xed17;
 
-/// A change of a tree. All are deterministic in content; the times that they leave are the clock's.
+/// A change of a tree, with deterministic content; the modification times come from the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edit {
-    /// Nothing changes.
+    /// No change.
     None,
-    /// A line is appended to each of the `count` files that sort first under `below`.
+    /// Appends a line to each of the `count` files that sort first under `below`.
     AppendFirst {
-        /// Folder, relative to the root.
+        /// The folder, relative to the root.
         below: &'static str,
-        /// Files changed.
+        /// The number of changed files.
         count: usize,
     },
-    /// A line is appended to `count` files, spread evenly over the tree.
+    /// Appends a line to `count` files, spread evenly over the tree.
     AppendSpread {
-        /// Files changed.
+        /// The number of changed files.
         count: usize,
     },
-    /// `count` pieces of the largest file are overwritten where they are, spread evenly over it.
+    /// Overwrites `count` pieces of the largest file in place, spread evenly over it.
     Overwrite {
-        /// Pieces.
+        /// The number of pieces.
         count: u64,
-        /// Bytes of each.
+        /// The size of each piece, in bytes.
         bytes: usize,
     },
-    /// `bytes` random bytes are inserted 64 KiB after the start of the largest file.
+    /// Gives `count` files, spread evenly over the tree, other random content of the same size.
+    Rewrite {
+        /// The number of changed files.
+        count: usize,
+        /// The seed of the content.
+        seed: u64,
+    },
+    /// Inserts `bytes` random bytes 64 KiB after the start of the largest file.
     Insert {
-        /// Bytes inserted.
+        /// The number of inserted bytes.
         bytes: usize,
     },
-    /// Each of `count` files, spread evenly, grows by `bytes` bytes of words.
+    /// Appends `bytes` bytes of words to each of `count` files, spread evenly over the tree.
     Grow {
-        /// Files changed.
+        /// The number of changed files.
         count: usize,
-        /// Bytes appended to each.
+        /// The number of bytes appended to each.
         bytes: usize,
     },
-    /// A new file, put together from a piece of `bytes` bytes of each of the `count` files that sort first, none from
-    /// its start.
+    /// Creates a file from one piece of `bytes` bytes of each of the `count` files that sort first; no piece is from
+    /// the start of its file.
     Assemble {
-        /// Files.
+        /// The number of files.
         count: usize,
-        /// Bytes of each.
+        /// The size of each piece, in bytes.
         bytes: usize,
     },
-    /// A new random file, and one more with the same content.
+    /// Creates a random file, and another one with the same content.
     AddTwice {
-        /// Bytes of each.
+        /// The size of each, in bytes.
         bytes: usize,
     },
-    /// A folder of the root is renamed.
+    /// Renames a folder of the root.
     Rename {
-        /// Its name before.
+        /// The old name.
         from: &'static str,
-        /// Its name after.
+        /// The new name.
         to: &'static str,
     },
 }
 
 impl Edit {
-    /// Changes the tree in `root`.
+    /// Changes the tree in `root`. Fails if a file cannot be changed.
     pub fn apply(self, root: &Path) -> anyhow::Result<()> {
         let mut rng = Rng::new(SEED);
         match self {
@@ -86,6 +93,9 @@ impl Edit {
             Self::Overwrite { count, bytes } => {
                 largest(root).and_then(|file| overwrite(&file, count, bytes, &mut rng))
             }
+            Self::Rewrite { count, seed } => {
+                files_below(root).and_then(|files| rewrite(spread(&files, count), &mut Rng::new(SEED ^ seed)))
+            }
             Self::Insert { bytes } => largest(root).and_then(|file| insert(&file, bytes, &mut rng)),
             Self::Grow { count, bytes } => {
                 files_below(root).and_then(|files| grow(spread(&files, count), bytes, &mut rng))
@@ -98,7 +108,7 @@ impl Edit {
     }
 }
 
-/// All regular files below `dir`, sorted by the bytes of their paths.
+/// Returns all regular files below `dir`, sorted by the bytes of their paths.
 pub fn files_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     collect(dir, &mut files)?;
@@ -118,9 +128,18 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// `count` of the files (or all, where there are fewer), evenly spaced.
+/// Returns `count` of the files (or all, if fewer exist), evenly spaced.
 fn spread(files: &[PathBuf], count: usize) -> impl Iterator<Item = &PathBuf> {
     files.iter().step_by((files.len() / count.max(1)).max(1)).take(count)
+}
+
+fn rewrite<'a>(files: impl Iterator<Item = &'a PathBuf>, rng: &mut Rng) -> io::Result<()> {
+    for path in files {
+        let mut content = vec![0; fs::metadata(path)?.len() as usize];
+        rng.fill(&mut content);
+        fs::write(path, content)?;
+    }
+    Ok(())
 }
 
 fn largest(root: &Path) -> io::Result<PathBuf> {
@@ -147,7 +166,7 @@ fn overwrite(path: &Path, count: u64, bytes: usize, rng: &mut Rng) -> io::Result
     let mut piece = vec![0; bytes];
     for number in 0..count {
         rng.fill(&mut piece);
-        // Not at a multiple of any block size that a tool may use.
+        // An offset that is not aligned to any block size a tool may use.
         let offset = number * stride + rng.below(stride.saturating_sub(bytes as u64).max(1));
         file.write_all_at(&piece, offset)?;
     }

@@ -1,5 +1,5 @@
-//! The figures that the regression tests hold a run to: `benches/regression/figures.json`, with the toolchain that they
-//! are of and a tolerance for each kind.
+//! Reads, compares and accepts the figures of the regression tests: `benches/regression/figures.json`, with their
+//! toolchain and a tolerance for each kind.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::run;
 
-/// What a figure counts. None of them is a time, so that no other load on the machine changes it.
+/// The kind of a figure. None is a time, so that other load on the machine does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// Instructions outside of the kernel, of both ends.
+    /// User-space instructions of both ends.
     Instructions,
-    /// Calls of the C library's allocator, of both ends.
+    /// Calls of the C library's allocator by both ends.
     Allocations,
     /// System calls of both ends, without those that depend on timing.
     SystemCalls,
@@ -30,12 +30,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether another compiler, C library or valgrind gives another figure for the same source.
+    /// Returns whether the figure of the same source depends on the compiler, C library or valgrind.
     fn depends_on_toolchain(self) -> bool {
         self != Self::WireBytes
     }
 
-    /// What is accepted however small the figure is: threads wake one another by some tens of writes, more or fewer.
+    /// Returns the deviation that is accepted for any figure: threads wake each other by some tens of writes, more or
+    /// fewer.
     fn slack(self) -> f64 {
         if self == Self::SystemCalls { 32.0 } else { 0.0 }
     }
@@ -54,46 +55,46 @@ impl Kind {
 /// The figures of one bench.
 pub type Counts = BTreeMap<Kind, u64>;
 
-/// All figures that were accepted.
+/// All accepted figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
-    /// What built and counted; figures that depend on it are judged with the same only.
+    /// The toolchain that built and counted; figures that depend on it are judged only with the same one.
     pub toolchain: String,
-    /// How much more of each kind is still accepted, in percent.
+    /// The accepted increase of each kind, in percent.
     pub tolerance_percent: BTreeMap<Kind, f64>,
-    /// By the bench's name: `mode/suite/parameter`.
+    /// The figures, by the bench's name: `mode/suite/parameter`.
     pub benches: BTreeMap<String, Counts>,
 }
 
-/// How one figure compares with the accepted one.
+/// The result of comparing a figure with the accepted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Within the tolerance.
     Within,
-    /// Less by more than the tolerance: worth accepting.
+    /// Less by more than the tolerance: should be accepted.
     Less,
     /// More by more than the tolerance.
     More,
-    /// Nothing was accepted yet.
+    /// No figure has been accepted yet.
     New,
-    /// The accepted figure is of another toolchain.
+    /// The accepted figure belongs to another toolchain.
     NotJudged,
 }
 
-/// One figure beside the accepted one.
+/// A figure compared with the accepted one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
     kind: Kind,
     accepted: Option<u64>,
     counted: u64,
     tolerance_percent: f64,
-    /// What follows.
+    /// The result.
     pub state: State,
 }
 
 impl Finding {
-    /// Whether a change with this finding must not pass.
+    /// Returns whether this finding must fail the test.
     pub fn is_failure(&self) -> bool {
         matches!(self.state, State::More | State::New)
     }
@@ -124,13 +125,13 @@ impl Figures {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// Where it is missing or malformed.
+    /// If the file is missing or malformed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    /// Compares what was counted on `bench` by `toolchain` with what was accepted.
+    /// Compares the figures of `bench`, counted with `toolchain`, with the accepted ones.
     pub fn judge(&self, bench: &str, counts: &Counts, toolchain: &str) -> Vec<Finding> {
         let accepted = self.benches.get(bench);
         let judge = |(kind, counted): (&Kind, &u64)| {
@@ -147,11 +148,11 @@ impl Figures {
         counts.iter().map(judge).collect()
     }
 
-    /// Accepts what was counted on `bench` into the file at `path`. Figures of another toolchain are dropped, those of
-    /// other benches stay.
+    /// Accepts the figures of `bench` into the file at `path`. Figures of another toolchain are dropped, figures of
+    /// other benches are kept.
     ///
     /// # Errors
-    /// Where the file cannot be read, locked or written.
+    /// If the file cannot be read, locked or written.
     pub fn accept(path: &Path, bench: &str, counts: &Counts, toolchain: &str) -> anyhow::Result<()> {
         let lock = File::open(path).with_context(|| format!("opening {}", path.display()))?;
         lock.lock()?;
@@ -176,11 +177,11 @@ fn compare(kind: Kind, counted: u64, accepted: u64, tolerance_percent: f64) -> S
     }
 }
 
-/// What builds and counts here: compiler, target, C library, valgrind, and whether the processor has AVX2, by which
-/// code is chosen at run time.
+/// Returns a description of the toolchain: compiler, target, C library, valgrind, and whether the processor has AVX2,
+/// by which code is chosen at run time.
 ///
 /// # Errors
-/// Where one of the programs that are asked does not run.
+/// If one of the queried programs does not run.
 pub fn toolchain() -> anyhow::Result<String> {
     let rustc = run(Command::new("rustc").arg("-vV"))?;
     let field = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

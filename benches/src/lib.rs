@@ -1,9 +1,9 @@
-//! Side-by-side runs of Volferry and its peers, and what they need: reference trees and their edits, a tree
-//! comparison that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
+//! Side-by-side runs of Volferry and its peers, with their tools: reference trees and their edits, a tree comparison
+//! that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
-//! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take,
-//! `bin/snapshots` what snapshots of them cost, `bin/compare` runs two builds in turn, `bin/profile` draws a
-//! flamegraph, and `bin/tables` writes figures into documents.
+//! `bin/peers` runs them, `bin/relay` is only the relay, `bin/scale` measures trees of many files, `bin/scaling` fits a
+//! model to such measurements, `bin/snapshots` measures the cost of snapshots, `bin/compare` runs two builds in turn,
+//! `bin/profile` draws a flamegraph, and `bin/tables` writes figures into documents.
 
 pub mod compare;
 pub mod document;
@@ -17,6 +17,7 @@ pub mod process;
 pub mod relay;
 pub mod rng;
 pub mod runner;
+pub mod scaling;
 pub mod scenario;
 pub mod stats;
 pub mod suites;
@@ -26,7 +27,7 @@ pub mod trial;
 pub mod verify;
 pub mod workdir;
 
-/// The status of a bench that says whether its figures are good enough; what went wrong goes to standard error.
+/// Returns the exit status of a bench: whether its figures are good enough. Errors are printed to standard error.
 pub fn exit_code(good_enough: anyhow::Result<bool>) -> std::process::ExitCode {
     good_enough
         .inspect_err(|error| eprintln!("{error:#}"))

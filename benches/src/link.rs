@@ -1,4 +1,4 @@
-//! A one-way link as a model: what happens to each datagram, and when. It holds no socket and reads no clock.
+//! Models a one-way link: decides what happens to each datagram, and when. It needs no socket and no clock.
 
 use std::{
     cmp::Reverse,
@@ -8,25 +8,25 @@ use std::{
 
 use crate::rng::Rng;
 
-/// What both directions of a link do to datagrams.
+/// The properties of a link, which apply to both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkConfig {
-    /// Round trip; each direction delays by half of it.
+    /// The round-trip time; each direction delays by half of it.
     pub rtt: Duration,
-    /// Share of datagrams that are lost, each independently.
+    /// The share of datagrams that are lost, each independently.
     pub loss: f64,
-    /// Share of datagrams that are held back for [`LinkConfig::held_back`], so that later ones overtake them.
+    /// The share of datagrams that are delayed by [`LinkConfig::held_back`], so that later ones overtake them.
     pub reorder: f64,
-    /// Bytes per second in each direction; `None` is unlimited.
+    /// The bandwidth in bytes per second in each direction; `None` is unlimited.
     pub bandwidth: Option<u64>,
     /// The largest datagram that passes, in bytes of UDP payload.
     pub mtu: Option<usize>,
-    /// Decides which datagrams are lost and which are held back.
+    /// The seed for choosing the lost and delayed datagrams.
     pub seed: u64,
 }
 
 impl LinkConfig {
-    /// 50 ms round trip, 1 % loss, 0.1 % reordering, and the datagrams that Ethernet carries.
+    /// A link with 50 ms round-trip time, 1 % loss, 0.1 % reordering, and the datagram size of Ethernet.
     pub const WAN: Self = Self {
         rtt: Duration::from_millis(50),
         loss: 0.01,
@@ -36,41 +36,41 @@ impl LinkConfig {
         seed: 1,
     };
 
-    /// The same link with another choice of datagrams to lose.
+    /// Returns the same link with another choice of lost datagrams.
     pub fn with_round(self, round: u64) -> Self {
         Self { seed: self.seed.wrapping_add(round), ..self }
     }
 
-    /// By how much longer a held back datagram takes.
+    /// Returns the additional delay of a datagram that is overtaken.
     fn held_back(&self) -> Duration {
         self.rtt / 8 + Duration::from_micros(200)
     }
 }
 
-/// How many datagrams went which way.
+/// The numbers of datagrams by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStats {
-    /// Went in.
+    /// Datagrams sent into the link.
     pub offered: u64,
-    /// Their bytes.
+    /// Bytes sent into the link.
     pub offered_bytes: u64,
-    /// Lost by chance.
+    /// Datagrams lost by chance.
     pub lost: u64,
-    /// Lost because the queue before the limited link was full.
+    /// Datagrams lost because the queue of the limited link was full.
     pub overflowed: u64,
-    /// Lost because they were larger than the link's limit.
+    /// Datagrams lost because they exceed the link's maximum size.
     pub too_large: u64,
-    /// Held back so that others overtook them.
+    /// Datagrams delayed so that others overtook them.
     pub held_back: u64,
 }
 
-/// One direction of a link, holding what is on its way.
+/// One direction of a link, with the datagrams on their way.
 #[derive(Debug)]
 pub struct Link<T> {
     config: LinkConfig,
     rng: Rng,
-    /// When the sending side of the limited link is free again.
+    /// The time at which the sender of the limited link is free again.
     free_at: Option<Instant>,
     flying: BinaryHeap<Reverse<Flying<T>>>,
     stats: LinkStats,
@@ -84,13 +84,13 @@ struct Flying<T> {
 }
 
 impl<T> Link<T> {
-    /// An idle link. `direction` separates the choices of the two directions of one link.
+    /// Creates an idle link. `direction` distinguishes the random choices of a link's two directions.
     pub fn new(config: LinkConfig, direction: u64) -> Self {
         let rng = Rng::new(config.seed.wrapping_mul(2).wrapping_add(direction));
         Self { config, rng, free_at: None, flying: BinaryHeap::new(), stats: LinkStats::default() }
     }
 
-    /// A datagram of `bytes` bytes goes in.
+    /// Sends a datagram of `bytes` bytes into the link.
     pub fn offer(&mut self, now: Instant, bytes: usize, load: T) {
         self.stats.offered += 1;
         self.stats.offered_bytes += bytes as u64;
@@ -99,7 +99,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// The next datagram that has arrived by `now`, in the order of arrival.
+    /// Returns the next datagram that has arrived by `now`, in order of arrival.
     pub fn take(&mut self, now: Instant) -> Option<T> {
         let Reverse(next) = self.flying.peek()?;
         if next.due > now {
@@ -108,19 +108,19 @@ impl<T> Link<T> {
         self.flying.pop().map(|Reverse(arrived)| arrived.load)
     }
 
-    /// When the next datagram arrives.
+    /// Returns when the next datagram arrives.
     pub fn next_due(&self) -> Option<Instant> {
         self.flying.peek().map(|Reverse(next)| next.due)
     }
 
-    /// What has happened so far.
+    /// Returns the numbers so far.
     pub fn stats(&self) -> LinkStats {
         self.stats
     }
 
-    /// When the datagram arrives, or `None` when it is lost.
+    /// Returns when the datagram arrives; `None` if it is lost.
     fn fate(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
-        // Both dice are thrown for every datagram, so that what happens to one does not depend on the limits.
+        // Both random numbers are drawn for every datagram, so that its fate does not depend on the limits.
         let (lost, held_back) = (self.rng.chance(self.config.loss), self.rng.chance(self.config.reorder));
         if self.config.mtu.is_some_and(|mtu| bytes > mtu) {
             self.stats.too_large += 1;
@@ -136,8 +136,8 @@ impl<T> Link<T> {
         Some(sent + self.config.rtt / 2 + extra)
     }
 
-    /// When the last byte has left, or `None` when the queue is full: it holds a round trip's worth, and at least 20
-    /// ms, as routers' queues do.
+    /// Returns when the last byte is sent; `None` if the queue is full. The queue holds one round trip's worth, and at
+    /// least 20 ms, like those of routers.
     fn transmit(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         let Some(bandwidth) = self.config.bandwidth else { return Some(now) };
         let start = self.free_at.map_or(now, |free| free.max(now));
@@ -187,7 +187,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    /// Numbers of the datagrams that arrive when `count` are offered at once, in the order of arrival.
+    /// Returns the numbers of the datagrams that arrive when `count` are sent at once, in order of arrival.
     fn arrivals(config: LinkConfig, count: u32) -> Vec<u32> {
         let (mut link, now) = (Link::new(config, 0), Instant::now());
         (0..count).for_each(|number| link.offer(now, 1200, number));
@@ -240,7 +240,7 @@ mod tests {
         let config = LinkConfig { bandwidth: Some(1_000_000), ..CLEAN };
         let (mut link, now) = (Link::new(config, 0), Instant::now());
         (0..200).for_each(|number| link.offer(now, 1000, number));
-        // 50 ms of bytes wait at most, and the one that begins then.
+        // At most 50 ms of bytes wait, plus the datagram that starts then.
         assert_eq!(link.stats().overflowed, 200 - 51);
     }
 

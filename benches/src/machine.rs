@@ -1,30 +1,29 @@
-//! What the figures were measured on.
+//! Describes the machine that the figures were measured on.
 
 use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and the file system, as a reader of the figures needs them.
+/// The machine and the file system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
     /// The processor's name.
     pub cpu: String,
-    /// Main memory in MiB.
+    /// The main memory in MiB.
     pub memory_mib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// Type of the file system that holds both trees.
+    /// The type of the file system that holds both trees.
     pub file_system: String,
-    /// Processes that wanted to run, on average over the minute before the bench. Figures of a busy machine mean
-    /// little.
+    /// The load average of the minute before the bench. Figures of a busy machine mean little.
     pub load: f64,
 }
 
 impl Machine {
-    /// Looks at this machine; `dir` is where the trees will be.
+    /// Describes this machine; `dir` is where the trees will be.
     pub fn look(dir: &Path) -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, Into::into),
@@ -52,14 +51,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_string()).unwrap_or_default()
 }
 
-/// The value of the first line `name : value` of a file of the kernel's.
+/// Returns the value of the first line `name : value` in a file of the kernel.
 fn field(path: &str, name: &str) -> String {
     let text = read(path);
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
     value.map(|(_, value)| value.trim().to_string()).unwrap_or_default()
 }
 
-/// The type of the mount that holds `dir`: the one with the longest path that begins it.
+/// Returns the type of the mount that holds `dir`, which is the one with the longest matching path.
 fn file_system(dir: &Path) -> String {
     let mounts = read("/proc/self/mounts");
     let mut best = ("", "unknown");

@@ -1,5 +1,5 @@
-//! Counts what a run of a program does, in figures that do not depend on how busy the machine is: instructions and
-//! allocations by callgrind, system calls by strace.
+//! Counts the work of a program, in figures that do not depend on the machine's load: instructions and allocations by
+//! callgrind, system calls by strace.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,22 +13,22 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::process::{find_program, run};
 
-/// What a program is run under.
+/// The program under which a measured program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// Nothing.
     None,
-    /// valgrind's callgrind, which counts instructions and calls outside of the kernel, and takes some fifty times as
-    /// long.
+    /// valgrind's callgrind, which counts user-space instructions and calls, and is about fifty times slower.
     Callgrind,
     /// strace, which counts system calls.
     Strace,
-    /// `perf record` by the kernel's clock, which also works in a virtual machine that has no performance counters.
+    /// `perf record` with the kernel's clock, which works even in a virtual machine without performance counters.
     Perf,
 }
 
-/// strace has `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind makes up. What the kernel itself
-/// would tell names a vDSO that valgrind has unmapped, and a static program would read it and crash.
+/// The command line of callgrind. strace makes `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind
+/// emulates. The kernel's own answer points to a vDSO that valgrind has unmapped, at which a static program would
+/// crash.
 const CALLGRIND: [&str; 14] = [
     "strace",
     "-f",
@@ -46,13 +46,13 @@ const CALLGRIND: [&str; 14] = [
     "--fair-sched=yes",
 ];
 
-/// The first valgrind that knows `openat2`.
+/// The first version of valgrind that supports `openat2`.
 const MIN_VALGRIND: (u32, u32) = (3, 24);
 
-/// Functions of the C library by which memory is had; Rust's allocator calls them, too.
+/// The functions of the C library that allocate memory; Rust's allocator calls them, too.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
 
-/// System calls whose number follows from how threads and datagrams happen to meet, and not from the work.
+/// System calls whose number depends on the timing of threads and datagrams instead of the work.
 const TIMED: [&str; 22] = [
     "brk",
     "clock_nanosleep",
@@ -79,8 +79,8 @@ const TIMED: [&str; 22] = [
 ];
 
 impl Probe {
-    /// The words of a command line that come before the program's name. What is counted goes to a file in `scratch`
-    /// that carries the name of the `end`.
+    /// Returns the words of a command line before the program's name. The counts are written to a file in `scratch`
+    /// that is named after the `end`.
     pub fn words(self, scratch: &Path, end: &str) -> Vec<String> {
         let file = self.file(scratch, end);
         let words: &[&str] = match self {
@@ -99,10 +99,10 @@ impl Probe {
         words
     }
 
-    /// Requires the program that counts.
+    /// Checks that the counting program is installed.
     ///
     /// # Errors
-    /// Where it is not on this machine.
+    /// If it is missing or too old.
     pub fn require(self) -> anyhow::Result<()> {
         let programs: &[&str] = match self {
             Self::None => &[],
@@ -121,23 +121,23 @@ impl Probe {
         Ok(())
     }
 
-    /// The file that the `end` of a run is counted into.
+    /// Returns the file with the counts of the run's `end`.
     pub fn file(self, scratch: &Path, end: &str) -> PathBuf {
         scratch.join(format!("{self:?}.{end}"))
     }
 }
 
-/// Reads `valgrind-3.24.0`.
+/// Parses a version such as `valgrind-3.24.0`.
 fn valgrind_version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.trim().strip_prefix("valgrind-")?.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Has this thread, and all that it starts from now on, use one core: programs then start one worker, whatever the
-/// machine has.
+/// Restricts this thread, and all that it starts from now on, to one core, so that programs start only one worker on
+/// any machine.
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// If the kernel refuses.
 pub fn pin_to_one_core() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).context("no core to run on")?;
@@ -146,20 +146,32 @@ pub fn pin_to_one_core() -> anyhow::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// What callgrind counted.
+/// Runs `work`, with all programs that it starts, on one core, and restores the previous cores afterwards.
+///
+/// # Errors
+/// If the kernel refuses, or `work` fails.
+pub fn on_one_core<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let allowed = sched_getaffinity(None)?;
+    pin_to_one_core()?;
+    let result = work();
+    sched_setaffinity(None, &allowed)?;
+    result
+}
+
+/// The counts of callgrind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Profile {
-    /// Instructions outside of the kernel, of all threads.
+    /// User-space instructions of all threads.
     pub instructions: u64,
-    /// Calls of the C library's functions that give memory.
+    /// Calls of the C library's allocation functions.
     pub allocations: u64,
 }
 
 impl Profile {
-    /// Sums up what the ends of a run wrote into `scratch`.
+    /// Adds up the counts that the ends of a run wrote to `scratch`.
     ///
     /// # Errors
-    /// Where a file is missing or is not callgrind's.
+    /// If a file is missing or was not written by callgrind.
     pub fn read(scratch: &Path, ends: &[&str]) -> anyhow::Result<Self> {
         let mut sum = Self::default();
         for end in ends {
@@ -172,8 +184,8 @@ impl Profile {
         Ok(sum)
     }
 
-    /// Reads callgrind's format: `cfn=(7) malloc` names a function once, later `cfn=(7)` stands for it, and the line
-    /// `calls=3 …` that follows counts.
+    /// Parses callgrind's format: `cfn=(7) malloc` names a function once, `cfn=(7)` refers to it later, and the line
+    /// `calls=3 …` after it counts calls.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut profile = Self::default();
         let mut allocators = HashSet::new();
@@ -199,10 +211,10 @@ impl Profile {
     }
 }
 
-/// The system calls that the ends of a run made, without those that depend on timing.
+/// Returns the system calls of a run's ends, without those that depend on timing.
 ///
 /// # Errors
-/// Where a file is missing or is not strace's.
+/// If a file is missing or was not written by strace.
 pub fn system_calls(scratch: &Path, ends: &[&str]) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut sum = BTreeMap::new();
     for end in ends {
@@ -215,7 +227,7 @@ pub fn system_calls(scratch: &Path, ends: &[&str]) -> anyhow::Result<BTreeMap<St
     Ok(sum)
 }
 
-/// Reads strace's table: share, seconds, microseconds a call, calls, perhaps errors, and the name.
+/// Parses strace's table: share, seconds, microseconds per call, calls, errors if any, and the name.
 fn parse_strace(text: &str) -> anyhow::Result<Vec<(String, u64)>> {
     let mut calls = Vec::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Child processes: timed runs with a limit, and daemons that cannot outlive the bench.
+//! Runs child processes: timed runs with a limit, and daemons that end with the bench.
 
 use std::{
     fs::File,
@@ -17,13 +17,13 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
-/// How long a daemon may take until it can be used.
+/// How long a daemon may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a finished process left behind.
+/// The result of a finished process.
 #[derive(Debug)]
 pub struct Finished {
-    /// From just before the process was made until it had ended.
+    /// The time from just before the process was started until it ended.
     pub elapsed: Duration,
     /// Its standard output.
     pub stdout: String,
@@ -31,8 +31,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs a command to its end. A status other than 0, or more time than `limit` (it is killed then), is an error that
-/// holds the end of what it printed. Output goes to files in `logs`: nothing has to be read while the clock runs.
+/// Runs a command to its end. A status other than 0, or exceeding `limit` (the process is killed then), is an error
+/// with the end of its output. Output goes to files in `logs`, so that nothing has to be read while the clock runs.
 pub fn run_timed(mut command: Command, logs: &Path, limit: Duration) -> anyhow::Result<Finished> {
     let (out, err) = (logs.join("stdout"), logs.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
@@ -46,7 +46,7 @@ pub fn run_timed(mut command: Command, logs: &Path, limit: Duration) -> anyhow::
     Ok(Finished { elapsed, stdout, stderr })
 }
 
-/// Runs a command that is not measured, and returns its standard output.
+/// Runs a command that is not measured, and returns its standard output. A status other than 0 is an error.
 pub fn run(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {program}"))?;
@@ -55,7 +55,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits until the process has ended; kills it after `limit`.
+/// Waits until the process has ended; kills it after `limit` and fails.
 pub fn wait_within(child: &mut Child, limit: Duration) -> anyhow::Result<ExitStatus> {
     let handle = pidfd_open(pid_of(child)?, PidfdFlags::empty())?;
     if !readable_within(&handle, limit)? {
@@ -66,7 +66,7 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> anyhow::Result<ExitSta
     Ok(child.wait()?)
 }
 
-/// A process that serves until this value is dropped. It is killed by the kernel if the bench dies first.
+/// A process that serves until this value is dropped. The kernel kills it if the bench dies first.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -75,7 +75,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` with its standard error in `logs`.
+    /// Starts `program`, with its standard error in `logs`.
     pub fn start(program: &Path, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
         let stderr = logs.join("daemon-stderr");
         let mut child = Command::new("setpriv")
@@ -91,7 +91,7 @@ impl Daemon {
         Ok(Self { child, stdout, stderr })
     }
 
-    /// The first line that it prints.
+    /// Returns the first line that it prints.
     pub fn first_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         if let Some(stdout) = &mut self.stdout
@@ -103,7 +103,7 @@ impl Daemon {
         Ok(line)
     }
 
-    /// The end of what it wrote to its standard error so far.
+    /// Returns the end of its standard error so far.
     pub fn complaint(&self) -> String {
         tail(&read_lossy(&self.stderr).unwrap_or_default())
     }
@@ -114,16 +114,15 @@ impl Daemon {
             .with_context(|| format!("waiting for it to listen at {address}"))
     }
 
-    /// Waits until a UDP socket is bound to the port. Such a socket answers nothing that would show it, so the kernel
-    /// is asked.
+    /// Waits until a UDP socket is bound to the port. Such a socket need not answer, so the kernel's table is read.
     pub fn binds_udp(&mut self, port: u16) -> anyhow::Result<()> {
         let needle = format!(":{port:04X} ");
         let bound = || std::fs::read_to_string("/proc/net/udp").is_ok_and(|table| table.contains(&needle));
         self.until(bound).with_context(|| format!("waiting for it to bind UDP port {port}"))
     }
 
-    /// Stops it from running at all until [`Daemon::resume`]: a server that polls while it has no client must not take
-    /// the processor from the others.
+    /// Stops its execution until [`Daemon::resume`], because a server that polls without a client must not take CPU
+    /// time from the others.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
@@ -137,14 +136,14 @@ impl Daemon {
         Ok(kill_process(pid_of(&self.child)?, signal)?)
     }
 
-    /// Waits until it ends by itself, and requires the status 0.
+    /// Waits until it ends by itself; fails if its status is not 0.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<()> {
         let status = wait_within(&mut self.child, limit)?;
         ensure!(status.success(), "{status}: {}", self.complaint());
         Ok(())
     }
 
-    /// No event tells that another process has begun to listen, so this one condition is polled.
+    /// Waits for a condition by polling, because no event reports that another process has started to listen.
     fn until(&mut self, ready: impl Fn() -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_LIMIT;
         while !ready() {
@@ -160,18 +159,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nothing to kill.
+        // Fails if it has ended by itself, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A TCP or UDP port of 127.0.0.1 that was free a moment ago.
+/// Returns a TCP or UDP port of 127.0.0.1 that was free a moment ago.
 pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Where a program is, searched in `PATH` and where Debian keeps daemons.
+/// Returns the path of a program, searched in `PATH` and where Debian keeps daemons.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -184,9 +183,9 @@ fn pid_of(child: &Child) -> anyhow::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")
 }
 
-/// Runs a command to its end, without its output, and returns what it took and its peak memory in bytes. That is looked
-/// at every 5 ms, because the kernel keeps it no longer than the process. A status other than 0, or more time than
-/// `limit` (it is killed then), is an error.
+/// Runs a command to its end, without its output, and returns its duration and its peak memory in bytes. The memory is
+/// polled every 5 ms, because the kernel drops it with the process. A status other than 0, or exceeding `limit` (the
+/// process is killed then), is an error.
 pub fn run_watched(mut command: Command, limit: Duration) -> anyhow::Result<(Duration, f64)> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();
@@ -201,7 +200,7 @@ pub fn run_watched(mut command: Command, limit: Duration) -> anyhow::Result<(Dur
     Ok((start.elapsed(), peak))
 }
 
-/// The peak memory of a running process in bytes.
+/// Returns the peak memory of a running process in bytes.
 fn peak_of(process: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -213,7 +212,7 @@ fn readable_within(fd: &impl AsFd, limit: Duration) -> anyhow::Result<bool> {
     loop {
         let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))?;
         match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-            // A signal to the bench; whoever sent it also stops what is waited for, or it ends by itself.
+            // A signal to the bench; its sender also stops the awaited process, or that ends by itself.
             Err(Errno::INTR) => {}
             other => return Ok(other? > 0),
         }
@@ -226,7 +225,7 @@ fn read_lossy(path: &Path) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last few lines, as one.
+/// Returns the last few lines, joined to one.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")

@@ -1,8 +1,8 @@
 //! A UDP relay that behaves like a link with delay, loss and reordering, for machines whose kernel has no netem.
 //!
-//! Clients send to its front address; it forwards to one target, from a socket of its own for each client, and carries
-//! answers back. One thread does it all, with the kernel's offloads (many datagrams a call), so that it is not what
-//! limits a measurement.
+//! Clients send to its front address; it forwards to one target, from a separate socket for each client, and returns
+//! the answers. One thread does all the work, with the kernel's offloads (many datagrams per call), so that the relay
+//! does not limit a measurement.
 
 use std::{
     collections::HashMap,
@@ -23,12 +23,12 @@ use rustix::{
 
 use crate::link::{Link, LinkConfig, LinkStats};
 
-/// What a socket may hold before the relay reads it: a burst of a sender that has no delay to wait for.
+/// The buffer size of a socket in bytes, enough for a burst of a sender without delay.
 const BUFFER_BYTES: usize = 16 << 20;
-/// The largest payload of UDP over IPv4; segments that are sent together may not exceed it.
+/// The maximum payload of UDP over IPv4 in bytes; segments that are sent together must not exceed it.
 const MAX_BURST_BYTES: usize = 65_507;
 
-/// What went through a relay.
+/// The traffic through a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RelayStats {
     /// From clients to the target.
@@ -47,7 +47,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay at `listen` (port 0 chooses one) to `target`.
+    /// Starts a relay from `listen` (port 0 chooses a free one) to `target`.
     pub fn start(config: LinkConfig, listen: SocketAddr, target: SocketAddr) -> anyhow::Result<Self> {
         let front = Socket::bind(listen).with_context(|| format!("binding {listen}"))?;
         let address = front.socket.local_addr()?;
@@ -62,12 +62,12 @@ impl Relay {
         Ok(Self { address, stats, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where clients send to.
+    /// Returns the address that clients send to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What went through so far.
+    /// Returns the traffic so far.
     pub fn stats(&self) -> RelayStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,10 +75,10 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // The worker sees the other end of the pipe hang up.
+        // The worker notices the closed pipe.
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It has said what went wrong; a panic has printed itself.
+            // It has logged its error; a panic has been printed.
             let _ = thread.join();
         }
     }
@@ -96,7 +96,7 @@ struct Worker {
     stats: Arc<Mutex<RelayStats>>,
 }
 
-/// One client, and the socket that speaks for it to the target.
+/// A client, and the socket that represents it at the target.
 struct Flow {
     client: SocketAddr,
     back: Socket,
@@ -127,7 +127,7 @@ impl Worker {
         while self.wait(stopped)? {
             self.read_front()?;
             (0..self.flows.len()).try_for_each(|flow| self.read_back(flow))?;
-            // Before anything arrives, so that whoever received a datagram finds it counted.
+            // Updated before datagrams are delivered, so that a receiver finds each of them counted.
             let stats = RelayStats { up: self.up.stats(), down: self.down.stats() };
             *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
             self.forward()?;
@@ -135,7 +135,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for a datagram to come or to be due; false when the relay is to stop.
+    /// Waits until a datagram arrives or is due; returns false when the relay has to stop.
     fn wait(&self, stopped: &OwnedFd) -> anyhow::Result<bool> {
         let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
         fds.push(PollFd::new(&self.front.socket, PollFlags::IN));
@@ -184,8 +184,8 @@ impl Worker {
     }
 }
 
-/// Sends all that has arrived at the link's end. Datagrams of one flow that follow each other and have one size (the
-/// last may be shorter) leave in one call.
+/// Sends all datagrams that have reached the end of the link. Consecutive datagrams of one flow and of equal size (the
+/// last may be shorter) are sent in one call.
 fn send_due<'a>(
     link: &mut Link<Datagram>,
     now: Instant,
@@ -221,7 +221,7 @@ fn send_due<'a>(
     Ok(())
 }
 
-/// A UDP socket with the kernel's offloads switched on.
+/// A UDP socket with the kernel's offloads enabled.
 struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
@@ -258,7 +258,7 @@ impl Socket {
     }
 }
 
-/// Buffers for one call's worth of datagrams, and what was read into them.
+/// Buffers for the datagrams of one call, and their metadata.
 struct Received {
     buffers: Vec<Box<[u8]>>,
     metas: Vec<RecvMeta>,
@@ -274,13 +274,13 @@ impl Received {
         }
     }
 
-    /// Reads what is there, which may be nothing.
+    /// Reads the available datagrams, if any.
     fn read(&mut self, from: &Socket) -> io::Result<()> {
         let mut slices: Vec<IoSliceMut<'_>> =
             self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
         self.count = match from.state.recv((&from.socket).into(), &mut slices, &mut self.metas) {
             Ok(count) => count,
-            // A refused datagram of before is reported here; UDP promises no more.
+            // Reports an earlier, refused datagram, which UDP allows to lose.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -294,7 +294,7 @@ impl Received {
         Ok(())
     }
 
-    /// The datagrams one by one, those that the kernel had joined taken apart.
+    /// Returns the single datagrams; datagrams joined by the kernel are split.
     fn datagrams(&self) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
         let read = self.metas.iter().zip(&self.buffers).take(self.count);
         read.flat_map(|(meta, buffer)| {
@@ -303,7 +303,8 @@ impl Received {
     }
 }
 
-/// More than the system's limit is root's to have; with less, a fast sender meets losses that nobody configured.
+/// Enlarges the buffers of a socket. Only root may exceed the system's limit; with smaller buffers, a fast sender meets
+/// losses that were not configured.
 fn enlarge(socket: &UdpSocket) -> io::Result<()> {
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
@@ -330,7 +331,7 @@ mod tests {
     const CLEAN: LinkConfig =
         LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, mtu: None, ..LinkConfig::WAN };
 
-    /// A client, the server's socket, and a relay between them.
+    /// Returns a client, the server's socket, and a relay between them.
     fn connect(config: LinkConfig) -> (UdpSocket, UdpSocket, Relay) {
         let local: SocketAddr = ([127, 0, 0, 1], 0).into();
         let server = UdpSocket::bind(local).unwrap();
@@ -355,7 +356,7 @@ mod tests {
         server.send_to(b"answer", from).unwrap();
         let length = client.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"answer");
-        // No upper bound: how late a busy machine wakes the relay is not the relay's to promise.
+        // No upper bound: the relay cannot guarantee how soon a busy machine wakes it.
         assert!(start.elapsed() >= Duration::from_millis(40), "{:?}", start.elapsed());
     }
 

@@ -1,18 +1,18 @@
-//! A seeded generator whose output never changes with a dependency's version: the reference trees must be the same
-//! bytes on every machine and in every year. xoshiro256++ seeded through splitmix64; fast, and not for secrets.
+//! Generates pseudo-random numbers that never change with a dependency's version, because the reference trees must be
+//! identical on every machine and in every year. xoshiro256++ seeded by splitmix64; fast, and not for secrets.
 
 /// A stream of pseudo-random numbers, determined by its seed.
 #[derive(Debug, Clone)]
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// The stream of `seed`.
+    /// Creates the stream of `seed`.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         Self([(); 4].map(|()| splitmix(&mut state)))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -26,19 +26,19 @@ impl Rng {
         out
     }
 
-    /// A number below `bound`, which must not be 0. The bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, which must not be 0. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True with the given probability.
+    /// Returns true with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        // 53 bits are what an f64 holds exactly.
+        // An f64 holds 53 bits exactly.
         ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 

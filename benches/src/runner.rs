@@ -19,42 +19,42 @@ use crate::{
     workdir::WorkDir,
 };
 
-/// How a bench is run.
+/// The settings of a bench.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How often each scenario is run; figures are medians.
     pub rounds: u64,
-    /// A run that takes longer has failed.
+    /// The time limit of a run; a longer one has failed.
     pub limit: Duration,
-    /// A run has ended when its copy is durable, whatever tool made it.
+    /// Whether a run ends only when its copy is durable, for any tool.
     pub durable: bool,
-    /// Set when the bench is to stop early.
+    /// Set when the bench has to stop early.
     pub interrupted: Arc<AtomicBool>,
 }
 
-/// What one tool did in one step, over all rounds.
+/// The results of one tool in one step, over all rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
-    /// Its runs whose result was right.
+    /// The samples of runs with a correct result.
     pub samples: Vec<Sample>,
-    /// Why it failed, where it did. A tool that failed once has no figure.
+    /// The failure, if any. A tool that failed once has no figure.
     pub failure: Option<String>,
-    /// Whether it can do the step at all.
+    /// Whether the tool can do the step at all.
     pub takes_part: bool,
 }
 
-/// One step of one scenario; a cell a tool, in the order of the tools.
+/// One step of one scenario, with a cell for each tool in the order of the tools.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The tree's name.
     pub tree: &'static str,
     /// The step.
     pub phase: Phase,
-    /// What each tool did.
+    /// The results of each tool.
     pub cells: Vec<Cell>,
 }
 
-/// Runs a scenario. Errors are of the bench's own making; what a tool does wrong is in its cell.
+/// Runs a scenario. Errors are problems of the bench itself; failures of a tool are recorded in its cell.
 pub fn run_scenario(
     scenario: &Scenario,
     peers: &mut [Box<dyn Peer>],
@@ -74,10 +74,10 @@ pub fn run_scenario(
 /// A tool in one round.
 struct Entrant<'a> {
     peer: &'a mut dyn Peer,
-    /// Its column.
+    /// The index of its column.
     column: usize,
     place: Place,
-    /// Why it can no longer be measured in this round.
+    /// The reason why it can no longer be measured in this round.
     out: Option<String>,
 }
 
@@ -87,7 +87,7 @@ fn empty_row(scenario: &Scenario, phase: Phase, peers: &[Box<dyn Peer>]) -> Row 
 }
 
 /// Gives each tool an empty destination and lets it start its server. Each round begins with another tool, so that no
-/// one always runs right after the same other.
+/// tool always follows the same other one.
 fn enter<'a>(
     peers: &'a mut [Box<dyn Peer>],
     trees: &Path,
@@ -150,8 +150,8 @@ fn run_round(
     Ok(())
 }
 
-/// One run, and the check of what it left. After a failure the tool is out until the next round: it no longer starts
-/// from the state that the others start from.
+/// Runs a tool once, and checks the result. After a failure, the tool is skipped until the next round, because it no
+/// longer starts from the same state as the others.
 fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Result<Sample, String> {
     if let Some(out) = &entrant.out {
         return Err(out.clone());
@@ -175,7 +175,7 @@ fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Re
     })
 }
 
-/// A line on standard error for each step, so that a long bench is seen to go on.
+/// Prints a line to standard error for each step, to show the progress of a long bench.
 fn tell(row: &Row, settings: &Settings) {
     let latest = |cell: &Cell| match (cell.takes_part, &cell.failure, cell.samples.last()) {
         (false, ..) => "–".to_string(),
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::{edits::Edit, process::run, trees::Tree, verify::Fidelity, workdir::FileSystem};
 
-    /// Copies rightly until the step named in `breaks_at`, where it adds a file.
+    /// A peer that copies correctly until the step named in `breaks_at`, where it adds a file.
     struct Copier {
         breaks_at: Option<usize>,
         step: usize,
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn run_copiers(breaks_at: &[Option<usize>]) -> Vec<Row> {
-        // In memory: on a disk, writing what is dirty waits for all other writers of the machine.
+        // In memory: on a disk, `syncfs` would wait for all other writers of the machine.
         let parent = tempfile::tempdir_in("/dev/shm").unwrap();
         let work = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
         let limit = Duration::from_secs(10);

@@ -1,10 +1,10 @@
-//! Which trees go through which changes, and how fast each step is meant to become.
+//! Defines the scenarios: the trees, their changes, and the target time of each step.
 
 use clap::ValueEnum;
 
 use crate::{edits::Edit, trees::Tree};
 
-/// How the two trees can reach each other.
+/// How the two trees are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Set {
     /// Two processes and a socket between them
@@ -14,7 +14,7 @@ pub enum Set {
 }
 
 impl Set {
-    /// The name on the command line and in tables.
+    /// Returns the name on the command line and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -26,29 +26,28 @@ impl Set {
 /// One step: the source is changed, then every tool syncs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phase {
-    /// Its name in tables.
+    /// The name in tables.
     pub name: &'static str,
-    /// What happens to the source before it.
+    /// The change of the source before the step.
     pub edit: Edit,
-    /// The time that the project wants to reach, in milliseconds; `None` where the step only prepares the next one and
-    /// is not shown.
+    /// The target time in milliseconds; `None` if the step only prepares the next one and is not shown.
     pub reach_ms: Option<f64>,
-    /// The ratio to the best peer up to which the step counts as good enough; below 1 it is ahead.
+    /// The highest ratio to the best peer that counts as good enough; below 1 Volferry is ahead.
     pub allowance: f64,
 }
 
-/// A tree and its steps, the first of them into an empty destination.
+/// A tree and its steps, the first of which starts with an empty destination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// The tree.
     pub tree: Tree,
-    /// The steps in their order.
+    /// The steps in order.
     pub phases: Vec<Phase>,
-    /// Whether the figures only mean something on a file system that shares blocks between files.
+    /// Whether the figures are meaningful only on a file system that shares blocks between files.
     pub needs_clone: bool,
 }
 
-/// The scenarios of a set, in the order of the tables.
+/// Returns the scenarios of a set, in the order of the tables.
 pub fn scenarios(set: Set) -> Vec<Scenario> {
     match set {
         Set::Network => network(),
@@ -58,30 +57,30 @@ pub fn scenarios(set: Set) -> Vec<Scenario> {
 
 fn network() -> Vec<Scenario> {
     vec![
-        scenario(Tree::Net1k, vec![first(60.0), same(8.0), append_100(16.0)]),
-        scenario(Tree::Many50k, vec![first(600.0), same(120.0), append_500(150.0)]),
+        scenario(Tree::Net1k, vec![first(30.0), same(6.0), append_100(10.0)]),
+        scenario(Tree::Many50k, vec![first(330.0), same(60.0), append_500(70.0)]),
         scenario(
             Tree::Large1g,
             vec![
-                // The one cell where an unencrypted peer may stay ahead: two cores do all of both ends' work.
-                Phase { allowance: 1.3, ..first(900.0) },
-                same(8.0),
-                phase("16 edits of 64 KiB", Edit::Overwrite { count: 16, bytes: 64 << 10 }, 400.0),
+                // An unencrypted peer may stay ahead only here: two cores do the work of both ends.
+                Phase { allowance: 1.3, ..first(800.0) },
+                same(6.0),
+                phase("16 edits of 64 KiB", Edit::Overwrite { count: 16, bytes: 64 << 10 }, 300.0),
             ],
         ),
         scenario(
             Tree::Shift256m,
-            vec![first(260.0), phase("1 MiB inserted", Edit::Insert { bytes: 1 << 20 }, 130.0)],
+            vec![first(200.0), phase("1 MiB inserted", Edit::Insert { bytes: 1 << 20 }, 110.0)],
         ),
         scenario(
             Tree::Text,
-            vec![first(200.0), phase("20 files grow", Edit::Grow { count: 20, bytes: 14_000 }, 30.0)],
+            vec![first(150.0), phase("20 files grow", Edit::Grow { count: 20, bytes: 14_000 }, 20.0)],
         ),
         scenario(
             Tree::Rename320m,
             vec![
                 Phase { reach_ms: None, ..first(0.0) },
-                phase("renamed", Edit::Rename { from: "photos", to: "pictures" }, 15.0),
+                phase("renamed", Edit::Rename { from: "photos", to: "pictures" }, 6.0),
             ],
         ),
         scenario(
@@ -98,10 +97,11 @@ fn network() -> Vec<Scenario> {
 fn local() -> Vec<Scenario> {
     let one_piece = Edit::Overwrite { count: 1, bytes: 1 << 20 };
     vec![
-        scenario(Tree::Local1k, vec![first(18.0), same(5.0)]),
-        scenario(Tree::Local100m, vec![first(35.0), same(3.0), phase("1 MiB changed", one_piece, 25.0)]),
-        scenario(Tree::Net1k, vec![first(22.0), same(5.0), append_100(9.0)]),
-        scenario(Tree::Many50k, vec![first(550.0), same(100.0), append_500(110.0)]),
+        scenario(Tree::Local1k, vec![first(9.0), same(4.0)]),
+        scenario(Tree::Local10m, vec![first(5.0), same(2.5)]),
+        scenario(Tree::Local100m, vec![first(40.0), same(2.0), phase("1 MiB changed", one_piece, 15.0)]),
+        scenario(Tree::Net1k, vec![first(10.0), same(3.5), append_100(4.5)]),
+        scenario(Tree::Many50k, vec![first(190.0), same(60.0), append_500(65.0)]),
         Scenario {
             needs_clone: true,
             ..scenario(Tree::Clone1g, vec![first(5.0), phase("1 MiB changed", one_piece, 300.0)])

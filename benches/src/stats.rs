@@ -1,28 +1,28 @@
-//! What series of measurements say: medians, spreads, and whether one series is slower than another.
+//! Evaluates series of measurements: medians, spreads, and whether one series is slower than another.
 //!
-//! Two programs run in turn, so each round gives one ratio, and what disturbs both ends of a round cancels out. The
-//! median ratio is judged by its distribution-free confidence interval, which assumes nothing about how noise is
-//! distributed (J.-Y. Le Boudec, Performance Evaluation of Computer and Communication Systems, EPFL Press 2010, theorem
-//! 2.1), together with the least change that counts (T. Kalibera and R. Jones, Rigorous Benchmarking in Reasonable
-//! Time, ISMM 2013: an effect's size and interval, never a test alone).
+//! Two programs run in turn, so each round gives one ratio, and disturbances of the whole round cancel out. The median
+//! ratio is judged by its distribution-free confidence interval, which makes no assumption about the noise (J.-Y. Le
+//! Boudec, Performance Evaluation of Computer and Communication Systems, EPFL Press 2010, theorem 2.1), together with
+//! the smallest change that counts (T. Kalibera and R. Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013: an
+//! effect's size and interval, never a test alone).
 
 use serde::Serialize;
 
-/// The chance that an interval holds the true median.
+/// The probability that an interval contains the true median.
 const CONFIDENCE: f64 = 0.99;
 
-/// The fewest rounds that have an interval of that confidence.
+/// The minimum number of rounds for an interval of that confidence.
 pub const MIN_ROUNDS: usize = 8;
 
-/// How two series compare.
+/// The result of comparing two series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// The interval lies above 1, and the ratio above the least change that counts.
+    /// The interval lies above 1, and the ratio exceeds the smallest change that counts.
     Slower,
-    /// The interval lies below 1, and the ratio below the least change that counts.
+    /// The interval lies below 1, and the ratio falls below 1 by at least the smallest change that counts.
     Faster,
-    /// The whole interval is nearer to 1 than the least change that counts.
+    /// The whole interval is closer to 1 than the smallest change that counts.
     Same,
     /// The rounds are too few, or too noisy, to tell.
     Unclear,
@@ -39,18 +39,18 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// The ratios of paired rounds, summed up.
+/// The summary of the ratios of paired rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
     /// The median of the rounds' ratios.
     pub median: f64,
-    /// The confidence interval of that median; none for fewer than [`MIN_ROUNDS`] rounds.
+    /// The confidence interval of that median; `None` for fewer than [`MIN_ROUNDS`] rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
 }
 
 impl Ratio {
-    /// Of the second series by the first, round by round; none where there is no round.
+    /// Calculates the ratios of the second series to the first, round by round; `None` without rounds.
     pub fn of(first: &[f64], second: &[f64]) -> Option<Self> {
         let mut ratios: Vec<f64> = first.iter().zip(second).map(|(first, second)| second / first).collect();
         ratios.sort_by(f64::total_cmp);
@@ -59,7 +59,7 @@ impl Ratio {
         Some(Self { median: median(&ratios)?, interval })
     }
 
-    /// Judges the ratio of times. `threshold` is the least change that counts, 0.03 for 3 %.
+    /// Judges a ratio of times. `threshold` is the smallest change that counts, 0.03 for 3 %.
     pub fn judge(&self, threshold: f64) -> Change {
         let (most, least) = (1.0 + threshold, 1.0 / (1.0 + threshold));
         match self.interval {
@@ -71,8 +71,8 @@ impl Ratio {
     }
 }
 
-/// How many of `count` sorted values to leave out at either end, so that those left hold the median with
-/// [`CONFIDENCE`]: the sign test's acceptance region, from the binomial distribution.
+/// Returns how many of `count` sorted values to leave out at either end, so that the rest contains the median with
+/// [`CONFIDENCE`]: the acceptance region of the sign test, from the binomial distribution.
 fn interval_rank(count: usize) -> Option<usize> {
     let mut outside = 0.0;
     let mut chance = 0.5f64.powi(i32::try_from(count).ok()?);
@@ -88,17 +88,17 @@ fn interval_rank(count: usize) -> Option<usize> {
     rank
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The interquartile range as a share of the median: 0.1 where the middle half of the values lies within 10 %.
+/// Returns the interquartile range as a share of the median: 0.1 if the middle half of the values spans 10 % of it.
 pub fn spread(values: &[f64]) -> Option<f64> {
     Some((quantile(values, 0.75)? - quantile(values, 0.25)?) / median(values)?)
 }
 
-/// The value that a share of the values lies below, between two values in proportion.
+/// Returns the quantile of the values at `share`, interpolated linearly.
 fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Times of a program on a machine whose speed wanders and that stalls now and then.
+    /// Returns times of a program on a machine whose speed varies and that stalls now and then.
     fn series(rng: &mut Rng, factor: f64, rounds: usize) -> Vec<f64> {
         let mut time = || {
             let unit = rng.below(1 << 30) as f64 / (1u64 << 30) as f64;
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(Ratio::of(&[], &[]), None);
     }
 
-    /// Ranks as tables of the sign test have them, counted from 1: n = 8: 1, n = 12: 2, n = 20: 4, n = 50: 16.
+    /// The ranks in tables of the sign test, counted from 1: n = 8: 1, n = 12: 2, n = 20: 4, n = 50: 16.
     #[test]
     fn intervals_are_those_of_the_tables() {
         let ranks = [(7, None), (8, Some(0)), (11, Some(0)), (12, Some(1)), (20, Some(3)), (50, Some(15))];

@@ -1,4 +1,4 @@
-//! The named benches: trees and steps that whole runs of the program are measured on, by Criterion, by
+//! Defines the named benches: trees and steps on which whole runs of the program are measured by Criterion, by
 //! `benches/compare` and by the regression tests alike.
 
 use crate::{edits::Edit, trees::Shape};
@@ -6,7 +6,7 @@ use crate::{edits::Edit, trees::Shape};
 const KB: u64 = 1000;
 const MB: u64 = 1000 * KB;
 
-/// How the two ends of a run reach each other.
+/// How the two ends of a run are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// `volferry sync`.
@@ -16,10 +16,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Both, in the order of tables.
+    /// Both modes, in the order of tables.
     pub const ALL: [Self; 2] = [Self::Local, Self::Network];
 
-    /// The name in tables and in the names of benches.
+    /// Returns the name in tables and in the names of benches.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -28,7 +28,7 @@ impl Mode {
     }
 }
 
-/// The state that a measured run starts from.
+/// The state from which a measured run starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// An empty destination.
@@ -42,32 +42,32 @@ pub enum Step {
 /// One named bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bench {
-    /// The suite, as the field calls it.
+    /// The suite, by its usual name.
     pub suite: &'static str,
-    /// What distinguishes it within the suite: a count, a depth or a size.
+    /// The value that distinguishes it within the suite: a count, a depth or a size.
     pub parameter: &'static str,
     /// The source.
     pub shape: Shape,
-    /// What the run starts from.
+    /// The state from which the run starts.
     pub step: Step,
-    /// The ending of files that the run leaves out by `--exclude`.
+    /// The extension of files that the run leaves out by `--exclude`.
     pub excluded: Option<&'static str>,
 }
 
 impl Bench {
-    /// `suite/parameter`.
+    /// Returns the name `suite/parameter`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.suite, self.parameter)
     }
 }
 
-/// All named benches, in the order of tables.
+/// Returns all named benches, in the order of tables.
 pub fn benches() -> Vec<Bench> {
     [small_files(), nested_dirs(), large_files(), idempotent(), vec![filtering(), tiny()], sy(), delta()]
         .concat()
 }
 
-/// The bench called `suite/parameter`.
+/// Returns the bench named `suite/parameter`.
 pub fn bench(name: &str) -> Option<Bench> {
     benches().into_iter().find(|bench| bench.name() == name)
 }
@@ -81,12 +81,12 @@ fn small_files() -> Vec<Bench> {
     sizes.map(|(name, files)| first("sync_small_files", name, small(files))).to_vec()
 }
 
-/// Files of 1 to 4 KB, a hundred in a folder.
+/// Returns a tree of files of 1 to 4 KB, a hundred in each folder.
 fn small(files: u32) -> Shape {
     Shape { bytes: (KB, 4 * KB), folders: files.div_ceil(100), ..Shape::flat(files, 0) }
 }
 
-/// A file in a folder at each level.
+/// Returns benches with one file in a folder at each level.
 fn nested_dirs() -> Vec<Bench> {
     let nested = |levels| Shape { folders: levels, depth: levels, ..Shape::flat(levels, KB) };
     let levels = [("5", 5), ("10", 10), ("20", 20), ("50", 50)];
@@ -109,13 +109,13 @@ fn filtering() -> Bench {
     Bench { excluded: Some("tmp"), ..first("sync_filtering", "100-to-50", shape) }
 }
 
-/// Measured for its memory before its time.
+/// Returns the bench that is measured mainly for its memory.
 fn tiny() -> Bench {
     first("memory_5000_tiny", "5000", Shape { folders: 50, ..Shape::flat(5000, 10) })
 }
 
-/// The five trees of sy's own benchmark (`scripts/benchmark.py` of nijaru/sy), of random bytes where sy repeats one
-/// letter.
+/// Returns the five trees of sy's own benchmark (`scripts/benchmark.py` of nijaru/sy), with random bytes where sy
+/// repeats one letter.
 fn sy() -> Vec<Bench> {
     let shape = |files, kb: u64, folders, depth| Shape { folders, depth, ..Shape::flat(files, kb * 1024) };
     vec![
@@ -127,7 +127,8 @@ fn sy() -> Vec<Bench> {
     ]
 }
 
-/// sy's goals: 10 MB below 100 ms, and 80 % of the bytes saved; ours: 98 % where 1 MB of 100 MB has changed.
+/// Returns the benches of small changes in large files. sy's goals are 10 MB below 100 ms, and 80 % of the bytes saved;
+/// ours is 98 % after a change of 1 MB in 100 MB.
 fn delta() -> Vec<Bench> {
     let changed = |name, size: u64, bytes| Bench {
         step: Step::After(Edit::Overwrite { count: 1, bytes }),

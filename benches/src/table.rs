@@ -1,4 +1,4 @@
-//! Figures from runs: medians, ratios, verdicts; as a table for people and as JSON.
+//! Calculates medians, ratios and verdicts of runs, and formats them as a table and as JSON.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -13,26 +13,26 @@ use crate::{
 
 /// The tool whose figures are judged.
 pub(crate) const OURS: &str = "volferry";
-/// The tool whose bytes on the wire are shown beside.
+/// The tool to whose bytes on the wire Volferry's are compared.
 const RSYNC: &str = "rsync daemon";
 
-/// All that a bench found.
+/// All results of a bench.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
     /// The day, as in 2026-11-22.
     pub date: String,
-    /// What it ran on.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// Rounds that each median is of.
+    /// The number of rounds of which each median is taken.
     pub rounds: u64,
-    /// Whether each run ended when its copy was durable.
+    /// Whether each run ended only when its copy was durable.
     pub durable: bool,
-    /// One for each set of scenarios.
+    /// The tables, one for each set of scenarios.
     pub tables: Vec<Table>,
-    /// Tools that are not on this machine.
+    /// The tools that are not installed on this machine.
     pub missing: Vec<Missing>,
-    /// What a reader has to know besides.
+    /// A note for the reader.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -40,7 +40,7 @@ pub struct Results {
 /// The figures of one set.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Table {
-    /// What was measured.
+    /// The measurement.
     pub title: String,
     /// The tools, in the order of the columns.
     pub tools: Vec<Named>,
@@ -56,47 +56,48 @@ pub struct Line {
     pub tree: String,
     /// The step.
     pub phase: String,
-    /// What the project wants to reach, in milliseconds.
+    /// The target time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach_ms: Option<f64>,
     /// Each tool's figures, by its name.
     pub tools: BTreeMap<String, Figures>,
-    /// Volferry's median by the best peer's.
+    /// The ratio of Volferry's median to the best peer's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// Whether Volferry is ahead of every peer.
     pub verdict: Verdict,
-    /// Round trips that the step took over the link: the median less that without the delay, by the round trip.
+    /// The number of round trips of the step over the link: the difference to the median without delay, divided by the
+    /// round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trips: Option<f64>,
 }
 
-/// One tool in one step.
+/// The figures of one tool in one step.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Figures {
-    /// Median of the samples.
+    /// The median of the samples, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_ms: Option<f64>,
     /// The interquartile range of the samples as a share of their median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// Volferry's median by this one.
+    /// The ratio of Volferry's median to this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// Whether Volferry is ahead of this tool.
     pub verdict: Verdict,
-    /// Each round's time.
+    /// The time of each round, in milliseconds.
     pub samples_ms: Vec<f64>,
-    /// Median of the bytes that crossed, where the tool counts them.
+    /// The median of the bytes on the wire, if the tool counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire_bytes: Option<u64>,
-    /// Why there is no figure.
+    /// The reason why no figure exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// How Volferry stands in a step.
+/// Volferry's result in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -108,7 +109,7 @@ pub enum Verdict {
     Behind,
     /// It failed, or left a wrong result.
     Fails,
-    /// There is nothing to compare.
+    /// Nothing can be compared.
     #[default]
     None,
 }
@@ -126,14 +127,14 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Table {
-    /// The figures of `rows`, whose cells are in the order of `tools`. Steps that only prepare another are left out.
-    /// `rtt_ms` is the link's round trip, where there is a link.
+    /// Calculates the figures of `rows`, whose cells are in the order of `tools`. Steps that only prepare another one
+    /// are left out. `rtt_ms` is the link's round-trip time, if a link is used.
     pub fn new(title: String, tools: Vec<Named>, rows: &[Row], rtt_ms: Option<f64>) -> Self {
         let rows = rows.iter().filter_map(|row| Line::new(row, &tools, rtt_ms)).collect();
         Self { title, tools, rows }
     }
 
-    /// The table in Markdown, its columns aligned.
+    /// Formats the table in Markdown with aligned columns.
     pub fn to_markdown(&self) -> String {
         let mut cells = vec![self.head()];
         cells.extend(self.rows.iter().map(|line| self.cells(line)));
@@ -183,7 +184,7 @@ impl Table {
         cells
     }
 
-    /// All columns but Volferry's own, which comes after them.
+    /// Returns the names of all columns except Volferry's own, which follows them.
     fn peers(&self) -> impl Iterator<Item = &str> {
         self.tools.iter().map(|tool| tool.name.as_str()).filter(|name| *name != OURS)
     }
@@ -198,7 +199,7 @@ impl Table {
 }
 
 impl Line {
-    /// Makes a line of each tool's samples, in milliseconds.
+    /// Builds a line from each tool's samples, in milliseconds.
     pub fn of_samples(
         tree: String,
         phase: String,
@@ -248,7 +249,8 @@ impl Line {
 }
 
 impl Figures {
-    /// A tool that failed in any round has no median: its figure would be of luck.
+    /// Calculates the figures of a cell. A tool that failed in any round has no median, because its figure would depend
+    /// on luck.
     fn new(cell: &Cell) -> Self {
         let samples_ms: Vec<f64> =
             cell.samples.iter().map(|sample| round(sample.elapsed.as_secs_f64() * 1000.0, 100.0)).collect();
@@ -267,7 +269,7 @@ impl Figures {
         self.verdict = verdict(self.ratio, allowance);
     }
 
-    /// Median, half the spread, and how Volferry stands beside it.
+    /// Formats the median, half the spread, and Volferry's result compared with it.
     fn cell(&self) -> String {
         let Some(median) = self.median_ms else {
             return if self.failure.is_some() { "fails" } else { "–" }.into();
@@ -291,7 +293,7 @@ fn round(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
-/// Three digits that matter.
+/// Formats a number, with one decimal below 10 and without decimals otherwise.
 pub(crate) fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }

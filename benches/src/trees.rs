@@ -1,4 +1,4 @@
-//! The reference trees. Each is the same, byte for byte and down to its times, wherever it is made.
+//! Creates the reference trees. Each is identical wherever it is created, in its bytes and its modification times.
 
 use std::{
     fs::{self, File},
@@ -15,8 +15,8 @@ use crate::rng::Rng;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Times of a fresh tree begin here (2026-01-01), so that every later edit is newer by far more than a tool's
-/// coarsest clock.
+/// The first modification time of a fresh tree (2026-01-01), so that every later edit is newer by far more than the
+/// coarsest clock of a tool.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 /// A reference tree.
@@ -42,10 +42,13 @@ pub enum Tree {
     Local100m,
     /// One random file of 1 GiB, for file systems that can clone
     Clone1g,
+    // At the end, because the number of a tree is the seed of its content.
+    /// 100 files of 100 KB
+    Local10m,
 }
 
 impl Tree {
-    /// The name on the command line and in tables.
+    /// Returns the name on the command line and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Net1k => "net1k",
@@ -56,12 +59,13 @@ impl Tree {
             Self::Rename320m => "rename320m",
             Self::Parts256m => "parts256m",
             Self::Local1k => "local1k",
+            Self::Local10m => "local10m",
             Self::Local100m => "local100m",
             Self::Clone1g => "clone1g",
         }
     }
 
-    /// What it is, for a reader of a table.
+    /// Returns a description for tables.
     pub fn title(self) -> &'static str {
         match self {
             Self::Net1k => "1,008 files, 21 MB",
@@ -72,79 +76,82 @@ impl Tree {
             Self::Rename320m => "40 files of 8 MiB",
             Self::Parts256m => "four files of 64 MiB",
             Self::Local1k => "1,000 files of 1 to 10 KB",
+            Self::Local10m => "100 files of 100 KB",
             Self::Local100m => "one file of 100 MiB",
         }
     }
 
-    /// Bytes of all files, about; for choosing the size of a loop device.
+    /// Returns the approximate total size of the files in bytes, for choosing the size of a loop device.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Net1k => 21 * MIB,
-            // Blocks of 4 KiB, and the folders.
+            // In blocks of 4 KiB, including the folders.
             Self::Many50k => 210 * MIB,
             Self::Large1g | Self::Clone1g => 1024 * MIB,
             Self::Shift256m => 257 * MIB,
             Self::Text => 173 * MIB,
             Self::Rename320m => 320 * MIB,
-            // With what is added.
+            // Including the file that is added.
             Self::Parts256m => 480 * MIB,
             Self::Local1k => 8 * MIB,
+            Self::Local10m => 11 * MIB,
             Self::Local100m => 100 * MIB,
         }
     }
 
-    /// Makes the tree in `root`, which must not exist.
+    /// Creates the tree in `root`, which must not exist.
     pub fn make(self, root: &Path) -> anyhow::Result<()> {
         let mut maker = Maker::new(root, self as u64 + 1);
         maker.fill(self).with_context(|| format!("making the tree {} in {}", self.name(), root.display()))
     }
 }
 
-/// A tree of the suites, told by counts and sizes. Its content is random, and the same wherever it is made.
+/// A tree of the suites, defined by counts and sizes. Its content is random, and identical wherever it is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Files, dealt out to the folders in turn.
+    /// The number of files, distributed over the folders in turn.
     pub files: u32,
-    /// Bytes of each file; a size is drawn from `bytes.0` to `bytes.1`.
+    /// The size of each file in bytes, drawn from `bytes.0` to `bytes.1`.
     pub bytes: (u64, u64),
-    /// Folders that hold the files; 0 puts them into the root.
+    /// The number of folders that hold the files; 0 puts them into the root.
     pub folders: u32,
-    /// Folders inside one another above each folder number `n`: `n % depth` of them, as in sy's benchmark; 0 for none.
+    /// The nesting depth: `n % depth` folders inside one another above folder number `n`, as in sy's benchmark; 0 for
+    /// none.
     pub depth: u32,
-    /// Files in the root beside the others, and the bytes of each.
+    /// The number of additional files in the root, and the size of each in bytes.
     pub large: (u32, u64),
-    /// Endings of the files' names, taken in turn.
+    /// The extensions of the files' names, used in turn.
     pub endings: &'static [&'static str],
 }
 
 impl Shape {
-    /// `files` files of exactly `bytes` bytes in the root.
+    /// Returns a tree of `files` files of exactly `bytes` bytes in the root.
     pub const fn flat(files: u32, bytes: u64) -> Self {
         Self { files, bytes: (bytes, bytes), folders: 0, depth: 0, large: (0, 0), endings: &["bin"] }
     }
 
-    /// One file of `bytes` bytes.
+    /// Returns a tree of one file of `bytes` bytes.
     pub const fn large(bytes: u64) -> Self {
         Self { large: (1, bytes), ..Self::flat(0, 0) }
     }
 
-    /// Bytes of memory that the tree takes at most, its files in blocks of 4 KiB.
+    /// Returns the maximum memory of the tree in bytes, with its files in blocks of 4 KiB.
     pub fn bytes(&self) -> u64 {
         const BLOCK: u64 = 4 << 10;
         let small = u64::from(self.files) * self.bytes.1.next_multiple_of(BLOCK);
         small + u64::from(self.large.0) * self.large.1 + u64::from(self.folders) * BLOCK
     }
 
-    /// Makes the tree in `root`, which must not exist.
+    /// Creates the tree in `root`, which must not exist.
     ///
     /// # Errors
-    /// Where a folder or a file cannot be made; the error names the root.
+    /// If a folder or a file cannot be created; the error names the root.
     pub fn make(&self, root: &Path) -> anyhow::Result<()> {
         let mut maker = Maker::new(root, u64::from(self.files) << 32 | self.large.1);
         maker.shape(self).with_context(|| format!("making {self:?} in {}", root.display()))
     }
 
-    /// The folder number `number`, relative to the root.
+    /// Returns the path of folder number `number`, relative to the root.
     fn folder(&self, number: u32) -> String {
         let above = if self.depth == 0 { 0 } else { number % self.depth + 1 };
         let path: String = (0..above).map(|level| format!("level_{level}/")).collect();
@@ -152,7 +159,7 @@ impl Shape {
     }
 }
 
-/// Writes files below one root and gives them times that count up from [`EPOCH`].
+/// Writes files below one root, and sets their modification times to consecutive values from [`EPOCH`].
 struct Maker {
     root: PathBuf,
     rng: Rng,
@@ -176,6 +183,7 @@ impl Maker {
             Tree::Rename320m => self.numbered("photos", "photo", 40, |_| 8 * MIB),
             Tree::Parts256m => self.numbered("disks", "disk", 4, |_| 64 * MIB),
             Tree::Local1k => self.numbered("files", "file", 1000, |rng| rng.between(1000, 10_000)),
+            Tree::Local10m => self.numbered("files", "file", 100, |_| 100_000),
             Tree::Local100m => self.random("disk.img", 100 * MIB),
         }?;
         set_folder_times(&self.root)
@@ -214,7 +222,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Files `dir/stem_0.bin` to `dir/stem_{count - 1}.bin` of random bytes.
+    /// Writes files `dir/stem_0.bin` to `dir/stem_{count - 1}.bin` of random bytes.
     fn numbered(
         &mut self,
         dir: &str,
@@ -261,18 +269,18 @@ impl Maker {
     }
 }
 
-/// A vocabulary, and lines like a log's made from it.
+/// A vocabulary for lines like those of a log.
 #[derive(Debug)]
 pub struct Words(Vec<String>);
 
 impl Words {
-    /// 4,096 words of two to five syllables.
+    /// Creates 4,096 words of two to five syllables.
     pub fn new(rng: &mut Rng) -> Self {
         Self((0..4096).map(|_| word(rng)).collect())
     }
 
-    /// Exactly `bytes` bytes of lines. Words are as unevenly frequent as in a language: the product of two even
-    /// choices.
+    /// Returns exactly `bytes` bytes of lines. Word frequencies are as uneven as in a language: the product of two
+    /// uniform choices.
     pub fn lines(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes + 200);
         while out.len() < bytes {
@@ -307,7 +315,7 @@ fn word(rng: &mut Rng) -> String {
     word
 }
 
-/// Gives every folder the time [`EPOCH`], the deepest first because setting an inner one's changes nothing outside.
+/// Sets the time of every folder to [`EPOCH`]. Setting an inner folder's time does not change the outer one's.
 fn set_folder_times(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! One named bench with one program: brings the destination to where the bench starts, runs, and checks the result.
+//! Runs one named bench with one program: brings the destination to the start state, runs, and checks the result.
 
 use std::{
     fs,
@@ -20,19 +20,19 @@ use crate::{
 /// The trees of a bench, which all programs read.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// What the destination equals before a measured run; none where it is empty or equals the source.
+    /// The content of the destination before a measured run; `None` if it is empty or equals the source.
     before: Option<PathBuf>,
-    /// What is synced.
+    /// The tree to sync.
     source: PathBuf,
-    /// What the destination has to equal afterwards.
+    /// The expected content of the destination afterwards.
     expected: PathBuf,
 }
 
 impl Sources {
-    /// Makes the trees of `bench` in `dir`.
+    /// Creates the trees of `bench` in `dir`.
     ///
     /// # Errors
-    /// Where a tree cannot be made.
+    /// If a tree cannot be created.
     pub fn make(bench: &Bench, dir: &Path) -> anyhow::Result<Self> {
         let make = |name| -> anyhow::Result<PathBuf> {
             let root = dir.join(name);
@@ -54,7 +54,7 @@ impl Sources {
     }
 }
 
-/// Removes the files of an ending from the tree in `root`.
+/// Removes the files with an extension from the tree in `root`.
 fn without(ending: &str, root: PathBuf) -> anyhow::Result<PathBuf> {
     let files = files_below(&root)?;
     let mut excluded = files.iter().filter(|path| path.extension().is_some_and(|name| name == ending));
@@ -72,11 +72,11 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Makes an empty destination for the program in `dir`, which must not exist, and brings it to the state that the
+    /// Creates an empty destination for the program in `dir`, which must not exist, and brings it to the state that the
     /// bench needs before all runs. A run that takes longer than `limit` fails.
     ///
     /// # Errors
-    /// Where a folder cannot be made, or the first run of the program fails.
+    /// If a folder cannot be created, or the first run of the program fails.
     pub fn new(
         bench: &Bench,
         mode: Mode,
@@ -99,10 +99,10 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Brings the destination to where the measured run starts.
+    /// Brings the destination to the state from which the measured run starts.
     ///
     /// # Errors
-    /// Where the destination cannot be emptied, or the run that prepares it fails.
+    /// If the destination cannot be emptied, or the run that prepares it fails.
     pub fn prepare(&self) -> anyhow::Result<()> {
         if self.step == Step::First {
             fs::remove_dir_all(&self.place.destination)?;
@@ -115,15 +115,15 @@ impl Trial {
         Ok(())
     }
 
-    /// Runs once, from where [`Trial::prepare`] has brought the destination, with each end under `probe`.
+    /// Runs once, from the state that [`Trial::prepare`] created, with each end under `probe`.
     ///
     /// # Errors
-    /// Where an end fails or has not ended in time.
+    /// If an end fails or does not end in time.
     pub fn run(&self, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         self.volferry.measure(&self.place, probe)
     }
 
-    /// Requires the result to be what the bench wants: a program that leaves out work must not win.
+    /// Checks that the result is as expected, because a program that leaves out work must not win.
     ///
     /// # Errors
     /// Names the first difference.
@@ -134,12 +134,12 @@ impl Trial {
         compare(&self.sources.expected, &self.place.destination, fidelity, own).context("the result is wrong")
     }
 
-    /// The folder that probes and reports are in.
+    /// Returns the folder with probes and reports.
     pub fn scratch(&self) -> &Path {
         &self.place.scratch
     }
 
-    /// The names of the run's ends.
+    /// Returns the names of the run's ends.
     pub fn ends(&self) -> &'static [&'static str] {
         self.volferry.ends()
     }

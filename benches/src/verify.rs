@@ -1,4 +1,4 @@
-//! Whether two trees are equal. It shares no code with the engine, so that neither can hide the other's mistake.
+//! Compares two trees. It shares no code with the engine, so that neither can hide the other's mistake.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +11,21 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-/// How much of a tree a tool keeps by what it says of itself, and so how much of it is compared.
+/// How much of a tree a tool claims to preserve, and so how much of it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fidelity {
     /// The set of regular files, and their content.
     Content,
-    /// And all other entries, modes, owners, link targets and files' times to the second.
+    /// In addition, all other entries, modes, owners, link targets, and files' times to the second.
     Seconds,
-    /// And files' and links' times to the nanosecond.
+    /// In addition, files' and links' times to the nanosecond.
     Files,
-    /// And folders' times, the root's too.
+    /// In addition, folders' times, including the root's.
     Full,
 }
 
-/// Compares `copy` with `original`, except for the entries of `copy`'s root that are named in `own`, which a tool keeps
-/// there for itself. The error names the first difference, in the order of paths.
+/// Compares `copy` with `original`, except for the entries of `copy`'s root named in `own`, which a tool keeps there
+/// for itself. The error names the first difference, in the order of paths.
 pub fn compare(original: &Path, copy: &Path, fidelity: Fidelity, own: &[&str]) -> anyhow::Result<()> {
     let original_entries = entries(original, fidelity, &[])?;
     let copy_entries = entries(copy, fidelity, own)?;
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Two equal trees with a file, a folder and a link.
+    /// Returns two equal trees with a file, a folder and a link.
     fn pair() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let roots = [dir.path().join("a"), dir.path().join("b")];
@@ -166,7 +166,7 @@ mod tests {
         File::open(path).unwrap().set_modified(time).unwrap();
     }
 
-    /// The finest fidelity at which a changed copy still counts as equal.
+    /// Returns the finest fidelity at which a changed copy still counts as equal.
     fn passes_up_to(change: impl Fn(&Path)) -> Option<Fidelity> {
         let (_dir, a, b) = pair();
         change(&b);
@@ -233,7 +233,7 @@ mod tests {
     fn only_the_root_may_hold_what_a_tool_keeps_for_itself() {
         let keep = |at: &'static str| move |copy: &Path| fs::create_dir(copy.join(at)).unwrap();
         assert_eq!(passes_up_to(keep("folder/.own")), Some(Fidelity::Content));
-        // The new entry moves the root's own time on, and nothing else.
+        // The new entry changes only the root's own time.
         assert_eq!(passes_up_to(keep(".own")), Some(Fidelity::Files));
     }
 }

@@ -1,5 +1,5 @@
-//! Where the trees are: a folder that goes away with the bench however that ends, or a file system of its own in such a
-//! folder.
+//! Creates the place for the trees: a folder that is removed with the bench however it ends, or a separate file system
+//! in such a folder.
 
 use std::{
     ffi::OsStr,
@@ -15,15 +15,15 @@ use clap::ValueEnum;
 
 use crate::process::run;
 
-/// Of `linux/magic.h`.
+/// The magic number of tmpfs in `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 const PREFIX: &str = "volferry-bench-";
 const LOCK: &str = "lock";
-/// Set for the process that runs in a mount namespace of its own.
+/// Set for the process that runs in its own mount namespace.
 const NAMESPACE: &str = "VOLFERRY_BENCH_NAMESPACE";
 
-/// What the trees are kept on.
+/// The file system for the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FileSystem {
     /// Whatever `--dir` is on
@@ -39,12 +39,13 @@ pub enum FileSystem {
 }
 
 impl FileSystem {
-    /// Whether files can share blocks on it; `Dir` is not asked, and taken as unable.
+    /// Returns whether files can share blocks on it; `Dir` is not examined, and counts as unable.
     pub fn can_clone(self) -> bool {
         matches!(self, Self::Xfs | Self::Btrfs)
     }
 
-    /// Nothing of these gives back what is free of the image, which has all its memory from the start.
+    /// Returns the command that creates the file system. None of them discards free blocks of the image, which has all
+    /// its memory from the start.
     fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
             Self::Dir | Self::Tmpfs => None,
@@ -55,9 +56,9 @@ impl FileSystem {
     }
 }
 
-/// Goes on in a mount namespace of its own where `file_system` has to be mounted: the kernel then unmounts it, and
-/// gives the loop device and the file's space back, when the last process of the bench is gone, killed or not. Returns
-/// at once in all other cases.
+/// Continues in a separate mount namespace if `file_system` has to be mounted: the kernel then unmounts it, and frees
+/// the loop device and the file's space, when the last process of the bench is gone, killed or not. Otherwise returns
+/// at once.
 pub fn enter_namespace(file_system: FileSystem) -> anyhow::Result<()> {
     if file_system == FileSystem::Dir || std::env::var_os(NAMESPACE).is_some() {
         return Ok(());
@@ -71,18 +72,18 @@ pub fn enter_namespace(file_system: FileSystem) -> anyhow::Result<()> {
     Err(error).context("starting unshare (util-linux)")
 }
 
-/// A folder for one bench, removed with this value. What an earlier bench that was killed left is removed first.
+/// A folder for one bench, removed with this value. Remains of an earlier bench that was killed are removed first.
 #[derive(Debug)]
 pub struct WorkDir {
     mounted: Option<PathBuf>,
     trees: PathBuf,
     dir: tempfile::TempDir,
-    // Held while the folder is in use; the kernel lets go of it if the bench dies.
+    // Locked while the folder is in use; the kernel releases it if the bench dies.
     _lock: File,
 }
 
 impl WorkDir {
-    /// Makes the folder in `parent`, with a file system of `bytes` bytes in it where one is asked for.
+    /// Creates the folder in `parent`, with a file system of `bytes` bytes in it if one is requested.
     pub fn make(parent: &Path, file_system: FileSystem, bytes: u64) -> anyhow::Result<Self> {
         remove_abandoned(parent).with_context(|| format!("cleaning {}", parent.display()))?;
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
@@ -97,26 +98,26 @@ impl WorkDir {
         Ok(work)
     }
 
-    /// The folder that holds the trees.
+    /// Returns the folder that holds the trees.
     pub fn trees(&self) -> &Path {
         &self.trees
     }
 
-    /// Has every tool begin alike, before one that has to do with `bytes` of data: writes what is dirty, so that no
-    /// tool's clock runs while another's data is written, and warms the memory.
+    /// Gives every tool the same start before it handles `bytes` of data: writes dirty data, so that no tool's clock
+    /// runs while another's data is written, and warms the memory.
     pub fn settle(&self, bytes: u64) -> anyhow::Result<()> {
         self.sync()?;
         self.warm(bytes).context("warming the memory")
     }
 
-    /// Makes all that was written durable.
+    /// Makes all written data durable.
     pub fn sync(&self) -> anyhow::Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.trees)?)?)
     }
 
-    /// Takes memory and frees it, as the trees' file system does: some take it by the page, others in large pieces. A
-    /// hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same
-    /// update of 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
+    /// Allocates and frees memory like the trees' file system: some allocate single pages, others large pieces. A
+    /// hypervisor may reclaim free memory, and the next user then waits for it: on one such machine, the same update of
+    /// 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
     fn warm(&self, bytes: u64) -> anyhow::Result<()> {
         if !self.is_in_memory()? {
             return Ok(());
@@ -138,7 +139,7 @@ impl WorkDir {
         ensure!(std::env::var_os(NAMESPACE).is_some(), "only in a mount namespace of the bench's own");
         match file_system.make_command() {
             Some((program, args)) => {
-                // By itself only btrfs tells its device what is free.
+                // Of these, only btrfs discards free blocks by default.
                 let options = if file_system == FileSystem::Btrfs { "loop,nodiscard" } else { "loop" };
                 self.mount_image(program, args, options, bytes)?;
             }
@@ -151,8 +152,8 @@ impl WorkDir {
         Ok(())
     }
 
-    /// The image is unlinked once it is mounted, so that only the mount keeps it. One in memory has all of that from
-    /// the start: else those would get it who make their copies durable while they are measured.
+    /// Mounts an image, and unlinks it, so that only the mount keeps it. An image in memory is filled at the start;
+    /// otherwise, tools that make their copies durable would allocate that memory while they are measured.
     fn mount_image(&self, program: &str, args: &[&str], options: &str, bytes: u64) -> anyhow::Result<()> {
         let image = self.dir.path().join("image");
         let file = File::create_new(&image)?;
@@ -176,13 +177,13 @@ impl Drop for WorkDir {
     }
 }
 
-/// Writes `bytes` bytes, which are no zeros.
+/// Writes `bytes` bytes that are not zero.
 fn fill(mut file: &File, bytes: u64) -> std::io::Result<()> {
     let block = vec![1; 1 << 20];
     (0..bytes.div_ceil(1 << 20)).try_for_each(|_| file.write_all(&block))
 }
 
-/// Removes folders of benches that no longer run: those whose lock nobody holds.
+/// Removes folders of benches that no longer run: those whose lock is not held.
 fn remove_abandoned(parent: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(parent)? {
         let path = entry?.path();

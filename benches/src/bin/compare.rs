@@ -1,4 +1,4 @@
-//! Runs two builds of `volferry` in turn on the named benches and says which of them got slower.
+//! Runs two builds of `volferry` in turn on the named benches, and reports which benches got slower.
 
 use std::{
     fs,
@@ -83,7 +83,7 @@ enum Modes {
     All,
 }
 
-/// Trees of more bytes are left out by `--quick`.
+/// The tree size in bytes above which `--quick` leaves out a bench.
 const QUICK_BYTES: u64 = 16_000_000;
 
 fn main() -> ExitCode {
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when a bench got slower.
+/// Runs the benches; returns whether one got slower.
 fn run(args: &Args) -> anyhow::Result<bool> {
     let chosen = chosen(args);
     ensure!(
@@ -122,7 +122,7 @@ fn write(path: Option<&Path>, text: impl FnOnce() -> anyhow::Result<String>) -> 
     fs::write(path, text()?).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The benches to run, each with its mode and its full name.
+/// Returns the benches to run, each with its mode and its full name.
 fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
     let is_in = |mode| match args.mode {
         Modes::Local => mode == Mode::Local,
@@ -158,7 +158,7 @@ fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comp
     Ok(Comparison { machine, before, after, unit, threshold: percent / 100.0, rows })
 }
 
-/// The figures of both programs on one bench, round by round.
+/// Returns the figures of both programs on one bench, for each round.
 fn both(args: &Args, bench: &Bench, mode: Mode) -> anyhow::Result<[Vec<f64>; 2]> {
     let work = WorkDir::make(&args.dir, FileSystem::Dir, 0)?;
     let sources = Sources::make(bench, work.trees())?;
@@ -182,7 +182,7 @@ fn both(args: &Args, bench: &Bench, mode: Mode) -> anyhow::Result<[Vec<f64>; 2]>
     Ok(figures)
 }
 
-/// Milliseconds, or instructions, of one run.
+/// Returns the milliseconds, or instructions, of one run.
 fn figure(trial: &Trial, instructions: bool) -> anyhow::Result<f64> {
     if !instructions {
         return Ok(trial.run(Probe::None)?.0.as_secs_f64() * 1000.0);

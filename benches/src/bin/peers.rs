@@ -1,4 +1,4 @@
-//! Runs Volferry and its peers side by side and prints how they compare.
+//! Runs Volferry and its peers side by side, and prints how they compare.
 
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     benches::exit_code(bench(&Args::parse()))
 }
 
-/// False when Volferry's figures are not good enough.
+/// Runs the benches; returns false if Volferry's figures are not good enough.
 fn bench(args: &Args) -> anyhow::Result<bool> {
     enter_namespace(args.fs)?;
     let programs = Programs { root: peers_root(args)?, volferry: args.volferry.clone() };
@@ -150,7 +150,7 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
     })
 }
 
-/// One table to be.
+/// The plan of one table.
 struct Plan {
     title: String,
     scenarios: Vec<Scenario>,
@@ -214,7 +214,8 @@ fn plan(args: &Args, programs: &Programs, set: Set) -> Plan {
     Plan { title, scenarios, peers, missing, rtt_ms }
 }
 
-/// Room for the source, a copy for each of five tools and what they write beside it, and the file system's own.
+/// Returns the image size in bytes: for the source, a copy by each of five tools, their own files, and the file
+/// system's own data.
 fn image_bytes(largest_tree: u64) -> u64 {
     largest_tree * 8 + (2 << 30)
 }

@@ -59,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs until there are enough samples, and returns the file that has their stacks, folded.
+/// Repeats runs until enough samples exist, and returns the file with their folded stacks.
 fn sample(args: &Args, trial: &Trial) -> anyhow::Result<PathBuf> {
     let folded = trial.scratch().join("folded");
     let file = File::create(&folded)?;

@@ -1,4 +1,4 @@
-//! What trees of many files take: time, and the memory of both ends.
+//! Measures the time and memory for trees of many files.
 
 use std::{
     fs::{self, File},
@@ -19,11 +19,11 @@ use contract::Report;
 
 const MIB: u64 = 1 << 20;
 
-/// What each end may take at most: so much, and so much more a file.
+/// The memory limit of each end: a fixed part, and a part for each file, in bytes.
 const BASE_BYTES: u64 = 64 * MIB;
 const BYTES_PER_FILE: u64 = 40;
 
-/// Of the file system in an image, where one is asked for: both trees, and room.
+/// The image size for each file in bytes, if the file system is an image: for both trees and free space.
 const IMAGE_BYTES_PER_FILE: u64 = 2 << 10;
 
 /// Runs `volferry send` and `receive` on trees of many empty files, and prints the time and the peak memory of both
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     benches::exit_code(bench(&Args::parse()))
 }
 
-/// False when an end took more memory than it may.
+/// Runs the bench; returns false if an end took more memory than allowed.
 fn bench(args: &Args) -> anyhow::Result<bool> {
     enter_namespace(args.fs)?;
     let programs = Programs { root: PathBuf::new(), volferry: args.volferry.clone() };
@@ -94,7 +94,7 @@ fn measure(args: &Args, files: u64, program: PathBuf) -> anyhow::Result<bool> {
     Ok(runs.into_iter().fold(true, |is_within, (name, report)| tell(files, name, &report) && is_within))
 }
 
-/// Prints a row of the table. False when an end took more memory than it may.
+/// Prints a row of the table; returns false if an end took more memory than allowed.
 fn tell(files: u64, name: &str, report: &Report) -> bool {
     let most = BASE_BYTES + BYTES_PER_FILE * files;
     let mib = |bytes: u64| bytes.div_ceil(MIB);
@@ -104,7 +104,7 @@ fn tell(files: u64, name: &str, report: &Report) -> bool {
     source.max(sink) <= most
 }
 
-/// Empty files with names of 15 bytes.
+/// Creates empty files with names of 15 bytes.
 fn fill(root: &Path, files: u64, per_folder: u64) -> anyhow::Result<()> {
     for folder in 0..files.div_ceil(per_folder) {
         let dir = root.join(format!("folder-{folder:08}"));

@@ -1,4 +1,5 @@
-//! What snapshots of a large volume cost: publishing, restoring, pruning, room, and runs that take them.
+//! Measures the cost of snapshots of a large volume: publishing, restoring, pruning, space, and runs that take
+//! snapshots.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,17 +27,17 @@ use clap::Parser;
 const MIB: f64 = 1048576.0;
 const PER_FOLDER: u64 = 100;
 
-/// The size of the tree for which the project has goals in milliseconds; the others are ratios.
+/// The size of the tree for which the project has targets in milliseconds; the other targets are ratios.
 const GOAL_FILES: u64 = 1_000_000;
 
-/// The bytes of each file.
+/// The content of each file.
 const FILE: &[u8] = b"0123456789abcdef0123456789abcdef\n";
 
-/// Of the file system in an image, where one is asked for: three trees, a store, and room.
+/// The image size for each file in bytes, if the file system is an image: for three trees, a store, and free space.
 const IMAGE_BYTES_PER_FILE: u64 = 24 << 10;
 
-/// How long files have to stay as they are, so that a snapshot trusts their times: younger ones are read again by the
-/// next one. Only the clock brings that about.
+/// How long files have to remain unchanged so that a snapshot trusts their times: the next snapshot reads younger ones
+/// again. Nothing but waiting achieves that.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Measures snapshots of a volume with many small files, beside restic and borg where they are installed.
@@ -142,7 +143,7 @@ impl Bench<'_> {
         Ok(Place { source, destination, scratch, round: 0, limit: Duration::from_secs(self.args.limit) })
     }
 
-    /// Runs that take a snapshot, beside runs that take none, in turn.
+    /// Measures runs with and without a snapshot, in turn.
     fn runs_beside(&mut self, files: u64) -> anyhow::Result<()> {
         let (off, on) = (self.sync(false), self.sync(true));
         let [mut first, mut same] = [[vec![], vec![]], [vec![], vec![]]];
@@ -155,7 +156,7 @@ impl Bench<'_> {
                 self.work.sync()?;
                 first[nth].push(ms(sync.measure(place, Probe::None)?.0));
                 let_files_age();
-                // The snapshot of a second run has the stamps that the first could not take.
+                // The snapshot of the second run contains the stamps that the first could not record.
                 sync.measure(place, Probe::None)?;
                 same[nth].push(ms(sync.measure(place, Probe::None)?.0));
             }
@@ -174,7 +175,7 @@ impl Bench<'_> {
         Volferry::in_mode(self.program.clone(), Mode::Local, flags)
     }
 
-    /// What publishing takes beyond the run, as the run's report has it.
+    /// Measures what publishing takes in addition to the run, according to the run's report.
     fn publish(&mut self, place: &Place) -> anyhow::Result<()> {
         let sync = self.sync(true);
         for _ in 0..2 {
@@ -188,7 +189,7 @@ impl Bench<'_> {
                 let_files_age();
                 let report = sync.measure(place, Probe::None)?.1;
                 samples.push(report.timings.snapshot as f64);
-                // Its snapshot has the stamps of what was just written.
+                // The snapshot of this run contains the stamps of the files just written.
                 let_files_age();
                 sync.measure(place, Probe::None)?;
             }
@@ -199,7 +200,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Restores, beside runs that do the same work.
+    /// Measures restores beside runs that do the same work.
     fn restore(&mut self, place: &Place) -> anyhow::Result<()> {
         let (volume, other) = (&place.destination, place.scratch.join("restored"));
         let [mut some, mut run_some, mut all, mut run_all] = [const { Vec::new() }; 4];
@@ -232,7 +233,7 @@ impl Bench<'_> {
         Ok(ms(run_timed(command, self.work.trees(), Duration::from_secs(self.args.limit))?.elapsed))
     }
 
-    /// Takes snapshots and restores one with every tool that is here: the same tree, the same changes.
+    /// Takes snapshots and restores one with every installed tool, on the same tree with the same changes.
     fn beside_others(&mut self, place: &Place) -> anyhow::Result<(Vec<Named>, Vec<Missing>)> {
         let mut tools = vec![Tool::volferry(&self.program)];
         let mut missing = Vec::new();
@@ -271,7 +272,7 @@ impl Bench<'_> {
         Ok((named.collect(), missing))
     }
 
-    /// Runs the commands of a tool, each in the volume, and returns what they took together.
+    /// Runs the commands of a tool in the volume, and returns their total time in milliseconds.
     fn with(&self, tool: &Tool, commands: &[Vec<&str>], place: &Place, round: u64) -> anyhow::Result<f64> {
         let restored = place.scratch.join("other-restored");
         let repository = place.scratch.join(tool.name);
@@ -294,7 +295,7 @@ impl Bench<'_> {
         Ok(took)
     }
 
-    /// Takes a chain of snapshots, measures the room of the first hundred, and prunes a tenth.
+    /// Takes a chain of snapshots, measures the space of the first hundred, and prunes a tenth.
     fn chain(&mut self, volume: &Path) -> anyhow::Result<()> {
         let (files, all) = (self.args.files, self.args.snapshots);
         let store = volume.join(".volferry/snapshots");
@@ -320,7 +321,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Adds a line to the table: a median for each tool. `reach_ms` is what the project wants to reach.
+    /// Adds a line to the table, with a median for each tool. `reach_ms` is the project's target time.
     fn line(&mut self, files: u64, step: &str, reach_ms: Option<f64>, samples: &[(&str, &[f64])]) {
         let line = Line::of_samples(format!("{files} files"), step.into(), reach_ms, samples);
         eprintln!(
@@ -331,7 +332,7 @@ impl Bench<'_> {
     }
 }
 
-/// A program that takes snapshots: the words of its commands.
+/// A program that takes snapshots, with the words of its commands.
 struct Tool {
     name: &'static str,
     version: String,
@@ -408,7 +409,7 @@ fn path_of(file: u64) -> String {
     format!("{:03}/{:05}/file-{file:08}", file / PER_FOLDER / 100, file / PER_FOLDER)
 }
 
-/// Appends to `changed` of the files, which are spread over the tree; other ones in another round.
+/// Appends to `changed` of the files, spread over the tree; each round changes other files.
 fn change(root: &Path, files: u64, changed: u64, round: u64) -> anyhow::Result<()> {
     for nth in 0..changed.min(files) {
         let file = (nth * (files / changed.min(files)) + round * 7) % files;
@@ -418,7 +419,7 @@ fn change(root: &Path, files: u64, changed: u64, round: u64) -> anyhow::Result<(
     Ok(())
 }
 
-/// The bytes on the disk of all that is in a folder, without what is in `left_out`.
+/// Returns the disk space of all files in a folder in bytes, except those in `left_out`.
 fn room(dir: &Path, left_out: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir)? {

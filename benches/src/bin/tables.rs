@@ -1,4 +1,4 @@
-//! Writes the tables of figures in documents from `benches/results`, or checks that they are what it would write.
+//! Writes the tables of figures in documents from `benches/results`, or checks that they are up to date.
 
 use std::{fs, path::PathBuf};
 
@@ -16,7 +16,7 @@ struct Args {
     #[arg(long, default_value = "benches/results")]
     results: PathBuf,
     /// The documents
-    #[arg(default_values = ["README.md", "syncer/doc/snapshots.md"])]
+    #[arg(default_values = ["README.md", "syncer/doc/scaling.md", "syncer/doc/snapshots.md"])]
     documents: Vec<PathBuf>,
 }
 

@@ -12,20 +12,20 @@ use crate::{
     verify::Fidelity,
 };
 
-/// The names of what lies in the scratch folder: the source as a subvolume, its snapshots, and what was received.
+/// The names in the scratch folder: the source as a subvolume, its snapshots, and the received snapshots.
 const LIVE: &str = "live";
 const SENT: &str = "sent";
 const RECEIVED: &str = "received";
 
-/// `btrfs send -p | btrfs receive`: the file system itself tells what has changed since the last snapshot. The clock
-/// runs for the snapshot and both programs. The source is brought into a subvolume before, by clones.
+/// `btrfs send -p | btrfs receive`: the file system itself knows what has changed since the last snapshot. The clock
+/// runs for the snapshot and both programs. Before that, the source is cloned into a subvolume.
 pub(super) struct Send {
     programs: Programs,
-    /// Where the subvolumes of the round are, and how many snapshots it has.
+    /// The scratch folder and the destination of the round, and its number of snapshots.
     round: Option<(PathBuf, PathBuf, u64)>,
 }
 
-/// What it takes.
+/// The programs that it needs.
 pub(super) struct Programs {
     pub(super) btrfs: PathBuf,
     pub(super) rsync: PathBuf,
@@ -40,7 +40,7 @@ impl Send {
         run(Command::new(&self.programs.btrfs).args(args).arg(path)).map(drop)
     }
 
-    /// Brings the subvolume in step with the source, so that only what has changed is new in it.
+    /// Updates the subvolume from the source, so that only what has changed is new in it.
     fn mirror(&self, place: &Place, step: u64) -> anyhow::Result<()> {
         let live = place.scratch.join(LIVE);
         let mut command = match step {
@@ -57,7 +57,7 @@ impl Send {
         run(&mut command).map(drop)
     }
 
-    /// Has the destination show what was received last.
+    /// Shows the last received snapshot at the destination.
     fn show(&self, place: &Place, step: u64) -> anyhow::Result<()> {
         match step {
             1 => fs::remove_dir(&place.destination)?,
@@ -130,7 +130,7 @@ impl Peer for Send {
         Ok(Sample { elapsed: done.elapsed, wire_bytes: None })
     }
 
-    /// A folder with read-only subvolumes cannot be removed as others are.
+    /// Removes the subvolumes, because a folder with read-only subvolumes cannot be removed like others.
     fn end(&mut self) {
         let Some((scratch, destination, steps)) = self.round.take() else { return };
         if let Err(error) = self.remove(&scratch, &destination, steps) {

@@ -1,4 +1,4 @@
-//! Where the tools are, and how to get those that are not there.
+//! Finds the tools, and installs missing ones.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,29 @@ use serde::{Deserialize, Serialize};
 use super::{
     btrfs,
     local::{TOOLS, Tool},
+    rcp, ssh,
 };
 use crate::process::{find_program, run};
 
-/// The version that the project's figures over the network are compared with.
+/// The version with which the project's figures over the network are compared.
 const SPARSYNC: &str = "0.1.12";
 
-/// A tool that is not on this machine.
+/// The crate with rcp and rcpd, and its version.
+const RCP: (&str, &str) = ("rcp-tools-rcp", "0.41.0");
+
+/// A tool that is not installed on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The tool's name.
     pub name: String,
-    /// What to run to have it.
+    /// The command that installs it.
     pub remedy: String,
 }
 
-/// How a missing program is had.
+/// The source from which a missing program can be installed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Origin {
-    /// A package.
+    /// A Debian package.
     Debian(&'static str),
     /// A crate and its version.
     Crate(&'static str, &'static str),
@@ -37,23 +41,21 @@ pub(super) enum Origin {
 /// Finds programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// Where `cargo install --root` puts the peers that are crates.
+    /// The directory where `cargo install --root` puts the peers that are crates.
     pub root: PathBuf,
     /// The `volferry` to measure; by default the one beside this program.
     pub volferry: Option<PathBuf>,
 }
 
-/// What rsync over ssh takes.
+/// The programs for rsync over ssh.
 #[derive(Debug, Clone)]
 pub(super) struct RsyncAndSsh {
     pub(super) rsync: PathBuf,
-    pub(super) ssh: PathBuf,
-    pub(super) sshd: PathBuf,
-    pub(super) keygen: PathBuf,
+    pub(super) ssh: ssh::Programs,
 }
 
 impl Programs {
-    /// The volferry to measure: the one that was named, else the one beside this program.
+    /// Returns the volferry to measure: the configured one, else the one beside this program.
     pub fn volferry(&self) -> Result<PathBuf, Missing> {
         let beside = || Some(std::env::current_exe().ok()?.with_file_name("volferry"));
         let program = self.volferry.clone().or_else(beside).filter(|program| program.is_file());
@@ -65,12 +67,12 @@ impl Programs {
     }
 
     pub(super) fn rsync_and_ssh(&self) -> Result<RsyncAndSsh, Missing> {
-        Ok(RsyncAndSsh {
-            rsync: self.rsync()?,
-            ssh: debian("ssh", "openssh-client")?,
-            sshd: debian("sshd", "openssh-server")?,
-            keygen: debian("ssh-keygen", "openssh-client")?,
-        })
+        Ok(RsyncAndSsh { rsync: self.rsync()?, ssh: ssh()? })
+    }
+
+    pub(super) fn rcp(&self) -> Result<rcp::Programs, Missing> {
+        let (name, version) = RCP;
+        Ok(rcp::Programs { rcp: self.crate_program("rcp", name, version)?, ssh: ssh()? })
     }
 
     pub(super) fn btrfs(&self) -> Result<btrfs::Programs, Missing> {
@@ -81,7 +83,7 @@ impl Programs {
         debian("tar", "tar")
     }
 
-    /// The program of a tool that runs on one machine.
+    /// Returns the program of a tool that runs on one machine.
     pub(super) fn local(&self, tool: Tool) -> Result<PathBuf, Missing> {
         match tool.origin {
             Origin::Crate(name, version) => self.crate_program(tool.program, name, version),
@@ -94,7 +96,8 @@ impl Programs {
         self.crate_program("sparsync", "sparsync", SPARSYNC)
     }
 
-    /// Only the version that the project compares itself with counts, so `PATH` is not searched.
+    /// Returns the program of a crate. `PATH` is not searched, because only the version with which the project compares
+    /// itself counts.
     fn crate_program(
         &self,
         program: &'static str,
@@ -109,7 +112,7 @@ impl Programs {
     }
 }
 
-/// Installs all tools that can be installed: Debian's with `apt-get`, the crates into `root`.
+/// Installs all tools that can be installed: Debian packages with `apt-get`, crates into `root`.
 pub fn install(root: &Path) -> anyhow::Result<()> {
     let others = [
         ("ssh", "openssh-client"),
@@ -133,15 +136,15 @@ pub fn install(root: &Path) -> anyhow::Result<()> {
             install_crate(root, tool.program, name, version)?;
         }
     }
-    Ok(())
+    install_crate(root, "rcp", RCP.0, RCP.1)
 }
 
 fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyhow::Result<()> {
     if super::version_line(&root.join("bin").join(program), "--version").contains(version) {
         return Ok(());
     }
-    // Outside the workspace, whose settings are not what a user of the peer would build it with; and not in its target
-    // folder, whose lock the bench's own build may hold.
+    // Outside the workspace, whose settings a user of the peer would not have, and outside its target folder, which the
+    // bench's own build may have locked.
     let build = tempfile::tempdir()?;
     eprintln!("building {name} {version}");
     run(command("cargo")
@@ -155,6 +158,14 @@ fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyho
 
 fn command(program: &str) -> std::process::Command {
     std::process::Command::new(program)
+}
+
+fn ssh() -> Result<ssh::Programs, Missing> {
+    Ok(ssh::Programs {
+        ssh: debian("ssh", "openssh-client")?,
+        sshd: debian("sshd", "openssh-server")?,
+        keygen: debian("ssh-keygen", "openssh-client")?,
+    })
 }
 
 fn debian(program: &'static str, package: &'static str) -> Result<PathBuf, Missing> {

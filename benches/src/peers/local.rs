@@ -6,20 +6,20 @@ use crate::{process::run_timed, scenario::Phase, verify::Fidelity};
 /// A tool that is one command with a source and a destination on one machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tool {
-    /// Its name in tables.
+    /// The name in tables.
     name: &'static str,
     pub(super) program: &'static str,
     pub(super) origin: Origin,
     version_flag: &'static str,
-    /// What its result is held to.
+    /// The fidelity that its result must have.
     fidelity: Fidelity,
     leaves_out: &'static str,
-    /// Whether it copies without a comparison, and so takes part in the first step only.
+    /// Whether it copies without comparing, and so takes part only in the first step.
     only_copies: bool,
     args: fn(&Place) -> Vec<OsString>,
 }
 
-/// All of them, in the order of the columns.
+/// All local tools, in the order of the columns.
 pub(super) const TOOLS: [Tool; 9] = [RSYNC, CP, XCP, CPZ, SY, SPARSYNC, RCLONE, FPSYNC, UNISON];
 
 const RSYNC: Tool = Tool {
@@ -68,7 +68,7 @@ const XCP: Tool = Tool {
     args: |place| words(&["-r", "-T", "--no-progress"], &place.source, &place.destination),
 };
 
-/// `cpz`, the fastest copier that we know.
+/// `cpz`, the fastest copier known to us.
 const CPZ: Tool = Tool {
     name: "cpz",
     program: "cpz",
@@ -80,7 +80,7 @@ const CPZ: Tool = Tool {
     args: |place| words(&["--force"], &place.source, &place.destination),
 };
 
-/// `sy -a`. It keeps files' times to the nanosecond and folders' not at all.
+/// `sy -a`. It preserves files' times to the nanosecond, and folders' times not at all.
 const SY: Tool = Tool {
     name: "sy",
     program: "sy",
@@ -116,7 +116,7 @@ const FPSYNC: Tool = Tool {
     args: |place| words(&["-n", "2"], content_of(&place.source), content_of(&place.destination)),
 };
 
-/// `unison`, told that the source is always right.
+/// `unison`, configured so that the source always wins.
 const UNISON: Tool = Tool {
     name: "unison",
     program: "unison",
@@ -142,7 +142,7 @@ fn words(flags: &[&str], source: impl Into<OsString>, destination: impl Into<OsS
 }
 
 impl Tool {
-    /// With the program that was found for it.
+    /// Returns the peer that runs this tool as `program`.
     pub(super) fn at(self, program: PathBuf) -> Box<dyn Peer> {
         Box::new(Found { tool: self, program })
     }

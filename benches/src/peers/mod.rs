@@ -1,11 +1,13 @@
-//! The tools that are measured, Volferry among them. Each knows how to prepare an empty destination, how to run
-//! once, and how much of a tree it keeps.
+//! The measured tools, Volferry among them. Each knows how to prepare an empty destination, how to run once, and how
+//! much of a tree it preserves.
 
 mod btrfs;
 mod install;
 mod local;
+mod rcp;
 mod rsync;
 mod sparsync;
+mod ssh;
 mod tar;
 mod volferry;
 
@@ -28,23 +30,23 @@ use crate::{
     workdir::FileSystem,
 };
 
-/// Where one tool works in one round.
+/// The paths and limits of one tool in one round.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The tree to copy from, which all tools share.
     pub source: PathBuf,
     /// This tool's copy.
     pub destination: PathBuf,
-    /// For its logs, keys and caches; empty at the start of a round.
+    /// The folder for its logs, keys and caches; empty at the start of a round.
     pub scratch: PathBuf,
-    /// Counts from 0.
+    /// The number of the round, from 0.
     pub round: u64,
-    /// A run that takes longer has failed.
+    /// The time limit of a run; a longer one has failed.
     pub limit: Duration,
 }
 
 impl Place {
-    /// A command whose caches and settings are this round's own.
+    /// Returns a command with caches and settings that belong only to this round.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("HOME", &self.scratch).env("LC_ALL", "C");
@@ -56,44 +58,44 @@ impl Place {
     }
 }
 
-/// One run.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// From the start of the process at the source until it ended.
+    /// The time from the start to the end of the process at the source.
     pub elapsed: Duration,
-    /// Bytes sent and received, where the tool says.
+    /// Bytes sent and received, if the tool reports them.
     pub wire_bytes: Option<u64>,
 }
 
 /// A tool that makes one tree equal to another.
 pub trait Peer {
-    /// Its name in tables.
+    /// Returns the name in tables.
     fn name(&self) -> &'static str;
 
-    /// The program's own version line.
+    /// Returns the program's own version line.
     fn version(&self) -> String;
 
-    /// What its result is held to.
+    /// Returns the fidelity that its result must have.
     fn fidelity(&self) -> Fidelity;
 
-    /// What of Volferry's work it does not do, for a reader of its figures.
+    /// Returns the parts of Volferry's work that it does not do, for a reader of its figures.
     fn leaves_out(&self) -> &'static str;
 
-    /// Entries that it keeps for itself in the root of the destination.
+    /// Returns the entries that it keeps for itself in the root of the destination.
     fn own_entries(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Whether it can do the step at all.
+    /// Returns whether it can do the step at all.
     fn takes_part(&self, _phase: &Phase) -> bool {
         true
     }
 
-    /// Starts what waits at the destination. Called before each round, with an empty scratch folder and an empty
-    /// destination.
+    /// Starts the server at the destination, if any. Called before each round, with an empty scratch folder and an
+    /// empty destination.
     fn begin(&mut self, place: &Place) -> anyhow::Result<()>;
 
-    /// Runs once and says how long it took.
+    /// Runs once, and returns how long it took.
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample>;
 
     /// Stops what [`Peer::begin`] started.
@@ -104,23 +106,24 @@ pub trait Peer {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Named {
-    /// As in the table.
+    /// The name in the table.
     pub name: String,
-    /// As the program itself says.
+    /// The version, as the program reports it.
     pub version: String,
-    /// What of Volferry's work it does not do.
+    /// The parts of Volferry's work that it does not do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub leaves_out: String,
 }
 
 impl Named {
-    /// The head of a peer's column.
+    /// Returns the head of a peer's column.
     pub fn of(peer: &dyn Peer) -> Self {
         Self { name: peer.name().into(), version: peer.version(), leaves_out: peer.leaves_out().into() }
     }
 }
 
-/// The tools that can be measured in a set on that file system, Volferry first, and those that are not on this machine.
+/// Returns the tools of a set that can be measured on that file system, Volferry first, and those that are not
+/// installed on this machine.
 pub fn of_set(set: Set, file_system: FileSystem, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
     let mut found = Found::default();
     match set {
@@ -129,6 +132,7 @@ pub fn of_set(set: Set, file_system: FileSystem, programs: &Programs) -> (Vec<Bo
             found.add(programs.rsync(), |program| Box::new(rsync::Daemon::new(program)));
             found.add(programs.rsync_and_ssh(), |programs| Box::new(rsync::Ssh::new(programs)));
             found.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, None)));
+            found.add(programs.rcp(), |programs| Box::new(rcp::Rcp::new(programs)));
             found.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
         }
         Set::Local => {
@@ -144,8 +148,8 @@ pub fn of_set(set: Set, file_system: FileSystem, programs: &Programs) -> (Vec<Bo
     (found.peers, found.missing)
 }
 
-/// The tools that speak UDP, over the relay: Volferry over a link without delay or loss, Volferry and sparsync over
-/// `link`.
+/// Returns the tools that use UDP, connected by the relay: Volferry over a link without delay or loss, and Volferry and
+/// sparsync over `link`.
 pub fn over_link(link: LinkConfig, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
     let mut found = Found::default();
     let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
@@ -174,14 +178,14 @@ impl Found {
     }
 }
 
-/// The first line of what `program` prints when asked for its version.
+/// Returns the first line that `program` prints when asked for its version.
 fn version_line(program: &Path, flag: &str) -> String {
     let mut command = Command::new(program);
     let out = crate::process::run(command.arg(flag)).unwrap_or_else(|error| format!("unknown ({error})"));
     out.lines().next().unwrap_or_default().trim().to_string()
 }
 
-/// The number in `text` after `label`, commas within it ignored.
+/// Returns the number in `text` after `label`, ignoring commas within it.
 fn number_after(text: &str, label: &str) -> Option<u64> {
     let (_, rest) = text.split_once(label)?;
     let digits: String = rest
@@ -193,12 +197,12 @@ fn number_after(text: &str, label: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// `path` as the text that an argument needs; the work folder's path is UTF-8 by its own choice.
+/// Returns `path` as text for an argument; the work folder's path is always UTF-8.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// `path` with a slash behind it, by which rsync and others mean the folder's content.
+/// Returns `path` with a trailing slash, by which rsync and others mean the folder's content.
 fn content_of(path: &Path) -> String {
     format!("{}/", path.display())
 }

@@ -6,17 +6,23 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::{Peer, Place, Sample, content_of, install::RsyncAndSsh, number_after, text, version_line};
+use super::{
+    Peer, Place, Sample, content_of,
+    install::RsyncAndSsh,
+    number_after,
+    ssh::{HOST, Server},
+    version_line,
+};
 use crate::{
-    process::{Daemon as Process, free_port, run, run_timed},
+    process::{Daemon as Process, free_port, run_timed},
     verify::Fidelity,
 };
 
-/// rsync 3.5 sets folders' times too, but when a folder of the root was renamed, its daemon leaves the root with the
-/// time of rsync's own last write.
+/// The fidelity of rsync 3.5, which sets folders' times too; but after a folder of the root was renamed, its daemon
+/// leaves the root with the time of its own last write.
 pub(super) const FIDELITY: Fidelity = Fidelity::Files;
 
-/// `rsync -a --delete` to an rsync daemon: no encryption.
+/// `rsync -a --delete` to an rsync daemon, without encryption.
 pub(super) struct Daemon {
     program: PathBuf,
     server: Option<(Process, u16)>,
@@ -70,34 +76,15 @@ impl Peer for Daemon {
     }
 }
 
-/// `rsync -a --delete` over ssh, to a server of the bench's own with fresh keys that are checked on both sides.
+/// `rsync -a --delete` over ssh.
 pub(super) struct Ssh {
     programs: RsyncAndSsh,
-    server: Option<(Process, u16)>,
+    server: Option<Server>,
 }
 
 impl Ssh {
     pub(super) fn new(programs: RsyncAndSsh) -> Self {
         Self { programs, server: None }
-    }
-
-    fn make_keys(&self, dir: &Path, port: u16) -> anyhow::Result<()> {
-        for name in ["host", "client"] {
-            let flags = ["-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f"];
-            run(Command::new(&self.programs.keygen).args(flags).arg(dir.join(name)))?;
-        }
-        fs::copy(dir.join("client.pub"), dir.join("authorized"))?;
-        let host_key = fs::read_to_string(dir.join("host.pub"))?;
-        fs::write(dir.join("known_hosts"), format!("[127.0.0.1]:{port} {host_key}"))?;
-        Ok(())
-    }
-
-    fn shell(&self, dir: &Path, port: u16) -> String {
-        let (ssh, dir) = (self.programs.ssh.display(), dir.display());
-        format!(
-            "{ssh} -F none -p {port} -i {dir}/client -o IdentitiesOnly=yes -o BatchMode=yes \
-             -o StrictHostKeyChecking=yes -o UserKnownHostsFile={dir}/known_hosts -o LogLevel=ERROR"
-        )
     }
 }
 
@@ -107,9 +94,7 @@ impl Peer for Ssh {
     }
 
     fn version(&self) -> String {
-        let ssh = run(Command::new("sh").args(["-c", &format!("{} -V 2>&1", self.programs.ssh.display())]));
-        let ssh = ssh.unwrap_or_default();
-        format!("{}, {}", version_line(&self.programs.rsync, "--version"), ssh.trim())
+        format!("{}, {}", version_line(&self.programs.rsync, "--version"), self.programs.ssh.version())
     }
 
     fn fidelity(&self) -> Fidelity {
@@ -121,24 +106,16 @@ impl Peer for Ssh {
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
-        // sshd refuses to start without this folder, which a service manager would have made.
-        fs::create_dir_all("/run/sshd").context("making /run/sshd (sshd needs it; run as root)")?;
-        let port = free_port()?;
-        self.make_keys(&place.scratch, port)?;
-        let config = place.scratch.join("sshd_config");
-        fs::write(&config, sshd_config(&place.scratch, port))?;
-        let config = text(&config);
-        let mut server = Process::start(&self.programs.sshd, &["-D", "-e", "-f", &config], &place.scratch)?;
-        server.accepts(([127, 0, 0, 1], port).into())?;
-        self.server = Some((server, port));
+        self.server = Some(Server::start(&self.programs.ssh, &place.scratch)?);
         Ok(())
     }
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        let (_, port) = self.server.as_ref().context("sshd does not run")?;
+        let server = self.server.as_ref().context("sshd does not run")?;
+        let shell = format!("{} -F {}", self.programs.ssh.ssh.display(), server.config().display());
         let mut command = place.command(&self.programs.rsync);
-        command.args(["-a", "--delete", "--stats", "-e", &self.shell(&place.scratch, *port)]);
-        command.arg(content_of(&place.source)).arg(format!("127.0.0.1:{}", content_of(&place.destination)));
+        command.args(["-a", "--delete", "--stats", "-e", &shell]);
+        command.arg(content_of(&place.source)).arg(format!("{HOST}:{}", content_of(&place.destination)));
         measured(command, place)
     }
 
@@ -147,7 +124,8 @@ impl Peer for Ssh {
     }
 }
 
-/// Both directions, by rsync's own count; over ssh that is what goes into ssh.
+/// Runs a command, and returns its time and its bytes in both directions by rsync's own count; over ssh, the bytes
+/// before encryption.
 fn measured(command: Command, place: &Place) -> anyhow::Result<Sample> {
     let done = run_timed(command, &place.scratch, place.limit)?;
     let sent = number_after(&done.stdout, "Total bytes sent:");
@@ -156,16 +134,7 @@ fn measured(command: Command, place: &Place) -> anyhow::Result<Sample> {
 }
 
 fn daemon_config(destination: &Path) -> String {
-    // Otherwise a daemon of root's would write as `nobody`; one of another user's may not be told an owner at all.
+    // A daemon of root would otherwise write as `nobody`; one of another user must not have an owner set.
     let owner = if rustix::process::geteuid().is_root() { "uid = root\ngid = root\n" } else { "" };
     format!("use chroot = no\n[tree]\npath = {}\nread only = no\n{owner}", destination.display())
-}
-
-fn sshd_config(dir: &Path, port: u16) -> String {
-    let dir = dir.display();
-    format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nPidFile none\n\
-         AuthorizedKeysFile {dir}/authorized\nPermitRootLogin prohibit-password\nStrictModes no\nUsePAM no\n\
-         PasswordAuthentication no\nKbdInteractiveAuthentication no\nLogLevel ERROR\n"
-    )
 }

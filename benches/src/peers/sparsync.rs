@@ -10,8 +10,8 @@ use crate::{
     verify::Fidelity,
 };
 
-/// The flags of sparsync's own benchmark (`scripts/bench_remote_rsync_vs_sparsync.sh` in its crate). With these it
-/// keeps no metadata and has no way to delete.
+/// The flags of sparsync's own benchmark (`scripts/bench_remote_rsync_vs_sparsync.sh` in its crate). With them, it
+/// preserves no metadata and cannot delete.
 const PUSH: [&str; 12] = [
     "--server-name",
     "localhost",

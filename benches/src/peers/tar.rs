@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use super::{Peer, Place, Sample, number_after, version_line};
 use crate::{process::wait_within, scenario::Phase, verify::Fidelity};
 
-/// `tar` at both ends of a bare TCP connection: what it costs to move the bytes with no encryption, no checks and no
+/// `tar` at both ends of a plain TCP connection: the cost of moving the bytes without encryption, checks and
 /// comparison.
 pub(super) struct Tar {
     program: PathBuf,
@@ -28,7 +28,7 @@ impl Tar {
         command.spawn().context("starting the unpacking tar")
     }
 
-    /// Its copy of the socket is closed in this process when this returns, so that the other end will see the end of
+    /// Starts the packing end. The socket is closed in this process on return, so that the other end notices the end of
     /// the stream.
     fn pack(&self, place: &Place, to: TcpStream) -> anyhow::Result<Child> {
         let mut command = place.command(&self.program);

@@ -19,18 +19,19 @@ use crate::{
     verify::Fidelity,
 };
 
-/// A run that renames the only folder of a tree deletes all that was there before; the guard would refuse it.
+/// The flags of every run. A run that renames the only folder of a tree deletes all previous files, which the guard
+/// would refuse.
 const FLAGS: [&str; 3] = ["--delete", "--delete-limit=100", "--progress=none"];
 
 #[derive(Debug)]
 enum Mode {
-    /// `send` to a waiting `receive`, perhaps through the relay.
+    /// `send` to a waiting `receive`, optionally through the relay.
     Network(Option<LinkConfig>),
     /// `sync`.
     Local,
 }
 
-/// The tool that all this is for.
+/// Volferry, the tool for which the benches are made.
 #[derive(Debug)]
 pub struct Volferry {
     program: PathBuf,
@@ -40,21 +41,22 @@ pub struct Volferry {
 }
 
 impl Volferry {
-    /// Two processes with loopback between them.
+    /// Creates a peer of two processes connected over loopback.
     pub fn network(program: PathBuf) -> Self {
         Self::new(program, "volferry", Mode::Network(None))
     }
 
-    /// One process.
+    /// Creates a peer of one process.
     pub fn local(program: PathBuf) -> Self {
         Self::new(program, "volferry", Mode::Local)
     }
 
-    pub(super) fn linked(program: PathBuf, name: &'static str, link: LinkConfig) -> Self {
+    /// Creates a peer of two processes connected through the relay.
+    pub fn linked(program: PathBuf, name: &'static str, link: LinkConfig) -> Self {
         Self::new(program, name, Mode::Network(Some(link)))
     }
 
-    /// One or two processes, as `mode` has it, with `flags` beside those that every run has.
+    /// Creates a peer of one or two processes, depending on `mode`, with `flags` in addition to those of every run.
     pub fn in_mode(program: PathBuf, mode: suites::Mode, flags: Vec<String>) -> Self {
         let volferry = match mode {
             suites::Mode::Local => Self::local(program),
@@ -67,10 +69,10 @@ impl Volferry {
         Self { program, name, mode, flags: Vec::new() }
     }
 
-    /// Runs once, with each end under `probe`, and returns the time that it took and the run's own report.
+    /// Runs once, with each end under `probe`, and returns the elapsed time and the run's own report.
     ///
     /// # Errors
-    /// Where an end fails or has not ended in time.
+    /// If an end fails or does not end in time.
     pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         match self.mode {
             Mode::Network(link) => self.send(place, link, probe),
@@ -78,7 +80,7 @@ impl Volferry {
         }
     }
 
-    /// The names of a run's ends, as [`Probe`] is told them.
+    /// Returns the names of a run's ends, as [`Probe`] uses them.
     pub fn ends(&self) -> &'static [&'static str] {
         match self.mode {
             Mode::Network(_) => &["source", "sink"],
@@ -109,7 +111,7 @@ impl Volferry {
         Ok((done.elapsed, read_report(&report_file(place))?))
     }
 
-    /// A receiving end that listens.
+    /// Starts a receiving end that listens.
     fn receiver(&self, place: &Place, probe: Probe) -> anyhow::Result<(Daemon, SocketAddr)> {
         let identity = text(&identities(place).join("sink"));
         let destination = text(&place.destination);
@@ -132,7 +134,7 @@ impl Volferry {
         Ok((done.elapsed, read_report(&report_file(place))?))
     }
 
-    /// The end that is timed, with the flags that every run has.
+    /// Returns the command of the end that is timed, with the flags of every run.
     fn command(&self, place: &Place, probe: Probe, args: &[&str]) -> Command {
         let mut words = probe.words(&place.scratch, "source");
         words.push(text(&self.program));
@@ -165,7 +167,7 @@ impl Peer for Volferry {
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
-        // The program's own keys: an older one may write them in another form.
+        // The keys are created by the program itself, as an older one may write them in another format.
         let mut command = place.command(&self.program);
         run(command.args(["keygen", "--out"]).arg(identities(place))).map(drop)
     }
