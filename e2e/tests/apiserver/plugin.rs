@@ -95,7 +95,7 @@ async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
         String::from_utf8_lossy(&made.stderr).contains("\nhint: kubectl volferry resume -n "),
         "{made:?}"
     );
-    assert_eq!(told(&stage, &["resume", "web"]).await, "syncjob.volferry.dev/web resumed (Pending)\n");
+    assert_eq!(told(&stage, &["resume", "web"]).await, "syncjob.volferry.dev/web resumed\n");
     assert_eq!(is_suspended().await, json!(false));
 
     let made = told(&stage, &["restore", "web", "gold", "--no-safety", "-o", "json"]).await;

@@ -172,8 +172,11 @@ async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
         ));
     }
     let job = cluster.resume(name, restore).await?;
-    let has_stood = before.spec.suspend || restore.is_some();
-    tell_state(name, if has_stood { "resumed" } else { "is not suspended" }, &job)
+    if before.spec.suspend || restore.is_some() {
+        // The operator has yet to see this, so the status is that of before.
+        return output::lines(&[format!("syncjob.volferry.dev/{name} resumed")]);
+    }
+    tell_state(name, "is not suspended", &job)
 }
 
 fn tell_state(name: &str, done: &str, job: &SyncJob) -> Result<(), PluginError> {
