@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 
-/// A benchmark of the way between the volumes of a SyncJob.
+/// A benchmark of the transfer between the volumes of a SyncJob.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::benchmark()))]
@@ -12,12 +12,12 @@ pub struct Benchmark {
     /// The tree to make: `small`, `large` or `mixed`. Absent, and without `files`: `mixed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<BenchmarkTree>,
-    /// The tree to make, as groups of equal files, in place of a tree with a name.
+    /// The tree to make, as groups of files of the same size, in place of one of the named trees.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 10))]
     pub files: Option<Vec<BenchFiles>>,
-    /// How many percent change before the last step: of the files of a group, or, where they have 1 MiB or more, of the
-    /// parts of 64 KiB of each. Absent: 5.
+    /// The percentage that changes before the last step: of the files of a group or, for files of 1 MiB or more, of the
+    /// 64 KiB parts of each file. Absent: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100))]
     pub change_percent: Option<u8>,

@@ -9,40 +9,40 @@ use super::{pods::EndPodSettings, rules};
 pub struct SourceEndpoint {
     /// The claim that is read, in the SyncJob's namespace.
     pub persistent_volume_claim: ClaimReference,
-    /// The folder inside the volume whose content is synced. It must be there, and no part of the path may be a
-    /// symbolic link. Where the destination's claim has volumeMode Block and this one a file system: the file that is
-    /// restored to that device.
+    /// The folder inside the volume whose content is synced. It must exist, and no part of the path may be a symbolic
+    /// link. If the destination's claim has volumeMode Block and this one Filesystem: the file that is restored to that
+    /// device.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
-    /// Restore: copy a snapshot that is kept on that volume in place of its files: the one with this name or its first
-    /// digits, the newest one with this tag, `latest`, or the newest of a time or before, such as
-    /// `as-of:2026-11-22T18:00:00Z`.
+    /// Copy a snapshot that is kept on the source's volume in place of its current files, to restore it: the snapshot
+    /// with this name or these first digits of it, the newest with this tag, `latest`, or, with `as-of:` and a time,
+    /// the newest of that time or before, such as `as-of:2026-11-22T18:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: Option<String>,
-    /// Settings of the syncer pods of this end, over those in `spec.pods`.
+    /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
 }
 
-/// Where the files are to be.
+/// Where the files are copied to.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::destination()))]
 pub struct DestinationEndpoint {
     /// The claim that is written, in the SyncJob's namespace.
     pub persistent_volume_claim: ClaimReference,
-    /// Make the claim if it is not there. Absent: it must be there.
+    /// Create the claim if it does not exist. Absent: it must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
-    /// The folder inside the volume that is made equal to the source's. What is missing of it is made; no part of the
-    /// path may be a symbolic link. Where the source's claim has volumeMode Block and this one a file system: the file
-    /// that becomes the image of that device.
+    /// The folder inside the volume that is made equal to the source's. Missing folders of the path are created; no
+    /// part of the path may be a symbolic link. If the source's claim has volumeMode Block and this one Filesystem: the
+    /// file that becomes the image of that device.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
-    /// Settings of the syncer pods of this end, over those in `spec.pods`.
+    /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
 }
@@ -56,7 +56,7 @@ pub struct ClaimReference {
     pub claim_name: String,
 }
 
-/// The claim that is made where none of its name is there.
+/// The claim that is created if none of its name exists.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateClaim {
@@ -72,8 +72,8 @@ pub struct CreateClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::volume_size()))]
     pub size: Option<String>,
-    /// Let a claim that is there grow to that size before a run, if its storage class allows expansion; `size` may then
-    /// be raised. A claim never shrinks.
+    /// Expand an existing claim to `size` before a run, if its storage class allows expansion; `size` may then be
+    /// raised. A claim never shrinks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grow: bool,
 }

@@ -11,25 +11,25 @@ use super::rules;
 pub struct Files {
     /// Remove from the destination what the source does not have.
     pub delete: bool,
-    /// When that is done. After: when all content is there. Before: before any content is written, which makes room for
-    /// it.
+    /// When `delete` removes entries. After: once all content has arrived. Before: before any content is written, which
+    /// makes room for it.
     pub delete_timing: DeleteTiming,
-    /// Remove it also after something could not be read, listed or written. Without this, such a run deletes nothing,
-    /// so that nothing is lost that what failed was to replace; the next run without a failure deletes.
+    /// Delete even if something could not be read, listed or written. Without this, such a run deletes nothing, because
+    /// an entry that failed may be the replacement of one to be deleted; the next run without a failure deletes.
     pub delete_anyway: bool,
-    /// The guard on `delete`.
+    /// Refuses a run that would delete too much, or whose source is empty, before anything is touched.
     pub delete_limit: DeleteLimit,
     /// gitignore patterns; when there are any, only what they match is synced.
     #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
     #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub include: Vec<String>,
-    /// gitignore patterns of what is neither sent, changed nor deleted.
+    /// gitignore patterns; what they match is neither sent, changed nor deleted.
     #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
     #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
-    /// Also leave out what the `.gitignore` and `.volferryignore` files of the source say, each for its own folder and
-    /// all below, as in git. They are read at the source; what they match at the destination is neither changed nor
-    /// deleted.
+    /// Also leave out matches of the source's `.gitignore` and `.volferryignore` files, each for its own folder and
+    /// everything below, as in git. The files are read at the source; matching entries at the destination are neither
+    /// changed nor deleted.
     pub ignore_files: bool,
     /// Files of fewer bytes are neither sent, changed nor deleted, for example `1k`. Absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,8 +44,8 @@ pub struct Files {
     pub compare: Compare,
     /// Which attributes are compared and set.
     pub preserve: Preserve,
-    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: what
-    /// changes is written into the old file, by way of a journal; only of files of 1 MiB and more.
+    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: changes
+    /// are written into the old file, by way of a journal; only for files of 1 MiB and more.
     pub write: WriteMode,
 }
 
@@ -68,8 +68,8 @@ impl Default for DeleteLimit {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preserve {
-    /// Owner and group, by number. Auto: kept where the pod may change owners, left alone where it may not. Always:
-    /// kept, and a pod that may not is refused. Never: not looked at.
+    /// Owner and group, by number. Auto: kept if the pod may change owners, otherwise left alone. Always: kept; the run
+    /// fails if the pod may not change owners. Never: ignored.
     pub ownership: Ownership,
     /// Permission bits.
     pub permissions: bool,

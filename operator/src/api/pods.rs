@@ -102,8 +102,8 @@ impl PodSettings {
     }
 }
 
-/// Settings of the syncer pods of one end, over those in `spec.pods`. If one pod has both volumes, it has the settings
-/// of both ends, and those of the destination count where they differ.
+/// Settings of the syncer pods of one end, which override or extend those in `spec.pods`. If one pod mounts both
+/// volumes, it has the settings of both ends, and the destination's count where the two differ.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EndPodSettings {
@@ -164,7 +164,7 @@ pub struct PodSecurity {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_user: Option<i64>,
-    /// The primary group. Absent: 65532, and for root its own.
+    /// The primary group. Absent: 65532; for root, its own group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_group: Option<i64>,
@@ -182,9 +182,9 @@ pub struct PodSecurity {
     pub supplemental_groups: Vec<i64>,
 }
 
-/// Where an end takes its group from. Workload: from the pods that use its claim, as they were seen last, so that files
-/// need not change their group for a run and back. A destination that no pod uses takes the source's. `fsGroup` is for
-/// claims of which no user was ever seen. No effect on pods that run as root.
+/// Where the pods of an end take their `fsGroup` from. Workload: from the pods that use its claim, as they were last
+/// seen, so that files need not change their group for a run and back. If no pod uses the destination, its group is the
+/// source's. `fsGroup` then only applies to claims that were never seen in use. No effect on pods that run as root.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FsGroupFrom {
     /// From the pods that use the claim.

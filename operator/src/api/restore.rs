@@ -7,11 +7,12 @@ use super::rules;
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
-    /// The snapshot on the destination's volume: its name or the first digits of that, the newest one with this tag,
-    /// `latest`, or the newest of a time or before, such as `as-of:2026-11-22T18:00:00Z`.
+    /// The snapshot on the destination's volume: the one with this name or these first digits of it, the newest with
+    /// this tag, `latest`, or, with `as-of:` and a time, the newest of that time or before, such as
+    /// `as-of:2026-11-22T18:00:00Z`.
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: String,
-    /// Keep the state before in a pinned snapshot with the tag `before-` and the SyncRun's name.
+    /// First keep the state before the restore in a pinned snapshot with the tag `before-` and the SyncRun's name.
     #[serde(default = "yes")]
     pub safety: bool,
 }

@@ -15,7 +15,7 @@ use super::{
     status::{MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunHooks, RunProgress, Stage, Summary},
 };
 
-/// One run of a SyncJob: what was asked for at its start. Nothing in here changes afterwards.
+/// One run of a SyncJob, as it was requested at its start. It does not change afterwards.
 #[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -62,19 +62,19 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::run()))]
 pub struct SyncRunSpec {
-    /// The SyncJob that this is a run of, in the same namespace. With `restore` or `benchmark`, all that a person
-    /// writes.
+    /// The SyncJob of this run, in the same namespace. A person who creates a SyncRun writes only this field and, where
+    /// wanted, `restore` or `benchmark`.
     pub sync_job: SyncJobReference,
     /// Bring the destination back to one of its own snapshots, in place of a run from the source. Afterwards the
     /// SyncJob starts no run until a person resumes it; its condition Restored says how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
-    /// Measure how fast files get from the source's volume to the destination's, in place of a run: with a made-up tree
-    /// in folders of its own, which are removed. The result is in `status.report.benchmark`; the SyncJob's runs,
-    /// history and baseline do not count it.
+    /// Measure how fast files get from the source's volume to the destination's, in place of a run: with generated
+    /// files in folders of their own, which are removed afterwards. The result is in `status.report.benchmark`; it does
+    /// not count as one of the SyncJob's runs, nor for its history and baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub benchmark: Option<Benchmark>,
-    /// Why the run was started; filled in by the operator, as is all that follows.
+    /// Why the run was started. Filled in by the operator, as are `number`, `job`, `source`, `destination` and `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<RunCause>,
     /// 1 for a job's first run.
@@ -105,14 +105,14 @@ pub struct SyncJobReference {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub uid: Option<String>,
-    /// The `metadata.generation` that the run is of; filled in by the operator.
+    /// The `metadata.generation` of the SyncJob that the run was started for; filled in by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
 }
 
-/// What has become of a SyncRun. `contacts`, `progress`, `summary`, `ends` and that the run is `Running` are written by
-/// the run's pods, and nothing is decided by them but how the run's own try ended; all else is the operator's. A
-/// SyncRun that is made has room for what the pods of its first try write, so that this takes no write.
+/// The state of a SyncRun. The run's pods write `contacts`, `progress`, `summary`, `ends` and the stage `Running`, from
+/// which the operator only decides how the run's own try ended; it writes all other fields itself. A new SyncRun
+/// already has the fields that the pods of its first try write into, so that the operator need not add them.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend(
@@ -123,22 +123,23 @@ pub struct SyncRunStatus {
     /// The `metadata.generation` that the conditions are about; -1 until the operator has seen the SyncRun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How far the run is. What is said of a run that is `Done` stays as it is, whoever writes.
+    /// How far the run is. The status of a run that is `Done` can no longer be changed by anyone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
     /// Ready, Reconciling and Stalled, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The number of the try under way, which the run's pods name in what they write, so that those of an earlier try
-    /// write nothing.
+    /// The number of the current try. The run's pods name it in all that they write, so that pods of an earlier try
+    /// cannot write any more.
     #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
     pub try_number: Option<i32>,
     /// The number of tries that failed.
     #[serde(default)]
     pub retries: i32,
-    /// How the ends of the try under way know and find each other: `source` and `sink`, or with the shard's number
-    /// `source-0`, `sink-0` and so on. Each pod writes its own once, and believes its peer's.
+    /// The addresses and keys by which the ends of the current try find and recognise each other: `source` and `sink`,
+    /// or with the shard's number `source-0`, `sink-0` and so on. Each pod writes its own entry once, and trusts the
+    /// entry of its peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM, "x-kubernetes-validations" = rules::contacts()))]
     pub contacts: Option<BTreeMap<String, Contact>>,
@@ -149,14 +150,14 @@ pub struct SyncRunStatus {
     /// What the printer columns show.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// What has become of the run's hooks.
+    /// The state of the run's hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
     /// What the ends of the try under way reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub ends: Option<Reports>,
-    /// The run as it ended, as `lastRun` of the SyncJob had it.
+    /// The result of the run, as `status.lastRun` of the SyncJob had it when the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Run>,
 }

@@ -12,7 +12,7 @@ use super::{
     transfer::Transfer,
 };
 
-/// What to keep in step with what, when, and how.
+/// Which volumes to keep in step, when, and how.
 #[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -94,7 +94,7 @@ use super::{
 pub struct SyncJobSpec {
     /// Where the files are.
     pub source: SourceEndpoint,
-    /// Where they are to be.
+    /// Where the files are copied to.
     pub destination: DestinationEndpoint,
     /// When to run. Absent: once for each change of the spec that matters to a run. A change of `trigger` asks for a
     /// run either way.
@@ -108,14 +108,14 @@ pub struct SyncJobSpec {
     /// meanwhile are not made up.
     #[serde(default)]
     pub suspend: bool,
-    /// Which of the runs that wait has its turn first: those of the highest priority, and of one priority the
-    /// namespaces in turns. A run that has started is never stopped for another.
+    /// The priority among the runs that wait: the highest comes first, and at equal priority the namespaces take turns.
+    /// A run that has started is never stopped for another.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// What a run that falls due by `trigger`, a change of the spec or the schedule does while another is under way.
-    /// Forbid: it waits for the other to end. Replace: the other is stopped first, and what it has transferred stays
-    /// for the next. A restore in place is never stopped.
+    /// What happens if a run falls due by `trigger`, a change of the spec or the schedule while another is under way.
+    /// Forbid: the new run waits for the other to end. Replace: the other is stopped first, and what it has transferred
+    /// is kept for the new one. A restore in place is never stopped.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// Which files are synced, and what makes them equal.
@@ -134,8 +134,9 @@ pub struct SyncJobSpec {
     /// When to give up.
     #[serde(default)]
     pub limits: Limits,
-    /// Into how many parts the tree is dealt, each with a pod on either side, all at once. On a claim that is
-    /// ReadWriteOnce all pods of a side run on one node; one that is ReadWriteOncePod cannot be shared.
+    /// The number of parts (shards) that the tree is divided into; all are synced at the same time, each by a pod of
+    /// its own at either end. With a ReadWriteOnce claim, all pods of that end run on one node; a ReadWriteOncePod
+    /// claim cannot be shared.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = MAX_PARALLELISM))]
     pub parallelism: i32,
@@ -143,14 +144,14 @@ pub struct SyncJobSpec {
     /// operator is restarted meanwhile. The operator needs a right for it: `hooks.enabled` of the chart. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// What becomes of the claim that `destination.create` made when the SyncJob is deleted. Retain: it stays. Delete:
-    /// it is deleted too, with all that is on it, snapshots included. A claim that was there before always stays.
+    /// What happens to the claim from `destination.create` when the SyncJob is deleted. Retain: the claim stays.
+    /// Delete: it is deleted too, with all that is on it, snapshots included. A claim that existed before always stays.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// How many runs that ended `status.history` keeps.
+    /// How many ended runs `status.history` keeps.
     #[serde(default)]
     pub history_limit: HistoryLimit,
-    /// Settings of the syncer pods of both ends; `source.pods` and `destination.pods` go over them.
+    /// Settings of the syncer pods of both ends; `source.pods` and `destination.pods` override or extend them.
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
 }
@@ -160,9 +161,9 @@ pub struct SyncJobSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::schedule()))]
 pub struct Schedule {
-    /// Five fields: minute, hour, day of month, month, day of week. Names of months and days, ranges, lists and
-    /// steps are read (of months `*/3` only), and so are `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
-    /// Where both days are given, a run falls due on either.
+    /// Five fields: minute, hour, day of month, month, day of week. Names of months and days, ranges, lists and steps
+    /// are accepted (in the month, steps of `*` only, such as `*/3`), and so are `@hourly`, `@daily`, `@weekly`,
+    /// `@monthly` and `@yearly`. If both a day of month and a day of week are given, a run falls due on either.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), extend("x-kubernetes-validations" = rules::cron()))]
     pub cron: Option<String>,
@@ -174,14 +175,14 @@ pub struct Schedule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = rules::time_zone()))]
     pub time_zone: Option<String>,
-    /// Puts off each run by a share of this duration that follows from the job's UID, so that jobs of one schedule
-    /// do not all start at once.
+    /// Delays each run by a fraction of this duration that is derived from the job's UID, so that jobs with the same
+    /// schedule do not all start at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub jitter: Option<String>,
 }
 
-/// What a run that falls due does while another is under way.
+/// What happens if a run falls due while another is under way.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ConcurrencyPolicy {
     /// It waits for the other to end.
@@ -195,16 +196,16 @@ pub enum ConcurrencyPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshots {
-    /// How content gets into a snapshot. Auto: by clones where the destination's file system has them, else by copies.
-    /// Clone: by clones, or not at all. Copy: by copies, where other programs write to the destination.
+    /// How content gets into a snapshot. Auto: by clones if the destination's file system supports them, else by
+    /// copies. Clone: by clones, or not at all. Copy: by copies, for a destination that other programs write to.
     #[serde(default)]
     pub engine: SnapshotEngine,
     /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of
     /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
-    /// Check one part of the volume's snapshots after each run's own, in turn, and heal damage from good copies. Damage
-    /// that has none raises the condition Corrupt. Absent: no check.
+    /// After the snapshot of each run, check the next part of the volume's snapshots, and repair damage from good
+    /// copies. Damage without a good copy raises the condition Corrupt. Absent: no check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySnapshots>,
 }
@@ -213,7 +214,7 @@ pub struct Snapshots {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifySnapshots {
-    /// The number of parts: as many runs check everything.
+    /// The number of parts; it takes this many runs to check everything.
     #[serde(default = "thirty")]
     #[schemars(range(min = 1, max = 1000))]
     pub parts: i32,
@@ -232,34 +233,35 @@ fn thirty() -> i32 {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = rules::retain()))]
 pub struct Retain {
-    /// The newest.
+    /// How many of the newest snapshots are kept.
     #[schemars(range(min = 0, max = 1000))]
     pub last: i32,
-    /// The newest of each of the last hours that have one.
+    /// How many of the last hours keep their newest snapshot; hours without a snapshot do not count.
     #[schemars(range(min = 0, max = 1000))]
     pub hourly: i32,
-    /// The newest of each of the last days that have one.
+    /// How many of the last days keep their newest snapshot; days without a snapshot do not count.
     #[schemars(range(min = 0, max = 1000))]
     pub daily: i32,
-    /// The newest of each of the last weeks that have one.
+    /// How many of the last weeks keep their newest snapshot; weeks without a snapshot do not count.
     #[schemars(range(min = 0, max = 1000))]
     pub weekly: i32,
-    /// The newest of each of the last months that have one.
+    /// How many of the last months keep their newest snapshot; months without a snapshot do not count.
     #[schemars(range(min = 0, max = 1000))]
     pub monthly: i32,
-    /// The newest of each of the last years that have one.
+    /// How many of the last years keep their newest snapshot; years without a snapshot do not count.
     #[schemars(range(min = 0, max = 1000))]
     pub yearly: i32,
-    /// All that were taken so long before the newest, for example `48h`.
+    /// All snapshots that were taken at most this long before the newest one are kept, for example `48h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub within: Option<String>,
-    /// All that have one of these tags, which people give with `volferry snapshot tag`.
+    /// All snapshots that have one of these tags are kept; people assign tags with `volferry snapshot tag`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
     pub tags: Vec<String>,
-    /// Of what the other fields keep, or of all without another: the newest that take at most this many bytes together,
-    /// for example `10Gi`. Snapshots that are pinned, tagged or within the time stay.
+    /// Limits the snapshots that the other fields keep, or all if no other field is set: only the newest that take at
+    /// most this many bytes together stay, for example `10Gi`. Pinned snapshots and those kept by `tags` or `within`
+    /// always stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::file_size()))]
     pub max_bytes: Option<String>,
@@ -269,10 +271,11 @@ pub struct Retain {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Regression {
-    /// How many successful runs of one kind and size the baseline is the median of; at most `historyLimit.succeeded`.
+    /// The number of successful runs of one kind and size whose median is the baseline; at most
+    /// `historyLimit.succeeded`.
     #[schemars(range(min = 3, max = 50))]
     pub window: i32,
-    /// The slowdown to find, as a decimal number in quotes: how many times the usual runs take.
+    /// The slowdown to detect, as a decimal number in quotes: `1.5` is one and a half times the usual duration.
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-validations" = rules::threshold()))]
     pub threshold: String,
 }
@@ -301,14 +304,14 @@ impl Default for Limits {
     }
 }
 
-/// How many runs that ended are kept, as of a CronJob.
+/// How many ended runs are kept, as for a CronJob.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HistoryLimit {
-    /// The newest of those that succeeded.
+    /// How many of the newest successful runs are kept.
     #[schemars(range(min = 0, max = 50))]
     pub succeeded: i32,
-    /// The newest of all others.
+    /// How many of the newest other runs are kept.
     #[schemars(range(min = 0, max = 50))]
     pub failed: i32,
 }
@@ -324,10 +327,10 @@ impl Default for HistoryLimit {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::hooks()))]
 pub struct Hooks {
-    /// Before the pods of the run's first try start.
+    /// The command that runs before the pods of the run's first try start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Hook>,
-    /// After the last try, however the run ended, and also if `before` failed.
+    /// The command that runs after the last try, however the run ended, and also if `before` failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Hook>,
 }
@@ -345,8 +348,8 @@ pub struct Hook {
     #[serde(default = "one_minute")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
-    /// What a command that fails means for the run. Fail: the run fails; if that is `before`, no pods are started, and
-    /// `after` runs. Continue: the run goes on, and an event names the failure.
+    /// What a failed command means for the run. Fail: the run fails; if the hook is `before`, no pods are started, and
+    /// `after` still runs. Continue: the run goes on, and an event names the failure.
     #[serde(default)]
     pub on_failure: OnHookFailure,
 }
@@ -374,7 +377,7 @@ pub enum OnHookFailure {
     Continue,
 }
 
-/// What becomes of the claim that a SyncJob made when it is deleted.
+/// What happens to the claim that was created for a SyncJob when the SyncJob is deleted.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeletionPolicy {
     /// It stays.

@@ -18,7 +18,7 @@ use super::{benchmark::Benchmark, restore::Restore};
 /// status.
 pub const MAX_PARALLELISM: u32 = 64;
 
-/// What has become of a SyncJob. Nothing in here changes by itself.
+/// The state of a SyncJob. Nothing in it changes merely because time passes.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("default" = {"observedGeneration": -1}))]
@@ -43,16 +43,16 @@ pub struct SyncJobStatus {
     /// The last run that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Run>,
-    /// The last benchmark that ended. It counts as no run.
+    /// The last benchmark that ended. It does not count as a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_benchmark: Option<Run>,
-    /// What the last run that got to its end left undone without being a failure, one sentence a kind.
+    /// Work that the last run to reach its end left undone without failing, one sentence for each kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The runs that ended, newest first, as many as `spec.historyLimit` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
-    /// What runs usually take, for each kind of run; set with `spec.regression`, once there are enough.
+    /// How long runs usually take, for each kind of run. Only with `spec.regression`, once there are enough runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
     pub baseline: Vec<Baseline>,
@@ -63,20 +63,19 @@ pub struct SyncJobStatus {
     /// remove this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
-    /// The groups that the pods of workloads had when they were seen last. Only with
-    /// `pods.securityContext.fsGroupFrom`.
+    /// The `fsGroup` of the workloads' pods, as they were last seen. Only with `pods.securityContext.fsGroupFrom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_groups: Option<FsGroups>,
-    /// When the next run falls due by the schedule, jitter included, in whole seconds. A time that is past is that of a
-    /// run which waits for something, such as the end of another. Absent without a schedule, while suspended, and while
-    /// the spec cannot be run.
+    /// When the next run falls due by the schedule, jitter included, in whole seconds. If the time has passed, the run
+    /// waits for something, such as the end of another. Absent without a schedule, while suspended, and while the spec
+    /// cannot be run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_time: Option<Time>,
     /// The value of `spec.trigger` that the last started run answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_trigger: Option<String>,
-    /// The snapshots of this job that are kept on the destination, as the last run that took one found them. The volume
-    /// is the truth: `volferry snapshot list` shows it.
+    /// The snapshots of this job that are kept on the destination, as the last run that took one found them. Only the
+    /// volume itself knows its current ones: `volferry snapshot list` shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotStatus>,
     /// `host:port` of the listening end of a cross-cluster pair.
@@ -107,7 +106,7 @@ pub enum SyncJobPhase {
     Canceled,
     /// No run is started, on request.
     Suspended,
-    /// It will not go on without a person; the condition Stalled says why.
+    /// It does not go on until a person acts; the condition Stalled says why.
     Stalled,
 }
 
@@ -138,18 +137,18 @@ pub struct Summary {
 /// How far a run is. Each stage is recorded before anything is done in it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// It waits for its turn, for its claims, or while the SyncJob is suspended; nothing is made for it.
+    /// It waits for its turn, for its claims, or while the SyncJob is suspended; no objects exist for it.
     #[default]
     Queued,
-    /// It has its turn: what is left of earlier tries is removed, and the time of the try is waited for.
+    /// It has its turn: objects of earlier tries are removed, and it waits for the time of the try.
     Preparing,
-    /// Its pods are made and start.
+    /// Its pods are created and start.
     Starting,
     /// All its pods run.
     Running,
-    /// It has ended, and what was made for it is removed.
+    /// It has ended, and its objects are being removed.
     Finishing,
-    /// It has ended, and nothing of it is left but its record and, of a failed run, its pods.
+    /// It has ended; only its SyncRun is left and, if it failed, its pods.
     Done,
 }
 
@@ -176,7 +175,7 @@ pub enum RunCause {
     Schedule,
     /// `spec.trigger` changed.
     Trigger,
-    /// The destination's claim was made anew.
+    /// The destination's claim was recreated.
     Destination,
     /// A person made a SyncRun.
     Manual,
@@ -186,8 +185,8 @@ pub enum RunCause {
     Benchmark,
 }
 
-/// A run that has been started and has not ended. It is written before anything is made for the run, so that an
-/// operator that starts anew goes on with the same run.
+/// A run that was started and has not ended. It is recorded before any object is created for it, so that an operator
+/// that restarts continues the same run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRun {
@@ -195,7 +194,7 @@ pub struct ActiveRun {
     pub id: String,
     /// 1 for a job's first run.
     pub number: i64,
-    /// The UID of the run's SyncRun, once that is there. A run whose SyncRun somebody deletes is canceled.
+    /// The UID of the run's SyncRun, once that exists. If somebody deletes the SyncRun, the run is canceled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Why the run was started.
@@ -207,7 +206,7 @@ pub struct ActiveRun {
     /// How many pairs of pods share the run, each with a shard of the tree.
     #[serde(default = "one")]
     pub shards: i32,
-    /// One pod has both volumes, and there is no network between them.
+    /// Whether one pod mounts both volumes, without a network between them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local: bool,
     /// The number of tries that failed; 0 in the first.
@@ -215,13 +214,13 @@ pub struct ActiveRun {
     pub retries: i32,
     /// The `metadata.generation` that the run was started for.
     pub generation: i64,
-    /// A hash of what matters to a run in that generation's spec.
+    /// A hash of the fields of that generation's spec that matter to a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
     /// The `spec.trigger` that the run was started for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
-    /// How often the run found a volume in use by another syncer and was put off; that counts as no retry.
+    /// How often the run was put off because another syncer used a volume. That does not count as a retry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub postponed: i32,
     /// The snapshot that the run restores in place.
@@ -236,8 +235,8 @@ pub struct ActiveRun {
     /// The folder that the run writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<RunFolder>,
-    /// Since when the run has a place among the runs that use its claims. Absent while it cannot use its place, because
-    /// a claim is missing or the job is suspended.
+    /// When the run took its place among the runs that use its claims. Absent while it cannot use that place, because a
+    /// claim is missing or the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_time: Option<MicroTime>,
     /// `spec.priority` when the run took its place.
@@ -250,8 +249,8 @@ pub struct ActiveRun {
     /// a limit on the runs of each node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// When the run was started, later by as long as it found a volume in use since. Absent while it waits for another
-    /// run, or in the queue.
+    /// When the run was started, plus the time for which it has found a volume in use since. Absent while it waits for
+    /// another run, or in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<MicroTime>,
     /// When the current try was started; after a failed try, when the next one will be.
@@ -260,31 +259,32 @@ pub struct ActiveRun {
     /// When both ends of the current try were seen running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_ready_time: Option<MicroTime>,
-    /// What the tries that failed did; absent in the first.
+    /// What the failed tries did; absent in the first try.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<EarlierTries>,
-    /// What `lastRun` took the place of, once all ends of the run have reported success. The run keeps its claims and
-    /// its place until its pods have ended. If one of them fails after all, `lastRun` is taken back.
+    /// Set once all ends of the run have reported success: the values in the status that this success replaced. The run
+    /// keeps its claims and its place until its pods have ended. If one of them fails after all, the success in
+    /// `lastRun` is taken back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<Superseded>,
-    /// The hooks that were begun. As long as this is there, `hooks.after` of the spec is still to run.
+    /// The hooks that have begun. As long as this is set, `hooks.after` of the spec still has to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
 }
 
-/// What a success replaced in the status, to be put back if the success is taken back.
+/// The values in the status that a success replaced, to be restored if the success is taken back.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// `lastSuccessTime` before.
+    /// The previous `lastSuccessTime`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Time>,
-    /// `destination` before.
+    /// The previous `destination`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
 }
 
-/// What has become of the hooks of a run. Each is recorded before its command starts.
+/// The state of the hooks of a run. Each is recorded before its command starts.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RunHooks {
@@ -294,12 +294,12 @@ pub struct RunHooks {
     /// `hooks.after`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<HookRun>,
-    /// How a run ends whose pods were stopped before `hooks.after` ran; absent if they ended by themselves.
+    /// The result of a run whose pods were stopped before `hooks.after` ran; absent if they ended by themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<StoppedRun>,
 }
 
-/// How a run ends that the operator stopped.
+/// The result of a run that the operator stopped.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StoppedRun {
@@ -311,7 +311,7 @@ pub struct StoppedRun {
     pub message: String,
 }
 
-/// What has become of one hook.
+/// The state of one hook.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct HookRun {
@@ -337,7 +337,7 @@ impl HookRun {
     }
 }
 
-/// What the tries of a run that failed did together.
+/// What the failed tries of a run did, all together.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EarlierTries {
@@ -377,10 +377,10 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct FsGroups {
-    /// Of those that use the source's.
+    /// The `fsGroup` of the pods that use the source's claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<i64>,
-    /// Of those that use the destination's.
+    /// The `fsGroup` of the pods that use the destination's claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<i64>,
 }
@@ -395,19 +395,19 @@ impl FsGroups {
     }
 }
 
-/// A destination that a run has ended well on.
+/// The destination of a successful run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct KnownDestination {
     /// The claim's name.
     pub claim_name: String,
-    /// The claim's UID: one that is made anew under the same name is another claim. Absent where a folder stands for
-    /// it.
+    /// The claim's UID: a claim that is recreated under the same name is another claim. Absent with `volferry-operator
+    /// run`, where a folder takes the place of the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_uid: Option<String>,
     /// The folder inside the volume.
     pub path: String,
-    /// The id that the folder has, in `.volferry/volume`.
+    /// The id of the folder, which is stored in its `.volferry/volume`.
     pub volume: VolumeId,
 }
 
@@ -439,10 +439,10 @@ impl ActiveRun {
 pub struct RunProgress {
     /// The run that this is about.
     pub run: String,
-    /// How far it is; of a run of several shards the sum, in the phase of the one that is least far.
+    /// How far the run is; with several shards, their sum, in the phase of the shard that is furthest behind.
     #[serde(flatten)]
     pub progress: Progress,
-    /// Of a run of several shards, how far each is, by its number.
+    /// With several shards: how far each is, by its number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, ShardProgress>,
 }
@@ -462,16 +462,16 @@ pub struct ShardProgress {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Reports {
-    /// By the end that has the files.
+    /// The report of the end that has the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Report>,
-    /// By the end that receives them.
+    /// The report of the end that receives the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink: Option<Report>,
-    /// Of a run of several shards, what the ends of each reported, by its number.
+    /// With several shards: the reports of the two ends of each, by its number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, ShardReports>,
-    /// Of a benchmark, what each end found: `source` and `sink`.
+    /// For a benchmark: the figures of each end, `source` and `sink`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 2))]
     pub benchmarks: Option<BTreeMap<String, BenchFigures>>,
@@ -481,10 +481,10 @@ pub struct Reports {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardReports {
-    /// By the end that has the files.
+    /// The report of the end that has the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Report>,
-    /// By the end that receives them.
+    /// The report of the end that receives the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink: Option<Report>,
 }
@@ -525,11 +525,11 @@ pub struct Run {
     /// 1 for a job's first run.
     #[serde(default)]
     pub number: i64,
-    /// The `metadata.generation` that the run was of.
+    /// The `metadata.generation` that the run was started for.
     #[serde(default)]
     pub generation: i64,
-    /// A hash of what matters to a run in that generation's spec: where it stays the same, a change of the spec asks
-    /// for no run.
+    /// A hash of the fields of that generation's spec that matter to a run: a change of the spec that leaves it the
+    /// same asks for no run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
     /// Why the run was started.
@@ -570,14 +570,13 @@ pub struct Run {
     /// The first few failures; `work.filesFailed` counts all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// What was left undone without being a failure, as far as the run before did not say the same; `status.notes` has
-    /// all.
+    /// Work that was left undone without failing, unless the run before had the same note; `status.notes` has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The snapshot of the destination, with `spec.snapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
-    /// What became of the run's hooks, if it got as far as them.
+    /// The state of the run's hooks, if it got as far as them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
     /// What a benchmark found.
@@ -625,7 +624,7 @@ pub struct HistoryEntry {
     pub timings: Timings,
 }
 
-/// What runs of one kind usually take.
+/// How long runs of one kind usually take.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Baseline {
@@ -641,19 +640,19 @@ pub struct Baseline {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
-    /// How many there are.
+    /// The number of snapshots.
     pub count: i32,
     /// The newest one's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<String>,
-    /// Bytes that they added to the store on the volume.
+    /// Bytes that these snapshots added to the store on the volume.
     #[serde(default)]
     pub bytes: u64,
     /// The newest few, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeptSnapshot>,
-    /// Damaged objects without a good copy that the last check of the volume's snapshots found, of all jobs. Absent
-    /// before the first check.
+    /// The number of damaged objects without a good copy that the last check found in the snapshots of all jobs on the
+    /// volume. Absent before the first check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damaged: Option<i64>,
 }

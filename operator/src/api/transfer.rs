@@ -8,8 +8,8 @@ use super::rules;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::transfer()))]
 pub struct Transfer {
-    /// Whether data is compressed on the wire. Auto: by what the data and the link are like. None: never. Zstd: always,
-    /// at compressionLevel.
+    /// Whether data is compressed on the wire. Auto: depending on the data and the link. None: never. Zstd: always, at
+    /// compressionLevel.
     #[serde(default)]
     pub compression: CompressionMode,
     /// The zstd level of `compression: Zstd`. Absent: 3.
@@ -21,9 +21,9 @@ pub struct Transfer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
     pub bandwidth_limit: Option<String>,
-    /// Where the two volumes meet. Network: each has a pod of its own, with QUIC between them. Local: one pod mounts
-    /// both, on a node that can. Auto: Local where any node can mount both, as their access modes say, or both are one
-    /// claim; else Network.
+    /// How the two volumes are connected. Network: each has a pod of its own, with QUIC between them. Local: one pod
+    /// mounts both, on a node that can. Auto: Local if both are the same claim, or if any node can mount both according
+    /// to their access modes, and the spec sets neither parallelism nor a bandwidth limit; else Network.
     #[serde(default)]
     pub placement: Placement,
 }
@@ -31,7 +31,7 @@ pub struct Transfer {
 /// Whether data is compressed on the wire.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CompressionMode {
-    /// By what the data and the link are like.
+    /// Depending on the data and the link.
     #[default]
     Auto,
     /// Never.

@@ -1,4 +1,4 @@
-//! Writes the status of a SyncJob, and announces the change: the log, events, metrics and traces.
+//! Writes the status of a SyncJob, and announces the change in the log, events, metrics and traces.
 
 use contract::RunResult;
 use jiff::Timestamp;
@@ -34,7 +34,7 @@ pub(super) async fn write_status(
     Ok(())
 }
 
-/// Logs, events and metrics of a status that has been written.
+/// Announces a status change that has been written: in the log, events and metrics, and in a trace if a run has ended.
 pub(super) async fn tell(
     context: &Context,
     job: &SyncJob,
@@ -60,7 +60,7 @@ pub(super) async fn tell(
     for note in notes.chain(events::of_hooks(old, new)).chain(events::of_damage(old, new)) {
         let Note { reason, message, .. } = &note;
         tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
-        // Of many runs, events tell what somebody should look at; SyncRuns tell the rest.
+        // While many runs are under way, only warnings become events. The SyncRuns record all else.
         if note.warning || !crowd.is_dense() {
             context.events.publish(job, &note).await;
         }
@@ -83,7 +83,8 @@ fn standing(job: &SyncJob, status: &SyncJobStatus) -> Standing {
     }
 }
 
-/// Finds by when a job with a schedule has to succeed again. `None` while it is suspended, because no run begins then.
+/// Returns the time by which a job with a schedule has to succeed again, for the metrics; `None` while the job is
+/// suspended, because no run starts then.
 fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> {
     let success = status.last_success_time.as_ref()?;
     let schedule = job.spec.schedule.as_ref().filter(|_| !job.spec.suspend)?;

@@ -1,4 +1,4 @@
-//! The SyncRuns of a SyncJob: finds, creates, writes and removes the record of each run.
+//! Finds, creates, writes and deletes the SyncRuns of a SyncJob, which are the records of its runs.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -20,7 +20,8 @@ use crate::{
     stages::situation::Step,
 };
 
-/// Finds out where the SyncRun of the run under way is.
+/// Determines the state of the SyncRun of the run under way, and stores both in `found`. Fails if an outdated SyncRun
+/// cannot be deleted.
 pub(super) async fn look_for_record(
     context: &Context,
     job: &SyncJob,
@@ -34,9 +35,9 @@ pub(super) async fn look_for_record(
     Ok(())
 }
 
-/// Whether a run lacks the SyncRun that it has to have before a step: the owner of what is made, and the record of the
-/// end. A run that gives its start back has one, too: then another operator that has not heard of that cannot make it,
-/// and launches nothing.
+/// Returns whether the SyncRun of a run still has to be created or completed before this step: it owns all objects that
+/// are created for the run, and records how the run ends. A started run that goes back to waiting needs it, too:
+/// another operator that does not know this yet then cannot create it, and so launches nothing.
 pub(super) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
@@ -46,8 +47,8 @@ pub(super) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> boo
     is_needed && matches!(record, Record::Missing | Record::Asked)
 }
 
-/// Makes the SyncRun of a run, and returns whether it is there. If the API server refuses it, that is said, as of any
-/// other child.
+/// Creates the SyncRun of a run, and returns whether it exists now. If the API server rejects it, the reason is stored
+/// in `found`, so that the status shows it as for any other child. Fails on all other errors.
 pub(super) async fn make_record(
     context: &Context,
     job: &SyncJob,
@@ -68,8 +69,8 @@ pub(super) async fn make_record(
     }
 }
 
-/// Writes into the SyncRun which stage the run comes to, before anything is done in it. What its pods say of it is not
-/// said twice.
+/// Writes the stage that this step brings a run to into its SyncRun, before the step is carried out. Writes nothing
+/// that the run's pods report themselves.
 pub(super) async fn tell_run(
     context: &Context,
     view: &View<'_>,
@@ -83,7 +84,7 @@ pub(super) async fn tell_run(
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
-    // The SyncJob says at which position it is in the queue.
+    // Only the status of the SyncJob has the position in the queue.
     let why = step.obstacle().filter(|why| why.reason != conditions::reason::QUEUED);
     let stage = step.stage(run.stage);
     let mut new = model::record::under_way(&old, run, stage, why, generation(kept), now);
@@ -94,16 +95,16 @@ pub(super) async fn tell_run(
     context.tell_run(kept, &new).await
 }
 
-/// Notes in the status, beside what is written anyway, which SyncRun the run under way has.
+/// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
 pub(super) fn note_record(status: &mut SyncJobStatus, found: &Found) {
     if let Some(run) = status.active_run.as_mut().filter(|_| found.record == Record::Kept) {
         run.uid = found.run.as_ref().and_then(ResourceExt::uid);
     }
 }
 
-/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns
-/// whether the last run's is done: what was made for it is gone or stays for readers of logs, and its SyncRun says so.
-/// That takes that all that was made `is_known`.
+/// Writes into the SyncRuns of the last run and the last benchmark how these ended, and deletes the SyncRuns that the
+/// history no longer keeps. Returns whether the ended runs are done: their objects are removed, or kept for readers of
+/// logs, and their SyncRuns say so. A run can only be done if `is_known`: all objects that were created are known.
 pub(super) async fn settle_runs(
     context: &Context,
     view: &View<'_>,
@@ -119,7 +120,7 @@ pub(super) async fn settle_runs(
         let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
         let old = run.status.clone().unwrap_or_default();
         let is_over = status.active_run.as_ref().is_none_or(|run| run.number != last.number);
-        // What stayed for readers may be removed later; the run is done all the same.
+        // A run stays done, even if objects that were kept for readers of logs have to be removed later.
         let is_swept = is_known && view.is_swept(job, status);
         let is_swept = is_over && (old.stage == Some(Stage::Done) || is_swept);
         is_settled &= is_swept;

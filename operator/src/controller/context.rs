@@ -1,4 +1,4 @@
-//! What a reconciliation works with.
+//! The clients, stores and caches that all reconciliations share.
 
 use std::sync::Arc;
 
@@ -25,37 +25,37 @@ use crate::{
     traces::Traces,
 };
 
-/// What a reconciliation works with.
+/// The clients, stores and caches that all reconciliations share.
 pub(super) struct Context {
     /// The API server.
     pub(super) client: Client,
-    /// What all pods have in common.
+    /// The settings that the pods of all runs have in common.
     pub(super) settings: Settings,
-    /// Where events go.
+    /// The publisher of events.
     pub(super) events: Events,
-    /// Where metrics go.
+    /// The metrics, and the state for the probes.
     pub(super) health: Arc<Health>,
-    /// What the watches have brought.
+    /// The objects that the watches have reported.
     pub(super) known: Known,
-    /// Where volumes are.
+    /// The nodes of volumes.
     pub(super) volumes: Volumes,
-    /// What namespaces say of syncers that run as root.
+    /// The recent annotations of namespaces about syncers that run as root.
     pub(super) consents: Recent<Option<String>>,
-    /// The accounts of pods that have been made.
+    /// The service accounts that this operator has created for pods.
     pub(super) accounts: Accounts,
-    /// What was found of pods that are late, by the UIDs of their jobs.
+    /// The recent findings about pods that start late, by the UIDs of their jobs.
     pub(super) late: Recent<(Warnings, Placements)>,
-    /// For how long the positions of queued runs stay as they are, by the UIDs of their jobs.
+    /// The times until which the status of a queued run keeps its position, by the UIDs of the jobs.
     pub(super) positions: Recent<Timestamp>,
-    /// The pods that use claims, by their namespaces.
+    /// The recent lists of pods that use claims, by their namespaces.
     pub(super) users: Recent<Arc<Vec<Pod>>>,
-    /// The UIDs of Jobs that were deleted.
+    /// The UIDs of recently deleted Jobs.
     pub(super) removed: Recent<()>,
-    /// How many runs may be under way at a time.
+    /// The limits on concurrent runs.
     pub(super) limits: Limits,
-    /// The hooks that run.
+    /// The tasks of running hooks.
     pub(super) hooks: HookTasks,
-    /// Where traces go.
+    /// The sender of traces.
     pub(super) traces: Traces,
 }
 
@@ -72,12 +72,12 @@ impl Context {
         Ok(())
     }
 
-    /// Notes that Jobs were deleted, because the watch may bring that later.
+    /// Notes that Jobs were deleted, because the watch may report it only later.
     pub(super) fn note_removed<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) {
         jobs.into_iter().filter_map(ResourceExt::uid).for_each(|uid| self.removed.put(&uid, ()));
     }
 
-    /// Ends the metrics, hooks and accounts of a SyncJob that is deleted.
+    /// Removes the metrics of a deleted SyncJob, stops its hooks and forgets its service accounts.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
         self.health.metrics.forget(&JobLabels { namespace: namespace.into(), name: name.into() });
         self.hooks.forget(namespace, name);

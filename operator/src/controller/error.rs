@@ -1,4 +1,4 @@
-//! Why a reconciliation failed, and when it is tried again.
+//! The errors of a reconciliation, and how long to wait before it is tried again.
 
 use std::time::Duration;
 
@@ -9,42 +9,42 @@ use super::{
     watched::WatchEnded,
 };
 
-/// How long one reconciliation may take. Without a bound, a connection that died without a word would hold
-/// its job up for ever.
+/// The maximum duration of one reconciliation. Without it, a connection that was lost silently would block its job for
+/// ever.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to wait before trying again what failed.
+/// The wait before a failed reconciliation is tried again.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
-/// The same, where somebody else has written to the object in between.
+/// The wait if it failed only because somebody else wrote to the object meanwhile.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a reconciliation was broken off. It is tried again.
+/// The reasons why a reconciliation was aborted. It is tried again.
 #[derive(Debug, Error)]
 pub(super) enum Error {
-    /// Something cannot be read.
+    /// An object cannot be read.
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
-    /// Something cannot be made.
+    /// An object cannot be created or changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Something cannot be removed.
+    /// An object cannot be removed.
     #[error(transparent)]
     Cleanup(#[from] CleanupError),
-    /// A run cannot be recorded.
+    /// The SyncRun of a run cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The operator hears of nothing any more.
+    /// A watch has ended, so that the operator no longer learns of changes.
     #[error(transparent)]
     Unwatched(#[from] WatchEnded),
-    /// The job has changed since the watch brought it.
+    /// The job has changed since the watch reported it.
     #[error("there is a newer version of the job")]
     Outdated,
     /// The status cannot be written.
     #[error("cannot write the status")]
     Status(#[source] kube::Error),
-    /// The status has no JSON form.
+    /// The status cannot be converted to JSON.
     #[error("cannot render the status")]
     Render(#[source] serde_json::Error),
-    /// The API server does not answer.
+    /// The reconciliation took too long, usually because the API server does not answer.
     #[error("no end within {} s", TIMEOUT.as_secs())]
     TimedOut,
 }
@@ -55,7 +55,7 @@ impl Error {
         if self.is_conflict() { CONFLICT_PAUSE } else { ERROR_PAUSE }
     }
 
-    /// Returns whether somebody else wrote to the SyncJob or its SyncRun in between, which is no failure.
+    /// Returns whether somebody else wrote to the SyncJob or its SyncRun meanwhile, which is no failure.
     pub(super) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Outdated => return true,

@@ -1,4 +1,4 @@
-//! Creates what a step asks for: the objects of a run, and the destination's claim or its growth.
+//! Creates the objects that a step requires: those of a run, or the destination's claim. It also expands that claim.
 
 use kube::ResourceExt;
 
@@ -16,8 +16,9 @@ use crate::{
     stages::situation::Step,
 };
 
-/// Creates the objects that the run under way still lacks; for a run that only starts, its account alone. Returns the
-/// API server's reason if it refuses one of them, which the status then shows, because only a user can help.
+/// Creates the missing objects of the run under way; for a run whose pods are starting already, only the service
+/// account. Returns the API server's objection if it rejects one of them: the status then shows it, because only a user
+/// can resolve it. Fails on all other errors.
 pub(super) async fn launch(
     job: &SyncJob,
     context: &Context,
@@ -59,12 +60,13 @@ pub(super) async fn launch(
     }
 }
 
-/// Whether pods are not made because somebody has deleted their account, in the words of Kubernetes.
+/// Returns whether this fault is the message of Kubernetes that pods cannot be created because somebody has deleted
+/// their service account.
 pub(super) fn lacks_account(fault: &Fault) -> bool {
     fault.message.contains("error looking up service account")
 }
 
-/// Creates the destination's claim. Returns what the API server has against it, if it refuses it.
+/// Creates the destination's claim. Returns the API server's objection if it rejects the claim.
 pub(super) async fn create(
     context: &Context,
     (job, valid): (&SyncJob, &ValidatedSyncJob),
@@ -80,7 +82,7 @@ pub(super) async fn create(
     }
 }
 
-/// Has the destination's claim grow. Returns what the API server has against that, if it refuses it.
+/// Requests the larger size for the destination's claim. Returns the API server's objection if it rejects the request.
 pub(super) async fn grow(
     context: &Context,
     valid: &ValidatedSyncJob,

@@ -1,9 +1,10 @@
 //! The controller of SyncJobs.
 //!
-//! Each reconciliation goes through the same steps, each in a module of its own: *dereference* reads,
-//! *validate* turns the spec into a [`ValidatedSyncJob`], *plan* decides, *build* says what objects
-//! that takes, *apply* makes them, and *status* says how it stands. Only dereference, apply and cleanup talk
-//! to the API server.
+//! [`reconcile`] takes one step with a SyncJob: [`dereference`] reads, [`model::validate`](crate::model::validate)
+//! turns the spec into a `ValidatedSyncJob`, [`stages::plan`](crate::stages::plan) decides, [`build`] determines the
+//! objects that the decision requires, [`apply`] and [`launch`] create them and [`cleanup`] deletes objects,
+//! [`bookkeeping`] keeps the SyncRuns, and [`next_status`] and [`announce`] make and write the status. Validating,
+//! planning, building and the next status are pure.
 
 pub mod accounts;
 mod announce;

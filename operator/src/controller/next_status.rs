@@ -13,8 +13,8 @@ use crate::{
     stages::situation::{Step, Turn},
 };
 
-/// Starts a run that begins if nothing seems to be in its way, else says what is. Either way it looks again once its
-/// record is there, before anything is made of it.
+/// Starts a run that was just recorded if nothing seems to block it, and notes in the status what blocks it otherwise.
+/// In both cases, this is checked again once the SyncRun exists, before any object is created for the run.
 pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view: &View<'_>, now: Timestamp) {
     let Some(run) = status.active_run.clone() else { return };
     match view.turn_of(&run) {
@@ -22,7 +22,7 @@ pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view:
         Turn::Taken(fault) => status::wait(status, &fault, now),
         Turn::Queued(queued) => {
             status::wait(status, &queued.fault, now);
-            // The position stays, too, until it is time for a new one.
+            // The status keeps this position, too, until a new one is due.
             let again = now.checked_add(queued.patience()).unwrap_or(now);
             context.positions.put(view.uid(), again);
         }
@@ -30,7 +30,7 @@ pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view:
     }
 }
 
-/// The status after a step.
+/// Updates the status to the state of the job after `step`.
 pub(super) fn turn(
     status: &mut SyncJobStatus,
     step: &Step,
@@ -106,7 +106,8 @@ pub(super) fn turn(
     }
 }
 
-/// What the status says of the job once its run has ended.
+/// Updates the parts of the status about the job as a whole once its run has ended: the remembered destination, and the
+/// usual duration of runs.
 fn conclude(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
@@ -123,7 +124,8 @@ fn conclude(
     }
 }
 
-/// The outcome of a benchmark with what the cluster knows of its ends; any other as it is.
+/// Returns the outcome of a benchmark with its figures completed by the cluster's knowledge of both ends; any other
+/// outcome has no figures.
 fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Outcome {
     let mut outcome = outcome.clone();
     let figures = outcome.report.benchmark.take();
@@ -133,7 +135,7 @@ fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Ou
     outcome
 }
 
-/// Notes in the status the stage of the run under way. A run that has its turn and no hooks starts at once.
+/// Notes the stage of the run under way in the status. A run that has got its turn and has no hooks starts at once.
 pub(super) fn note_stage(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
     let Some(run) = &mut status.active_run else { return };
     let is_admitted = matches!(step, Step::Begin(_) | Step::Admit) && run.is_started();

@@ -1,4 +1,4 @@
-//! Reconciles SyncJobs: one call takes one step.
+//! Reconciles SyncJobs: each call carries out one step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,12 +38,12 @@ use crate::{
     telemetry::chain,
 };
 
-/// How often to look whether what was made for a run is gone, if no watch says so before.
+/// The interval between checks whether the objects of an ended run are gone, unless a watch reports it earlier.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
-/// For how long the words on a run's position in the queue stay at most.
+/// The maximum time for which the status keeps a message about a run's position in the queue.
 const POSITION_AGE: Duration = Duration::from_secs(600);
 
-/// Reconciles one job.
+/// Reconciles one job, and counts that in the metrics. kube's controller calls it for each change.
 pub(super) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let done = timeout(TIMEOUT, reconcile_known(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
@@ -51,11 +51,12 @@ pub(super) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Resul
     done
 }
 
-/// A run must not be started twice. So first the watches have to bring what this operator wrote before.
+/// Carries out the next step of a job. A run must not be started twice, so this waits until the watches have reported
+/// all earlier writes of this operator.
 async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Error> {
     context.known.catch_up().await?;
     let found = context.known.jobs.get(&job.namespace().unwrap_or_default(), &job.name_any());
-    // Owner references see to all that was made for a SyncJob that is deleted.
+    // The garbage collector deletes the objects of a deleted SyncJob by their owner references.
     let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         context.forget(&namespace, &name);
@@ -68,8 +69,8 @@ async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Err
     }
 }
 
-/// Makes sure that nobody has written to a job since the watch brought it: another operator may have believed that it
-/// leads, too.
+/// Checks that nobody has written to a job since the watch reported it: another operator may have believed that it
+/// leads, too. Fails if somebody has.
 async fn newest(context: &Context, job: &SyncJob) -> Result<(), Error> {
     let now = dereference::fresh(&context.client, job).await?;
     if now.as_ref().is_some_and(|now| now.resource_version() == job.resource_version()) {
@@ -79,7 +80,7 @@ async fn newest(context: &Context, job: &SyncJob) -> Result<(), Error> {
     Err(Error::Outdated)
 }
 
-/// What becomes of a reconciliation that failed.
+/// Logs a failed reconciliation, and returns when to try it again.
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
 pub(super) fn on_error(job: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Action {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
@@ -91,7 +92,7 @@ pub(super) fn on_error(job: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Act
     Action::requeue(error.pause())
 }
 
-/// Says of a job that cannot be read that it cannot.
+/// Reports in the status of a job that this operator cannot parse it.
 async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Action, Error> {
     let fault = Fault::new(
         conditions::reason::INVALID_SPEC,
@@ -109,12 +110,12 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     Ok(Action::await_change())
 }
 
-/// A job of which nothing is known but its metadata.
+/// Builds a job with this metadata and an empty spec, in place of one that cannot be parsed.
 fn skeleton(metadata: ObjectMeta) -> SyncJob {
     SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
-/// Takes one step with a SyncJob: reads, validates, plans, acts, and writes the status.
+/// Carries out one step of a SyncJob: reads, validates, plans, acts, and writes the status. Returns when to continue.
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let (mut found, valid) = look(job, context).await?;
     let (old, now) = (restore::released(job), Timestamp::now());
@@ -135,7 +136,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Reads what a step depends on, and validates the SyncJob against it.
+/// Reads all objects that the next step depends on, and validates the SyncJob against them.
 async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     strays::take_back(context, &namespace, &name).await?;
@@ -151,8 +152,8 @@ async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Er
     Ok((found, valid))
 }
 
-/// Plans the next step. Creates the SyncRun of the run under way first if the step needs it, and returns whether it
-/// did.
+/// Plans the next step, and creates the SyncRun of the run under way if the step needs it. Returns the step, and
+/// whether that SyncRun was created.
 async fn plan(
     context: &Context,
     (job, old): (&SyncJob, &SyncJobStatus),
@@ -173,8 +174,9 @@ async fn plan(
     Ok((decide((job, old), found, context, (valid, now)), false))
 }
 
-/// Records the stage, removes what is over and creates what the step asks for. Returns the step, or its successor if
-/// the API server refuses something or a hook has ended, and whether all that was created is known.
+/// Carries out a step: records the stage, deletes the objects that are no longer needed, and creates those that the
+/// step requires. Returns the step, or its successor if the API server rejected an object or a hook has ended, and
+/// whether all created objects are known.
 async fn act(
     context: &Context,
     job: &SyncJob,
@@ -183,7 +185,7 @@ async fn act(
     (step, has_new_record, now): (Step, bool, Timestamp),
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
-    // A launch that created the SyncRun is the only one.
+    // If this operator has just created the SyncRun, no other operator can launch the run.
     let is_launch = matches!(step, Step::Launch) && !has_new_record;
     if !doomed.is_empty() || is_launch || matches!(step, Step::Create | Step::Grow) {
         newest(context, job).await?;
@@ -201,7 +203,7 @@ async fn act(
         (Step::Grow, Ok(valid)) => launch::grow(context, valid, view.found).await?,
         _ => None,
     };
-    // The next reconciliation knows what was created before the refusal.
+    // Objects that were created before the rejection become known in the next reconciliation.
     let is_known = refused.is_none();
     let step = refused.map_or(step, Refusal::step);
     Ok((hooks::carry_out(context, job, view, step).await?, is_known))
@@ -238,7 +240,7 @@ async fn write(
 /// A SyncJob that may be run, or the reason why not.
 type Validated = Result<ValidatedSyncJob, Fault>;
 
-/// What to do next with a job.
+/// The next step of a job, when to reconcile it again, and when its next run falls due.
 struct Decided {
     step: Step,
     again: Option<Timestamp>,
@@ -258,7 +260,8 @@ fn decide(
     Decided { step, again, next_run }
 }
 
-/// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
+/// Returns the validated job, or the reason why its spec, its namespace or the kinds of its volumes do not allow it to
+/// run.
 fn validated(job: &SyncJob, found: &Found) -> Validated {
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     let privileged = security::consent(found.consent.as_deref())?;
@@ -266,7 +269,7 @@ fn validated(job: &SyncJob, found: &Found) -> Validated {
     Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
 }
 
-/// The same step; of a try that failed for lack of root, with how to have root.
+/// Returns the step, with advice on how to run as root if a try failed for lack of root.
 fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
     let is_root =
         |valid: &ValidatedSyncJob| security::is_root(found.privileged(), &valid.pods.security_context);
@@ -280,8 +283,8 @@ fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
     }
 }
 
-/// The same step; of a run that waits in the queue, with the words of its last position until it is time for a new
-/// one: each that looks writes otherwise whenever another run ends.
+/// Returns the step. If it lets a run wait in the queue, it keeps the last message about the position until a new one
+/// is due: otherwise, every waiting run would write its status whenever another run ends.
 fn patient(context: &Context, job: &SyncJob, step: Step, again: Option<Timestamp>) -> Step {
     let queued = |reason: &str| reason == conditions::reason::QUEUED;
     let (Step::Wait(fault), Some(again)) = (&step, again) else { return step };

@@ -1,4 +1,4 @@
-//! `volferry-operator controller`: watches, leader election, probes, until told to stop.
+//! Implements `volferry-operator controller`: watches, leader election and probes, until the process is told to stop.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
@@ -32,7 +32,7 @@ use crate::{
     traces::{self, Traces},
 };
 
-/// How the controller is called.
+/// The flags of `volferry-operator controller`.
 #[derive(Debug, Clone, Args)]
 pub struct ControllerArgs {
     /// The image of syncer pods; usually the controller's own.
@@ -86,10 +86,10 @@ impl ControllerArgs {
     }
 }
 
-/// Reads settings of syncer pods.
+/// Parses the settings of the syncer pods of all SyncJobs.
 ///
 /// # Errors
-/// Where the text is no JSON of that form; a field that is not known is named.
+/// If the text is no JSON of that form. An unknown field is named.
 fn syncer_pods(json: &str) -> Result<CommonPodSettings, String> {
     let given: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let pods: CommonPodSettings = serde_json::from_value(given.clone()).map_err(|error| error.to_string())?;
@@ -102,27 +102,27 @@ fn syncer_pods(json: &str) -> Result<CommonPodSettings, String> {
     }
 }
 
-/// Why the controller ended.
+/// The reasons why the controller ended without being told to stop.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// There is no configuration for an API server.
+    /// No API server is configured.
     #[error("no API server is configured")]
     Client(#[source] kube::Error),
     /// The address for probes and metrics cannot be used.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Signals cannot be received.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
-    /// Another replica may be at work from now on.
+    /// The Lease is lost, so that another replica may be at work from now on.
     #[error("leadership is lost")]
     Lease(#[from] LeaseError),
-    /// The watches have ended by themselves.
+    /// The watches have ended, although nothing stopped them.
     #[error("the controller's watches have ended")]
     Ended,
 }
@@ -214,7 +214,7 @@ async fn context(
     (Arc::new(context), feeds)
 }
 
-/// Reconciles until `stop`, and then ends what is under way.
+/// Reconciles SyncJobs until `stop`, and then waits for the reconciliations under way.
 async fn work(
     context: Arc<Context>,
     mut feeds: Feeds,

@@ -1,5 +1,5 @@
-//! Where volumes are, by watches of kinds that belong to no namespace. An operator without the right to read them does
-//! without.
+//! Finds the nodes of volumes by watches of cluster-scoped kinds. An operator without permission to read these kinds
+//! works without that knowledge.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -21,26 +21,26 @@ use serde::de::DeserializeOwned;
 use super::watched::{Feed, Watched, slim, watched};
 use crate::model::{nodes, placement, queue::Limits};
 
-/// How long a start waits for the first lists.
+/// How long the controller waits for the first lists when it starts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where volumes are, as far as has been heard.
+/// The objects that tell the nodes of volumes, as far as the watches have reported them.
 pub struct Volumes {
     volumes: Watched<PersistentVolume>,
     attachments: Watched<VolumeAttachment>,
 }
 
-/// What keeps [`Volumes`] up to date.
+/// The feeds that keep [`Volumes`] up to date.
 #[derive(Default)]
 pub struct VolumeFeeds {
-    /// The PersistentVolumes; `None`: nobody asks for them, or they may not be read.
+    /// The feed of PersistentVolumes; `None` if nothing depends on them, or they may not be read.
     volumes: Option<Feed<PersistentVolume>>,
-    /// The VolumeAttachments; `None`: they may not be read.
+    /// The feed of VolumeAttachments; `None` if they may not be read.
     attachments: Option<Feed<VolumeAttachment>>,
 }
 
-/// Makes empty stores, and feeds for the kinds that are of use with these limits. One that is confined to a namespace
-/// asks first what it may read.
+/// Creates empty stores, and feeds for the kinds that these limits depend on. An operator that is confined to
+/// namespaces first checks which kinds it may list.
 pub async fn volumes(client: &Client, is_confined: bool, limits: Limits) -> (Volumes, VolumeFeeds) {
     let ((volumes, volume_feed), (attachments, attachment_feed)) = (watched(&[]), watched(&[]));
     let has_volumes = limits.node > 0 && (!is_confined || may_list::<PersistentVolume>(client).await);
@@ -64,17 +64,18 @@ where
 }
 
 impl Volumes {
-    /// Waits for the first lists of what is watched, for a moment at most.
+    /// Waits a few seconds at most for the first lists of the watched kinds, so that the first decisions know the nodes
+    /// of volumes.
     pub async fn await_first(&self) {
-        // A store without a feed is as ready as it will be.
+        // A store without a feed never gets a list: waiting for it fails at once, which is ignored.
         let both = future::join(self.volumes.catch_up(), self.attachments.catch_up());
         if tokio::time::timeout(PATIENCE, both).await.is_err() {
             tracing::warn!("where volumes are is not known yet: see the rights in the chart's files/rules");
         }
     }
 
-    /// Returns the node that the volume of a claim is on: the one that it is tied to, or else the one that it is
-    /// attached to.
+    /// Returns the node of a claim's volume: the one that the volume is tied to, or else the one that it is attached
+    /// to.
     pub fn node_of(&self, claim: &PersistentVolumeClaim) -> Option<String> {
         let name = claim.spec.as_ref()?.volume_name.as_deref()?;
         let volume = self.volumes.store().get(&ObjectRef::new(name));
@@ -91,7 +92,7 @@ impl Volumes {
 }
 
 impl VolumeFeeds {
-    /// The changes of what is watched, which keep the stores up to date as they are taken.
+    /// Returns the changes of the watched kinds. The stores are up to date as far as these streams are polled.
     pub fn changes(self, client: &Client) -> Vec<BoxStream<'static, watcher::Result<()>>> {
         let volumes = self.volumes.map(|feed| changes(client, feed, slim_volume));
         let attachments = self.attachments.map(|feed| changes(client, feed, slim));
@@ -112,7 +113,7 @@ where
     feed.follow(|_| Api::all(client.clone()), "", slim).map_ok(drop).boxed()
 }
 
-/// Drops from a PersistentVolume what nobody here reads of it.
+/// Drops the fields of a PersistentVolume that the controller never reads.
 fn slim_volume(volume: &mut PersistentVolume) {
     slim(volume);
     let node_affinity = volume.spec.take().and_then(|spec| spec.node_affinity);

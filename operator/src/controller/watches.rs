@@ -41,13 +41,13 @@ use crate::{
     telemetry::chain,
 };
 
-/// How many jobs are reconciled at a time. Reconciling waits for the API server, hardly ever for the
+/// The maximum number of jobs that are reconciled at a time. Reconciling mostly waits for the API server, not for the
 /// processor.
 const CONCURRENCY: u16 = 16;
-/// Between looks whether the API server answers and knows SyncJobs.
+/// The interval between checks at startup whether the API server answers and serves SyncJobs.
 const STARTUP_PERIOD: Duration = Duration::from_secs(2);
 
-/// What keeps what is known up to date, and tells which SyncJob's hook has ended.
+/// The feeds that keep the stores up to date, and the SyncJobs whose hooks have ended.
 pub(super) struct Feeds {
     pub(super) jobs: Feed<Guarded>,
     pub(super) runs: Feed<SyncRun>,
@@ -58,7 +58,7 @@ pub(super) struct Feeds {
     pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
 }
 
-/// Waits until the API server answers and knows SyncJobs and SyncRuns.
+/// Waits until the API server answers and serves SyncJobs and SyncRuns.
 pub(super) async fn await_api(client: &Client, namespaces: &[String]) {
     for scope in scopes(namespaces) {
         await_kind::<SyncJob>(client, scope.as_deref()).await;
@@ -82,15 +82,16 @@ where
     }
 }
 
-/// The watches, each in a task of its own, which ends with this: reconciliations wait for what watches bring, and a
-/// controller that has as many under way as it may have takes nothing from its streams.
+/// The tasks that follow the watches, one for each; they end when this is dropped. In tasks of their own, watches
+/// continue while reconciliations wait for their events: a controller that runs as many reconciliations as it may does
+/// not poll its streams.
 #[derive(Default)]
 pub(super) struct Watches {
     tasks: JoinSet<()>,
 }
 
 impl Watches {
-    /// Follows `changes` and returns them.
+    /// Follows the changes of a watch in a task, and returns them as a stream. Errors are logged.
     pub(super) fn follow<T: Send + 'static>(
         &mut self,
         changes: impl Stream<Item = watcher::Result<T>> + Send + 'static,
@@ -98,7 +99,7 @@ impl Watches {
         let (sender, receiver) = futures::channel::mpsc::unbounded();
         self.tasks.spawn(changes.for_each(move |change| {
             match change {
-                // Nobody receives any more while the controller stops.
+                // Fails if nobody receives: while the controller stops, or if only the store needs the changes.
                 Ok(change) => drop(sender.unbounded_send(change)),
                 Err(error) => tracing::warn!(error = chain(&error), "a watch is interrupted and begins anew"),
             }
@@ -108,7 +109,7 @@ impl Watches {
     }
 }
 
-/// Builds the controller from the watches: what they report says which SyncJobs to reconcile.
+/// Builds the controller from the watches: their events determine which SyncJobs are reconciled.
 pub(super) fn controller(
     context: &Context,
     feeds: Feeds,
@@ -137,7 +138,7 @@ pub(super) fn controller(
         .graceful_shutdown_on(stop)
 }
 
-/// The objects with those labels that changed.
+/// Watches the objects with these labels, and returns each that has changed.
 fn changes<K>(
     client: &Client,
     feed: Feed<K>,
@@ -156,8 +157,8 @@ where
     feed.follow(|namespace| scoped(client, namespace), labels, slim).touched_objects()
 }
 
-/// The stream of SyncJobs that changed in a way that is of interest. Those that have no started run go to
-/// `freeing` besides, because others may have waited for theirs.
+/// Watches SyncJobs, and returns each with a change that matters to the controller. SyncJobs without a started run are
+/// also sent to `freeing`, because other runs may have waited for theirs.
 fn syncjobs(
     client: &Client,
     feed: Feed<Guarded>,
@@ -168,21 +169,22 @@ fn syncjobs(
         .touched_objects()
         .inspect_ok(move |job| {
             if !has_started_run(job) {
-                // Nobody receives any more while the controller stops.
+                // Fails only while the controller stops, as nobody receives any more.
                 let _ = freeing.unbounded_send(job.clone());
             }
         })
         .predicate_filter(interest, Default::default())
 }
 
-/// Marks the SyncJob of a deletion as deleted, since the last state of it may be one that was of interest before.
+/// Marks the SyncJob of a delete event as deleted: otherwise, its last state could have the same hash as the one
+/// before, and the event would be filtered out.
 fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
     let watcher::Event::Delete(mut job) = event else { return event };
     job.meta_mut().deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
     watcher::Event::Delete(job)
 }
 
-/// The SyncRuns that changed in a way that is of interest.
+/// Watches SyncRuns, and returns each with a change that matters to the controller.
 fn syncruns(
     client: &Client,
     feed: Feed<SyncRun>,
@@ -192,7 +194,8 @@ fn syncruns(
         .predicate_filter(interest_in_run, Default::default())
 }
 
-/// A hash of all of a SyncRun but what its pods write for each other, and their progress, which they write every
+/// Returns a hash of the fields of a SyncRun that matter to the controller. These are all fields but the contacts,
+/// which the run's pods write for each other, and the progress and its summary, which they write as often as every
 /// second.
 fn interest_in_run(run: &SyncRun) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -209,7 +212,7 @@ fn interest_in_run(run: &SyncRun) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// A hash of all of a job that is of interest.
+/// Returns a hash of the fields of a SyncJob that matter to the controller.
 fn interest(job: &Guarded) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -243,13 +246,15 @@ fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<Ob
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
 
-/// Says whether a job has a started run. One that is deleted has none, so that others need not wait for it.
+/// Returns whether a job has a started run. A job that is being deleted counts as having none, so that others need not
+/// wait for it.
 fn has_started_run(job: &Guarded) -> bool {
     let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
     run.is_some_and(ActiveRun::is_started) && job.meta().deletion_timestamp.is_none()
 }
 
-/// The jobs whose runs wait, perhaps for the claims that `freed` uses, or which are next in the queue.
+/// Returns the jobs to reconcile because `freed` has no started run: those with a run that waits and uses a claim of
+/// `freed`, and those that are next in the queue.
 fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded, limits: Limits) -> Vec<ObjectRef<Guarded>> {
     let mut woken = jobs_waiting_for_claims(jobs, freed);
     if limits.any() {

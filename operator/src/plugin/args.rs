@@ -30,7 +30,7 @@ pub(super) struct Scope {
 pub(super) enum Command {
     #[command(flatten)]
     InCluster(ClusterCommand),
-    /// Print SyncJobs in place of what another tool does. Nothing in the cluster is read or changed.
+    /// Print SyncJobs that do what another tool does. Nothing in the cluster is read or changed.
     #[command(subcommand)]
     Migrate(MigrateCommand),
 }
@@ -140,7 +140,7 @@ pub(super) enum ClusterCommand {
     },
 }
 
-/// The tools that SyncJobs are written for.
+/// The tools that SyncJobs can take the place of.
 #[derive(Debug, Subcommand)]
 pub(super) enum MigrateCommand {
     /// Read VolSync's ReplicationSources and ReplicationDestinations, and print a SyncJob for each pair.
@@ -162,7 +162,7 @@ pub(super) enum MigrateCommand {
     },
 }
 
-/// The form of what is printed.
+/// The output form.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Form {
     /// The form of the output.

@@ -25,10 +25,10 @@ use syncer::{
     session::{Endpoint, Exchange},
 };
 
-/// The longest time that an end dials, unless the user names another.
+/// How long an end tries to reach the other one, unless the user sets another time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a command line that was parsed cannot be followed; the message says what to write instead.
+/// The reasons why a parsed command line cannot be carried out; the message says what to write instead.
 #[derive(Debug, Error)]
 pub(super) enum ConfigError {
     #[error("neither --listen nor --connect: one end waits with --listen, the other dials it with --connect")]

@@ -18,7 +18,7 @@ pub struct LocalArgs {
     /// The folder, or the block device, that stands for a claim; once for each claim.
     #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
     pub volumes: Vec<(String, String)>,
-    /// Say what would be done, a line an action on standard output, and change nothing; `--dry-run=json` says it in
+    /// List what would be done on standard output, one action a line, and change nothing; `--dry-run=json` says it in
     /// lines of JSON. No status is printed.
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub dry_run: Option<Lines>,

@@ -10,7 +10,7 @@ use syncer::{
     snapshot::scrub::StoreShare,
 };
 
-/// What is to be done with the snapshots of a volume.
+/// The subcommands of `volferry snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
     /// Take a snapshot, and print its id
@@ -20,7 +20,7 @@ pub(crate) enum SnapshotCommand {
 
     /// List the snapshots, the oldest first, and say why each is kept and until when
     ///
-    /// The rules are those that the snapshot's job applied after its last run; `prune -n` tells of others.
+    /// The rules are those that the snapshot's job applied after its last run; `prune -n` shows the effect of others.
     List(ListFlags),
 
     /// Show what is known of one snapshot
@@ -32,7 +32,7 @@ pub(crate) enum SnapshotCommand {
     /// Write a file of a snapshot to standard output
     Cat(CatFlags),
 
-    /// Say what differs between two snapshots, a line a path
+    /// Say what differs between two snapshots, one line for each path
     ///
     /// A line begins with `+` where only B has the path, with `-` where only A has it, with `M` where content or
     /// kind differs, and with `m` where only mode, owner, time or attributes do.
@@ -58,14 +58,14 @@ pub(crate) enum SnapshotCommand {
 
     /// Forget what a policy does not keep, and give back the room of everything that is forgotten
     ///
-    /// A snapshot is kept when one rule keeps it. Each rule for a period keeps the last snapshot of each of the
-    /// newest N periods that have any. Pinned snapshots, those from the future, and the newest whole one stay.
-    /// Each SyncJob's snapshots are judged by themselves.
+    /// A snapshot is kept when one rule keeps it. Each rule for a period keeps the last snapshot of each of the newest
+    /// N periods that have any. Pinned snapshots, those with a time in the future, and the newest complete one stay.
+    /// The snapshots of each SyncJob are judged separately.
     Prune(PruneFlags),
 
     /// Check every object, name the files of damaged ones, and put right what can be
     ///
-    /// The exit code is 3 when something is damaged, also when it could be put right: run it again to see.
+    /// The exit code is 3 when something is damaged, even if it could be repaired: run the command again to see.
     Verify(VerifyFlags),
 
     /// Show who did what to the snapshots
@@ -76,8 +76,9 @@ pub(crate) enum SnapshotCommand {
 
     /// Bring the volume, a path of it or another volume back to what a snapshot has
     ///
-    /// What differs is written, and what the snapshot does not have is removed. All objects that are needed are
-    /// checked before anything changes. The state before is kept in a pinned snapshot, unless --no-safety.
+    /// Entries that differ are written, and entries that the snapshot does not have are removed. All objects that are
+    /// needed are checked before anything changes. The state before is kept in a pinned snapshot, unless --no-safety is
+    /// given.
     Restore(RestoreFlags),
 }
 
@@ -182,11 +183,11 @@ pub(crate) struct DiffFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
-    /// The snapshot that is compared with
+    /// The snapshot that B is compared with
     #[arg(value_name = "A")]
     pub(crate) one: String,
 
-    /// The snapshot that is compared
+    /// The snapshot whose differences from A are shown
     #[arg(value_name = "B")]
     pub(crate) other: String,
 
@@ -262,7 +263,7 @@ pub(crate) struct PruneFlags {
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     pub(crate) keep_yearly: u32,
 
-    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
+    /// Keep all that were taken at most this time before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", value_parser = super::time::span_seconds)]
     pub(crate) keep_within: Option<u64>,
 
@@ -270,7 +271,7 @@ pub(crate) struct PruneFlags {
     #[arg(long, value_name = "TAG")]
     pub(crate) keep_tag: Vec<String>,
 
-    /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
+    /// Drop the oldest of the kept ones until the rest takes at most this, such as 10G
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     pub(crate) max_bytes: Option<u64>,
 
@@ -286,7 +287,7 @@ pub(crate) struct PruneFlags {
     #[arg(long, value_name = "ZONE", value_parser = super::time::zone)]
     pub(crate) time_zone: Option<jiff::tz::TimeZone>,
 
-    /// Remove at most so many files a second
+    /// Remove at most this many files per second
     #[arg(long, value_name = "FILES")]
     pub(crate) rate: Option<u32>,
 
@@ -308,7 +309,7 @@ pub(crate) struct VerifyFlags {
     #[arg(long, value_name = "M", conflicts_with = "part", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) in_turn: Option<u64>,
 
-    /// Read at most so many bytes a second, such as 100Mi [default: no limit]
+    /// Read at most this many bytes per second, such as 100Mi [default: no limit]
     #[arg(long, visible_alias = "bwlimit", value_name = "BYTES", value_parser = contract::parse_bytes)]
     pub(crate) bandwidth_limit: Option<u64>,
 
@@ -336,11 +337,11 @@ pub(crate) struct RestoreFlags {
     #[arg(long, value_name = "PATH", value_parser = path_in_snapshot)]
     pub(crate) path: Option<RelPath>,
 
-    /// Restore this folder here instead; its last name is made if it is not there
+    /// Restore to this folder instead; its last name is made if it does not exist
     #[arg(long, value_name = "OTHER")]
     pub(crate) to: Option<PathBuf>,
 
-    /// Say what would be done, a line an action on standard output, and change nothing
+    /// Print the actions, one line for each on standard output, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
