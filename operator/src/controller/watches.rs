@@ -77,7 +77,7 @@ where
             _ => "",
         };
         let kind = K::plural(&());
-        tracing::warn!(error = chain(&error), "{kind} cannot be listed yet{hint}");
+        tracing::warn!(namespace, error = chain(&error), "{kind} cannot be listed yet{hint}");
         tokio::time::sleep(STARTUP_PERIOD).await;
     }
 }
