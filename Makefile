@@ -265,7 +265,7 @@ bench-timings: ## What measuring the phases costs a run: at most 1 % (BENCH='--q
 	  --after "$$folder/measured" --after-name measured --threshold 1 $(BENCH)
 
 .PHONY: bench-scaling
-bench-scaling: ## A model of time and memory, fitted to measured runs and held against others (half an hour, on a quiet machine)
+bench-scaling: ## A model of time and memory, fitted to measured runs and held against others (minutes, on a quiet machine)
 	@.ci/tools build
 	cargo build --release --bin volferry --bin scaling
 	cargo run --release --bin scaling -- $(BENCH)

@@ -81,7 +81,7 @@ const fn series(purpose: Purpose, files: u32, bytes: u64, changed: f64, way: Way
 }
 
 /// The trees, from 200 to 400,000 files and from 10 MB to 1.6 GB.
-const SERIES: [Series; 16] = [
+const SERIES: [Series; 17] = [
     series(Fit, 2_000, 4 * KIB, 0.1, Way::TwoCores),
     series(Fit, 20_000, KIB, 0.01, Way::TwoCores),
     series(Fit, 100_000, KIB, 0.01, Way::TwoCores),
@@ -92,6 +92,7 @@ const SERIES: [Series; 16] = [
     series(Fit, 20_000, KIB, 0.01, Way::OneCore),
     series(Fit, 100_000, 8 * KIB, 0.05, Way::OneCore),
     series(Fit, 2_000, 4 * KIB, 0.1, Way::RoundTripMs(20)),
+    series(Fit, 5_000, 4 * KIB, 0.05, Way::RoundTripMs(50)),
     series(Fit, 20_000, KIB, 0.01, Way::RoundTripMs(100)),
     series(HoldBack, 50_000, 4 * KIB, 0.02, Way::TwoCores),
     series(HoldBack, 200_000, 512, 0.05, Way::TwoCores),
@@ -150,8 +151,7 @@ impl Series {
         let [source, destination, scratch] =
             ["source", "destination", "scratch"].map(|name| work.trees().join(name));
         let place = Place { source, destination, scratch, round: 0, limit };
-        let folders = self.files.div_ceil(100);
-        Shape { folders, ..Shape::flat(self.files, self.bytes) }.make(&place.source)?;
+        Shape { folders: self.folders(), ..Shape::flat(self.files, self.bytes) }.make(&place.source)?;
         fs::create_dir(&place.scratch)?;
         let mut volferry = match self.link() {
             Some(link) => Volferry::linked(program.into(), "volferry", link),
@@ -196,15 +196,19 @@ impl Series {
         let of = |value: fn(&(Duration, Report)) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         let middle = |value| median(&of(value)).unwrap_or_default();
         let most = |value| of(value).into_iter().fold(0.0, f64::max);
-        let changed = match step {
-            "first" => f64::from(self.files),
-            "changed" => self.changed_files() as f64,
-            _ => 0.0,
+        let files = f64::from(self.files);
+        let (created, updated) = match step {
+            "first" => (files, 0.0),
+            "changed" => (0.0, self.changed_files() as f64),
+            _ => (0.0, 0.0),
         };
         let load = Load {
-            files: f64::from(self.files),
-            changed,
-            bytes: changed * self.bytes as f64,
+            files,
+            created,
+            updated,
+            // The changed files are spread evenly over the tree.
+            folders: updated.min(f64::from(self.folders())),
+            bytes: (created + updated) * self.bytes as f64,
             round_trip: self.link().map_or(0.0, |link| link.rtt.as_secs_f64()),
             bandwidth: self.link().and_then(|link| link.bandwidth).map(|bytes| bytes as f64),
             cores: if self.way == Way::OneCore { 1.0 } else { 2.0 },
@@ -221,6 +225,10 @@ impl Series {
             _ => format!("{}, {step}", self.name()),
         };
         Run { name, measured }
+    }
+
+    fn folders(&self) -> u32 {
+        self.files.div_ceil(100)
     }
 
     fn changed_files(&self) -> usize {

@@ -75,27 +75,31 @@ impl Scaling {
     }
 
     fn constants(&self) -> Vec<Vec<String>> {
-        let Model { work, wire, parallel, round_trips, round_trips_per_doubling, .. } = self.model;
-        let [source, sink] = [self.model.source_memory, self.model.sink_memory];
-        let costs = |costs: Costs, unit: f64| {
-            [costs.run * unit, costs.file * unit, costs.changed * unit, costs.byte * unit].map(significant)
+        const NAMES: [&str; 7] =
+            ["", "run", "file", "created file", "updated file", "folder of updated files", "byte"];
+        let Model { work, wire, parallel, source_memory, sink_memory, .. } = self.model;
+        let row = |name: &str, costs: Costs, unit: f64| {
+            let Costs { run, file, created, updated, folder, byte } = costs;
+            let cells = [run, file, created, updated, folder, byte].map(|cost| significant(cost * unit));
+            [vec![name.to_string()], cells.to_vec()].concat()
         };
-        let [time, bytes] = [costs(work, 1e6), costs(wire, 1.0)];
-        let memory = |costs: Costs| [costs.run, costs.file, costs.changed, costs.byte].map(significant);
-        let row = |name: &str, cells: [String; 4]| [vec![name.to_string()], cells.to_vec()].concat();
-        let mut rows = vec![
-            row("", ["each run", "each file", "each changed file", "each byte sent"].map(String::from)),
-            row("time on two cores, µs", time),
-            row("bytes on the wire", bytes),
-            row("memory of the source, bytes", memory(source)),
-            row("memory of the sink, bytes", memory(sink)),
-        ];
+        let one = |name: &str, cell: String| {
+            let mut row = vec![String::new(); NAMES.len()];
+            (row[0], row[1]) = (name.into(), cell);
+            row
+        };
         let trips =
-            format!("{} + {} a doubling", significant(round_trips), significant(round_trips_per_doubling));
-        rows.push(row("round trips", [trips, String::new(), String::new(), String::new()]));
-        let part = format!("{} %", significant(parallel * 100.0));
-        rows.push(row("work that further cores share", [part, String::new(), String::new(), String::new()]));
-        rows
+            [self.model.round_trips, self.model.round_trips_per_doubling, self.model.round_trips_of_updates];
+        let [trips, doubling, updates] = trips.map(significant);
+        vec![
+            NAMES.map(String::from).to_vec(),
+            row("time on two cores, µs", work, 1e6),
+            row("bytes on the wire", wire, 1.0),
+            row("memory of the source, bytes", source_memory, 1.0),
+            row("memory of the sink, bytes", sink_memory, 1.0),
+            one("round trips", format!("{trips} + {doubling} a doubling + {updates} with updates")),
+            one("work that further cores share", format!("{} %", significant(parallel * 100.0))),
+        ]
     }
 
     fn checks(&self) -> Vec<Vec<String>> {
@@ -122,21 +126,25 @@ impl Scaling {
     /// Returns a table of times and memory for large trees. Each shard has two cores for its two ends; all shards scan
     /// the whole tree, and each sends its share.
     fn extension(&self) -> Vec<Vec<String>> {
-        let head = ["files, bytes, shards", "first", "no change", "1 % changed", "memory of an end"];
+        const FILES_PER_FOLDER: f64 = 100.0;
+        let head = ["files, bytes, shards", "first", "no change", "1 % updated", "memory of an end"];
         let mut rows = vec![head.map(String::from).to_vec()];
         for (files, shards) in
             [(1e6, 1.0), (1e7, 1.0), (1e8, 1.0), (1e9, 1.0), (1e9, 16.0), (1e9, 64.0), (1e9, 256.0)]
         {
-            let load = |part: f64| Load {
+            let load = |created: f64, updated: f64| Load {
                 files,
-                changed: files * part / shards,
-                bytes: files * part / shards * MIB,
+                created: files * created / shards,
+                updated: files * updated / shards,
+                folders: (files * updated).min(files / FILES_PER_FOLDER) / shards,
+                bytes: files * (created + updated) / shards * MIB,
                 round_trip: 0.0,
                 bandwidth: None,
                 cores: 2.0,
             };
-            let times = [1.0, 0.0, 0.01].map(|part| duration(self.model.seconds(&load(part))));
-            let [source, sink] = self.model.memory(&Load { changed: 0.0, bytes: 0.0, ..load(0.0) });
+            let loads = [load(1.0, 0.0), load(0.0, 0.0), load(0.0, 0.01)];
+            let times = loads.map(|load| duration(self.model.seconds(&load)));
+            let [source, sink] = self.model.memory(&loads[1]);
             let name = format!("{} M, {}, {shards}", files / 1e6, tebibytes(files * MIB));
             let memory = format!("{} GiB", significant(source.max(sink) / GIB));
             rows.push([vec![name], times.to_vec(), vec![memory]].concat());
@@ -190,8 +198,16 @@ mod tests {
 
     #[test]
     fn a_run_that_the_model_misses_by_more_than_the_tolerance_fails_the_bench() {
-        let load =
-            Load { files: 1e3, changed: 0.0, bytes: 0.0, round_trip: 0.0, bandwidth: None, cores: 2.0 };
+        let load = Load {
+            files: 1e3,
+            created: 0.0,
+            updated: 0.0,
+            folders: 0.0,
+            bytes: 0.0,
+            round_trip: 0.0,
+            bandwidth: None,
+            cores: 2.0,
+        };
         let run = |seconds: f64| {
             let measured = Measured { load, seconds, wire_bytes: 1e4, source_memory: 1e7, sink_memory: 1e7 };
             Run { name: "1,000 files, no change".into(), measured }

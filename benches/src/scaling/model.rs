@@ -10,8 +10,12 @@ use crate::stats::median;
 pub struct Load {
     /// The number of files in the tree.
     pub files: f64,
-    /// The number of files whose content is sent.
-    pub changed: f64,
+    /// The number of files that are created.
+    pub created: f64,
+    /// The number of files that are updated.
+    pub updated: f64,
+    /// The number of folders that have updated files.
+    pub folders: f64,
     /// The size of their content in bytes.
     pub bytes: f64,
     /// The round-trip time in seconds.
@@ -47,34 +51,43 @@ pub struct Costs {
     pub run: f64,
     /// The cost of each file in the tree.
     pub file: f64,
-    /// The cost of each file whose content is sent.
-    pub changed: f64,
+    /// The cost of each created file.
+    pub created: f64,
+    /// The cost of each updated file.
+    pub updated: f64,
+    /// The cost of each folder that has updated files.
+    pub folder: f64,
     /// The cost of each byte of content.
     pub byte: f64,
 }
 
 impl Costs {
     fn of(&self, load: &Load) -> f64 {
-        self.run + self.file * load.files + self.changed * load.changed + self.byte * load.bytes
+        let factors = [self.run, self.file, self.created, self.updated, self.folder, self.byte];
+        counts(load).iter().zip(factors).map(|(count, factor)| count * factor).sum()
     }
 
     /// Fits the costs to the values of loads, minimizing relative errors.
     fn fit(values: &[(Load, f64)]) -> Self {
-        let rows: Vec<[f64; 4]> = values
-            .iter()
-            .map(|(load, value)| [1.0, load.files, load.changed, load.bytes].map(|count| count / value))
-            .collect();
-        let [run, file, changed, byte] = least_squares(&rows);
-        Self { run, file, changed, byte }
+        let rows: Vec<[f64; 6]> =
+            values.iter().map(|(load, value)| counts(load).map(|count| count / value)).collect();
+        let [run, file, created, updated, folder, byte] = least_squares(&rows);
+        Self { run, file, created, updated, folder, byte }
     }
+}
+
+/// Returns the counts that [`Costs`] are the factors of, in the order of its fields.
+fn counts(load: &Load) -> [f64; 6] {
+    [1.0, load.files, load.created, load.updated, load.folders, load.bytes]
 }
 
 /// Calculates a run's time and memory from its load.
 ///
-/// `seconds = max(work × share(cores), wire bytes / bandwidth) + round trips × round trip`, where `work` is the time on
-/// two cores without a limit of the link, and `share` is Amdahl's law (G. Amdahl, Validity of the single processor
-/// approach, AFIPS 1967) relative to two cores. The maximum is right because the phases of a run overlap: the link
-/// carries content while both ends work.
+/// `seconds = max(work × share(cores), wire bytes / bandwidth) + opening bytes / bandwidth + round trips × round trip`,
+/// where `work` is the time on two cores without a limit of the link, and `share` is Amdahl's law (G. Amdahl, Validity
+/// of the single processor approach, AFIPS 1967) relative to two cores. The maximum is right because the phases of a
+/// run overlap: the link carries content while both ends work. The opening, the bytes of every run, has no work beside
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
@@ -88,6 +101,9 @@ pub struct Model {
     pub round_trips: f64,
     /// The number of further round trips for each doubling of the bytes on the wire, while the congestion window grows.
     pub round_trips_per_doubling: f64,
+    /// The number of further round trips of a run that updates files, because the ends compare these before it sends
+    /// them.
+    pub round_trips_of_updates: f64,
     /// The memory of the source in bytes: for the run, and for each file.
     pub source_memory: Costs,
     /// The memory of the sink in bytes.
@@ -119,20 +135,24 @@ impl Model {
             parallel: 0.0,
             round_trips: 0.0,
             round_trips_per_doubling: 0.0,
+            round_trips_of_updates: 0.0,
             source_memory: costs(|one| one.source_memory, &large),
             sink_memory: costs(|one| one.sink_memory, &large),
         };
         model.parallel = model.fit_parallel(measured);
-        [model.round_trips, model.round_trips_per_doubling] = model.fit_round_trips(measured);
+        [model.round_trips, model.round_trips_per_doubling, model.round_trips_of_updates] =
+            model.fit_round_trips(measured);
         model
     }
 
     /// Returns the time of a run, in seconds.
     pub fn seconds(&self, load: &Load) -> f64 {
         let work = self.work.of(load) * self.share(load.cores);
-        let link = load.bandwidth.map_or(0.0, |bandwidth| self.wire.of(load) / bandwidth);
-        let trips = self.round_trips + self.round_trips_per_doubling * self.doublings(load);
-        work.max(link) + trips * load.round_trip
+        let over_link = |bytes: f64| load.bandwidth.map_or(0.0, |bandwidth| bytes / bandwidth);
+        let factors = [self.round_trips, self.round_trips_per_doubling, self.round_trips_of_updates];
+        let trips: f64 =
+            self.trip_counts(load).iter().zip(factors).map(|(count, factor)| count * factor).sum();
+        work.max(over_link(self.wire.of(load))) + over_link(self.wire.run) + trips * load.round_trip
     }
 
     /// Returns the memory of the source and of the sink, in bytes.
@@ -151,8 +171,11 @@ impl Model {
         time(cores) / time(CORES)
     }
 
-    fn doublings(&self, load: &Load) -> f64 {
-        (1.0 + self.wire.of(load) / INITIAL_WINDOW).log2()
+    /// Returns the counts that round trips are proportional to: the run, the doublings of its bytes on the wire, and
+    /// whether it updates files.
+    fn trip_counts(&self, load: &Load) -> [f64; 3] {
+        let doublings = (1.0 + self.wire.of(load) / INITIAL_WINDOW).log2();
+        [1.0, doublings, if load.updated > 0.0 { 1.0 } else { 0.0 }]
     }
 
     /// Returns the parallel share that explains the measured ratio between one core and two.
@@ -163,12 +186,12 @@ impl Model {
         median(&ratios).map_or(0.0, |ratio| (2.0 - 2.0 / ratio).clamp(0.0, 1.0))
     }
 
-    fn fit_round_trips(&self, measured: &[Measured]) -> [f64; 2] {
+    fn fit_round_trips(&self, measured: &[Measured]) -> [f64; 3] {
         let far = measured.iter().filter(|one| one.load.round_trip > 0.0 && one.load.bandwidth.is_none());
-        let rows: Vec<[f64; 2]> = far
+        let rows: Vec<[f64; 3]> = far
             .filter_map(|one| {
                 let trips = (one.seconds - self.work.of(&one.load)) / one.load.round_trip;
-                (trips > 0.0).then(|| [1.0, self.doublings(&one.load)].map(|count| count / trips))
+                (trips > 0.0).then(|| self.trip_counts(&one.load).map(|count| count / trips))
             })
             .collect();
         least_squares(&rows)
@@ -208,17 +231,27 @@ fn least_squares<const N: usize>(rows: &[[f64; N]]) -> [f64; N] {
 mod tests {
     use super::*;
 
-    const PLAIN: Load =
-        Load { files: 0.0, changed: 0.0, bytes: 0.0, round_trip: 0.0, bandwidth: None, cores: 2.0 };
+    const PLAIN: Load = Load {
+        files: 0.0,
+        created: 0.0,
+        updated: 0.0,
+        folders: 0.0,
+        bytes: 0.0,
+        round_trip: 0.0,
+        bandwidth: None,
+        cores: 2.0,
+    };
+    const NONE: Costs = Costs { run: 0.0, file: 0.0, created: 0.0, updated: 0.0, folder: 0.0, byte: 0.0 };
 
     const TRUTH: Model = Model {
-        work: Costs { run: 0.008, file: 2e-6, changed: 6e-6, byte: 1e-9 },
-        wire: Costs { run: 9000.0, file: 0.2, changed: 60.0, byte: 1.01 },
+        work: Costs { run: 0.008, file: 2e-6, created: 6e-6, updated: 2e-5, folder: 8e-5, byte: 1e-9 },
+        wire: Costs { run: 9000.0, file: 0.2, created: 60.0, updated: 80.0, folder: 50.0, byte: 1.01 },
         parallel: 0.6,
         round_trips: 3.0,
         round_trips_per_doubling: 0.5,
-        source_memory: Costs { run: 3e7, file: 30.0, changed: 0.0, byte: 0.0 },
-        sink_memory: Costs { run: 4e7, file: 35.0, changed: 0.0, byte: 0.0 },
+        round_trips_of_updates: 2.0,
+        source_memory: Costs { run: 3e7, file: 30.0, ..NONE },
+        sink_memory: Costs { run: 4e7, file: 35.0, ..NONE },
     };
 
     fn measured(load: Load) -> Measured {
@@ -230,14 +263,17 @@ mod tests {
     fn loads() -> Vec<Load> {
         let sizes = [(1e3, 2e4), (1e4, 1e3), (1e5, 1e3), (4e5, 100.0), (500.0, 1e6)];
         let of = |(files, size): (f64, f64)| {
-            [0.0, 0.01, 1.0].map(|part| {
-                let changed = files * part;
-                Load { files, changed, bytes: changed * size, ..PLAIN }
-            })
+            let created = Load { files, created: files, bytes: files * size, ..PLAIN };
+            let updated = [0.0, 0.01, 0.2].map(|part| {
+                let updated = files * part;
+                let folders = updated.min(files / 100.0);
+                Load { files, updated, folders, bytes: updated * size, ..PLAIN }
+            });
+            [&updated[..], &[created]].concat()
         };
         let plain: Vec<Load> = sizes.into_iter().flat_map(of).collect();
-        let on_one = plain[..6].iter().map(|load| Load { cores: 1.0, ..*load });
-        let far = plain[..6].iter().map(|load| Load { round_trip: 0.05, ..*load });
+        let on_one = plain[..8].iter().map(|load| Load { cores: 1.0, ..*load });
+        let far = plain[..8].iter().map(|load| Load { round_trip: 0.05, ..*load });
         plain.iter().copied().chain(on_one).chain(far).collect()
     }
 
@@ -245,10 +281,10 @@ mod tests {
     fn a_fit_finds_the_constants_that_measurements_were_made_with() {
         let model = Model::fit(&loads().into_iter().map(measured).collect::<Vec<_>>());
         let others = [
-            Load { files: 1e6, changed: 1e4, bytes: 1e8, ..PLAIN },
-            Load { files: 5e4, changed: 5e4, bytes: 5e7, cores: 1.0, ..PLAIN },
-            Load { files: 2e4, changed: 200.0, bytes: 1e6, round_trip: 0.2, ..PLAIN },
-            Load { files: 2e4, changed: 2e4, bytes: 1e8, bandwidth: Some(1e7), ..PLAIN },
+            Load { files: 1e6, updated: 1e4, folders: 5e3, bytes: 1e8, ..PLAIN },
+            Load { files: 5e4, created: 5e4, bytes: 5e7, cores: 1.0, ..PLAIN },
+            Load { files: 2e4, updated: 200.0, folders: 150.0, bytes: 1e6, round_trip: 0.2, ..PLAIN },
+            Load { files: 2e4, created: 2e4, bytes: 1e8, bandwidth: Some(1e7), ..PLAIN },
         ];
         for load in others {
             let ratio = model.seconds(&load) / TRUTH.seconds(&load);
@@ -267,9 +303,10 @@ mod tests {
 
     #[test]
     fn a_limited_link_takes_the_time_of_its_bytes_and_a_fast_one_none() {
-        let load = Load { files: 1e3, changed: 1e3, bytes: 1e8, ..PLAIN };
+        let load = Load { files: 1e3, created: 1e3, bytes: 1e8, ..PLAIN };
         let slow = TRUTH.seconds(&Load { bandwidth: Some(1e6), ..load });
-        assert!((slow - TRUTH.wire_bytes(&load) / 1e6).abs() < 1e-9);
-        assert_eq!(TRUTH.seconds(&Load { bandwidth: Some(1e12), ..load }), TRUTH.seconds(&load));
+        assert!((slow - (TRUTH.wire_bytes(&load) + TRUTH.wire.run) / 1e6).abs() < 1e-9);
+        let fast = TRUTH.seconds(&Load { bandwidth: Some(1e15), ..load });
+        assert!((fast - TRUTH.seconds(&load)).abs() < 1e-9);
     }
 }
