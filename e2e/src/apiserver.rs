@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::{
     kubectl::Kubectl,
     programs,
-    supervised::{Reaper, Supervised},
+    supervised::{self, Reaper, Supervised},
 };
 
 /// A start takes a few seconds; several at once on a busy machine take longer.
@@ -236,19 +236,16 @@ impl ApiServer {
     /// # Errors
     /// A process ends before that, or [`START_TIMEOUT`] passes; `what` finishes the sentence "waited in vain until …".
     fn wait_until(&self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            let Err(error) = probe(self) else { return Ok(()) };
+        let is_alive = || {
             for (_, process) in self.processes().iter_mut() {
                 if let Some(status) = process.ended()? {
                     bail!("a process ended with {status}; the logs are in {}", keep(&self.folder));
                 }
             }
-            if Instant::now() > deadline {
-                return Err(error.context(format!("waited in vain until {what}")));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            Ok(())
+        };
+        let ready = supervised::wait_until(START_TIMEOUT, || probe(self), is_alive);
+        ready.with_context(|| format!("waited in vain until {what}"))
     }
 }
 

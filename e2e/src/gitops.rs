@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     apiserver::{ApiServer, User, free_ports},
     programs,
-    supervised::Supervised,
+    supervised::{self, Supervised},
 };
 
 /// A process listens within seconds; on a busy machine it takes longer.
@@ -205,14 +205,15 @@ fn apply(server: &ApiServer, how: &str, manifests: &Path, namespace: &str) -> Re
 /// Starts a process and returns when it listens at a port.
 fn listening(command: &mut Command, log: &Path, port: u16) -> Result<Supervised> {
     let mut process = Supervised::start(command, log)?;
-    let deadline = std::time::Instant::now() + START_TIMEOUT;
-    while TcpStream::connect(address(port)).is_err() {
-        let text = || std::fs::read_to_string(log).unwrap_or_default();
+    let connect = || Ok(TcpStream::connect(address(port)).map(drop)?);
+    let is_alive = || {
         let ended = process.ended()?;
-        ensure!(ended.is_none(), "{command:?} ended: {ended:?}\n{}", text());
-        ensure!(std::time::Instant::now() < deadline, "{command:?} does not listen\n{}", text());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        ensure!(ended.is_none(), "{command:?} ended: {ended:?}");
+        Ok(())
+    };
+    let ready = supervised::wait_until(START_TIMEOUT, connect, is_alive);
+    let text = || std::fs::read_to_string(log).unwrap_or_default();
+    ready.with_context(|| format!("{command:?} does not listen\n{}", text()))?;
     Ok(process)
 }
 

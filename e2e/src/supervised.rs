@@ -4,9 +4,33 @@ use std::{
     fs::File,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
+
+/// The pause between two probes of [`wait_until`].
+const PROBE_PERIOD: Duration = Duration::from_millis(50);
+
+/// Calls `probe` until it succeeds, because no event tells that a started process is ready.
+///
+/// # Errors
+/// The probe's last error after `timeout`, or the error of `is_alive`, which is called between probes.
+pub fn wait_until(
+    timeout: Duration,
+    mut probe: impl FnMut() -> Result<()>,
+    mut is_alive: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let Err(error) = probe() else { return Ok(()) };
+        is_alive()?;
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        std::thread::sleep(PROBE_PERIOD);
+    }
+}
 
 /// A process that is killed when this is dropped, and also when the test process ends without dropping it: a static is
 /// never dropped, and the test process may be killed.

@@ -65,7 +65,7 @@ impl Scaling {
         }
         let _ = writeln!(
             text,
-            "{}: the model is fitted to {} runs, medians of {} rounds; {}.\n",
+            "{}: the model is fitted to {} runs, medians of {} rounds.\n{}.\n",
             self.date,
             self.fitted.len(),
             self.rounds,
@@ -138,9 +138,7 @@ impl Scaling {
                 updated: files * updated / shards,
                 folders: (files * updated).min(files / FILES_PER_FOLDER) / shards,
                 bytes: files * (created + updated) / shards * MIB,
-                round_trip: 0.0,
-                bandwidth: None,
-                cores: 2.0,
+                ..Load::EMPTY
             };
             let loads = [load(1.0, 0.0), load(0.0, 0.0), load(0.0, 0.01)];
             let times = loads.map(|load| duration(self.model.seconds(&load)));
@@ -198,16 +196,7 @@ mod tests {
 
     #[test]
     fn a_run_that_the_model_misses_by_more_than_the_tolerance_fails_the_bench() {
-        let load = Load {
-            files: 1e3,
-            created: 0.0,
-            updated: 0.0,
-            folders: 0.0,
-            bytes: 0.0,
-            round_trip: 0.0,
-            bandwidth: None,
-            cores: 2.0,
-        };
+        let load = Load { files: 1e3, ..Load::EMPTY };
         let run = |seconds: f64| {
             let measured = Measured { load, seconds, wire_bytes: 1e4, source_memory: 1e7, sink_memory: 1e7 };
             Run { name: "1,000 files, no change".into(), measured }

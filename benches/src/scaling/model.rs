@@ -27,6 +27,20 @@ pub struct Load {
     pub cores: f64,
 }
 
+impl Load {
+    /// A run of an empty tree on two cores, without a limit of the link.
+    pub const EMPTY: Self = Self {
+        files: 0.0,
+        created: 0.0,
+        updated: 0.0,
+        folders: 0.0,
+        bytes: 0.0,
+        round_trip: 0.0,
+        bandwidth: None,
+        cores: CORES,
+    };
+}
+
 /// The measurements of one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -231,16 +245,7 @@ fn least_squares<const N: usize>(rows: &[[f64; N]]) -> [f64; N] {
 mod tests {
     use super::*;
 
-    const PLAIN: Load = Load {
-        files: 0.0,
-        created: 0.0,
-        updated: 0.0,
-        folders: 0.0,
-        bytes: 0.0,
-        round_trip: 0.0,
-        bandwidth: None,
-        cores: 2.0,
-    };
+    const PLAIN: Load = Load::EMPTY;
     const NONE: Costs = Costs { run: 0.0, file: 0.0, created: 0.0, updated: 0.0, folder: 0.0, byte: 0.0 };
 
     const TRUTH: Model = Model {

@@ -1,7 +1,7 @@
 //! Finds the nodes of volumes by watches of cluster-scoped kinds. An operator without permission to read these kinds
 //! works without that knowledge.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, future, stream::BoxStream};
 use k8s_openapi::{
@@ -16,9 +16,8 @@ use kube::{
     api::ListParams,
     runtime::{reflector::ObjectRef, watcher},
 };
-use serde::de::DeserializeOwned;
 
-use super::watched::{Feed, Watched, slim, watched};
+use super::watched::{Feed, Watchable, Watched, slim, watched};
 use crate::model::{nodes, placement, queue::Limits};
 
 /// How long the controller waits for the first lists when it starts.
@@ -54,7 +53,7 @@ pub async fn volumes(client: &Client, is_confined: bool, limits: Limits) -> (Vol
 
 async fn may_list<K>(client: &Client) -> bool
 where
-    K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Watchable + Resource<Scope = ClusterResourceScope>,
 {
     let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default().limit(1)).await;
     if let Err(error) = &listed {
@@ -102,13 +101,7 @@ impl VolumeFeeds {
 
 fn changes<K>(client: &Client, feed: Feed<K>, slim: fn(&mut K)) -> BoxStream<'static, watcher::Result<()>>
 where
-    K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Watchable + Resource<Scope = ClusterResourceScope>,
 {
     feed.follow(|_| Api::all(client.clone()), "", slim).map_ok(drop).boxed()
 }

@@ -139,10 +139,18 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
     }
 }
 
-impl<K> Feed<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+/// The kinds of objects that a watch can bring.
+pub trait Watchable:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
+}
+
+impl<K> Watchable for K where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K: Watchable> Feed<K> {
     /// Watches the objects with these labels in each scope, without the fields that `slim` drops. Returns the events,
     /// each once the store has it. A watch that fails begins anew after a pause.
     pub fn follow(

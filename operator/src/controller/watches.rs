@@ -1,6 +1,6 @@
 //! Watches what SyncJobs depend on, and finds the SyncJobs that a change concerns.
 
-use std::{fmt::Debug, future::ready, time::Duration};
+use std::{future::ready, time::Duration};
 
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
@@ -25,14 +25,13 @@ use kube::{
         watcher,
     },
 };
-use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::{
     context::Context,
     read::Guarded,
     volumes::VolumeFeeds,
-    watched::{Feed, scopes, slim, slim_job, slim_pod},
+    watched::{Feed, Watchable, scopes, slim, slim_job, slim_pod},
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
@@ -68,7 +67,7 @@ pub(super) async fn await_api(client: &Client, namespaces: &[String]) {
 
 async fn await_kind<K>(client: &Client, namespace: Option<&str>)
 where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Watchable + kube::Resource<Scope = NamespaceResourceScope>,
 {
     let api = scoped::<K>(client, namespace);
     while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
@@ -146,13 +145,7 @@ fn changes<K>(
     slim: fn(&mut K),
 ) -> impl Stream<Item = watcher::Result<K>> + Send + 'static
 where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Watchable + kube::Resource<Scope = NamespaceResourceScope>,
 {
     feed.follow(|namespace| scoped(client, namespace), labels, slim).touched_objects()
 }
