@@ -2,7 +2,7 @@
 
 use rustix::fs::{Stat, Statx};
 
-use crate::entry::Time;
+use crate::entry::{Meta, Owner, Time};
 
 /// Returns when the content of an open file was last modified, or was set to be.
 pub(crate) fn modified(stat: &Stat) -> Time {
@@ -12,6 +12,15 @@ pub(crate) fn modified(stat: &Stat) -> Time {
 /// Returns when the file or its metadata last changed; no user can set this time.
 pub(crate) fn changed(stat: &Stat) -> Time {
     Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
+}
+
+/// Returns the metadata in a `stat`.
+pub(crate) fn meta_of(stat: &Stat) -> Meta {
+    Meta {
+        mode: (stat.st_mode & 0o7777) as u16,
+        mtime: modified(stat),
+        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
+    }
 }
 
 /// Returns the number of the file system that an entry is on.

@@ -39,6 +39,7 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     root::{Root, TreeLocation, open_child},
+    stat::meta_of,
     xattr,
 };
 
@@ -137,7 +138,7 @@ impl BackupDir {
     /// folder may stay closed to its users if a user moves it back.
     fn enter(&self, above: &OwnedFd, name: &[u8], live: &Stat) -> io::Result<OwnedFd> {
         let dir = self.enter_new(above, name)?;
-        let wanted = meta::meta_of(live);
+        let wanted = meta_of(live);
         meta::set_dir(self.settings, dir.as_fd(), &Meta { mode: wanted.mode | 0o700, ..wanted }, None)?;
         Ok(dir)
     }
@@ -248,7 +249,7 @@ impl BackupDir {
         };
         node::create(to.dir, to.name, &kind)?;
         let attrs = AttrsBuf::default();
-        let entry = Entry { name: to.name, kind, meta: meta::meta_of(&stat), attrs: attrs.as_attrs() };
+        let entry = Entry { name: to.name, kind, meta: meta_of(&stat), attrs: attrs.as_attrs() };
         meta::set_made(self.settings, to.dir, &entry)?;
         Ok(Identity::of(&rustix::fs::statat(to.dir, to.name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
@@ -272,7 +273,7 @@ impl BackupDir {
         let copy = rustix::fs::openat(to.dir, to.name, flags, OWNERS)?;
         file_io::content(from.as_fd(), copy.as_fd(), stat.st_size as u64, true, monitor)?;
         let attrs = xattr::of_open(from.as_fd(), self.settings.attrs)?;
-        meta::set_open_file(self.settings, copy.as_fd(), &meta::meta_of(&stat), attrs.as_attrs(), false)?;
+        meta::set_open_file(self.settings, copy.as_fd(), &meta_of(&stat), attrs.as_attrs(), false)?;
         rustix::fs::fsync(&copy)?;
         Ok(Identity::of(&rustix::fs::fstat(&copy)?))
     }

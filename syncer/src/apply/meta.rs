@@ -17,7 +17,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     root::Root,
-    stat::{changed, in_doubt, modified},
+    stat::{changed, in_doubt, meta_of, modified},
 };
 
 /// The mode that a new file gets where permissions are not kept.
@@ -131,15 +131,6 @@ pub(super) struct Since {
 pub(super) fn is_unseen(settings: Settings, entry: &Entry<'_>, stat: &Stat, opened: Time) -> bool {
     let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &meta_of(stat));
     grants && changed(stat) >= opened
-}
-
-/// Returns the metadata in a `stat`.
-pub(super) fn meta_of(stat: &Stat) -> Meta {
-    Meta {
-        mode: (stat.st_mode & 0o7777) as u16,
-        mtime: modified(stat),
-        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
-    }
 }
 
 /// Checks that the held entry is the one that the plan compared: of the kind of `entry`, and if a file, of its length

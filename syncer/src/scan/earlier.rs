@@ -7,12 +7,54 @@ use std::{
 
 use super::pending::PendingDir;
 use crate::{
-    entry::Entry,
+    attrs::Attrs,
+    entry::{Entry, Kind, Meta, Time},
+    path::RelPath,
     tree::{
         Tree,
         dir::{Dir, DirId},
     },
 };
+
+/// What is known of a tree before it is scanned.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Known<'a> {
+    /// An earlier scan of it.
+    pub scan: Option<EarlierScan<'a>>,
+    /// The files that were written since.
+    pub written: Option<&'a dyn WrittenEntries>,
+}
+
+/// Knows files that this process has just written, so that a scan lists them without a look.
+pub(crate) trait WrittenEntries: std::fmt::Debug + Sync {
+    /// Returns the file of this name in a directory, if it was written and has one name and no attributes.
+    fn file(&self, dir: &RelPath, name: &[u8]) -> Option<WrittenEntry>;
+}
+
+/// A file with one name and without attributes, as it was after the write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WrittenEntry {
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its change time.
+    pub changed: Time,
+    /// Its stamp, however recent the change was.
+    pub stamp: u64,
+}
+
+impl WrittenEntry {
+    /// Returns the listing's entry for the file, which has this name.
+    pub(crate) fn entry<'a>(&self, name: &'a [u8]) -> Entry<'a> {
+        Entry { name, kind: Kind::File { size: self.size }, meta: self.meta, attrs: Attrs::default() }
+    }
+
+    /// Returns its stamp if it was last changed before this time, else 0.
+    pub(crate) fn stamp_before(&self, before: Time) -> u64 {
+        if self.changed < before { self.stamp } else { 0 }
+    }
+}
 
 /// An earlier scan of the same tree with the same options, and the directories that may have changed since.
 #[derive(Debug, Clone, Copy)]

@@ -31,7 +31,7 @@ use crate::{
     attrs::{Attrs, AttrsBuf, UNREADABLE},
     cores::cores,
     effort::{Activity, EffortPool, ThreadGroup, during},
-    entry::{Kind, Meta},
+    entry::{Entry, Kind, Meta},
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
@@ -51,7 +51,7 @@ use crate::{
     xattr::AttrReader,
 };
 use earlier::KnownDir;
-pub(crate) use earlier::{ChangedEntries, EarlierScan};
+pub(crate) use earlier::{ChangedEntries, EarlierScan, Known, WrittenEntries, WrittenEntry};
 pub(crate) use found::has_holes;
 use found::{Lookup, NamedEntry, Scratch, meta_of, stat};
 use ignore_files::Rulebook;
@@ -76,18 +76,18 @@ const FEW_DIRENTS_BYTES: usize = 1 << 10;
 /// # Errors
 /// If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
-    scan_changes(root, options, None, failures, monitor)
+    scan_changes(root, options, Known::default(), failures, monitor)
 }
 
-/// Walks the tree as [`scan`] does, but takes the listings of unchanged directories from `known`. Entries in those are
-/// missing in the sums of owners, times and sparse files.
+/// Walks the tree as [`scan`] does, but takes unchanged directories and the entries of written files from `known`. They
+/// are missing in the sums of owners, times and sparse files.
 ///
 /// # Errors
 /// The errors of [`scan`].
 pub(crate) fn scan_changes(
     root: &Root,
     options: &ScanOptions,
-    known: Option<EarlierScan<'_>>,
+    known: Known<'_>,
     failures: &Failures,
     monitor: &Monitor,
 ) -> io::Result<Tree> {
@@ -109,7 +109,7 @@ pub(crate) fn scan_changes(
             rules: None,
             paths: options.paths.clone(),
             is_elsewhere: false,
-            known: known.map(|_| ROOT),
+            known: known.scan.map(|_| ROOT),
         }),
         lookup: Lookup::below(root, &root_stat, options),
         patterns: InUse::default(),
@@ -254,7 +254,7 @@ fn combine_stamps(dirs: &mut [Dir]) {
 
 struct Walk<'a> {
     root: &'a Root,
-    known: Option<EarlierScan<'a>>,
+    known: Known<'a>,
     options: &'a ScanOptions,
     failures: &'a Failures,
     monitor: &'a Monitor,
@@ -389,7 +389,7 @@ impl Walk<'_> {
 
     /// Finds a directory in the earlier scan.
     fn known_dir(&self, work: &PendingDir) -> Option<KnownDir<'_>> {
-        Some(self.known?.dir(work.known?))
+        Some(self.known.scan?.dir(work.known?))
     }
 
     /// Lists a directory as it was scanned before.
@@ -414,9 +414,16 @@ impl Walk<'_> {
         part.dirs.push((work.id, dir));
     }
 
+    /// Finds the entry of a file that was written since the earlier scan, and its stamp.
+    fn written<'b>(&self, work: &PendingDir, name: &'b CStr) -> Option<(Entry<'b>, u64)> {
+        let file = self.known.written?.file(&work.path, name.to_bytes())?;
+        let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
+        Some((file.entry(name.to_bytes()), stamp))
+    }
+
     /// Finds subdirectories in the earlier scan, if it has the directory.
     fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
-        if let (Some(known), Some(id)) = (self.known, work.known) {
+        if let (Some(known), Some(id)) = (self.known.scan, work.known) {
             known.recognise(id, below);
         }
     }
@@ -507,7 +514,8 @@ impl Walk<'_> {
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
                 continue;
             }
-            if let Some((entry, stamp)) = known.as_mut().and_then(|known| known.unchanged(name.to_bytes())) {
+            let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
+            if let Some((entry, stamp)) = unchanged.or_else(|| self.written(work, name)) {
                 part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
                 dirs += usize::from(entry.kind == Kind::Dir);
                 stamps.push(stamp);

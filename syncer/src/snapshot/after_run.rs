@@ -189,11 +189,11 @@ mod tests {
     use crate::{
         apply::{Candidate, Settings},
         attrs::Classes,
-        entry::Time,
-        hash::ContentId,
+        entry::{Kind, Time},
+        path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
-        snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
+        snapshot::{Store, create::is_like_own_scan, publish::files_of, written::WrittenFiles},
     };
 
     /// Counts the scanned entries by the checks of the monitor.
@@ -251,30 +251,36 @@ mod tests {
         assert!(!is_like_own_scan(&tree), "a snapshot lists no sockets");
     }
 
-    /// Records content as written by the run that the file does not have, which shows whether the snapshot reads the
-    /// file.
+    /// Records content as written by the run that the files do not have, which shows whether a snapshot reads them.
     #[test]
-    fn what_a_run_has_written_is_not_read_again_unless_it_has_changed() {
+    fn the_snapshot_after_a_run_has_files_as_the_run_wrote_them_and_the_next_one_has_later_changes() {
         let dir = TempDir::new().unwrap();
         let settings = Settings::resolve(&Preserve::default()).unwrap();
         let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
         let destination = candidate.take(settings, None, None).unwrap();
         let written = WrittenFiles::begin(&destination, SnapshotEngine::Copy).unwrap();
-        for name in ["changed", "same"] {
+        for name in ["changed", "linked", "same"] {
             fs::write(dir.path().join(name), "live").unwrap();
             let file = fs::File::open(dir.path().join(name)).unwrap();
-            written.add(file.as_fd(), ContentId::of(b"told"), Some(b"told"));
+            written.add_new((&RelPath::root(), name.as_bytes()), file.as_fd(), b"told");
         }
         fs::write(dir.path().join("changed"), "later").unwrap();
+        written.forget(&RelPath::parse(b"linked").unwrap());
         let asked = SnapshotParams { engine: SnapshotEngine::Copy, ..SnapshotParams::default() };
+        let contents = |known: KnownFromRun<'_>| {
+            let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
+            assert_eq!(report.reason, None, "{report:?}");
+            let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
+            let folder = store.folder(&store.roots().unwrap().snapshots.last().unwrap().tree).unwrap();
+            let files = files_of(&folder).map(|(entry, content, _)| match entry.kind {
+                Kind::File { size } => store.small(&content, size).unwrap(),
+                kind => panic!("{kind:?}"),
+            });
+            files.map(|content| String::from_utf8(content).unwrap()).collect::<Vec<_>>()
+        };
         let known = KnownFromRun { scan: None, written: Some(&written) };
-        let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
-        assert_eq!(report.reason, None, "{report:?}");
-        let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
-        let folder = store.folder(&store.roots().unwrap().snapshots[0].tree).unwrap();
-        let contents = folder.contents.iter().zip([5, 4]);
-        let contents: Vec<_> = contents.map(|(content, len)| store.small(content, len).unwrap()).collect();
-        assert_eq!(contents, [b"later".to_vec(), b"told".to_vec()]);
+        assert_eq!(contents(known), ["told", "live", "told"]);
+        assert_eq!(contents(KnownFromRun::default()), ["later", "live", "live"]);
     }
 
     /// Stops a snapshot at each check of the monitor in turn, until it completes: a stopped one leaves nothing behind.

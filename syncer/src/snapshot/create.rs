@@ -19,7 +19,7 @@ use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
-    scan::{ScanOptions, scan_changes, scan_root},
+    scan::{Known, ScanOptions, WrittenEntries, scan_changes, scan_root},
     tree::Tree,
 };
 
@@ -98,7 +98,9 @@ pub(super) fn create_in(
     let (tree, root_meta) = match known.scan.filter(|scan| scan.changed.is_empty()) {
         Some(scan) => (scan.tree, scan_root(root, &options).map_err(scanning)?),
         None => {
-            scanned = scan_changes(root, &options, known.scan, failures, monitor).map_err(scanning)?;
+            let written = known.written.map(|written| written as &dyn WrittenEntries);
+            let known = Known { scan: known.scan, written };
+            scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
             (&scanned, (scanned.root_meta, scanned.root_attrs.clone()))
         }
     };

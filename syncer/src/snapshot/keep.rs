@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat},
+    fs::{FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -15,17 +15,18 @@ use super::{
     content::{ContentRef, Home, id_of_visited},
     pack::Packing,
     roots::Engine,
-    written::WrittenFiles,
+    written::{PackedFile, WrittenFiles},
 };
 use crate::{
     apply::write_all,
     attrs::Attrs,
-    entry::{Entry, Kind, Meta, Owner, Time},
+    entry::{Entry, Kind, Meta, Time},
     hash::ContentId,
     monitor::Monitor,
+    path::RelPath,
     scan::stamp_of_stat,
     slice::{Slice, data_in},
-    stat::{changed, modified},
+    stat::{changed, meta_of, modified},
 };
 
 /// Attempts to read a file before it is given up because it keeps changing.
@@ -79,9 +80,6 @@ impl Keeper<'_> {
         old: Option<ContentRef>,
     ) -> io::Result<TakenFile> {
         self.go_on()?;
-        if let Some(taken) = self.take_written(dir, name, old)? {
-            return Ok(taken);
-        }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let mut stat = regular(&file)?;
@@ -97,39 +95,23 @@ impl Keeper<'_> {
         Err(io::Error::other("the file kept changing while it was read"))
     }
 
-    /// Takes the content that the run put into the pack when it wrote the file, if that is unchanged since.
-    fn take_written(
+    /// Takes a new file that the run has packed and the scan has listed as the run left it; returns `None` for any other.
+    pub(super) fn take_packed(
         &self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-        old: Option<ContentRef>,
-    ) -> io::Result<Option<TakenFile>> {
-        let Some(written) = self.written_packed() else { return Ok(None) };
-        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let Some((id, offset)) = written.packed(&stat) else { return Ok(None) };
-        let content = self.begun(id, offset, stat.st_size as u64, old)?;
-        Ok(Some(self.taken(Some(content), &stat, 0)))
-    }
-
-    /// Does the same for a file as the scan found it. A file that changed recently has no stamp, and is not taken.
-    pub(super) fn take_listed(
-        &self,
+        dir: &RelPath,
         entry: &Entry<'_>,
         stamp: u64,
         old: Option<ContentRef>,
     ) -> io::Result<Option<TakenFile>> {
-        let (Some(written), Kind::File { size: len }, 1..) = (self.written_packed(), entry.kind, stamp)
-        else {
+        let packed = self.written.filter(|_| self.packing.has_begun());
+        let packed = packed.and_then(|written| written.packed(dir, entry.name));
+        let Some(PackedFile { entry: written, id, offset }) = packed else { return Ok(None) };
+        if written.entry(entry.name) != *entry {
             return Ok(None);
-        };
-        let Some((id, offset)) = written.packed_of(stamp, len, entry.meta.mtime) else { return Ok(None) };
+        }
         self.go_on()?;
-        let content = Some(self.begun(id, offset, len, old)?);
-        Ok(Some(TakenFile { content, len, meta: entry.meta, stamp, added: 0 }))
-    }
-
-    fn written_packed(&self) -> Option<&WrittenFiles> {
-        self.written.filter(|_| self.packing.has_begun())
+        let content = Some(self.begun(id, offset, written.size, old)?);
+        Ok(Some(TakenFile { content, len: written.size, meta: written.meta, stamp, added: 0 }))
     }
 
     /// Returns a reference to content in the pack that the run began, or to the last snapshot's copy if that is
@@ -147,12 +129,7 @@ impl Keeper<'_> {
     }
 
     fn taken(&self, content: Option<ContentRef>, stat: &Stat, added: u64) -> TakenFile {
-        let meta = Meta {
-            mode: (stat.st_mode & 0o7777) as u16,
-            mtime: modified(stat),
-            owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
-        };
-        let stamp = stamp_of_stat(stat, self.before);
+        let (meta, stamp) = (meta_of(stat), stamp_of_stat(stat, self.before));
         TakenFile { content, len: stat.st_size as u64, meta, stamp, added }
     }
 

@@ -463,7 +463,7 @@ impl Reading<'_> {
                 _ => None,
             };
             let stamp = listed.stamps.get(*index as usize).copied().unwrap_or(0);
-            let taken = match self.keeper.take_listed(&entry, stamp, old) {
+            let taken = match self.keeper.take_packed(&making.path, &entry, stamp, old) {
                 Ok(Some(taken)) => Ok(taken),
                 Err(error) => Err(error),
                 Ok(None) => match opened.get_or_insert_with(|| self.source.root.dir(&making.path)) {

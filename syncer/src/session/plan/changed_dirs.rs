@@ -4,7 +4,6 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    entry::Kind,
     links::parents,
     path::RelPath,
     scan::ChangedEntries,
@@ -35,16 +34,9 @@ struct Changed<'a> {
 
 impl Changed<'_> {
     fn add_planned(&mut self, dir: &PlannedDir) {
-        let mut links = Vec::new();
-        let mut names: Vec<&[u8]> = Vec::new();
-        for (_, entry) in dir.steps() {
-            names.push(entry.name);
-            // A file that gets another name becomes the leader of a group of hard links.
-            if let Kind::HardLink { to } = entry.kind {
-                links.extend(RelPath::parse(to).ok());
-            }
-        }
-        self.add_entries(links.into_iter());
+        // A file that gets another name becomes the leader of a group of hard links.
+        self.add_entries(dir.linked_files());
+        let mut names: Vec<&[u8]> = dir.steps().map(|(_, entry)| entry.name).collect();
         let Some(id) = dir.sink else { return };
         let deletes = (0..).zip(&self.sink.dirs[id as usize].listing);
         let deletes = deletes.filter(|(index, _)| dir.plan.deletes.binary_search(index).is_ok());

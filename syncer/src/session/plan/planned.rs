@@ -50,6 +50,14 @@ impl PlannedDir {
         })
     }
 
+    /// Yields the files that get another name, of which a step makes a hard link.
+    pub(crate) fn linked_files(&self) -> impl Iterator<Item = RelPath> {
+        self.steps().filter_map(|(_, entry)| match entry.kind {
+            Kind::HardLink { to } => RelPath::parse(to).ok(),
+            _ => None,
+        })
+    }
+
     /// Returns the names of the sink's directories that an entry of another kind replaces.
     pub(crate) fn replaced_dirs(&self) -> HashSet<&[u8]> {
         match self.replaces_dirs() {

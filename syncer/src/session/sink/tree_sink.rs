@@ -265,6 +265,10 @@ impl SinkEnd for TreeSink<'_> {
         let scan = EarlierScan { tree: &plan.sink, changed: &changed };
         let scan = Some(scan).filter(|scan| self.knows_the_rest(scan.tree, run.params));
         let written = self.written.get().and_then(Option::as_ref);
+        if let Some(written) = written {
+            let linked = plan.compared.dirs.iter().flat_map(PlannedDir::linked_files);
+            linked.for_each(|path| written.forget(&path));
+        }
         let known = KnownFromRun { scan, written };
         Some(after_run::take(&self.destination, &path, asked, &run.params.run, known, run.monitor))
     }

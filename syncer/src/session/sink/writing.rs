@@ -209,8 +209,10 @@ impl<'a> Writing<'a> {
     pub(crate) fn remember(&self, need: &Need, staged: &Staged, content: &[u8]) {
         let len = content.len() as u64;
         if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
-            let packed = Some(content).filter(|_| written.packs(len));
-            written.add(staged.fd(), ContentId::of(content), packed);
+            match written.packs(len) {
+                true => written.add_new((&need.dir.path, &need.name), staged.fd(), content),
+                false => written.add(staged.fd(), ContentId::of(content)),
+            }
         }
     }
 
@@ -219,7 +221,7 @@ impl<'a> Writing<'a> {
         if let Some(written) = self.written.filter(|written| written.wants_id(len))
             && let Some(id) = id()
         {
-            written.add(staged.fd(), id, None);
+            written.add(staged.fd(), id);
         }
     }
 
