@@ -18,6 +18,9 @@ const SPARSYNC: &str = "0.1.12";
 /// The crate with rcp and rcpd, and its version.
 const RCP: (&str, &str) = ("rcp-tools-rcp", "0.41.0");
 
+/// The compiler's flags that rcp asks for, which its own workspace sets.
+const RCP_FLAGS: &str = "--cfg tokio_unstable";
+
 /// A tool that is not installed on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
@@ -133,13 +136,13 @@ pub fn install(root: &Path) -> anyhow::Result<()> {
     }
     for tool in TOOLS {
         if let Origin::Crate(name, version) = tool.origin {
-            install_crate(root, tool.program, name, version)?;
+            install_crate(root, tool.program, name, version, "")?;
         }
     }
-    install_crate(root, "rcp", RCP.0, RCP.1)
+    install_crate(root, "rcp", RCP.0, RCP.1, RCP_FLAGS)
 }
 
-fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyhow::Result<()> {
+fn install_crate(root: &Path, program: &str, name: &str, version: &str, flags: &str) -> anyhow::Result<()> {
     if super::version_line(&root.join("bin").join(program), "--version").contains(version) {
         return Ok(());
     }
@@ -150,6 +153,7 @@ fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyho
     run(command("cargo")
         .current_dir(build.path())
         .env("CARGO_TARGET_DIR", build.path())
+        .env("RUSTFLAGS", flags)
         .args(["install", name, "--locked", "--quiet", "--version", version, "--root"])
         .arg(root))
     .with_context(|| format!("installing {name} {version}"))?;

@@ -18,7 +18,7 @@ use crate::{
 
 /// What is known of a tree before it is scanned.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownTree<'a> {
     /// An earlier scan of it.
     pub scan: Option<EarlierScan<'a>>,
     /// The files that were written since.

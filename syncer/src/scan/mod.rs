@@ -51,7 +51,7 @@ use crate::{
     xattr::AttrReader,
 };
 use earlier::KnownDir;
-pub(crate) use earlier::{ChangedEntries, EarlierScan, Known, WrittenEntries, WrittenEntry};
+pub(crate) use earlier::{ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry};
 pub(crate) use found::has_holes;
 use found::{Lookup, NamedEntry, Scratch, meta_of, stat};
 use ignore_files::Rulebook;
@@ -76,7 +76,7 @@ const FEW_DIRENTS_BYTES: usize = 1 << 10;
 /// # Errors
 /// If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
-    scan_changes(root, options, Known::default(), failures, monitor)
+    scan_changes(root, options, KnownTree::default(), failures, monitor)
 }
 
 /// Walks the tree as [`scan`] does, but takes unchanged directories and the entries of written files from `known`. They
@@ -87,7 +87,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
 pub(crate) fn scan_changes(
     root: &Root,
     options: &ScanOptions,
-    known: Known<'_>,
+    known: KnownTree<'_>,
     failures: &Failures,
     monitor: &Monitor,
 ) -> io::Result<Tree> {
@@ -254,7 +254,7 @@ fn combine_stamps(dirs: &mut [Dir]) {
 
 struct Walk<'a> {
     root: &'a Root,
-    known: Known<'a>,
+    known: KnownTree<'a>,
     options: &'a ScanOptions,
     failures: &'a Failures,
     monitor: &'a Monitor,

@@ -19,7 +19,7 @@ use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
-    scan::{Known, ScanOptions, WrittenEntries, scan_changes, scan_root},
+    scan::{KnownTree, ScanOptions, WrittenEntries, scan_changes, scan_root},
     tree::Tree,
 };
 
@@ -99,7 +99,7 @@ pub(super) fn create_in(
         Some(scan) => (scan.tree, scan_root(root, &options).map_err(scanning)?),
         None => {
             let written = known.written.map(|written| written as &dyn WrittenEntries);
-            let known = Known { scan: known.scan, written };
+            let known = KnownTree { scan: known.scan, written };
             scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
             (&scanned, (scanned.root_meta, scanned.root_attrs.clone()))
         }

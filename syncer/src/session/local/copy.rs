@@ -1,39 +1,44 @@
 //! Copies content between files of the same machine, with several threads, and by clone where the file system can.
 
-use std::{io, os::fd::AsFd as _};
+use std::io;
 
 use async_channel::{Receiver, Sender};
 use contract::Side;
 
 use crate::{
     apply::{SMALL_BYTES, Staged},
-    attrs::AttrsBuf,
     cores::cores,
     effort::{Activity, ThreadGroup, copying, during},
     monitor::Monitor,
     session::{
         local::differences::{Zeros, differences},
         plan::need::{Fetch, Need},
-        reading::source_file::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
+        reading::source_file::{AsListed, CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
         session_error::SessionError,
         sink::writing::{WriteTarget, Writing},
     },
     slice::Slice,
     transport::TransportError,
-    xattr,
 };
 
 /// Calls `work`, and copies the files that it fetches with several workers. A few small files are copied by the calling
-/// thread.
+/// thread. `as_listed` says which files have the metadata of their listing.
 pub(crate) fn copy_all(
     writing: Writing<'_>,
     origin: Origin<'_>,
+    as_listed: AsListed,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let (jobs, queue) = async_channel::bounded(cores() * 16);
     let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
-    let copier =
-        || Copier { writing, origin, from: LastDir::default(), to: LastDir::default(), small: Vec::new() };
+    let copier = || Copier {
+        writing,
+        origin,
+        as_listed,
+        from: LastDir::default(),
+        to: LastDir::default(),
+        small: Vec::new(),
+    };
     std::thread::scope(|scope| {
         let start = |queue: Receiver<Vec<Need>>| {
             let (pool, copier) = (&pool, copier());
@@ -126,6 +131,7 @@ impl<W, S: Fn(Receiver<Vec<Need>>) -> W> Fetch for CopyFetch<S, W> {
 struct Copier<'a> {
     writing: Writing<'a>,
     origin: Origin<'a>,
+    as_listed: AsListed,
     from: LastDir,
     to: LastDir,
     /// The content of the last file, if it went through memory as a whole.
@@ -191,21 +197,14 @@ impl Copier<'_> {
                 copied => (copied?, None),
             },
         };
-        let attrs = match writing.store {
-            WriteTarget::Tree(_) if source.is_stored() => Ok(need.attrs.clone()),
-            WriteTarget::Tree(tree) => {
-                let settings = tree.settings();
-                xattr::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
-            }
-            WriteTarget::Device(_) => Ok(AttrsBuf::default()),
-        };
-        let attrs = attrs.inspect_err(|_| writing.unstage(&staged))?;
+        let fresh = source.fresh(&need.meta, self.as_listed);
+        let fresh = fresh.inspect_err(|_| writing.unstage(&staged))?;
         if !source.is_unchanged()? {
             writing.unstage(&staged);
             return Ok(false);
         }
-        let (meta, attrs) = (source.meta(&need.meta), attrs.as_attrs());
-        writing.publish(need, &mut self.to, &staged, &meta, attrs, source.len())?;
+        let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |(meta, attrs)| (meta, attrs));
+        writing.publish(need, &mut self.to, &staged, meta, attrs.as_attrs(), source.len())?;
         if !self.small.is_empty() {
             writing.remember(need, &staged, &self.small);
         }

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io};
 use contract::{PlannedAction, Report, RunParams, Side, Usage};
 
 use crate::{
+    attrs::Classes,
     device::{self, Opened},
     report::Stopwatch,
     root::{Root, TreeLocation},
@@ -21,7 +22,7 @@ use crate::{
             source_tree::SourceTree,
             subject::{Named, Subject, check_found},
         },
-        reading::source_file::Origin,
+        reading::source_file::{AsListed, Origin},
         session_error::SessionError,
         sink::{
             traits::{Run, SourceEnd},
@@ -45,6 +46,8 @@ pub(crate) struct LocalSource<'a> {
     root: &'a Root,
     hashes: LocalHashes<'a>,
     tree: Named<LocalTree>,
+    /// The kinds of attributes that the run keeps.
+    classes: Classes,
 }
 
 impl<'a> LocalSource<'a> {
@@ -60,7 +63,8 @@ impl<'a> LocalSource<'a> {
         };
         let tree = LocalTree { tree: Tree::empty(), asked: VecDeque::new(), keep: run.params.verify };
         let hashes = LocalHashes { origin, monitor: run.monitor };
-        Self { place, subject, root, hashes, tree: Named::new(tree, sink) }
+        let classes = Classes::wanted(&run.params.preserve);
+        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes }
     }
 }
 
@@ -132,7 +136,8 @@ impl SourceEnd for LocalSource<'_> {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        copy_all(writing, self.hashes.origin, work)
+        let as_listed = AsListed { classes: self.classes, since: self.tree.inner().tree.since };
+        copy_all(writing, self.hashes.origin, as_listed, work)
     }
 
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
@@ -195,7 +200,7 @@ impl SourceEnd for LocalDevice<'_> {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        copy_all(writing, self.hashes.origin, work)
+        copy_all(writing, self.hashes.origin, AsListed::default(), work)
     }
 
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {

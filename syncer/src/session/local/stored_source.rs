@@ -20,7 +20,7 @@ use crate::{
             room::Room,
             source_tree::SourceTree,
         },
-        reading::source_file::Origin,
+        reading::source_file::{AsListed, Origin},
         session_error::SessionError,
         sink::{
             traits::{Run, SourceEnd},
@@ -123,7 +123,7 @@ impl SourceEnd for StoredSource<'_> {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        copy_all(writing, self.origin(), work)
+        copy_all(writing, self.origin(), AsListed::default(), work)
     }
 
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {

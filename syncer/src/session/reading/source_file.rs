@@ -126,8 +126,8 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// The conditions under which a listing's metadata still holds.
-#[derive(Debug, Clone, Copy)]
+/// The conditions under which a listing's metadata still holds. Those of a device and a snapshot always do.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AsListed {
     /// The kinds of attributes that it contains.
     pub classes: Classes,
@@ -227,11 +227,6 @@ impl SourceFile {
         matches!(self.of, Of::Device(_))
     }
 
-    /// Returns whether it is an object of a store, which has none of the file's own metadata.
-    pub(crate) fn is_stored(&self) -> bool {
-        matches!(self.of, Of::Store(_))
-    }
-
     /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match &self.of {
@@ -254,15 +249,6 @@ impl SourceFile {
     /// Returns whether it may have holes.
     pub(crate) fn has_holes(&self) -> bool {
         self.content().start == 0 && has_holes(&self.stat)
-    }
-
-    /// Returns its metadata, without the mode if the listing has none. A part of a device and an object of a store have
-    /// that of the listing.
-    pub(crate) fn meta(&self, listed: &Meta) -> Meta {
-        match self.of {
-            Of::Itself => meta_of(&self.stat, listed),
-            Of::Device(_) | Of::Store(_) => *listed,
-        }
     }
 
     /// Returns metadata and attributes that may differ from the listing's; `None` for a part of a device and an object
