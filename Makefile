@@ -65,6 +65,14 @@ test-gitops: ## The GitOps tutorial with the controllers of Flux and Argo CD, wh
 	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
 	cargo test --workspace --test gitops
 
+# Not part of `make test`: the provisioner and the resizer take minutes to build, and what they test rarely changes.
+.PHONY: test-csi
+test-csi: ## Claims that grow, with a CSI driver and the real resizer on the kind cluster; it builds them first
+	@.ci/tools build
+	e2e/cluster/up
+	e2e/cluster/csi
+	e2e/run --workspace --test csi
+
 # Seconds for each decoder.
 FUZZ ?= 10
 

@@ -105,16 +105,19 @@ tools() {
   kubernetes kubectl
 }
 
-# The libraries of GitOps tools, in a program of ours: from nothing 150 s of processor time.
-gitops() {
-  local source=$here/../gitops key
-  key=$(cat "$source"/*.go "$source"/go.{mod,sum} | sha256sum)
-  [ -x "$bin/gitops" ] && [ "$(cat "$cache/gitops.key" 2>/dev/null)" = "$key" ] && return
+# own NAME SOURCE: a program whose source is here, built again when that has changed.
+own() {
+  local key
+  key=$(cat "$2"/*.go "$2"/go.{mod,sum} | sha256sum)
+  [ -x "$bin/$1" ] && [ "$(cat "$cache/$1.key" 2>/dev/null)" = "$key" ] && return
   go_ready
-  say "building gitops"
-  (cd "$source" && logged go go build -trimpath -ldflags '-s -w' -o "$bin/gitops" .)
-  printf '%s\n' "$key" >"$cache/gitops.key"
+  say "building $1"
+  (cd "$2" && logged go go build -trimpath -ldflags '-s -w' -o "$bin/$1" .)
+  printf '%s\n' "$key" >"$cache/$1.key"
 }
+
+# The libraries of GitOps tools, in a program of ours: from nothing 150 s of processor time.
+gitops() { own gitops "$here/../gitops"; }
 
 # What serves the tests that need an API server and no kubelet.
 apiserver() { kubernetes kube-apiserver kube-controller-manager; etcd; gitops; }
@@ -126,6 +129,13 @@ gitops_controllers() {
   flux source-controller "$SOURCE_CONTROLLER"
   flux kustomize-controller "$KUSTOMIZE_CONTROLLER"
   copied argocd github.com/argoproj/argo-cd/v3 "$ARGO_CD" ./cmd manifests/crds manifests/base/config
+}
+
+# A storage whose volumes grow: the driver is ours, its provisioner and its resizer are those of Kubernetes.
+csi() {
+  own memory-driver "$here/driver"
+  copied csi-provisioner github.com/kubernetes-csi/external-provisioner/v6 "$EXTERNAL_PROVISIONER" ./cmd/csi-provisioner
+  go_tool csi-resizer github.com/kubernetes-csi/external-resizer/v2 "$EXTERNAL_RESIZER" /cmd/csi-resizer
 }
 
 # flux NAME VERSION: a controller of Flux. The types of its objects are a module of their own, which its go.mod takes from a folder that

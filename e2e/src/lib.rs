@@ -8,6 +8,7 @@
 
 pub mod apiserver;
 pub mod cluster;
+pub mod csi;
 pub mod cut;
 pub mod diagnosis;
 pub mod disk;

@@ -95,7 +95,7 @@ impl Keeper<'_> {
         Err(io::Error::other("the file kept changing while it was read"))
     }
 
-    /// Takes a new file that the run has packed and the scan has listed as the run left it; returns `None` for any other.
+    /// Takes a new file that the run has packed, if the scan has listed it as the run left it; `None` for any other.
     pub(super) fn take_packed(
         &self,
         dir: &RelPath,

@@ -1,0 +1,62 @@
+//! Claims of the storage that `e2e/cluster/csi` installs: its volumes have a real limit, and a real resizer.
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+
+use crate::{
+    cluster::{PATIENCE, Sandbox},
+    wait,
+};
+
+/// The storage class that allows expansion, to at most 1Gi.
+pub const GROWS: &str = "memory";
+/// The storage class of the same driver that does not.
+pub const FIXED: &str = "memory-fixed";
+
+impl Sandbox {
+    /// Returns a claim once its status has a capacity.
+    pub async fn until_capacity(&self, claim: &str, capacity: &str) -> Result<PersistentVolumeClaim> {
+        let what = format!("the claim has {capacity}");
+        let holds = |claim: &PersistentVolumeClaim| capacity_of(claim) == Some(capacity);
+        wait::until(&self.api(), claim, &what, PATIENCE, holds).await
+    }
+
+    /// Returns the size that a claim asks for.
+    pub async fn requested(&self, claim: &str) -> Result<String> {
+        let claim = self.api::<PersistentVolumeClaim>().get(claim).await?;
+        let requests = claim.spec.and_then(|spec| spec.resources?.requests);
+        Ok(requests.and_then(|mut it| it.remove("storage")).context("a claim asks for a size")?.0)
+    }
+
+    /// Returns the capacity of the volume of a claim, which only the resizer changes.
+    pub async fn volume_capacity(&self, claim: &PersistentVolumeClaim) -> Result<String> {
+        let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        let volumes = Api::<PersistentVolume>::all(self.client.clone());
+        let volume = volumes.get(name.context("the claim is not bound")?).await?;
+        let capacity = volume.spec.and_then(|spec| spec.capacity?.remove("storage"));
+        Ok(capacity.context("a volume has a capacity")?.0)
+    }
+
+    /// Returns the MiB of the file system that a pod has at `/data`.
+    pub fn file_system_mib(&self, pod: &str) -> Result<u64> {
+        let table = self.kubectl.run(&["exec", pod, "--", "df", "-Pm", "/data"])?;
+        let Some(size) = table.lines().nth(1).and_then(|line| line.split_whitespace().nth(1)) else {
+            bail!("not a table of df: {table}");
+        };
+        size.parse().with_context(|| table.clone())
+    }
+
+    /// Returns the reasons of the events about an object, by its name.
+    pub fn events_of(&self, name: &str) -> Result<Vec<String>> {
+        let object = format!("involvedObject.name={name}");
+        let reasons = "jsonpath={.items[*].reason}";
+        let events =
+            self.kubectl.run(&["get", "events", "--field-selector", &object, "--output", reasons])?;
+        Ok(events.split_whitespace().map(Into::into).collect())
+    }
+}
+
+fn capacity_of(claim: &PersistentVolumeClaim) -> Option<&str> {
+    Some(&claim.status.as_ref()?.capacity.as_ref()?.get("storage")?.0)
+}

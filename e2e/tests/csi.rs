@@ -1,0 +1,83 @@
+//! Claims that are too small for a source, on a storage with a real resizer, which `make test-csi` installs.
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+use e2e::{
+    cluster::Sandbox,
+    csi::{FIXED, GROWS},
+    syncjob,
+    volume::Volume,
+};
+use serde_json::json;
+
+/// Makes a source of 8 MiB, and a SyncJob that has copied it to a claim of 32Mi of a storage class.
+async fn copied(sandbox: &Sandbox, class: &str) -> Volume {
+    let from = sandbox.volume("from", 1).await.unwrap();
+    from.shell_as_syncer("head -c 8M /dev/urandom > small").unwrap();
+    let create = json!({"storageClassName": class, "size": "32Mi", "grow": true});
+    sandbox.sync("copy", json!({"destination": {"create": create}})).await.unwrap();
+    sandbox.until_is("copy", "Ready").await.unwrap();
+    sandbox.until_capacity("to", "32Mi").await.unwrap();
+    from
+}
+
+/// Patches the SyncJob with a larger size, and requests a run.
+async fn run_with(sandbox: &Sandbox, size: &str) {
+    let create = json!({"create": {"size": size}});
+    sandbox.patch("copy", json!({"spec": {"destination": create, "trigger": size}})).await.unwrap();
+}
+
+/// Returns why the SyncJob is stalled.
+async fn too_small(sandbox: &Sandbox) -> String {
+    let stalled = sandbox.until_is("copy", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTooSmall"), "{stalled:#?}");
+    syncjob::message(&stalled, "Stalled").into()
+}
+
+#[tokio::test]
+async fn a_claim_grows_and_then_holds_what_did_not_fit() {
+    let sandbox = Sandbox::new("grows").await;
+    let from = copied(&sandbox, GROWS).await;
+    from.shell_as_syncer("head -c 64M /dev/urandom > large").unwrap();
+    sandbox.patch("copy", json!({"spec": {"trigger": "too small"}})).await.unwrap();
+    let full = sandbox.until_is("copy", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&full, "Stalled", "NotEnoughSpace"), "{full:#?}");
+
+    run_with(&sandbox, "128Mi").await;
+    sandbox.until_is("copy", "Ready").await.unwrap();
+    let claim = sandbox.until_capacity("to", "128Mi").await.unwrap();
+    assert_eq!(sandbox.volume_capacity(&claim).await.unwrap(), "128Mi");
+    for (object, reason) in [("copy", "ClaimGrows"), ("to", "Resizing")] {
+        let events = sandbox.events_of(object).unwrap();
+        assert!(events.iter().any(|event| event == reason), "{reason} of {object}: {events:?}");
+    }
+
+    sandbox.application("reader", "to").await.unwrap();
+    let hashes = "cd /data && sha256sum small large";
+    let copied = sandbox.kubectl.run(&["exec", "reader-0", "--", "sh", "-c", hashes]).unwrap();
+    assert_eq!(copied.as_bytes(), from.shell("sha256sum small large").unwrap());
+    assert_eq!(sandbox.file_system_mib("reader-0").unwrap(), 128);
+}
+
+#[tokio::test]
+async fn a_class_that_does_not_expand_is_explained() {
+    let sandbox = Sandbox::new("fixed").await;
+    copied(&sandbox, FIXED).await;
+    run_with(&sandbox, "128Mi").await;
+    let message = too_small(&sandbox).await;
+    for words in ["claim to asks for 32Mi", "grow to 128Mi", FIXED, "allowVolumeExpansion"] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    assert_eq!(sandbox.requested("to").await.unwrap(), "32Mi");
+}
+
+#[tokio::test]
+async fn a_size_that_the_driver_does_not_have_is_explained() {
+    let sandbox = Sandbox::new("infeasible").await;
+    copied(&sandbox, GROWS).await;
+    run_with(&sandbox, "2Gi").await;
+    let message = too_small(&sandbox).await;
+    for words in ["cannot grow to 2Gi", "infeasible", "a volume has at most 1073741824 bytes"] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    sandbox.until_capacity("to", "32Mi").await.unwrap();
+}
