@@ -59,7 +59,7 @@ impl Peer for Rcp {
     }
 
     fn leaves_out(&self) -> &'static str {
-        "delta, checks, durability, hard links, holes, attributes"
+        "delta, deletes, checks, durability, hard links, holes, attributes"
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
@@ -75,7 +75,7 @@ impl Peer for Rcp {
         let folders = std::iter::once(commands(place)).chain(std::env::split_paths(&path));
         command.env("PATH", std::env::join_paths(folders)?);
         let daemon = text(&self.programs.rcp.with_file_name("rcpd"));
-        command.args(["--overwrite", "--delete", "--preserve-settings=all", "--rcpd-path", &daemon]);
+        command.args(["--overwrite", "--preserve-settings=all", "--rcpd-path", &daemon]);
         command.arg(text(&place.source)).arg(format!("{HOST}:{}", text(&place.destination)));
         let done = run_timed(command, &place.scratch, place.limit)?;
         Ok(Sample { elapsed: done.elapsed, wire_bytes: None })
