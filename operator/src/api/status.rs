@@ -256,7 +256,7 @@ pub struct ActiveRun {
     /// When the current try was started; after a failed try, when the next one will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub try_time: Option<MicroTime>,
-    /// When both ends of the current try were seen running.
+    /// When the last process of the current try began, or when all were first seen to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_ready_time: Option<MicroTime>,
     /// What the failed tries did; absent in the first try.
@@ -415,6 +415,11 @@ impl ActiveRun {
     /// Returns the number of shards, limited to what a spec may ask for, because a pod can write to the status.
     pub fn shard_count(&self) -> u32 {
         u32::try_from(self.shards).unwrap_or(1).clamp(1, MAX_PARALLELISM)
+    }
+
+    /// Returns the number of pods of a try.
+    pub fn pod_count(&self) -> usize {
+        self.shard_count() as usize * if self.local { 1 } else { 2 }
     }
 
     /// Returns the number of tries before the current one, both failed and postponed ones.

@@ -4,10 +4,7 @@
 use std::fmt::Debug;
 
 use contract::Side;
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{batch::v1::Job, core::v1::PersistentVolumeClaim},
-};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -21,7 +18,7 @@ use crate::{
     api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
-    model::{children::Children, claims::Blocked, growth::Growing, outcome::Outcome},
+    model::{children::Children, claims::Blocked, growth::Growing, outcome::Outcome, stored},
     names::FIELD_MANAGER,
     resources::{Try, access},
     stages::situation::Step,
@@ -152,7 +149,7 @@ pub async fn grow_claim(client: &Client, growing: &Growing) -> Result<Persistent
 /// the first object that the API server rejects.
 pub async fn launch(
     client: &Client,
-    known: &Watched<Job>,
+    known: &Watched<stored::Job>,
     accounts: &Accounts,
     of: &Try<'_>,
     children: &Children,

@@ -1,10 +1,7 @@
 //! Removes the remaining objects of tries that are over.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{batch::v1::Job, core::v1::Pod},
-};
+use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Preconditions, PropagationPolicy},
@@ -13,7 +10,11 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::{
-    model::{children::Children, observe, record},
+    model::{
+        children::Children,
+        observe, record,
+        stored::{Job, Pod},
+    },
     names::{self, TryNames},
 };
 

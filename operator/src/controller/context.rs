@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt};
 
 use super::{
@@ -20,7 +20,7 @@ use crate::{
     events::Events,
     health::Health,
     metrics::JobLabels,
-    model::{placement::Placements, queue::Limits, warnings::Warnings},
+    model::{placement::Placements, queue::Limits, stored::Job, warnings::Warnings},
     resources::Settings,
     traces::Traces,
 };

@@ -7,7 +7,6 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        batch::v1::Job,
         core::v1::{PersistentVolumeClaim, Pod},
         storage::v1::StorageClass,
     },
@@ -38,6 +37,7 @@ use crate::{
         restore,
         rivals::Rivals,
         security,
+        stored::{self, Job},
         warnings::Warnings,
         workload,
     },
@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// How long many runs that start together share what was read for one of them.
-const SHARED_AGE: Duration = Duration::from_secs(5);
+const SHARED_AGE: Duration = Duration::from_secs(20);
 /// The factor by which pods may take longer to start while many runs start, before the causes are looked for.
 const DENSE_START: i32 = 4;
 /// How long a watch may take to report a deletion.
@@ -164,7 +164,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let is_launching = launching(job, &children);
     let mut claims = claims(client, Some(&known.claims), &wished).await?;
     add_class_to_grow(client, &wished, &mut claims).await?;
-    let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()));
+    let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()), Timestamp::now());
     let age = if is_launching { shared_age(crowd) } else { CONSENT_AGE };
     let (consent, is_consent_fresh) = consent::of(client, sources.consents, job, age).await?;
     let runs = runs_of(&known.runs, job);
@@ -212,10 +212,11 @@ async fn with_run(
         found.placements = placements(sources, job, &found.claims, shared_age(found.crowd)).await?;
         found.fs_groups = fs_groups(sources.client, job, &found.claims).await?;
     }
-    if is_late(run, found.crowd, Timestamp::now()) {
+    let names = try_names(job, run);
+    let are_all_running = found.children.ran_since(&names, run.pod_count()).is_some();
+    if !are_all_running && is_late(run, found.crowd, Timestamp::now()) {
         (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
     }
-    let names = try_names(job, run);
     if run.reported.is_none() && !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
     }
@@ -356,7 +357,8 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     let of_namespace = jobs.filter(|it| it.metadata.namespace == job.metadata.namespace);
-    let is_here = |pod: &Arc<Pod>| pod.metadata.namespace == job.metadata.namespace && observe::is_alive(pod);
+    let is_here =
+        |pod: &Arc<stored::Pod>| pod.metadata.namespace == job.metadata.namespace && observe::is_alive(pod);
     let pods = known.pods.state().into_iter().filter(is_here);
     Rivals::new(&job.name_any(), of_namespace, pods.map(|pod| (*pod).clone()).collect())
 }

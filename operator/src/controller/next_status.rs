@@ -30,6 +30,18 @@ pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view:
     }
 }
 
+/// Returns the status before a step. If the step tells that the run is under way or how its try ended, this status has
+/// the time since when all pods ran, because the record of that may have been left out.
+pub(super) fn before(step: &Step, view: &View<'_>, now: Timestamp) -> SyncJobStatus {
+    let mut status = view.status.clone();
+    let tells =
+        matches!(step, Step::Run | Step::Retry(..) | Step::Postpone(..) | Step::Report(_) | Step::Finish(_));
+    if let Some(since) = view.ran_since().filter(|_| tells) {
+        status::ran_since(&mut status, since.min(now));
+    }
+    status
+}
+
 /// Updates the status to the state of the job after `step`.
 pub(super) fn turn(
     status: &mut SyncJobStatus,

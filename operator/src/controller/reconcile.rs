@@ -217,7 +217,8 @@ async fn write(
     valid: &Validated,
     (step, next_run, now): (&Step, Option<Timestamp>, Timestamp),
 ) -> Result<SyncJobStatus, Error> {
-    let (known, old, found) = (job.status.clone().unwrap_or_default(), view.status, view.found);
+    let (known, found) = (job.status.clone().unwrap_or_default(), view.found);
+    let old = next_status::before(step, view, now);
     let mut new = old.clone();
     new.next_run_time = next_run.map(Time);
     next_status::turn(&mut new, step, valid, found, view.generation, now);
@@ -233,7 +234,7 @@ async fn write(
         bookkeeping::note_record(&mut new, found);
     }
     write_status(context, job, &known, &new).await?;
-    tell(context, job, found.crowd, (old, &new)).await;
+    tell(context, job, found.crowd, (&old, &new)).await;
     Ok(new)
 }
 

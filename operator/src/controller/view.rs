@@ -2,7 +2,6 @@
 
 use contract::Side;
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use kube::{Client, ResourceExt};
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     dereference::Found,
 };
 use crate::{
-    api::{ActiveRun, Hooks, Reports, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hooks, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
         benchmark,
@@ -21,7 +20,8 @@ use crate::{
         observe::EndState,
         pairs::Pair,
         place::Place,
-        readers, spec_hash,
+        readers, record, spec_hash,
+        stored::Job,
         validate::ValidatedSyncJob,
     },
     names::{self, TryNames},
@@ -122,6 +122,17 @@ impl<'a> View<'a> {
         self.found.run.as_ref()?.status.as_ref()
     }
 
+    /// Returns when the last process of the current try began; `None` unless all have begun.
+    pub(super) fn ran_since(&self) -> Option<Timestamp> {
+        let (run, names) = self.active()?;
+        self.found.children.ran_since(names, run.pod_count())
+    }
+
+    fn goes_without_saying(&self) -> bool {
+        let told = self.active().zip(self.run_status());
+        told.is_some_and(|((run, _), told)| record::goes_without_saying(told, run, Stage::Running, None))
+    }
+
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
             let placements = &self.found.placements;
@@ -199,6 +210,8 @@ impl<'a> View<'a> {
             hooks: self.hooks(),
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
+            ran_since: self.ran_since(),
+            goes_without_saying: self.goes_without_saying(),
             leftovers: self.farewell(now),
             outdated: self.is_outdated(),
             now,

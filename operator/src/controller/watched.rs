@@ -18,12 +18,9 @@ use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
 };
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec},
-};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
-    Api, Resource,
+    Api, Resource, ResourceExt as _,
     runtime::{
         WatchStreamExt as _,
         reflector::{self, ObjectRef, Store, store::Writer},
@@ -35,7 +32,11 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use super::read::Guarded;
-use crate::api::SyncRun;
+use crate::{
+    api::{GROUP, Stage, SyncRun, SyncRunStatus},
+    model::stored::{Job, Pod},
+    names,
+};
 
 /// The error that a watch has ended, so that no more events come from it.
 #[derive(Debug, Error)]
@@ -284,9 +285,9 @@ pub struct Known {
     pub jobs: Watched<Guarded>,
     /// The SyncRuns.
     pub runs: Watched<SyncRun>,
-    /// The Jobs of runs, without most of their pod template.
+    /// The Jobs of runs.
     pub batch: Watched<Job>,
-    /// The pods of runs, without most of their spec.
+    /// The pods of runs.
     pub pods: Watched<Pod>,
     /// The claims.
     pub claims: Watched<PersistentVolumeClaim>,
@@ -307,34 +308,20 @@ pub fn slim(object: &mut impl kube::ResourceExt) {
     object.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
 }
 
-/// Drops the fields of a Job that the controller never reads.
-pub fn slim_job(job: &mut Job) {
-    slim(job);
-    if let Some(spec) = &mut job.spec {
-        spec.template.spec =
-            spec.template.spec.take().map(|spec| PodSpec { volumes: None, ..slim_spec(spec) });
-    }
+/// Drops the labels and annotations of a Job or a pod that the controller never reads, to save memory.
+pub fn slim_child(child: &mut impl kube::ResourceExt) {
+    slim(child);
+    child.labels_mut().retain(|key, _| key.starts_with(GROUP));
+    child.annotations_mut().retain(|key, _| key.starts_with(GROUP) || key == names::ANNOTATION_INDEX);
 }
 
-/// Drops the fields of a pod that the controller never reads.
-pub fn slim_pod(pod: &mut Pod) {
-    slim(pod);
-    pod.spec = pod.spec.take().map(slim_spec);
-}
-
-/// Keeps the fields of a pod's spec that the controller reads; of its volumes, the claims. A volume takes kilobytes of
-/// memory, whatever it is.
-fn slim_spec(spec: PodSpec) -> PodSpec {
-    let slim = |it: Container| Container { name: it.name, image: it.image, ..Container::default() };
-    let mut volumes = spec.volumes.unwrap_or_default();
-    volumes.retain(|volume| volume.persistent_volume_claim.is_some());
-    volumes.shrink_to_fit();
-    PodSpec {
-        containers: spec.containers.into_iter().map(slim).collect(),
-        node_name: spec.node_name,
-        service_account_name: spec.service_account_name,
-        volumes: Some(volumes),
-        ..PodSpec::default()
+/// Drops the fields of a SyncRun that the controller never reads once the run is done, to save memory. One that is held
+/// for a hook needs its spec.
+pub fn slim_run(run: &mut SyncRun) {
+    slim(run);
+    if let Some(status) = run.status.take_if(|status| status.stage == Some(Stage::Done)) {
+        run.status = Some(SyncRunStatus { stage: status.stage, ..SyncRunStatus::default() });
+        run.spec.job = run.spec.job.take().filter(|_| !run.finalizers().is_empty());
     }
 }
 
@@ -343,11 +330,10 @@ mod tests {
     use std::time::Duration;
 
     use futures::{FutureExt as _, channel::mpsc};
-    use kube::ResourceExt as _;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::api::SyncRunSpec;
+    use crate::api::{SyncJobSpec, SyncRunSpec};
 
     fn run(version: &str) -> SyncRun {
         let mut run = SyncRun::new("web-1", SyncRunSpec::default());
@@ -356,21 +342,30 @@ mod tests {
     }
 
     #[test]
-    fn stores_keep_of_the_volumes_of_pods_their_claims() {
-        let volumes = serde_json::json!([
-            {"name": "data", "persistentVolumeClaim": {"claimName": "from"}},
-            {"name": "scratch", "emptyDir": {}},
-        ]);
-        let spec = serde_json::json!({"containers": [{"name": "syncer", "command": ["/volferry"]}], "volumes": volumes});
-        let mut pod: Pod = serde_json::from_value(serde_json::json!({ "spec": spec })).unwrap();
-        slim_pod(&mut pod);
-        let kept = pod.spec.unwrap();
-        let names = kept.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect::<Vec<_>>();
-        assert_eq!((names, &kept.containers[0].command), (vec!["data"], &None));
-        let job = serde_json::json!({"spec": {"template": {"spec": spec}}});
-        let mut job: Job = serde_json::from_value(job).unwrap();
-        slim_job(&mut job);
-        assert_eq!(job.spec.unwrap().template.spec.unwrap().volumes, None);
+    fn stores_keep_of_the_labels_of_pods_those_that_are_read() {
+        let labels = serde_json::json!({names::LABEL_TRY: "t", "batch.kubernetes.io/job-name": "j"});
+        let annotations = serde_json::json!({names::ANNOTATION_INDEX: "1", "example.com/note": "n"});
+        let metadata = serde_json::json!({"labels": labels, "annotations": annotations});
+        let mut pod: Pod = serde_json::from_value(serde_json::json!({ "metadata": metadata })).unwrap();
+        slim_child(&mut pod);
+        assert_eq!(pod.labels().keys().collect::<Vec<_>>(), [names::LABEL_TRY]);
+        assert_eq!(pod.annotations().keys().collect::<Vec<_>>(), [names::ANNOTATION_INDEX]);
+    }
+
+    #[test]
+    fn stores_keep_little_of_a_run_that_is_done_and_all_of_another() {
+        let of = |stage: Stage, finalizers: &[&str]| {
+            let mut run = run("1");
+            run.spec.job = Some(SyncJobSpec::default());
+            run.metadata.finalizers = Some(finalizers.iter().map(ToString::to_string).collect());
+            let status = SyncRunStatus { stage: Some(stage), retries: 1, ..SyncRunStatus::default() };
+            run.status = Some(status);
+            slim_run(&mut run);
+            (run.spec.job.is_some(), run.status.unwrap().retries)
+        };
+        assert_eq!(of(Stage::Finishing, &[]), (true, 1));
+        assert_eq!(of(Stage::Done, &[]), (false, 0));
+        assert_eq!(of(Stage::Done, &[names::FINALIZER_HOOKS]), (true, 0));
     }
 
     #[tokio::test]

@@ -9,12 +9,7 @@ use futures::{
 };
 use jiff::Timestamp;
 use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, Pod},
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
+    NamespaceResourceScope, api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
@@ -31,11 +26,14 @@ use super::{
     context::Context,
     read::Guarded,
     volumes::VolumeFeeds,
-    watched::{Feed, Watchable, scopes, slim, slim_job, slim_pod},
+    watched::{Feed, Watchable, scopes, slim, slim_child, slim_run},
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
-    model::queue::{self, Limits},
+    model::{
+        queue::{self, Limits},
+        stored::{Job, Pod},
+    },
     names,
     telemetry::chain,
 };
@@ -120,9 +118,9 @@ pub(super) fn controller(
     let jobs = watches.follow(syncjobs(client, feeds.jobs, freeing));
     let runs = watches.follow(syncruns(client, feeds.runs).map_ok(|run| job_of_run(&run)));
     let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
-    let batch = changes(client, feeds.batch, &of_runs, slim_job);
+    let batch = changes(client, feeds.batch, &of_runs, slim_child);
     let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
-    let pods = changes(client, feeds.pods, &of_runs, slim_pod);
+    let pods = changes(client, feeds.pods, &of_runs, slim_child);
     let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
     let claims = watches.follow(changes(client, feeds.claims, "", slim));
     let (referring, waiting) = (store.clone(), store.clone());
@@ -182,7 +180,7 @@ fn syncruns(
     client: &Client,
     feed: Feed<SyncRun>,
 ) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
-    feed.follow(|namespace| scoped(client, namespace), "", slim)
+    feed.follow(|namespace| scoped(client, namespace), "", slim_run)
         .touched_objects()
         .predicate_filter(interest_in_run, Default::default())
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use contract::{BenchFigures, BenchPlace, BenchStepName, Report, Side};
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::{claims::Claim, validate::ValidatedSyncJob};
+use super::{claims::Claim, stored::Pod, validate::ValidatedSyncJob};
 use crate::{
     api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun, conditions::reason},
     fault::Fault,

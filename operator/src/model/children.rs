@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use contract::Side;
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Pod, PodSpec},
-};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
     observe::{self, EndState},
     placement::Placements,
+    stored::{Job, Pod, PodSpec},
     warnings::Warnings,
 };
 use crate::{
@@ -106,6 +104,13 @@ impl Children {
     /// Returns whether a try has a pod whose process may be running.
     pub fn has_live_pods(&self, names: &TryNames) -> bool {
         self.pods_of_try(names).any(observe::is_alive)
+    }
+
+    /// Returns when the last process of a try began, by the kubelets' clocks; `None` unless each of its `count` pods
+    /// has begun.
+    pub fn ran_since(&self, names: &TryNames, count: usize) -> Option<Timestamp> {
+        let begun: Vec<_> = self.pods_of_try(names).map(observe::began).collect::<Option<_>>()?;
+        begun.into_iter().max().filter(|_| self.pods_of_try(names).count() == count)
     }
 
     /// Returns the pods of both ends of a try.
@@ -267,6 +272,29 @@ mod tests {
         );
         assert_eq!((with(&[], Some(&account(2))), with(&[1], Some(&account(1)))), (2, 1), "that of the try");
         assert_eq!(with(&[0], Some("own")), 0, "that of the spec");
+    }
+
+    #[test]
+    fn a_try_runs_since_the_last_of_its_pods_began_and_not_before_all_have() {
+        let pod = |side: &str, state: serde_json::Value| -> Pod {
+            let labels = json!({names::LABEL_TRY: names(2).label(), names::LABEL_SIDE: side});
+            let status = json!({"containerStatuses": [{"name": names::CONTAINER, "image": "i", "imageID": "i",
+                "ready": true, "restartCount": 0, "state": state}]});
+            serde_json::from_value(json!({"metadata": {"labels": labels}, "status": status})).unwrap()
+        };
+        let since = |second: &str| json!({"startedAt": format!("2027-01-15T08:00:{second}Z")});
+        let source = pod("source", json!({"running": since("03")}));
+        let mut over = since("05");
+        over["exitCode"] = json!(0);
+        let ran = |pods: &[Pod]| {
+            let children = Children { pods: pods.to_vec(), ..Children::default() };
+            children.ran_since(&names(2), 2).map(|at| at.to_string())
+        };
+        let sink = pod("sink", json!({"terminated": over}));
+        assert_eq!(ran(&[source.clone(), sink]).as_deref(), Some("2027-01-15T08:00:05Z"));
+        let alone = ran(std::slice::from_ref(&source));
+        let waits = pod("sink", json!({"waiting": {}}));
+        assert_eq!((alone, ran(&[source, waits])), (None, None));
     }
 
     #[test]

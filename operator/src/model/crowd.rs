@@ -1,6 +1,8 @@
 //! Counts the runs under way, and lowers the load of each on the API server when they are many. Pure.
 
-use crate::api::SyncJob;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::{SyncJob, SyncJobStatus};
 
 /// The number of runs from which on the load on the API server matters more than the latency of one run.
 const DENSE: usize = 10;
@@ -9,6 +11,9 @@ const PROGRESS_RATE: usize = 10;
 /// The longest interval between two progress writes of a run, in seconds.
 const LONGEST_PERIOD_S: usize = 30;
 
+/// How long a run counts after its end, so that the last of many runs are treated as those before them.
+const COUNTED_AFTER_END: SignedDuration = SignedDuration::from_secs(10);
+
 /// The numbers of runs under way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crowd {
@@ -16,21 +21,27 @@ pub struct Crowd {
     pub started: usize,
     /// The number of runs that wait for their turn.
     pub waiting: usize,
+    /// The number of runs that have ended a moment ago, of SyncJobs without a run under way.
+    pub ended: usize,
 }
 
 impl Crowd {
     /// Counts the runs of these jobs.
-    pub fn of<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>) -> Self {
-        let runs = jobs.into_iter().filter_map(|job| job.status.as_ref()?.active_run.as_ref());
-        runs.fold(Self::default(), |crowd, run| match run.is_started() {
-            true => Self { started: crowd.started + 1, ..crowd },
-            false => Self { waiting: crowd.waiting + 1, ..crowd },
-        })
+    pub fn of<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>, now: Timestamp) -> Self {
+        let mut crowd = Self::default();
+        for status in jobs.into_iter().filter_map(|job| job.status.as_ref()) {
+            match &status.active_run {
+                Some(run) if run.is_started() => crowd.started += 1,
+                Some(_) => crowd.waiting += 1,
+                None => crowd.ended += usize::from(has_just_ended(status, now)),
+            }
+        }
+        crowd
     }
 
     /// Returns whether runs are so many that the load of each on the API server matters more than a second of delay.
     pub fn is_dense(self) -> bool {
-        self.started + self.waiting >= DENSE
+        self.started + self.waiting + self.ended >= DENSE
     }
 
     /// Returns the minimum interval between two progress writes of a run that starts now, in seconds (1 to 30).
@@ -40,13 +51,18 @@ impl Crowd {
     }
 }
 
+fn has_just_ended(status: &SyncJobStatus, now: Timestamp) -> bool {
+    let ended = status.last_run.as_ref().and_then(|run| run.completion_time.as_ref());
+    ended.is_some_and(|ended| now.duration_since(ended.0).abs() < COUNTED_AFTER_END)
+}
+
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
     use crate::{
-        api::{ActiveRun, SyncJobSpec, SyncJobStatus},
+        api::{ActiveRun, Run, SyncJobSpec},
         model::status,
     };
 
@@ -60,15 +76,26 @@ mod tests {
         let waiting = ActiveRun { start_time: None, ..started.clone() };
         let jobs =
             [job(Some(started)), job(Some(waiting)), job(None), SyncJob::new("new", SyncJobSpec::default())];
-        assert_eq!(Crowd::of(&jobs), Crowd { started: 1, waiting: 1 });
+        let crowd = Crowd::of(&jobs, Timestamp::UNIX_EPOCH);
+        assert_eq!(crowd, Crowd { started: 1, waiting: 1, ended: 0 });
+    }
+
+    #[test]
+    fn a_run_counts_for_a_moment_after_its_end() {
+        let completion_time = Some(Time(Timestamp::UNIX_EPOCH));
+        let last_run = Some(Run { completion_time, ..Run::default() });
+        let status = SyncJobStatus { last_run, ..SyncJobStatus::default() };
+        let job = SyncJob { status: Some(status), ..SyncJob::new("web", SyncJobSpec::default()) };
+        let ended = |second| Crowd::of([&job], Timestamp::from_second(second).unwrap()).ended;
+        assert_eq!([ended(0), ended(9), ended(10)], [1, 1, 0]);
     }
 
     #[test]
     fn the_more_runs_the_longer_each_waits_to_write_its_progress() {
-        let seconds =
-            [0, 1, 10, 11, 50, 100_000].map(|started| Crowd { started, waiting: 9 }.progress_period_s());
+        let seconds = [0, 1, 10, 11, 50, 100_000]
+            .map(|started| Crowd { started, waiting: 9, ended: 9 }.progress_period_s());
         assert_eq!(seconds, [1, 1, 1, 2, 5, 30]);
-        let is_dense = |started, waiting| Crowd { started, waiting }.is_dense();
-        assert!(!is_dense(4, 5) && is_dense(1, 9) && is_dense(10, 0));
+        let is_dense = |started, waiting, ended| Crowd { started, waiting, ended }.is_dense();
+        assert!(!is_dense(4, 5, 0) && is_dense(1, 9, 0) && is_dense(10, 0, 0) && is_dense(1, 0, 9));
     }
 }

@@ -27,6 +27,7 @@ pub mod security;
 pub mod snapshots;
 pub mod spec_hash;
 pub mod status;
+pub mod stored;
 pub mod trend;
 pub mod validate;
 pub mod warnings;

@@ -3,15 +3,15 @@
 use contract::{Report, RunResult, Side};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodStatus},
-    },
+    api::core::v1::{ContainerStateTerminated, ContainerStateWaiting},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::ResourceExt as _;
 
-use super::outcome::Ending;
+use super::{
+    outcome::Ending,
+    stored::{ContainerStatus, Job, Pod, PodStatus},
+};
 use crate::{api::conditions::reason, fault::Fault, human::sentence, names::CONTAINER};
 
 /// The prefix of the scheduler's warnings, which say nothing about a pod that has a node by now.
@@ -169,6 +169,14 @@ pub fn has_ended(pod: &Pod) -> bool {
     let container = pod.status.as_ref().and_then(container_of);
     !is_alive(pod)
         || container.is_some_and(|it| it.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+}
+
+/// Returns when the process of a pod began, by the kubelet's clock, so that the age of its try is known.
+pub fn began(pod: &Pod) -> Option<Timestamp> {
+    let state = pod.status.as_ref().and_then(container_of)?.state.as_ref()?;
+    let running = state.running.as_ref().and_then(|it| it.started_at.as_ref());
+    let terminated = state.terminated.as_ref().and_then(|it| it.started_at.as_ref());
+    running.or(terminated).map(|Time(at)| *at)
 }
 
 /// Returns whether a Job's conditions say that it has ended.

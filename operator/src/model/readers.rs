@@ -3,10 +3,14 @@
 //! `operator/doc/design.md` (Logs) says what a pod that has ended still holds, and what it does not.
 
 use contract::RunResult;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 
-use super::{children::Children, claims::Claim, observe, record};
+use super::{
+    children::Children,
+    claims::Claim,
+    observe, record,
+    stored::{Job, Pod},
+};
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus},
     names,

@@ -2,10 +2,12 @@
 
 use contract::Side;
 use jiff::Timestamp;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
-use super::status;
+use super::{
+    status,
+    stored::{Job, Pod},
+};
 use crate::{
     api::{
         ActiveRun, Reports, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,

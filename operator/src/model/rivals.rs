@@ -4,12 +4,13 @@
 //! `operator/doc/design.md` explains why two such runs never start together, and why none waits forever.
 
 use contract::Side;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaimVolumeSource;
 use kube::ResourceExt as _;
 
 use super::{
     observe,
     place::{self, Place},
+    stored::Pod,
 };
 use crate::{
     api::{ActiveRun, RunFolder, SyncJob, conditions::reason},

@@ -136,6 +136,13 @@ pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
     status.phase = Some(SyncJobPhase::Running);
 }
 
+/// Records since when all pods of the run's try have run, unless that is known. The clock of their nodes may be slow.
+pub fn ran_since(status: &mut SyncJobStatus, since: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    let tried = run.try_time.as_ref().map_or(since, |time| time.0);
+    run.pods_ready_time.get_or_insert(MicroTime(since.max(tried)));
+}
+
 /// Counts the run on the nodes of its pods, too.
 pub fn stand_on(status: &mut SyncJobStatus, nodes: &[String]) {
     let Some(run) = &mut status.active_run else { return };

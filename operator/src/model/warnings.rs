@@ -1,8 +1,9 @@
 //! The warnings of Kubernetes while the pods of a run do not start. Pure.
 
 use contract::Side;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+
+use super::stored::Pod;
 
 /// The last warning of each end about a pod that does not start, or about a Job that lacks pods.
 #[derive(Debug, Clone, Default)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use contract::ExitCode;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::situation::{Situation, Step, deadline};
+use super::situation::{Situation, Step, deadline, moment};
 use crate::{
     api::{ActiveRun, RunCause, conditions::reason},
     fault::Fault,
@@ -16,9 +16,6 @@ use crate::{
         retry,
     },
 };
-
-/// How long after its report a pod may take to end while many runs go on.
-const KUBELET_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn next(
     situation: &Situation<'_>,
@@ -45,14 +42,9 @@ pub(super) fn told(
     outcome: Outcome,
     deadline: Timestamp,
 ) -> (Step, Option<Timestamp>) {
-    let told: Option<Timestamp> = outcome.report.completion_time.parse().ok();
-    let until =
-        told.and_then(|told| told.checked_add(KUBELET_PATIENCE).ok()).map(|until| until.min(deadline));
-    let latest = situation.now.checked_add(KUBELET_PATIENCE).ok();
-    // The time comes from the pod's node, whose clock may differ.
-    let until = until.filter(|until| situation.now < *until && Some(*until) <= latest);
-    match until.filter(|_| situation.crowd.is_dense()) {
-        Some(until) => (Step::Linger, Some(until)),
+    let told = outcome.report.completion_time.parse().ok();
+    match told.and_then(|told| moment(situation, told)).filter(|_| situation.now < deadline) {
+        Some(until) => (Step::Linger, Some(until.min(deadline))),
         None => (Step::Report(outcome), None),
     }
 }

@@ -89,7 +89,7 @@ fn of_run(
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => (Step::Linger, None),
         Stand::Absent => return preparing::next(situation, run),
-        Stand::Running => (Step::Run, None),
+        Stand::Running => running::next(situation, run),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);

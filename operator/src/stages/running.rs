@@ -1,13 +1,26 @@
-//! The stage Running: explains why a run exceeded its timeout. Pure.
+//! The stage Running: decides when to record it, and explains why a run exceeded its timeout. Pure.
 
 use contract::Phase;
+use jiff::Timestamp;
 
-use super::situation::Situation;
+use super::situation::{Situation, Step, moment};
 use crate::{
+    api::ActiveRun,
     model::{pairs::Stand, status},
     names::LABEL_SIDE,
     resources::job::PORT,
 };
+
+/// Decides when to record that all ends run: at once, or, of many runs, after a moment, because most are over by then.
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    let is_known = |node: &String| run.nodes.contains(node);
+    let may_wait = run.pods_ready_time.is_none() && situation.goes_without_saying;
+    let since = situation.ran_since.filter(|_| may_wait && situation.nodes.iter().all(is_known));
+    match since.and_then(|since| moment(situation, since)) {
+        Some(until) => (Step::Linger, Some(until)),
+        None => (Step::Run, None),
+    }
+}
 
 /// Returns a sentence about the obstacle of a run that took too long, with a leading space; empty if none is known.
 pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {

@@ -24,6 +24,9 @@ use crate::{
 /// How long pods usually take to start. Causes of a delay are not looked for earlier.
 pub const USUAL_START: SignedDuration = SignedDuration::from_secs(5);
 
+/// How long of many runs each waits for its next news, so that one write tells both.
+const MOMENT: SignedDuration = SignedDuration::from_secs(5);
+
 /// The interval between checks for warnings while pods do not start, because events do not wake the controller.
 pub(super) const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
@@ -124,6 +127,10 @@ pub struct Situation<'a> {
     pub hooks: Option<&'a Hooks>,
     /// The progress of the current try that its pods have reported.
     pub progress: Option<&'a RunProgress>,
+    /// When the last process of the current try began, by the kubelets' clocks; `None` unless all have begun.
+    pub ran_since: Option<Timestamp>,
+    /// Whether the SyncRun tells that the run is under way without a write of the operator.
+    pub goes_without_saying: bool,
     /// The message about objects that do not belong to the current try; `None` if none exist.
     pub leftovers: Option<String>,
     /// Whether the current try has a Job with an outdated spec generation, image or node.
@@ -253,6 +260,13 @@ pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Opti
 
 pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {
     situation.now.checked_add(period).ok()
+}
+
+/// Returns until when one of many runs waits for its next news after an event `at` that time; `None` if it is over. The
+/// time comes from a node, whose clock may differ.
+pub(super) fn moment(situation: &Situation<'_>, at: Timestamp) -> Option<Timestamp> {
+    let (until, latest) = (at.checked_add(MOMENT).ok()?, situation.now.checked_add(MOMENT).ok()?);
+    (situation.crowd.is_dense() && situation.now < until && until <= latest).then_some(until)
 }
 
 /// Returns when the run is given up. If the spec is no longer valid, the run gets no deadline here; its Jobs have their

@@ -151,6 +151,19 @@ fn a_try_that_ran_and_left_no_report_counts_as_run() {
     finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
     let t = last(&status).timings;
     assert_eq!((t.queue, t.pod_start, t.running(), t.total), (0, 1000, 8000, 9000));
+    let mut untold = begun();
+    ran_since(&mut untold, at(1000));
+    finish(&mut untold, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
+    assert_eq!(last(&untold).timings, t);
+}
+
+#[test]
+fn a_try_runs_since_its_start_by_a_slow_clock_and_since_it_was_seen_to_if_that_was_told() {
+    let mut status = begun();
+    ran_since(&mut status, at(-1000));
+    ran_since(&mut status, at(1000));
+    let run = status.active_run.unwrap();
+    assert_eq!(run.pods_ready_time, run.try_time);
 }
 
 fn with_failures(count: u64) -> Outcome {

@@ -43,13 +43,34 @@ fn of_many_runs_each_has_a_moment_to_end_by_the_kubelets_word_before_it_is_told(
         };
         let end = EndState::Reported(Box::new(report));
         let pairs = pair(end.clone(), end);
-        let crowd = Crowd { started: runs, waiting: 0 };
+        let crowd = Crowd { started: runs, ..Crowd::default() };
         next(&Situation { pairs, crowd, now: at(now), ..situation(&status) })
     };
     assert_eq!(told(50, 5, 6), (Step::Linger, Some(at(10))));
     for (runs, completed, now) in [(1, 5, 6), (50, 5, 10), (50, 7, 6)] {
         assert!(matches!(told(runs, completed, now).0, Step::Report(_)), "{runs} {completed} {now}");
     }
+}
+
+/// Returns the situation of one of many runs, both ends of which run since `at(5)`, a second ago.
+fn one_of_many(status: &SyncJobStatus) -> Situation<'_> {
+    let pairs = pair(EndState::Running, EndState::Running);
+    let crowd = Crowd { started: 50, ..Crowd::default() };
+    Situation { pairs, crowd, ran_since: Some(at(5)), now: at(6), ..situation(status) }
+}
+
+#[test]
+fn of_many_runs_each_runs_for_a_moment_before_that_is_told() {
+    let (status, told, node) = (with_run(), running_since(5), ["n2".to_string()]);
+    let young = || one_of_many(&status);
+    assert_eq!(next(&young()), (Step::Linger, Some(at(10))));
+    for since in [None, Some(at(1)), Some(at(7))] {
+        assert_eq!(step(&Situation { ran_since: since, ..young() }), Step::Run, "{since:?}");
+    }
+    assert_eq!(step(&Situation { crowd: Crowd::default(), ..young() }), Step::Run, "it is alone");
+    assert_eq!(step(&Situation { goes_without_saying: false, ..young() }), Step::Run, "it was held up");
+    assert_eq!(step(&Situation { nodes: &node, ..young() }), Step::Run, "it counts on another node");
+    assert_eq!(step(&one_of_many(&told)), Step::Run, "that is told");
 }
 
 #[test]
