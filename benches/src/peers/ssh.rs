@@ -28,7 +28,8 @@ impl Programs {
 /// A server that belongs to the bench, with fresh keys that both sides check.
 pub(super) struct Server {
     _process: Daemon,
-    /// The client settings that define the server's address and keys under the name [`HOST`].
+    /// The client settings that define the server's address and keys under the names [`HOST`] and `localhost`. rcp uses
+    /// the second for its own end.
     config: PathBuf,
 }
 
@@ -82,7 +83,7 @@ fn sshd_config(dir: &Path, port: u16) -> String {
 fn ssh_config(dir: &Path, port: u16) -> String {
     let dir = dir.display();
     format!(
-        "Host {HOST}\nHostName 127.0.0.1\nPort {port}\nIdentityFile {dir}/client\nIdentitiesOnly yes\nBatchMode yes\n\
+        "Host {HOST} localhost\nHostName 127.0.0.1\nPort {port}\nIdentityFile {dir}/client\nIdentitiesOnly yes\nBatchMode yes\n\
          StrictHostKeyChecking yes\nUserKnownHostsFile {dir}/known_hosts\nLogLevel ERROR\n"
     )
 }
