@@ -101,7 +101,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
         durable: true,
         tables: vec![Table { title: "snapshots".into(), tools, rows: lines }],
         missing,
-        note: notes.join(" "),
+        note: notes.join("\n"),
     };
     results.tables.iter().for_each(|table| println!("{}", table.to_markdown()));
     println!("{}", results.note);
@@ -306,8 +306,10 @@ impl Bench<'_> {
             if nth == 0 || nth + 1 == all.min(100) {
                 let (tree, kept) = (room(volume, &store)?, room(&store, Path::new(""))?);
                 let share = (tree + kept) as f64 / tree as f64;
-                self.notes
-                    .push(format!("The volume with {} snapshots takes {share:.2} × its tree.", nth + 1));
+                self.notes.push(format!(
+                    "With {} of {all} snapshots, the volume takes {share:.2} × its tree.",
+                    nth + 1
+                ));
             }
         }
         let keep = format!("--keep-last={}", all - all / 10);

@@ -89,7 +89,7 @@ pub(super) async fn tell_run(
     let stage = step.stage(run.stage);
     let mut new = model::record::under_way(&old, run, stage, why, generation(kept), now);
     view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
-    if new.contacts == old.contacts && model::record::goes_without_saying(&old, run, stage, why) {
+    if new.contacts == old.contacts && model::record::is_told_by_agents(&old, run, stage, why) {
         return Ok(());
     }
     context.tell_run(kept, &new).await

@@ -128,9 +128,9 @@ impl<'a> View<'a> {
         self.found.children.ran_since(names, run.pod_count())
     }
 
-    fn goes_without_saying(&self) -> bool {
+    fn is_told_by_agents(&self) -> bool {
         let told = self.active().zip(self.run_status());
-        told.is_some_and(|((run, _), told)| record::goes_without_saying(told, run, Stage::Running, None))
+        told.is_some_and(|((run, _), told)| record::is_told_by_agents(told, run, Stage::Running, None))
     }
 
     fn is_outdated(&self) -> bool {
@@ -211,7 +211,7 @@ impl<'a> View<'a> {
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
             ran_since: self.ran_since(),
-            goes_without_saying: self.goes_without_saying(),
+            is_told_by_agents: self.is_told_by_agents(),
             leftovers: self.farewell(now),
             outdated: self.is_outdated(),
             now,

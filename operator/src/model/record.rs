@@ -158,7 +158,7 @@ fn has_room(status: &SyncRunStatus, run: &ActiveRun) -> bool {
 
 /// Returns whether the status of a SyncRun in that stage need not be written: nothing blocks the run, and its pods will
 /// report themselves that they run.
-pub fn goes_without_saying(old: &SyncRunStatus, run: &ActiveRun, stage: Stage, why: Option<&Fault>) -> bool {
+pub fn is_told_by_agents(old: &SyncRunStatus, run: &ActiveRun, stage: Stage, why: Option<&Fault>) -> bool {
     let is_usual = matches!(stage, Stage::Queued | Stage::Starting | Stage::Running) && why.is_none();
     is_usual && old.conditions.is_empty() && has_room(old, run)
 }
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_usual_run_is_not_told_what_its_pods_will_say() {
-        let says_itself = goes_without_saying;
+        let says_itself = is_told_by_agents;
         let fault = Fault::new("PodPending", "no node");
         assert!(says_itself(&made(), &run(), Stage::Starting, None));
         assert!(says_itself(&made(), &run(), Stage::Running, None));

@@ -14,7 +14,7 @@ use crate::{
 /// Decides when to record that all ends run: at once, or, of many runs, after a moment, because most are over by then.
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     let is_known = |node: &String| run.nodes.contains(node);
-    let may_wait = run.pods_ready_time.is_none() && situation.goes_without_saying;
+    let may_wait = run.pods_ready_time.is_none() && situation.is_told_by_agents;
     let since = situation.ran_since.filter(|_| may_wait && situation.nodes.iter().all(is_known));
     match since.and_then(|since| moment(situation, since)) {
         Some(until) => (Step::Linger, Some(until)),

@@ -130,7 +130,7 @@ pub struct Situation<'a> {
     /// When the last process of the current try began, by the kubelets' clocks; `None` unless all have begun.
     pub ran_since: Option<Timestamp>,
     /// Whether the SyncRun tells that the run is under way without a write of the operator.
-    pub goes_without_saying: bool,
+    pub is_told_by_agents: bool,
     /// The message about objects that do not belong to the current try; `None` if none exist.
     pub leftovers: Option<String>,
     /// Whether the current try has a Job with an outdated spec generation, image or node.

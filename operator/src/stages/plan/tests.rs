@@ -79,7 +79,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         ran_since: None,
-        goes_without_saying: true,
+        is_told_by_agents: true,
         leftovers: None,
         outdated: false,
         now: at(0),

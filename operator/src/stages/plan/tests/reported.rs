@@ -68,7 +68,7 @@ fn of_many_runs_each_runs_for_a_moment_before_that_is_told() {
         assert_eq!(step(&Situation { ran_since: since, ..young() }), Step::Run, "{since:?}");
     }
     assert_eq!(step(&Situation { crowd: Crowd::default(), ..young() }), Step::Run, "it is alone");
-    assert_eq!(step(&Situation { goes_without_saying: false, ..young() }), Step::Run, "it was held up");
+    assert_eq!(step(&Situation { is_told_by_agents: false, ..young() }), Step::Run, "it was held up");
     assert_eq!(step(&Situation { nodes: &node, ..young() }), Step::Run, "it counts on another node");
     assert_eq!(step(&one_of_many(&told)), Step::Run, "that is told");
 }
