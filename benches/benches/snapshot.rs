@@ -20,7 +20,7 @@ use syncer::{
     root::{Root, TreeLocation},
     session::{Restore, restore},
     snapshot::{
-        Roots, Snapshot, SnapshotId, Store, collect, create, publish::Labels, scrub::ReadPace, select,
+        Roots, Snapshot, SnapshotId, Store, collect, create, labels::Labels, scrub::ReadPace, select,
         store::Writer, turn::Turn, verify::verify,
     },
 };

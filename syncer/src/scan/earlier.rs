@@ -13,6 +13,7 @@ use crate::{
     tree::{
         Tree,
         dir::{Dir, DirId},
+        seek::seek,
     },
 };
 
@@ -27,9 +28,12 @@ pub(crate) struct KnownTree<'a> {
 
 /// Knows files that this process has just written, so that a scan lists them without a look.
 pub(crate) trait WrittenEntries: std::fmt::Debug + Sync {
-    /// Returns the file of this name in a directory, if it was written and has one name and no attributes.
-    fn file(&self, dir: &RelPath, name: &[u8]) -> Option<WrittenEntry>;
+    /// Returns the written files of a directory that have one name and no attributes, by ascending names.
+    fn files(&self, dir: &RelPath) -> WrittenNames<'_>;
 }
+
+/// Written files of one directory, by ascending names.
+pub(crate) type WrittenNames<'a> = Box<dyn Iterator<Item = (&'a [u8], WrittenEntry)> + 'a>;
 
 /// A file with one name and without attributes, as it was after the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +114,7 @@ impl<'a> KnownEntries<'a> {
         if self.changed?.contains(name) {
             return None;
         }
-        while self.entries.next_if(|(known, _)| known.name < name).is_some() {}
-        self.entries.next_if(|(known, _)| known.name == name)
+        seek(&mut self.entries, name, |(known, _)| known.name)
     }
 }
 
@@ -127,8 +130,7 @@ impl<'a> EarlierScan<'a> {
         let mut children = dirs[id as usize].children().peekable();
         for dir in below {
             let Some(name) = dir.path.names().last() else { continue };
-            while children.next_if(|(known, _)| *known < name).is_some() {}
-            dir.known = children.next_if(|(known, _)| *known == name).map(|(_, id)| id);
+            dir.known = seek(&mut children, name, |(known, _)| known).map(|(_, id)| id);
             dir.is_elsewhere = dir.known.is_some_and(|id| dirs[id as usize].is_elsewhere);
         }
     }

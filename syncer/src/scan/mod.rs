@@ -46,12 +46,15 @@ use crate::{
     tree::{
         Tree,
         dir::{Dir, DirId, Mounts, ROOT, Totals},
+        seek::seek,
         stamps::Stamps,
     },
     xattr::AttrReader,
 };
 use earlier::KnownDir;
-pub(crate) use earlier::{ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry};
+pub(crate) use earlier::{
+    ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry, WrittenNames,
+};
 pub(crate) use found::has_holes;
 use found::{Lookup, NamedEntry, Scratch, meta_of, stat};
 use ignore_files::Rulebook;
@@ -414,11 +417,13 @@ impl Walk<'_> {
         part.dirs.push((work.id, dir));
     }
 
-    /// Finds the entry of a file that was written since the earlier scan, and its stamp.
-    fn written<'b>(&self, work: &PendingDir, name: &'b CStr) -> Option<(Entry<'b>, u64)> {
-        let file = self.known.written?.file(&work.path, name.to_bytes())?;
-        let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
-        Some((file.entry(name.to_bytes()), stamp))
+    /// Returns the entries of the files of a directory that were written since the earlier scan, and their stamps.
+    fn written(&self, work: &PendingDir) -> impl Iterator<Item = (Entry<'_>, u64)> {
+        let files = self.known.written.map(|written| written.files(&work.path));
+        files.into_iter().flatten().map(|(name, file)| {
+            let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
+            (file.entry(name), stamp)
+        })
     }
 
     /// Finds subdirectories in the earlier scan, if it has the directory.
@@ -503,6 +508,7 @@ impl Walk<'_> {
     ) -> io::Result<DirNames> {
         let mut stamps = Vec::new();
         let mut known = self.known_dir(work).map(KnownDir::entries);
+        let mut written = self.written(work).peekable();
         let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
@@ -515,7 +521,8 @@ impl Walk<'_> {
                 continue;
             }
             let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
-            if let Some((entry, stamp)) = unchanged.or_else(|| self.written(work, name)) {
+            let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |(file, _)| file.name));
+            if let Some((entry, stamp)) = reused {
                 part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
                 dirs += usize::from(entry.kind == Kind::Dir);
                 stamps.push(stamp);

@@ -9,7 +9,8 @@ use super::{
     collect,
     create::create_in,
     id::SnapshotId,
-    publish::{Labels, check_tags, time_of},
+    labels::{Labels, check_tags},
+    moment::time_of,
     retain::{Reason, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
@@ -193,7 +194,7 @@ mod tests {
         path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
-        snapshot::{Store, create::is_like_own_scan, publish::files_of, written::WrittenFiles},
+        snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
     };
 
     /// Counts the scanned entries by the checks of the monitor.
@@ -272,7 +273,7 @@ mod tests {
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let folder = store.folder(&store.roots().unwrap().snapshots.last().unwrap().tree).unwrap();
-            let files = files_of(&folder).map(|(entry, content, _)| match entry.kind {
+            let files = folder.files().map(|(entry, content, _)| match entry.kind {
                 Kind::File { size } => store.small(&content, size).unwrap(),
                 kind => panic!("{kind:?}"),
             });

@@ -7,7 +7,7 @@ use contract::SnapshotEngine;
 use super::{
     create::{create_in, take},
     id::SnapshotId,
-    publish::Labels,
+    labels::Labels,
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Writer,

@@ -6,10 +6,13 @@ use contract::{Preserve, SnapshotEngine};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{
-    publish::{Labels, ScannedTree, publish, time_of},
+    labels::Labels,
+    moment::time_of,
+    publish::publish,
     roots::Snapshot,
     snapshot_error::{SnapshotError, io_error},
     store::Writer,
+    take_files::ScannedTree,
     written::KnownFromRun,
 };
 use crate::{

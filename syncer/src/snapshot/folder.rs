@@ -98,6 +98,13 @@ impl Folder {
         })
     }
 
+    /// Yields its files that have content, with that and their stamps.
+    pub fn files(&self) -> impl Iterator<Item = (Entry<'_>, ContentRef, u64)> {
+        let files = self.listing.iter().filter(|entry| entry.kind.has_content());
+        let contents = self.contents.iter().copied().zip(self.stamps.iter().copied());
+        files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
+    }
+
     /// Returns the hash of the directory and of everything below it.
     pub fn id(&self) -> FolderId {
         id_of(&self.canonical())

@@ -95,29 +95,25 @@ impl Keeper<'_> {
         Err(io::Error::other("the file kept changing while it was read"))
     }
 
-    /// Takes a new file that the run has packed, if the scan has listed it as the run left it; `None` for any other.
-    pub(super) fn take_packed(
-        &self,
+    /// Returns the new files of a directory that the run has packed, from the first of these names on.
+    pub(super) fn packed<'a>(
+        &'a self,
         dir: &RelPath,
-        entry: &Entry<'_>,
-        stamp: u64,
-        old: Option<ContentRef>,
-    ) -> io::Result<Option<TakenFile>> {
-        let packed = self.written.filter(|_| self.packing.has_begun());
-        let packed = packed.and_then(|written| written.packed(dir, entry.name));
-        let Some(PackedFile { entry: written, id, offset }) = packed else { return Ok(None) };
-        if written.entry(entry.name) != *entry {
-            return Ok(None);
-        }
-        self.go_on()?;
-        let content = Some(self.begun(id, offset, written.size, old)?);
-        Ok(Some(TakenFile { content, len: written.size, meta: written.meta, stamp, added: 0 }))
+        first: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], PackedFile)> + use<'a> {
+        let written = self.written.filter(|_| self.packing.has_begun());
+        written.map(|written| written.packed(dir, first)).into_iter().flatten()
     }
 
-    /// Returns a reference to content in the pack that the run began, or to the last snapshot's copy if that is
-    /// undamaged.
-    fn begun(&self, id: ContentId, offset: u64, len: u64, old: Option<ContentRef>) -> io::Result<ContentRef> {
-        match old.filter(|old| old.id == id && self.is_stored(old, len)) {
+    /// Takes the content of a new file from the pack that the run began, or from the last snapshot if that has the same
+    /// content, undamaged.
+    ///
+    /// # Errors
+    /// If the store cannot be written to, or the publication is told to stop.
+    pub(super) fn take_packed(&self, file: &PackedFile, old: Option<ContentRef>) -> io::Result<ContentRef> {
+        self.go_on()?;
+        let PackedFile { entry, id, offset } = *file;
+        match old.filter(|old| old.id == id && self.is_stored(old, entry.size)) {
             Some(old) => Ok(old),
             None => Ok(ContentRef { id, home: self.stored(self.packing.begun(offset))? }),
         }

@@ -116,10 +116,12 @@ mod tests {
         snapshot::{
             create,
             folder::ObjectRef,
-            publish::{Labels, ScannedTree, publish},
+            labels::Labels,
+            publish::publish,
             roots::Snapshot,
             scrub::{ReadPace, StoreShare},
             store::Writer,
+            take_files::ScannedTree,
             turn::Turn,
             verify::verify,
         },

@@ -2,7 +2,7 @@
 //!
 //! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs,
 //!   larger contents in files of their own.
-//! - [`publish`] makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
+//! - [`publish`](publish::publish) makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
 //! - [`after_run::take`] takes one at the end of a run, and drops what the job's rules do not keep.
 //! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.
 //!
@@ -24,9 +24,11 @@ mod golden;
 mod id;
 mod keep;
 pub mod known_damage;
+pub mod labels;
 pub mod moment;
 mod pack;
-pub mod publish;
+mod plan_folders;
+mod publish;
 pub mod retain;
 mod retention;
 pub mod roots;
@@ -35,12 +37,14 @@ pub mod select;
 mod snapshot_error;
 pub mod store;
 mod store_files;
+mod take_files;
 mod text;
 mod trash;
 pub mod turn;
 pub mod verify;
 mod verify_after_run;
 mod walk;
+mod write_folders;
 mod written;
 
 pub use id::{NotAnId, SnapshotId};

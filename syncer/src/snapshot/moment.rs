@@ -1,4 +1,6 @@
-//! Times as users type them.
+//! Times as users type them, and as clocks give them.
+
+use std::time::SystemTime;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
@@ -23,6 +25,14 @@ pub fn parse(text: &str) -> Result<Time, SnapshotError> {
 
 fn in_zone(time: civil::DateTime) -> Option<Timestamp> {
     Some(time.to_zoned(TimeZone::system()).ok()?.timestamp())
+}
+
+/// Converts a clock's time to the store's form.
+pub fn time_of(time: SystemTime) -> Time {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() },
+        Err(before) => Time { seconds: -(before.duration().as_secs() as i64), nanos: 0 },
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use super::{
     content::{ContentRef, Home, id_of_file, id_of_visited},
     folder::FolderRef,
     id::SnapshotId,
-    publish::files_of,
     roots::Roots,
     scrub::ReadPace,
     snapshot_error::{SnapshotError, chain, io_error},
@@ -116,7 +115,7 @@ pub fn verify(
         pace.spend(u64::from(visited.folder.place.len)).map_err(stopped())?;
         match folder {
             Ok(folder) => {
-                let files = files_of(folder).filter_map(|(entry, content, _)| match entry.kind {
+                let files = folder.files().filter_map(|(entry, content, _)| match entry.kind {
                     Kind::File { size } => Some((content, size)),
                     _ => None,
                 });
@@ -219,7 +218,7 @@ fn name_files(store: &Store, roots: &Roots, damaged: &mut [Damage]) -> Result<()
                 }
             }
             let Ok(folder) = folder else { return Ok(()) };
-            for (entry, content, _) in files_of(folder) {
+            for (entry, content, _) in folder.files() {
                 for damage in damaged.iter_mut().filter(|damage| damage.is_of(&content)) {
                     damage.name(
                         snapshot.id,

@@ -5,8 +5,9 @@
 
 use std::{
     collections::HashMap,
+    ops::Range,
     os::fd::BorrowedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use contract::SnapshotEngine;
@@ -18,7 +19,7 @@ use crate::{
     entry::Time,
     hash::ContentId,
     path::RelPath,
-    scan::{EarlierScan, WrittenEntries, WrittenEntry, stamp_of_stat},
+    scan::{EarlierScan, WrittenEntries, WrittenEntry, WrittenNames, stamp_of_stat},
     stat::{changed, meta_of, modified},
 };
 
@@ -41,17 +42,30 @@ const ALL: Time = Time { seconds: i64::MAX, nanos: 0 };
 #[derive(Debug)]
 pub struct WrittenFiles {
     engine: Engine,
-    /// `None` if it could not be created or written to, or a snapshot has taken it.
-    pack: Mutex<Option<BegunPack>>,
-    files: Mutex<Remembered>,
+    packed: Mutex<Packed>,
+    /// Other files by their stamps after the write. Any later change of a file changes its stamp.
+    unpacked: Mutex<HashMap<u64, UnpackedFile>>,
+    /// The files of `packed` once the run is over.
+    sorted: OnceLock<HashMap<RelPath, PackedDir>>,
 }
 
+/// New files whose content is packed.
+#[derive(Debug)]
+struct Packed {
+    /// `None` if it could not be created or written to, or a snapshot has taken it.
+    pack: Option<BegunPack>,
+    dirs: HashMap<RelPath, PackedDir>,
+}
+
+/// The packed files of one directory.
 #[derive(Debug, Default)]
-struct Remembered {
-    /// New files whose content is packed, by directory and name.
-    packed: HashMap<RelPath, HashMap<Box<[u8]>, PackedFile>>,
-    /// Other files by their stamps after the write. Any later change of a file changes its stamp.
-    unpacked: HashMap<u64, UnpackedFile>,
+struct PackedDir {
+    /// All names, one after the other.
+    names: Vec<u8>,
+    /// The files by the places of their names in `names`; `None` for a file that was forgotten.
+    files: Vec<(Range<usize>, Option<PackedFile>)>,
+    /// Whether new files in it were seen to inherit no attributes.
+    is_bare: bool,
 }
 
 /// A new file as the run left it.
@@ -81,7 +95,8 @@ impl WrittenFiles {
         let engine = choose_engine(wanted, dir)?;
         let free = rustix::fs::fstatvfs(dir).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
         let pack = BegunPack::begin(dir, free / SHARE_OF_ROOM).ok();
-        Some(Self { engine, pack: Mutex::new(pack), files: Mutex::default() })
+        let packed = Mutex::new(Packed { pack, dirs: HashMap::new() });
+        Some(Self { engine, packed, unpacked: Mutex::default(), sorted: OnceLock::new() })
     }
 
     /// Returns whether the snapshot will take the content of a new file of `len` bytes from memory, if it is given to
@@ -95,77 +110,127 @@ impl WrittenFiles {
         self.engine == Engine::Clone && len > 0 && !self.packs(len)
     }
 
-    /// Packs the content of a new file that was just written and published, so that the snapshot neither looks at the
-    /// file nor reads it. Leaves out files with attributes or several names, which the snapshot has to look at.
+    /// Packs the content of a new file that was just written and published without attributes, so that the snapshot
+    /// neither looks at the file nor reads it. Leaves out files that have inherited attributes or have several names,
+    /// which the snapshot has to look at.
     pub fn add_new(&self, (dir, name): (&RelPath, &[u8]), file: BorrowedFd<'_>, content: &[u8]) {
         let Some(entry) = entry_of(file).filter(|entry| entry.size == content.len() as u64) else { return };
         let id = ContentId::of(content);
-        let Some(offset) = self.pack(id, content) else { return };
-        let packed = &mut lock(&self.files).packed;
-        let file = PackedFile { entry, id, offset };
-        match packed.get_mut(dir) {
-            Some(files) => drop(files.insert(name.into(), file)),
-            None => drop(packed.insert(dir.clone(), [(name.into(), file)].into())),
+        let mut packed = lock(&self.packed);
+        let Packed { pack, dirs } = &mut *packed;
+        let Some(files) = bare_dir(dirs, dir, file) else { return };
+        if let Some(offset) = append(pack, id, content) {
+            files.push(name, Some(PackedFile { entry, id, offset }));
         }
-    }
-
-    /// Appends content to the pack, and returns its offset. Drops the pack if it cannot be written to: the snapshot
-    /// packs all contents then.
-    fn pack(&self, id: ContentId, content: &[u8]) -> Option<u64> {
-        let mut pack = lock(&self.pack);
-        let added = pack.as_mut().map_or(Ok(None), |pack| pack.add(id, content));
-        added.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the snapshot packs small contents after the run");
-            *pack = None;
-            None
-        })
     }
 
     /// Remembers the id of a file that was just written and published, and is not packed.
     pub fn add(&self, file: BorrowedFd<'_>, id: ContentId) {
         let Ok(stat) = rustix::fs::fstat(file) else { return };
         let unpacked = UnpackedFile { id, len: stat.st_size as u64, mtime: modified(&stat) };
-        lock(&self.files).unpacked.insert(stamp_of_stat(&stat, ALL), unpacked);
+        lock(&self.unpacked).insert(stamp_of_stat(&stat, ALL), unpacked);
     }
 
     /// Forgets a new file that gets another name.
     pub fn forget(&self, path: &RelPath) {
         let Some((dir, name)) = path.split_last() else { return };
-        lock(&self.files).packed.get_mut(&dir).map(|files| files.remove(name));
+        if let Some(files) = lock(&self.packed).dirs.get_mut(&dir) {
+            files.push(name, None);
+        }
     }
 
     /// Returns the id of an open file's content, if it is as the run left it.
     pub(super) fn id_of(&self, stat: &Stat) -> Option<ContentId> {
-        let file = lock(&self.files).unpacked.get(&stamp_of_stat(stat, ALL)).copied()?;
+        let file = lock(&self.unpacked).get(&stamp_of_stat(stat, ALL)).copied()?;
         ((file.len, file.mtime) == (stat.st_size as u64, modified(stat))).then_some(file.id)
     }
 
-    /// Returns a new file of which the pack has the content.
-    pub(super) fn packed(&self, dir: &RelPath, name: &[u8]) -> Option<PackedFile> {
-        lock(&self.files).packed.get(dir)?.get(name).copied()
+    /// Returns the new files of a directory of which the pack has the content, from the first of these names on, by
+    /// ascending names. The run must be over: files that are added later are not among them.
+    pub(super) fn packed<'a>(
+        &'a self,
+        dir: &RelPath,
+        first: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], PackedFile)> + use<'a> {
+        let sorted = self.sorted.get_or_init(|| {
+            let dirs = std::mem::take(&mut lock(&self.packed).dirs);
+            dirs.into_iter().map(|(path, files)| (path, files.sorted())).collect()
+        });
+        sorted.get(dir).map(|files| files.from(first)).into_iter().flatten()
     }
 
-    /// Hands over the pack, once. Without a pack, its files are forgotten.
+    /// Hands over the pack, once.
     pub(super) fn take_pack(&self) -> Option<BegunPack> {
-        let pack = lock(&self.pack).take();
-        if pack.is_none() {
-            lock(&self.files).packed.clear();
-        }
-        pack
+        lock(&self.packed).pack.take()
     }
 }
 
 impl WrittenEntries for WrittenFiles {
-    fn file(&self, dir: &RelPath, name: &[u8]) -> Option<WrittenEntry> {
-        self.packed(dir, name).map(|file| file.entry)
+    fn files(&self, dir: &RelPath) -> WrittenNames<'_> {
+        Box::new(self.packed(dir, b"").map(|(name, file)| (name, file.entry)))
     }
 }
 
-/// Returns the entry of an open file, if it has one name and no attributes.
+impl PackedDir {
+    fn push(&mut self, name: &[u8], file: Option<PackedFile>) {
+        let start = self.names.len();
+        self.names.extend_from_slice(name);
+        self.files.push((start..self.names.len(), file));
+    }
+
+    /// Sorts the files by name. Of one name, the last record counts.
+    fn sorted(mut self) -> Self {
+        let name = |at: &Range<usize>| &self.names[at.clone()];
+        self.files.sort_by(|(one, _), (other, _)| name(one).cmp(name(other)));
+        self.files.dedup_by(|later, earlier| {
+            let is_same = name(&later.0) == name(&earlier.0);
+            if is_same {
+                earlier.1 = later.1;
+            }
+            is_same
+        });
+        self
+    }
+
+    /// Yields the sorted files from the first of this name on.
+    fn from<'a>(&'a self, first: &[u8]) -> impl Iterator<Item = (&'a [u8], PackedFile)> + use<'a> {
+        let start = self.files.partition_point(|(at, _)| &self.names[at.clone()] < first);
+        self.files[start..].iter().filter_map(|(at, file)| Some((&self.names[at.clone()], (*file)?)))
+    }
+}
+
+/// Returns the record of a directory if new files in it inherit no attributes. Looks at the first of its files: all
+/// inherit the same.
+fn bare_dir<'d>(
+    dirs: &'d mut HashMap<RelPath, PackedDir>,
+    dir: &RelPath,
+    file: BorrowedFd<'_>,
+) -> Option<&'d mut PackedDir> {
+    if !dirs.contains_key(dir) {
+        dirs.insert(dir.clone(), PackedDir::default());
+    }
+    let files = dirs.get_mut(dir)?;
+    if !files.is_bare {
+        files.is_bare = matches!(rustix::fs::flistxattr_query(file), Ok(0) | Err(Errno::OPNOTSUPP));
+    }
+    files.is_bare.then_some(files)
+}
+
+/// Appends content to the pack, and returns its offset. Drops the pack if it cannot be written to: the snapshot packs
+/// all contents then.
+fn append(pack: &mut Option<BegunPack>, id: ContentId, content: &[u8]) -> Option<u64> {
+    let added = pack.as_mut().map_or(Ok(None), |pack| pack.add(id, content));
+    added.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the snapshot packs small contents after the run");
+        *pack = None;
+        None
+    })
+}
+
+/// Returns the entry of an open file without attributes, if it has one name.
 fn entry_of(file: BorrowedFd<'_>) -> Option<WrittenEntry> {
     let stat = rustix::fs::fstat(file).ok().filter(|stat| stat.st_nlink == 1)?;
-    let is_bare = matches!(rustix::fs::flistxattr_query(file), Ok(0) | Err(Errno::OPNOTSUPP));
-    is_bare.then(|| WrittenEntry {
+    Some(WrittenEntry {
         size: stat.st_size as u64,
         meta: meta_of(&stat),
         changed: changed(&stat),
@@ -209,28 +274,36 @@ mod tests {
             prepare(&path);
             written.add_new((&folder, name.as_bytes()), file.as_fd(), content.as_bytes());
         };
-        let offset = |name: &str| written.packed(&folder, name.as_bytes()).map(|file| file.offset);
-        add("one", "same", &|_| {});
-        add("other", "same", &|_| {});
-        add("third", "different", &|_| {});
-        assert_eq!((offset("one"), offset("other")), (Some(8), Some(8)), "equal contents are packed once");
-        assert_eq!(offset("third"), Some(12));
-        let packed = written.packed(&folder, b"third").unwrap();
-        assert_eq!((packed.id, packed.entry.size), (ContentId::of(b"different"), 9));
-        assert_eq!(written.packed(&RelPath::root(), b"third"), None);
         add("with attributes", "a", &|path| {
             rustix::fs::setxattr(path, "user.a", b"b", XattrFlags::empty()).unwrap();
         });
+        add("third", "same", &|_| {});
+        add("second", "different", &|_| {});
+        add("one", "same", &|_| {});
+        add("first", "gone", &|_| {});
+        add("second", "again", &|_| {});
         add("with two names", "a", &|path| fs::hard_link(path, path.with_extension("2")).unwrap());
         add("longer", "a", &|path| fs::write(path, "ab").unwrap());
-        written.forget(&folder.join(b"one").unwrap());
-        for name in ["with attributes", "with two names", "longer", "one"] {
-            assert_eq!(offset(name), None, "{name}");
-        }
+        written.forget(&folder.join(b"first").unwrap());
+        let packed = |first: &str| -> Vec<_> {
+            let files = written.packed(&folder, first.as_bytes());
+            files
+                .map(|(name, file)| (String::from_utf8_lossy(name).into_owned(), file.id, file.offset))
+                .collect()
+        };
+        let file =
+            |name: &str, content: &str, offset| (name.to_string(), ContentId::of(content.as_bytes()), offset);
+        let all = [file("one", "same", 8), file("second", "again", 25), file("third", "same", 8)];
+        assert_eq!(
+            packed(""),
+            all,
+            "equal contents are packed once, and of one name the last content counts"
+        );
+        assert_eq!(packed("p"), all[1..]);
+        assert_eq!(written.packed(&RelPath::root(), b"").count(), 0);
         assert!(written.packs(64 << 10) && !written.packs((64 << 10) + 1) && !written.packs(0));
         assert!(!written.wants_id(1 << 20), "what is copied is read anyway");
         assert!(written.take_pack().is_some() && written.take_pack().is_none());
-        assert_eq!(offset("third"), None, "its content is in no pack");
     }
 
     #[test]

@@ -13,9 +13,7 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, create,
-        publish::{check_tag, time_of},
-        select,
+        Roots, Snapshot, SnapshotError, SnapshotId, create, labels::check_tag, moment::time_of, select,
         store::Writer,
     },
 };

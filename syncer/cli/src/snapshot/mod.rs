@@ -26,7 +26,8 @@ use syncer::{
     root::{Root, TreeLocation},
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, Store, create,
-        publish::{Labels, time_of},
+        labels::Labels,
+        moment::time_of,
         retain::{Verdict, explain},
     },
 };

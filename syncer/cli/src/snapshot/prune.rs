@@ -17,7 +17,7 @@ use syncer::{
         Roots, Snapshot, SnapshotError, SnapshotId,
         collect::{self, Collected},
         create,
-        publish::time_of,
+        moment::time_of,
         retain::{Verdict, judge},
         store::Writer,
     },

@@ -11,6 +11,7 @@ pub mod path;
 pub mod path_list;
 pub mod pattern;
 pub mod rules;
+pub mod seek;
 pub mod stamps;
 pub mod whereabouts;
 

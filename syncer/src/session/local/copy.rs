@@ -206,7 +206,7 @@ impl Copier<'_> {
         let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |(meta, attrs)| (meta, attrs));
         writing.publish(need, &mut self.to, &staged, meta, attrs.as_attrs(), source.len())?;
         if !self.small.is_empty() {
-            writing.remember(need, &staged, &self.small);
+            writing.remember(need, attrs.as_attrs(), &staged, &self.small);
         }
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
         writing.monitor.add_bytes(source.len());

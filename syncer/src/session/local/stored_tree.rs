@@ -33,7 +33,6 @@ use crate::{
         browse::{self, Node, What},
         content::ContentRef,
         folder::{Folder, FolderRef},
-        publish::files_of,
     },
     transport::TransportError,
     tree::{
@@ -231,7 +230,7 @@ fn way_there(tree: &Tree, path: &RelPath) -> Vec<(Meta, AttrsBuf)> {
 }
 
 fn files(folder: &Folder) -> Vec<StoredFile> {
-    let mut with_content = files_of(folder).map(|(entry, content, _)| (entry.name, content)).peekable();
+    let mut with_content = folder.files().map(|(entry, content, _)| (entry.name, content)).peekable();
     let regular = folder.listing.iter().filter_map(|entry| match entry.kind {
         Kind::File { size } => Some((entry, size)),
         _ => None,

@@ -20,6 +20,7 @@ use crate::{
     tree::{
         Tree,
         dir::{DirId, ROOT},
+        seek::seek,
     },
 };
 
@@ -195,8 +196,7 @@ impl<'a> Links<'a> {
         let mut met = Vec::new();
         for (index, there) in (0..).zip(&self.sink.dirs[id as usize].listing) {
             go_on(self.monitor)?;
-            while source.next_if(|(_, entry)| entry.name < there.name).is_some() {}
-            let same = source.next_if(|(_, entry)| entry.name == there.name);
+            let same = seek(&mut source, there.name, |(_, entry)| entry.name);
             if self.groups.contains_key(&EntryPlace { dir: id, index }) {
                 met.push((same, index));
             }

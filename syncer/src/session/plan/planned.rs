@@ -15,6 +15,7 @@ use crate::{
     tree::{
         Tree,
         dir::{Dir, DirId},
+        seek::seek,
     },
     wire::{MAX_PACKED_BYTES, TreeHead},
 };
@@ -174,8 +175,7 @@ pub(crate) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
 
 /// Advances through a sorted listing to the entry of this name. Returns its length and time if it is a file.
 pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
-    while there.next_if(|entry| entry.name < name).is_some() {}
-    let entry = there.next_if(|entry| entry.name == name)?;
+    let entry = seek(there, name, |entry| entry.name)?;
     match entry.kind {
         Kind::File { size } => Some((size, entry.meta.mtime)),
         _ => None,

@@ -19,7 +19,7 @@ use crate::{
         session_error::SessionError,
     },
     transport::TransportError,
-    tree::{Tree, dir::DirId},
+    tree::{Tree, dir::DirId, seek::seek},
     wire::TreeHead,
 };
 
@@ -254,8 +254,7 @@ fn planned(action: Action, kind: EntryKind, path: &RelPath) -> PlannedAction {
 
 /// Finds the entry of this name in a listing that is read once, in order.
 fn entry_in<'t>(there: &mut Peekable<Entries<'t>>, name: &[u8]) -> Option<Entry<'t>> {
-    while there.next_if(|entry| entry.name < name).is_some() {}
-    there.next_if(|entry| entry.name == name)
+    seek(there, name, |entry| entry.name)
 }
 
 /// Returns the target of a link as text.

@@ -206,11 +206,14 @@ impl<'a> Writing<'a> {
     }
 
     /// Records the content of a file that was just published, for the snapshot after the run.
-    pub(crate) fn remember(&self, need: &Need, staged: &Staged, content: &[u8]) {
+    pub(crate) fn remember(&self, need: &Need, attrs: Attrs<'_>, staged: &Staged, content: &[u8]) {
         let len = content.len() as u64;
         if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
             match written.packs(len) {
-                true => written.add_new((&need.dir.path, &need.name), staged.fd(), content),
+                true if attrs.is_empty() => {
+                    written.add_new((&need.dir.path, &need.name), staged.fd(), content);
+                }
+                true => {}
                 false => written.add(staged.fd(), ContentId::of(content)),
             }
         }

@@ -5,6 +5,7 @@ use contract::plural;
 use super::{Executor, Unfinished};
 use crate::{
     apply::FolderMeta, attrs::AttrsBuf, entry::Kind, path::RelPath, session::session_error::SessionError,
+    tree::seek::seek,
 };
 
 impl Executor<'_> {
@@ -82,8 +83,7 @@ impl Executor<'_> {
         let listing = found.map(|id| &self.sink.dirs[id as usize].listing);
         let mut folders = listing.into_iter().flatten().filter(|entry| entry.kind == Kind::Dir).peekable();
         let before = |name: &&[u8]| {
-            while folders.next_if(|folder| folder.name < *name).is_some() {}
-            let folder = folders.next_if(|folder| folder.name == *name)?;
+            let folder = seek(&mut folders, name, |folder| folder.name)?;
             Some((folder.meta, folder.attrs.into()))
         };
         names.iter().map(before).collect()

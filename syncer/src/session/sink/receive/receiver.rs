@@ -133,7 +133,7 @@ impl<'a> Receiver<'a> {
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
-        writing.remember(need, &staged, bytes);
+        writing.remember(need, attrs, &staged, bytes);
         writing.monitor.add_bytes(len);
         Ok(())
     }

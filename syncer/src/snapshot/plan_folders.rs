@@ -1,0 +1,143 @@
+//! Compares a scanned tree with the last snapshot, to find what is unchanged.
+
+use std::iter::Peekable;
+
+use super::{
+    content::ContentRef,
+    folder::{Folder, FolderRef},
+    keep::TakenFile,
+    known_damage::KnownDamage,
+    store::Store,
+};
+use crate::{
+    entry::{Entry, Kind},
+    path::RelPath,
+    tree::{
+        Tree,
+        dir::{Dir, DirId, ROOT},
+        seek::seek,
+    },
+};
+
+/// The content of a listed file on its way into the store.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// In the store; the file is as the scan has listed it, with this stamp.
+    Stored(ContentRef, u64),
+    /// To be taken.
+    Wanted(WantedFile),
+    /// Read.
+    Taken(Box<TakenFile>),
+    /// The file is gone.
+    Gone,
+    /// The file cannot be read.
+    Failed,
+}
+
+/// A file whose content is not known to be in the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WantedFile {
+    /// Its index in the listing.
+    pub index: u32,
+    /// Its content in the last snapshot.
+    pub old: Option<ContentRef>,
+}
+
+/// A directory that may differ from the last snapshot.
+#[derive(Debug)]
+pub(super) struct Making {
+    pub dir: DirId,
+    pub path: RelPath,
+    /// The last snapshot's directory in its place.
+    pub old: Option<FolderRef>,
+    /// One for each file of the listing that has content.
+    pub slots: Vec<Slot>,
+}
+
+/// The directories to write, and those that the store has.
+#[derive(Debug, Default)]
+pub(super) struct PlannedFolders {
+    pub making: Vec<Making>,
+    /// Directories in the store, by number.
+    pub there: Vec<Option<FolderRef>>,
+    /// Bytes by which files have grown since the scan.
+    pub grown: i64,
+}
+
+/// Compares a tree with the last snapshot, to find the directories to write. Entries whose old directory cannot be read
+/// count as new. Once damage is known, every directory is read.
+pub(super) fn plan(
+    tree: &Tree,
+    store: &Store,
+    last: Option<&FolderRef>,
+    damage: &KnownDamage,
+) -> PlannedFolders {
+    let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
+    let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
+    while let Some((id, path, old)) = visits.pop() {
+        let dir = &tree.dirs[id as usize];
+        let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
+        if let Some(old) = old.filter(|old| damage.is_none() && is_same(old)) {
+            planned.there[id as usize] = Some(old);
+            continue;
+        }
+        let folder = old.and_then(|old| readable(store, &old));
+        let slots = slots(dir, folder.as_ref(), damage);
+        let mut below = folder.as_ref().map(OldDirs::new);
+        let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+        for (child, name) in (dir.first_child..).zip(names) {
+            // A path beyond the limit was not scanned.
+            let Ok(path) = path.join(name) else { continue };
+            visits.push((child, path, below.as_mut().and_then(|below| below.find(name))));
+        }
+        planned.making.push(Making { dir: id, path, old, slots });
+    }
+    planned
+}
+
+fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
+    let read = store.folder(folder);
+    read.inspect_err(|error| tracing::warn!(%error, "a directory of the last snapshot cannot be read, and is written anew"))
+        .ok()
+}
+
+/// Finds the subdirectories of a stored directory, in the order of their names.
+struct OldDirs<'a> {
+    entries: Peekable<Box<NamedDirs<'a>>>,
+}
+
+type NamedDirs<'a> = dyn Iterator<Item = (&'a [u8], FolderRef)> + 'a;
+
+impl<'a> OldDirs<'a> {
+    fn new(folder: &'a Folder) -> Self {
+        let dirs = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+        let entries: Box<NamedDirs<'a>> = Box::new(dirs.zip(folder.children.iter().copied()));
+        Self { entries: entries.peekable() }
+    }
+
+    fn find(&mut self, name: &[u8]) -> Option<FolderRef> {
+        seek(&mut self.entries, name, |(other, _)| other).map(|(_, folder)| folder)
+    }
+}
+
+/// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
+fn slots(dir: &Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
+    let mut old = old.into_iter().flat_map(Folder::files).peekable();
+    let files = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind.has_content());
+    let slot =
+        |((index, entry), stamp): ((u32, Entry<'_>), u64)| match seek(&mut old, entry.name, |(other, ..)| {
+            other.name
+        }) {
+            Some((other, content, seen))
+                if stamp != 0
+                    && stamp == seen
+                    && other.kind == entry.kind
+                    && other.meta.mtime == entry.meta.mtime
+                    && !damage.contents.contains(&content.id) =>
+            {
+                Slot::Stored(content, stamp)
+            }
+            old => Slot::Wanted(WantedFile { index, old: old.map(|(_, content, _)| content) }),
+        };
+    files.zip(dir.stamps_of_files()).map(slot).collect()
+}

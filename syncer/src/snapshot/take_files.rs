@@ -1,0 +1,167 @@
+//! Takes the content of new and changed files into the store, on several threads.
+
+use std::{
+    io,
+    iter::Peekable,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+};
+
+use super::{
+    content::ContentRef,
+    keep::Keeper,
+    plan_folders::{Making, PlannedFolders, Slot, WantedFile},
+    written::{PackedFile, WrittenFiles},
+};
+use crate::{
+    attrs::AttrsBuf,
+    cores::on_cores,
+    entry::{Entry, Kind, Meta, Time},
+    listing::EntryIndex,
+    report::Failures,
+    root::Root,
+    tree::{Tree, seek::seek},
+};
+
+/// A thread takes this many files of one directory at a time.
+const FILES_PER_UNIT: usize = 64;
+
+/// A tree to publish, with access to its files.
+#[derive(Debug)]
+pub(super) struct ScannedTree<'a> {
+    /// Its listings, scanned with stamps.
+    pub tree: &'a Tree,
+    /// The root directory's own metadata and attributes.
+    pub root_meta: (Meta, AttrsBuf),
+    /// The root that its files are read from.
+    pub root: &'a Root,
+    /// Files that were changed since then, by the file system's clock, get no stamp.
+    pub before: Time,
+    /// When the scan began.
+    pub began: Time,
+    /// The files that a run has just written, whose contents need not be read.
+    pub written: Option<&'a WrittenFiles>,
+}
+
+/// Some of a directory's wanted files.
+struct Unit {
+    /// The directory's index among those to write.
+    making: usize,
+    /// Each file, and its index among the directory's slots.
+    files: Vec<(usize, WantedFile)>,
+}
+
+/// Takes the content of all wanted files into the store. Returns the number of bytes in new files of their own.
+pub(super) fn take_files(
+    planned: &mut PlannedFolders,
+    source: &ScannedTree<'_>,
+    keeper: &Keeper<'_>,
+    failures: &Failures,
+) -> u64 {
+    let units = units(planned);
+    let (added, grown) = (AtomicU64::new(0), AtomicI64::new(0));
+    let taking = Taking { source, keeper, failures, added: &added, grown: &grown };
+    let taken = on_cores(units.len(), 1, |nth| {
+        let Unit { making, files } = &units[nth];
+        taking.unit(&planned.making[*making], files)
+    });
+    for (Unit { making, files }, taken) in units.iter().zip(taken) {
+        let slots = &mut planned.making[*making].slots;
+        files.iter().zip(taken).for_each(|((slot, _), taken)| slots[*slot] = taken);
+    }
+    planned.grown = grown.into_inner();
+    added.into_inner()
+}
+
+fn units(planned: &PlannedFolders) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for (nth, making) in planned.making.iter().enumerate() {
+        let wanted = making.slots.iter().enumerate().filter_map(|(slot, state)| match state {
+            Slot::Wanted(file) => Some((slot, *file)),
+            _ => None,
+        });
+        let wanted: Vec<(usize, WantedFile)> = wanted.collect();
+        let parts = wanted.chunks(FILES_PER_UNIT);
+        units.extend(parts.map(|files| Unit { making: nth, files: files.to_vec() }));
+    }
+    units
+}
+
+/// What the threads share.
+struct Taking<'a> {
+    source: &'a ScannedTree<'a>,
+    keeper: &'a Keeper<'a>,
+    failures: &'a Failures,
+    /// Bytes in new files of their own.
+    added: &'a AtomicU64,
+    /// Bytes by which files have grown since the scan.
+    grown: &'a AtomicI64,
+}
+
+/// A directory, from its first use on.
+type OpenedDir = Option<io::Result<OwnedFd>>;
+
+impl Taking<'_> {
+    /// Takes some files of a directory. Once the publication is broken, it takes no more.
+    fn unit(&self, making: &Making, files: &[(usize, WantedFile)]) -> Vec<Slot> {
+        let listed = &self.source.tree.dirs[making.dir as usize];
+        let Some(&(_, WantedFile { index: first, .. })) = files.first() else { return Vec::new() };
+        let mut entries = (first..).zip(EntryIndex::of(&listed.listing).from(first)).peekable();
+        let first_name = entries.peek().map_or(&b""[..], |(_, entry)| entry.name);
+        let mut packed = self.keeper.packed(&making.path, first_name).peekable();
+        let mut opened = None;
+        let mut taken = Vec::with_capacity(files.len());
+        for &(_, WantedFile { index, old }) in files {
+            let Some((_, entry)) = entries.find(|(at, _)| *at == index) else { break };
+            if self.keeper.broken.get().is_some() {
+                break;
+            }
+            let file = match packed_as_listed(&mut packed, &entry) {
+                Some(file) => self.keeper.take_packed(&file, old).map(|content| {
+                    Slot::Stored(content, listed.stamps.get(index as usize).copied().unwrap_or(0))
+                }),
+                None => self.read(making, &entry, old, &mut opened),
+            };
+            taken.push(file.unwrap_or_else(|error| self.failed(making, &entry, &error)));
+        }
+        taken
+    }
+
+    fn read(
+        &self,
+        making: &Making,
+        entry: &Entry<'_>,
+        old: Option<ContentRef>,
+        opened: &mut OpenedDir,
+    ) -> io::Result<Slot> {
+        let dir = opened.get_or_insert_with(|| self.source.root.dir(&making.path));
+        let dir = dir.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+        let taken = self.keeper.take(dir.as_fd(), entry.name, old)?;
+        self.added.fetch_add(taken.added, Relaxed);
+        if let Kind::File { size } = entry.kind {
+            self.grown.fetch_add(taken.len as i64 - size as i64, Relaxed);
+        }
+        Ok(Slot::Taken(Box::new(taken)))
+    }
+
+    fn failed(&self, making: &Making, entry: &Entry<'_>, error: &io::Error) -> Slot {
+        if self.keeper.broken.get().is_some() {
+            return Slot::Failed;
+        }
+        if error.kind() == io::ErrorKind::NotFound {
+            return Slot::Gone;
+        }
+        let path = making.path.join(entry.name).unwrap_or_else(|_| making.path.clone());
+        self.failures.add(&path, "take into the snapshot", error);
+        Slot::Failed
+    }
+}
+
+/// Returns the file that the run has packed under an entry's name, if the scan has listed it as the run left it.
+fn packed_as_listed<'a>(
+    packed: &mut Peekable<impl Iterator<Item = (&'a [u8], PackedFile)>>,
+    entry: &Entry<'_>,
+) -> Option<PackedFile> {
+    let (_, file) = seek(packed, entry.name, |(name, _)| name)?;
+    (file.entry.entry(entry.name) == *entry).then_some(file)
+}

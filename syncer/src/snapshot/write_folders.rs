@@ -1,0 +1,135 @@
+//! Writes the new directories of a snapshot.
+
+use super::{
+    folder::{Folder, FolderRef},
+    folder_changes::FolderChanges,
+    pack::Packing,
+    plan_folders::{Making, PlannedFolders, Slot},
+    store::Store,
+};
+use crate::{
+    cores::on_cores,
+    entry::Kind,
+    hash::TreeDigest,
+    listing::{Listing, ListingBuilder},
+    tree::{Tree, stamps::Stamps},
+};
+
+/// A directory is stored as its differences from another one if they are at most this fraction (1/n) of its length.
+const SHARE_OF_FOLDER: usize = 4;
+
+/// Shorter directories are stored as a whole.
+const SMALL_FOLDER_BYTES: usize = 256;
+
+/// The number of directories for which one more thread is started.
+const FOLDERS_PER_THREAD: usize = 16;
+
+/// Writes the new directories: those without subdirectories on several threads, and then the others up to the root.
+pub(super) fn write_folders(
+    planned: PlannedFolders,
+    tree: &Tree,
+    store: &Store,
+    packing: &Packing<'_>,
+) -> std::io::Result<FolderRef> {
+    let PlannedFolders { making, mut there, .. } = planned;
+    let is_leaf = |making: &Making| tree.dirs[making.dir as usize].listing.dirs() == 0;
+    let (leaves, mut others): (Vec<Making>, Vec<Making>) = making.into_iter().partition(is_leaf);
+    others.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
+    let write = |making: &Making, there: &[Option<FolderRef>]| {
+        let scanned = &tree.dirs[making.dir as usize];
+        let first = scanned.first_child as usize;
+        let below = there.get(first..first + scanned.listing.dirs() as usize).unwrap_or_default();
+        let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), &making.slots);
+        write_folder(&folder, making.old, store, packing)
+    };
+    let written = on_cores(leaves.len(), FOLDERS_PER_THREAD, |nth| write(&leaves[nth], &[]));
+    for (making, folder) in leaves.iter().zip(written) {
+        there[making.dir as usize] = Some(folder?);
+    }
+    for making in others {
+        there[making.dir as usize] = Some(write(&making, &there)?);
+    }
+    there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
+}
+
+/// Writes a directory, unless the last snapshot has the same one, undamaged, with the same stamps and objects.
+fn write_folder(
+    folder: &Folder,
+    old: Option<FolderRef>,
+    store: &Store,
+    packing: &Packing<'_>,
+) -> std::io::Result<FolderRef> {
+    let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
+    let own = folder.listing.digest();
+    let digest = if below.is_empty() { own } else { own.with_children(&below) };
+    let seen = match folder.listing.is_complete() {
+        true => Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
+        false => Stamps::unknown(),
+    };
+    let (id, bytes) = folder.encode();
+    // The id does not cover the places of objects, which change where damaged ones were stored again.
+    let refers_to_same = |old: &FolderRef| {
+        let there = store.folder(old);
+        there.is_ok_and(|there| there.children == folder.children && there.contents == folder.contents)
+    };
+    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen && refers_to_same(old)) {
+        return Ok(old);
+    }
+    let changes =
+        old.filter(|_| bytes.len() >= SMALL_FOLDER_BYTES).and_then(|old| changes_of(&old, folder, store));
+    let bytes = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER).unwrap_or(bytes);
+    Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
+}
+
+/// Encodes the differences of a directory from its version in the last snapshot, or from the base of that version.
+/// Returns `None` if neither can be read.
+fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>> {
+    let (place, base) = store.base_of(old).ok()?;
+    Some(FolderChanges::between(place, &base, folder).encode())
+}
+
+/// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data
+/// that was read.
+fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slot]) -> Folder {
+    let listing = if is_as_listed(listing, slots) { listing.clone() } else { relist(listing, slots) };
+    let mut folder = Folder { listing, children, ..Folder::default() };
+    for slot in slots {
+        let (content, stamp) = match slot {
+            Slot::Stored(content, stamp) => (Some(*content), *stamp),
+            Slot::Taken(taken) => (taken.content, taken.stamp),
+            Slot::Wanted(_) | Slot::Gone | Slot::Failed => (None, 0),
+        };
+        if let Some(content) = content {
+            folder.contents.push(content);
+            folder.stamps.push(stamp);
+        }
+    }
+    folder
+}
+
+fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
+    let files = listing.iter().filter(|entry| entry.kind.has_content());
+    files.zip(slots).all(|(entry, slot)| match slot {
+        Slot::Stored(..) => true,
+        Slot::Taken(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
+        Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
+    })
+}
+
+fn relist(listing: &Listing, slots: &[Slot]) -> Listing {
+    let mut builder = ListingBuilder::default();
+    let mut slots = slots.iter();
+    for entry in listing {
+        let slot = entry.kind.has_content().then(|| slots.next()).flatten();
+        match slot {
+            None | Some(Slot::Stored(..)) => builder.push(&entry),
+            Some(Slot::Taken(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),
+            Some(Slot::Gone) => {}
+            Some(Slot::Failed | Slot::Wanted(_)) => builder.mark_incomplete(),
+        }
+    }
+    if !listing.is_complete() {
+        builder.mark_incomplete();
+    }
+    builder.finish()
+}
