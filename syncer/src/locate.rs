@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::{BufRead as _, BufReader, Read as _},
     os::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -21,12 +22,15 @@ use crate::{
 /// The largest number of nested folders that is followed, more than a path can have.
 const MAX_FOLDERS: usize = 4096;
 
+/// The length of the buffer for the list of mounts, which is longer than that list on most machines.
+const MOUNTS_BYTES: usize = 64 << 10;
+
 /// Returns the place of the tree at `place`, as tokens made with a `nonce` of the run. Without a boot id of the
 /// machine, returns none.
 pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
-    let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
+    let Some(boot) = boot_id() else { return Whereabouts::default() };
     let mut found = Whereabouts::new(nonce);
-    let key = found.key(&boot);
+    let key = found.key(boot);
     let mut at = place.clone();
     let mut is_there = true;
     for _ in 0..MAX_FOLDERS {
@@ -43,6 +47,12 @@ pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
         }
     }
     found
+}
+
+/// Returns the kernel's id of this boot, which is read once.
+fn boot_id() -> Option<&'static [u8]> {
+    static BOOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    BOOT.get_or_init(|| fs::read("/proc/sys/kernel/random/boot_id").ok()).as_deref()
 }
 
 /// Returns a random nonce, to make the tokens of each run different.
@@ -79,9 +89,10 @@ fn inodes(root: &Root) -> Vec<Vec<u8>> {
 fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mount = format!("{mount} ");
-    let line = mounts.lines().find(|line| line.starts_with(&mount))?;
+    // The kernel writes the file anew for each read, so a long buffer reads it fastest.
+    let mounts = BufReader::with_capacity(MOUNTS_BYTES, fs::File::open("/proc/self/mountinfo").ok()?);
+    let line = mounts.lines().map_while(Result::ok).find(|line| line.starts_with(&mount))?;
     let mut fields = line.split(' ').skip(2);
     let (device, top, point) = (fields.next()?, unescape(fields.next()?), unescape(fields.next()?));
     let path = top.join(seen.strip_prefix(point).ok()?);

@@ -195,6 +195,7 @@ mod tests {
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
         snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
+        stat::modified,
     };
 
     /// Counts the scanned entries by the checks of the monitor.
@@ -263,7 +264,8 @@ mod tests {
         for name in ["changed", "linked", "same"] {
             fs::write(dir.path().join(name), "live").unwrap();
             let file = fs::File::open(dir.path().join(name)).unwrap();
-            written.add_new((&RelPath::root(), name.as_bytes()), file.as_fd(), b"told");
+            let mtime = modified(&rustix::fs::fstat(&file).unwrap());
+            written.add_new((&RelPath::root(), name.as_bytes()), file.as_fd(), mtime, b"told");
         }
         fs::write(dir.path().join("changed"), "later").unwrap();
         written.forget(&RelPath::parse(b"linked").unwrap());

@@ -2,7 +2,9 @@
 //!
 //! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs,
 //!   larger contents in files of their own.
-//! - [`publish`](publish::publish) makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
+//! - [`publish`](publish::publish) makes one from a scanned tree: [`plan_folders`] finds what is unchanged,
+//!   [`take_files`] reads the rest, [`write_folders`] writes the directories. [`create`](create::create) scans a
+//!   mounted volume for it.
 //! - [`after_run::take`] takes one at the end of a run, and drops what the job's rules do not keep.
 //! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.
 //!

@@ -89,8 +89,12 @@ struct UnpackedFile {
 }
 
 impl WrittenFiles {
-    /// Starts to record the files that are written to `destination`. Returns `None` if its snapshot will fail.
+    /// Starts to record the files that are written to `destination`. Returns `None` if its snapshot will fail, or the
+    /// run sets no times, by which a later write by another program is noticed.
     pub fn begin(destination: &Destination, wanted: SnapshotEngine) -> Option<Self> {
+        if !destination.settings().times {
+            return None;
+        }
         let dir = destination.state().staging();
         let engine = choose_engine(wanted, dir)?;
         let free = rustix::fs::fstatvfs(dir).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
@@ -110,11 +114,12 @@ impl WrittenFiles {
         self.engine == Engine::Clone && len > 0 && !self.packs(len)
     }
 
-    /// Packs the content of a new file that was just written and published without attributes, so that the snapshot
-    /// neither looks at the file nor reads it. Leaves out files that have inherited attributes or have several names,
-    /// which the snapshot has to look at.
-    pub fn add_new(&self, (dir, name): (&RelPath, &[u8]), file: BorrowedFd<'_>, content: &[u8]) {
-        let Some(entry) = entry_of(file).filter(|entry| entry.size == content.len() as u64) else { return };
+    /// Packs the content of a new file that was just written and published with the time `mtime` and without
+    /// attributes, so that the snapshot neither looks at the file nor reads it. Leaves out files that have inherited
+    /// attributes, have several names, or were written to since: the snapshot has to look at them.
+    pub fn add_new(&self, (dir, name): (&RelPath, &[u8]), file: BorrowedFd<'_>, mtime: Time, content: &[u8]) {
+        let is_own = |entry: &WrittenEntry| (entry.size, entry.meta.mtime) == (content.len() as u64, mtime);
+        let Some(entry) = entry_of(file).filter(is_own) else { return };
         let id = ContentId::of(content);
         let mut packed = lock(&self.packed);
         let Packed { pack, dirs } = &mut *packed;
@@ -124,10 +129,12 @@ impl WrittenFiles {
         }
     }
 
-    /// Remembers the id of a file that was just written and published, and is not packed.
-    pub fn add(&self, file: BorrowedFd<'_>, id: ContentId) {
-        let Ok(stat) = rustix::fs::fstat(file) else { return };
-        let unpacked = UnpackedFile { id, len: stat.st_size as u64, mtime: modified(&stat) };
+    /// Remembers the id of a file of `len` bytes that was just written and published with the time `mtime`, and is not
+    /// packed. Leaves out files that were written to since.
+    pub fn add(&self, file: BorrowedFd<'_>, (len, mtime): (u64, Time), id: ContentId) {
+        let is_own = |stat: &Stat| (stat.st_size as u64, modified(stat)) == (len, mtime);
+        let Some(stat) = rustix::fs::fstat(file).ok().filter(is_own) else { return };
+        let unpacked = UnpackedFile { id, len, mtime };
         lock(&self.unpacked).insert(stamp_of_stat(&stat, ALL), unpacked);
     }
 
@@ -263,6 +270,12 @@ mod tests {
         fs::File::open(path).unwrap()
     }
 
+    fn set_mtime(path: &Path) {
+        let past = rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: past, last_modification: past };
+        rustix::fs::futimens(fs::File::open(path).unwrap(), &times).unwrap();
+    }
+
     #[test]
     fn new_files_are_packed_unless_the_snapshot_has_to_look_at_them() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,8 +284,9 @@ mod tests {
         let add = |name: &str, content: &str, prepare: &dyn Fn(&Path)| {
             let path = dir.path().join(name);
             let file = create(&path, content);
+            let mtime = modified(&rustix::fs::fstat(&file).unwrap());
             prepare(&path);
-            written.add_new((&folder, name.as_bytes()), file.as_fd(), content.as_bytes());
+            written.add_new((&folder, name.as_bytes()), file.as_fd(), mtime, content.as_bytes());
         };
         add("with attributes", "a", &|path| {
             rustix::fs::setxattr(path, "user.a", b"b", XattrFlags::empty()).unwrap();
@@ -284,6 +298,7 @@ mod tests {
         add("second", "again", &|_| {});
         add("with two names", "a", &|path| fs::hard_link(path, path.with_extension("2")).unwrap());
         add("longer", "a", &|path| fs::write(path, "ab").unwrap());
+        add("written to", "a", &|path| set_mtime(path));
         written.forget(&folder.join(b"first").unwrap());
         let packed = |first: &str| -> Vec<_> {
             let files = written.packed(&folder, first.as_bytes());
@@ -311,11 +326,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (written, path) = (written(dir.path(), SnapshotEngine::Copy), dir.path().join("one"));
         let file = create(&path, "same");
-        let past = rustix::fs::Timespec { tv_sec: 1_000_000, tv_nsec: 0 };
-        let times = rustix::fs::Timestamps { last_access: past, last_modification: past };
-        rustix::fs::futimens(&file, &times).unwrap();
-        written.add(file.as_fd(), ContentId::of(b"same"));
+        set_mtime(&path);
+        let set = |seconds| Time { seconds, nanos: 0 };
+        written.add(file.as_fd(), (4, set(1_000_001)), ContentId::of(b"other"));
+        written.add(file.as_fd(), (5, set(1_000_000)), ContentId::of(b"other"));
         let id = || written.id_of(&rustix::fs::fstat(&file).unwrap());
+        assert_eq!(id(), None, "it was written to since");
+        written.add(file.as_fd(), (4, set(1_000_000)), ContentId::of(b"same"));
         assert_eq!(id(), Some(ContentId::of(b"same")));
         fs::write(path, "SAME").unwrap();
         assert_eq!(id(), None);

@@ -21,6 +21,9 @@ use crate::{
     transport::TransportError,
 };
 
+/// The number of jobs that may wait for a worker, which bounds the memory that they take.
+const MAX_JOBS: usize = 128;
+
 /// Calls `work`, and copies the files that it fetches with several workers. A few small files are copied by the calling
 /// thread. `as_listed` says which files have the metadata of their listing.
 pub(crate) fn copy_all(
@@ -29,7 +32,7 @@ pub(crate) fn copy_all(
     as_listed: AsListed,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
-    let (jobs, queue) = async_channel::bounded(cores() * 16);
+    let (jobs, queue) = async_channel::bounded(MAX_JOBS);
     let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
     let copier = || Copier {
         writing,
@@ -206,7 +209,7 @@ impl Copier<'_> {
         let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |(meta, attrs)| (meta, attrs));
         writing.publish(need, &mut self.to, &staged, meta, attrs.as_attrs(), source.len())?;
         if !self.small.is_empty() {
-            writing.remember(need, attrs.as_attrs(), &staged, &self.small);
+            writing.remember(need, &staged, (meta, attrs.as_attrs()), &self.small);
         }
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
         writing.monitor.add_bytes(source.len());

@@ -10,7 +10,7 @@ use crate::{
     apply::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Staged},
     attrs::Attrs,
     device::DevicePart,
-    entry::Meta,
+    entry::{Meta, Time},
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
@@ -206,25 +206,30 @@ impl<'a> Writing<'a> {
     }
 
     /// Records the content of a file that was just published, for the snapshot after the run.
-    pub(crate) fn remember(&self, need: &Need, attrs: Attrs<'_>, staged: &Staged, content: &[u8]) {
-        let len = content.len() as u64;
+    pub(crate) fn remember(&self, need: &Need, staged: &Staged, written: (&Meta, Attrs<'_>), content: &[u8]) {
+        let (len, (Meta { mtime, .. }, attrs)) = (content.len() as u64, written);
         if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
             match written.packs(len) {
                 true if attrs.is_empty() => {
-                    written.add_new((&need.dir.path, &need.name), staged.fd(), content);
+                    written.add_new((&need.dir.path, &need.name), staged.fd(), *mtime, content);
                 }
                 true => {}
-                false => written.add(staged.fd(), ContentId::of(content)),
+                false => written.add(staged.fd(), (len, *mtime), ContentId::of(content)),
             }
         }
     }
 
     /// Records the `id` of a large file that was just published, if it is known.
-    pub(crate) fn remember_id(&self, staged: &Staged, len: u64, id: impl FnOnce() -> Option<ContentId>) {
+    pub(crate) fn remember_id(
+        &self,
+        staged: &Staged,
+        (len, mtime): (u64, Time),
+        id: impl FnOnce() -> Option<ContentId>,
+    ) {
         if let Some(written) = self.written.filter(|written| written.wants_id(len))
             && let Some(id) = id()
         {
-            written.add(staged.fd(), id);
+            written.add(staged.fd(), (len, mtime), id);
         }
     }
 

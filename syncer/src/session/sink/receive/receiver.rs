@@ -133,7 +133,7 @@ impl<'a> Receiver<'a> {
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
-        writing.remember(need, attrs, &staged, bytes);
+        writing.remember(need, &staged, (&meta, attrs), bytes);
         writing.monitor.add_bytes(len);
         Ok(())
     }
@@ -341,7 +341,8 @@ impl<'a> Receiver<'a> {
             staged => staged.and_then(|staged| {
                 let attrs = whole.attrs.as_attrs();
                 self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)?;
-                self.writing.remember_id(&staged, whole.file_len, || assembly.content_id());
+                let stat = (whole.file_len, whole.meta.mtime);
+                self.writing.remember_id(&staged, stat, || assembly.content_id());
                 Ok(())
             }),
         };
