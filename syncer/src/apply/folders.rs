@@ -56,7 +56,8 @@ impl Destination {
             rustix::fs::mkdirat(dir, &name, mode)?;
             return self.check_known(meta::hold(dir, name.as_bytes())?.as_fd(), None);
         }
-        staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
+        let (parent, _) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        staged_dir::make_aside(&self.state, (dir, &parent), &self.state.folder_name(path), mode)
     }
 
     /// Moves the folder at `path`, which has this `inode` number, from staging to its place, and removes the entry that

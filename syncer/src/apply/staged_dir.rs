@@ -19,7 +19,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{staging_names::beside, state_dir::StateDir};
+use super::{
+    staging_names::{beside, note_name, note_target},
+    state_dir::StateDir,
+};
 use crate::{
     path::RelPath,
     root::{Root, open_child},
@@ -45,20 +48,45 @@ pub struct StagedDir {
 }
 
 /// Makes an empty directory `name` in staging that has inherited the attributes of `parent`, by making it there first.
-/// Returns its inode number.
+/// `path` is the path of `parent`. Returns its inode number.
 pub(super) fn make_aside(
     state: &StateDir,
-    parent: BorrowedFd<'_>,
+    (parent, path): (BorrowedFd<'_>, &RelPath),
     name: &str,
     mode: Mode,
 ) -> io::Result<u64> {
+    let note = Note::write(state, path, name);
     let first = beside(name);
     rustix::fs::mkdirat(parent, &first, mode)?;
     if let Err(error) = rustix::fs::renameat(parent, &first, state.staging(), name) {
         let _ = rustix::fs::unlinkat(parent, &first, AtFlags::REMOVEDIR);
         return Err(error.into());
     }
+    drop(note);
     Ok(rustix::fs::fstat(open_new(state, name)?)?.st_ino)
+}
+
+/// A note in staging, while a directory is made beside its place, from which the next run knows what a crash has left
+/// there. It is a symbolic link whose target is the path of the parent, because a link is made in one step. On drop, it
+/// is removed.
+struct Note<'a> {
+    state: &'a StateDir,
+    name: String,
+}
+
+impl<'a> Note<'a> {
+    /// Writes the note. A file system without links, or that refuses the path's length, gets none.
+    fn write(state: &'a StateDir, parent: &RelPath, name: &str) -> Self {
+        let name = note_name(name);
+        let _ = rustix::fs::symlinkat(note_target(parent), state.staging(), &name);
+        Self { state, name }
+    }
+}
+
+impl Drop for Note<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(self.state.staging(), &self.name, AtFlags::empty());
+    }
 }
 
 /// Opens a directory in staging. Fails if it is not empty or not of this process's user: a user who can write to the
@@ -197,6 +225,35 @@ mod tests {
             fs::read_dir(dir.path().join("new")).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["a", "c", "d"]);
+    }
+
+    #[test]
+    fn a_directory_that_a_crash_left_beside_its_place_goes_with_the_next_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let exists = |path: &str| dir.path().join(path).exists();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        for (path, mine) in [(RelPath::root(), ""), (RelPath::parse(b"a/b").unwrap(), "a/b/")] {
+            let (root, state_dir) = state(dir.path());
+            let name = state_dir.fresh_name();
+            let left = format!("{mine}{}", beside(&name));
+            std::mem::forget(Note::write(&state_dir, &path, &name));
+            fs::create_dir(dir.path().join(&left)).unwrap();
+            // The process is gone without emptying staging.
+            let note = dir.path().join(".volferry/staging").join(note_name(&name));
+            let target = fs::read_link(&note).unwrap();
+            drop((root, state_dir));
+            std::os::unix::fs::symlink(target, &note).unwrap();
+            fs::create_dir(dir.path().join(format!("{mine}.volferry-new-mine"))).unwrap();
+            drop(state(dir.path()));
+            assert!(!exists(&left), "{left}");
+            assert!(exists(&format!("{mine}.volferry-new-mine")), "a user's folder stays");
+            assert!(note.symlink_metadata().is_err());
+        }
+        let (root, state) = state(dir.path());
+        let parent = root.dir(&RelPath::root()).unwrap();
+        make_aside(&state, (parent.as_fd(), &RelPath::root()), "new", Mode::RWXU).unwrap();
+        assert!(exists(".volferry/staging/new") && !exists(".volferry-new-new"));
+        assert!(dir.path().join(".volferry/staging/at-new").symlink_metadata().is_err());
     }
 
     #[test]

@@ -25,8 +25,10 @@ use super::{
     epoch::{EPOCH, Epoch},
     private::{Private, Replaced},
     shard_board::{BoardDir, ShardBoard},
-    staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
-    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
+    staging_names::{
+        beside, blocks_name, is_tried, key_of, name_noted, part_key, part_of_blocks, tried_name,
+    },
+    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir, remove_noted},
     volume,
 };
 use crate::{
@@ -390,7 +392,7 @@ impl Entering<'_> {
         let staging = dir.folder(STAGING)?;
         let journal = dir.folder(JOURNAL)?;
         let leftovers = match is_first {
-            true => sweep(&staging)?,
+            true => sweep(&root, &staging)?,
             false => parts_before(&staging, &word_of(&epoch))?,
         };
         let opened = changed(&rustix::fs::statat(&dir, EPOCH, AtFlags::SYMLINK_NOFOLLOW)?);
@@ -437,15 +439,20 @@ fn word_of(epoch: &Epoch) -> String {
     format!("{:016x}-", epoch.word())
 }
 
-/// Removes all files except one partial file for each key, the one with the most content. Returns the names of these by
-/// their keys.
-fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
+/// Removes all files except one partial file for each key, the one with the most content, and the directories that a
+/// crash has left beside their places in the tree at `root`. Returns the names of the partial files by their keys.
+fn sweep(root: &OwnedFd, staging: &Private) -> io::Result<HashMap<String, String>> {
     let mut parts: HashMap<String, String> = HashMap::new();
     let mut noted = Vec::new();
     empty(staging, |name| {
         if let Some(part) = part_of_blocks(name) {
             noted.push(part.to_owned());
             return false;
+        }
+        if name_noted(name).is_some()
+            && let Ok(root) = root.try_clone()
+        {
+            remove_noted(&Root::of_dir(root), staging.as_fd(), name);
         }
         let Some(key) = key_of(name) else { return true };
         let Some(other) = parts.get(key) else {

@@ -11,7 +11,8 @@ use rustix::{
     io::Errno,
 };
 
-use crate::root::open_child;
+use super::staging_names::{beside, name_noted, parent_noted};
+use crate::root::{Root, open_child};
 
 pub(super) const STAGING: &[u8] = b"staging";
 pub(super) const JOURNAL: &[u8] = b"journal";
@@ -49,6 +50,16 @@ pub(super) fn remove_beside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(
     let dir = open_child(parent, name, OFlags::RDONLY)?;
     empty(&dir, |_| true)?;
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Removes the directory that the note of this name in staging is on, if it is empty. Its name has random bytes of a
+/// run, so it cannot be a user's. Does nothing if there is no such note.
+pub(super) fn remove_noted(root: &Root, staging: BorrowedFd<'_>, note: &str) {
+    let Some(name) = name_noted(note) else { return };
+    let Ok(target) = rustix::fs::readlinkat(staging, note, Vec::new()) else { return };
+    if let Some(parent) = parent_noted(target.to_bytes()).and_then(|parent| root.dir(&parent).ok()) {
+        let _ = rustix::fs::unlinkat(parent, beside(name), AtFlags::REMOVEDIR);
+    }
 }
 
 /// Removes a directory of staging with all its content. Directories below it are moved to staging first, so that only

@@ -7,10 +7,6 @@ use std::{
     collections::{HashMap, HashSet},
     io,
     os::fd::AsFd as _,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
 };
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -28,7 +24,7 @@ use super::{
     walk::walk,
 };
 use crate::{
-    apply::write_all, cores::cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice,
+    apply::write_all, cores::on_cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice,
 };
 
 /// The most files of a damaged object that are named.
@@ -36,6 +32,9 @@ const MAX_NAMED: usize = 20;
 
 /// The number of contents that all cores check together.
 const BATCH: usize = 4096;
+
+/// The number of contents for which one more thread is started.
+const CONTENTS_PER_THREAD: usize = 64;
 
 /// A damaged object.
 #[derive(Debug)]
@@ -176,29 +175,20 @@ impl ContentsToCheck<'_> {
     }
 
     fn run(&mut self, verified: &mut Verified) -> io::Result<()> {
-        let (next, bytes, damaged) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
-        let work = || {
-            while let Some((content, len)) = self.batch.get(next.fetch_add(1, Relaxed)) {
-                bytes.fetch_add(*len, Relaxed);
-                let checked =
-                    self.store.check_visited(content, *len, &|piece, _| self.pace.spend(piece.len() as u64));
-                if self.pace.go_on().is_err() {
-                    return;
-                }
-                if let Err(error) = checked {
-                    let damage =
-                        Damage::new(Damaged::Content(*content, *len), self.store.name_of(content), &error);
-                    damaged.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
-                }
-            }
+        let check = |nth: usize| {
+            let (content, len) = &self.batch[nth];
+            self.pace.go_on().ok()?;
+            let visit = |piece: &[u8], _| self.pace.spend(piece.len() as u64);
+            let checked = self.store.check_visited(content, *len, &visit);
+            // What was cut off by a stop is not damaged.
+            self.pace.go_on().ok()?;
+            let damaged = Damaged::Content(*content, *len);
+            checked.err().map(|error| Damage::new(damaged, self.store.name_of(content), &error))
         };
-        std::thread::scope(|scope| {
-            (1..cores().min(self.batch.len().div_ceil(64))).for_each(|_| drop(scope.spawn(work)));
-            work();
-        });
+        let damaged = on_cores(self.batch.len(), CONTENTS_PER_THREAD, check);
         verified.objects += self.batch.len() as u64;
-        verified.bytes += bytes.into_inner();
-        verified.damaged.append(&mut damaged.into_inner().unwrap_or_else(PoisonError::into_inner));
+        verified.bytes += self.batch.iter().map(|(_, len)| len).sum::<u64>();
+        verified.damaged.extend(damaged.into_iter().flatten());
         self.batch.clear();
         self.pace.go_on()
     }

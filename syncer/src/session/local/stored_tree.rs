@@ -4,15 +4,12 @@ use std::{
     collections::{HashSet, VecDeque},
     io,
     os::fd::AsFd as _,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
     attrs::AttrsBuf,
-    cores::cores,
+    cores::on_cores,
     entry::{Entry, Kind, Meta, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
@@ -41,6 +38,9 @@ use crate::{
     },
     wire::Listed,
 };
+
+/// The number of objects for which one more thread is started.
+const OBJECTS_PER_THREAD: usize = 64;
 
 /// The tree of a snapshot, read directory by directory as a comparison requests it.
 #[derive(Debug)]
@@ -300,25 +300,22 @@ pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>,
     })
 }
 
+/// Checks the objects that a restore needs, before it changes anything.
+///
+/// # Errors
+/// [`SnapshotError::NotWhole`], which names the first file that needs a damaged object.
 pub(crate) fn check_all(
     store: &Store,
     snapshot: &Snapshot,
     needed: &[NeededContent],
 ) -> Result<(), SnapshotError> {
-    let (next, bad) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(object) = needed.get(next.fetch_add(1, Relaxed)) {
-            if let Err(error) = store.check(&object.content, object.len) {
-                tracing::error!(path = %object.path, %error, "an object is needed");
-                bad.lock().unwrap_or_else(PoisonError::into_inner).push(object.path.clone());
-            }
-        }
+    let check = |nth: usize| {
+        let NeededContent { content, len, path } = &needed[nth];
+        let checked = store.check(content, *len);
+        checked.inspect_err(|error| tracing::error!(%path, %error, "an object is needed")).err().map(|_| path)
     };
-    std::thread::scope(|scope| {
-        (1..cores().min(needed.len().div_ceil(64))).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
-    let mut bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut bad: Vec<&RelPath> =
+        on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect();
     bad.sort_unstable();
     match bad.first() {
         None => Ok(()),
