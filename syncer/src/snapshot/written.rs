@@ -42,7 +42,7 @@ const ALL: Time = Time { seconds: i64::MAX, nanos: 0 };
 #[derive(Debug)]
 pub struct WrittenFiles {
     engine: Engine,
-    packed: Mutex<Packed>,
+    packed: Mutex<PackedFiles>,
     /// Other files by their stamps after the write. Any later change of a file changes its stamp.
     unpacked: Mutex<HashMap<u64, UnpackedFile>>,
     /// The files of `packed` once the run is over.
@@ -51,7 +51,7 @@ pub struct WrittenFiles {
 
 /// New files whose content is packed.
 #[derive(Debug)]
-struct Packed {
+struct PackedFiles {
     /// `None` if it could not be created or written to, or a snapshot has taken it.
     pack: Option<BegunPack>,
     dirs: HashMap<RelPath, PackedDir>,
@@ -99,7 +99,7 @@ impl WrittenFiles {
         let engine = choose_engine(wanted, dir)?;
         let free = rustix::fs::fstatvfs(dir).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
         let pack = BegunPack::begin(dir, free / SHARE_OF_ROOM).ok();
-        let packed = Mutex::new(Packed { pack, dirs: HashMap::new() });
+        let packed = Mutex::new(PackedFiles { pack, dirs: HashMap::new() });
         Some(Self { engine, packed, unpacked: Mutex::default(), sorted: OnceLock::new() })
     }
 
@@ -122,7 +122,7 @@ impl WrittenFiles {
         let Some(entry) = entry_of(file).filter(is_own) else { return };
         let id = ContentId::of(content);
         let mut packed = lock(&self.packed);
-        let Packed { pack, dirs } = &mut *packed;
+        let PackedFiles { pack, dirs } = &mut *packed;
         let Some(files) = bare_dir(dirs, dir, file) else { return };
         if let Some(offset) = append(pack, id, content) {
             files.push(name, Some(PackedFile { entry, id, offset }));
