@@ -96,7 +96,7 @@ impl Link {
             if let Some(control) = spoke_last {
                 let _ = tokio::time::timeout(IDLE_TIMEOUT, control.peer_is_done()).await;
             }
-            close_and_tell(connection, exit_code).await;
+            close_and_tell(connection, exit_code);
             pumps.shutdown().await;
         });
         self.port
