@@ -36,6 +36,9 @@ const FILE: &[u8] = b"0123456789abcdef0123456789abcdef\n";
 /// The image size for each file in bytes, if the file system is an image: for three trees, a store, and free space.
 const IMAGE_BYTES_PER_FILE: u64 = 24 << 10;
 
+/// The room of an image that no tree takes: borg refuses to write to a file system with less.
+const SPARE_IMAGE_BYTES: u64 = 2 << 30;
+
 /// How long files have to remain unchanged so that a snapshot trusts their times: the next snapshot reads younger ones
 /// again. Nothing but waiting achieves that.
 const TICK: Duration = Duration::from_millis(200);
@@ -87,7 +90,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     enter_namespace(args.fs)?;
     let programs = Programs { root: PathBuf::new(), volferry: args.volferry.clone() };
     let program = programs.volferry().map_err(|missing| anyhow!("{}: {}", missing.name, missing.remedy))?;
-    let work = WorkDir::make(&args.dir, args.fs, args.files * IMAGE_BYTES_PER_FILE)?;
+    let work = WorkDir::make(&args.dir, args.fs, args.files * IMAGE_BYTES_PER_FILE + SPARE_IMAGE_BYTES)?;
     let machine = Machine::look(work.trees());
     eprintln!("{machine}");
     let mut bench = Bench { args, work: &work, program, lines: Vec::new(), notes: Vec::new() };
