@@ -22,8 +22,8 @@ use crate::{
 /// The largest number of nested folders that is followed, more than a path can have.
 const MAX_FOLDERS: usize = 4096;
 
-/// The length of the buffer for the list of mounts, which is longer than that list on most machines.
-const MOUNTS_BYTES: usize = 64 << 10;
+/// The length of the buffer for the list of mounts. The list of most machines takes one or two reads of it.
+const MOUNTS_BYTES: usize = 8 << 10;
 
 /// Returns the place of the tree at `place`, as tokens made with a `nonce` of the run. Without a boot id of the
 /// machine, returns none.
@@ -90,7 +90,6 @@ fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
     let mount = format!("{mount} ");
-    // The kernel writes the file anew for each read, so a long buffer reads it fastest.
     let mounts = BufReader::with_capacity(MOUNTS_BYTES, fs::File::open("/proc/self/mountinfo").ok()?);
     let line = mounts.lines().map_while(Result::ok).find(|line| line.starts_with(&mount))?;
     let mut fields = line.split(' ').skip(2);

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The number of jobs that may wait for a worker, which bounds the memory that they take.
-const MAX_JOBS: usize = 128;
+const MAX_JOBS: usize = 32;
 
 /// Calls `work`, and copies the files that it fetches with several workers. A few small files are copied by the calling
 /// thread. `as_listed` says which files have the metadata of their listing.
