@@ -13,6 +13,9 @@ use crate::{
     trees::Tree,
 };
 
+/// The most columns of a line of prose.
+const COLUMNS: usize = 120;
+
 /// The mark before a table, followed by the name of the file in `benches/results` without its extension.
 const BEGIN: &str = "<!-- figures: ";
 const BEGIN_END: &str = " -->";
@@ -83,10 +86,27 @@ fn tables(results: &Results) -> String {
     text.push('\n');
     for tool in results.tables.iter().flat_map(|table| &table.tools) {
         let leaves_out = if tool.leaves_out.is_empty() { "nothing" } else { &tool.leaves_out };
-        let _ = writeln!(text, "- {} ({}) leaves out {leaves_out}.", tool.name, tool.version);
+        let line = format!("- {} ({}) leaves out {leaves_out}.", tool.name, tool.version);
+        text.push_str(&wrapped(&line));
     }
     text.push('\n');
     text
+}
+
+/// Breaks an item of a list into lines, as documents have them.
+fn wrapped(item: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in item.split_whitespace() {
+        let line = lines.last().map_or(0, String::len);
+        if line + 1 + word.len() > COLUMNS {
+            lines.push("  ".into());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(if line.trim().is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 /// Formats the table with only the medians, Volferry's first.
@@ -144,6 +164,15 @@ mod tests {
         assert!(text.contains("| 1,008 files, 21 MB | first |       43 |          192 |"), "{text}");
         assert!(text.contains("- rsync daemon (3.5) leaves out encryption."), "{text}");
         assert_eq!(filled(&text).unwrap(), text, "nothing changes the second time");
+    }
+
+    #[test]
+    fn a_long_item_is_broken_between_words() {
+        let item = format!("- tool (version 1) {}.", "word ".repeat(40).trim());
+        let text = wrapped(&item);
+        assert!(text.lines().all(|line| line.len() <= COLUMNS) && text.lines().count() == 2, "{text}");
+        assert_eq!(text.split_whitespace().collect::<Vec<_>>(), item.split_whitespace().collect::<Vec<_>>());
+        assert!(text.contains("\n  word"), "{text}");
     }
 
     #[test]

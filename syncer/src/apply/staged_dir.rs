@@ -238,7 +238,7 @@ mod tests {
             let left = format!("{mine}{}", beside(&name));
             std::mem::forget(Note::write(&state_dir, &path, &name));
             fs::create_dir(dir.path().join(&left)).unwrap();
-            // The process is gone without emptying staging.
+            // A process that is killed does not empty staging: its note is restored after that.
             let note = dir.path().join(".volferry/staging").join(note_name(&name));
             let target = fs::read_link(&note).unwrap();
             drop((root, state_dir));

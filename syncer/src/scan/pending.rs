@@ -16,7 +16,7 @@ use crate::{
     path_list::PathList,
     root::{Root, open_child},
     rules::Rules,
-    tree::dir::DirId,
+    tree::{dir::DirId, seek::seek},
 };
 
 /// The way in which a worker opens a directory.
@@ -151,7 +151,6 @@ pub(super) fn limit(dirs: &mut [PendingDir], paths: &PathList) {
     let mut names = paths.names().peekable();
     for dir in dirs {
         let Some(name) = dir.path.names().last() else { continue };
-        while names.next_if(|(listed, _)| *listed < name).is_some() {}
-        dir.paths = names.next_if(|(listed, _)| *listed == name).and_then(|(_, below)| below);
+        dir.paths = seek(&mut names, name, |(listed, _)| listed).and_then(|(_, below)| below);
     }
 }

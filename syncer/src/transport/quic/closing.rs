@@ -43,7 +43,7 @@ impl Datagrams {
 fn close_is_sent(connection: &Connection, before: Datagrams) {
     let (began, first) = (Instant::now(), Datagrams::of(connection));
     let patience = if first.sent == before.sent { CLOSE_PATIENCE } else { SENT_PATIENCE };
-    // quinn has no event for this. The thread that sends may need this one's core, and takes some microseconds.
+    // quinn has no event for this. The thread that sends may need this one's core.
     while Datagrams::of(connection) == first && began.elapsed() < patience {
         thread::yield_now();
     }
