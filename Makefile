@@ -270,7 +270,7 @@ bench-timings: ## What measuring the phases costs a run: at most 1 % (BENCH='--q
 	  cp "$$folder/$$(rustc --print host-tuple)/release/volferry" "$$folder/$$features"
 	done
 	"$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/release/compare" --before "$$folder/unmeasured" --before-name unmeasured \
-	  --after "$$folder/measured" --after-name measured --threshold 1 $(BENCH)
+	  --after "$$folder/measured" --after-name measured --threshold 1 --together $(BENCH)
 
 .PHONY: bench-scaling
 bench-scaling: ## A model of time and memory, fitted to measured runs and held against others (minutes, on a quiet machine)

@@ -111,12 +111,35 @@ pub struct Comparison {
     pub threshold: f64,
     /// The benches.
     pub rows: Vec<Row>,
+    /// The rounds of all benches of a mode taken together, if these are to be judged in place of single benches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Row>,
 }
 
 impl Comparison {
-    /// Returns whether any bench got slower.
+    /// Takes the rounds of all benches of each mode together, and judges these in place of single benches. A small
+    /// change that all benches share is seen in hundreds of rounds where the dozen of one bench leaves it unclear.
+    #[must_use]
+    pub fn judged_together(mut self) -> Self {
+        for mode in ["local", "network"] {
+            let of_mode = || self.rows.iter().filter(|row| row.bench.split('/').next() == Some(mode));
+            let before = of_mode().flat_map(|row| row.before.iter().copied()).collect();
+            let after = of_mode().flat_map(|row| row.after.iter().copied()).collect();
+            let name = format!("{mode}, {} benches together", of_mode().count());
+            self.together.extend(Row::new(name, self.unit, before, after, self.threshold));
+        }
+        self
+    }
+
+    /// Returns whether any bench got slower, or all together if they are judged so.
     pub fn is_slower(&self) -> bool {
-        self.rows.iter().any(|row| row.verdict == Change::Slower)
+        let judged = if self.together.is_empty() { &self.rows } else { &self.together };
+        judged.iter().any(|row| row.verdict == Change::Slower)
+    }
+
+    /// Returns the rows of tables.
+    fn all_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().chain(&self.together)
     }
 
     /// Returns a sentence that sums up the verdicts.
@@ -146,7 +169,7 @@ impl Comparison {
     pub fn to_markdown(&self) -> String {
         let mut text = format!("## {} → {}: {}\n\n", self.before, self.after, self.sentence());
         let mut cells = vec![self.head()];
-        cells.extend(self.rows.iter().map(|row| row.cells(self.unit)));
+        cells.extend(self.all_rows().map(|row| row.cells(self.unit)));
         write_aligned(&mut text, &cells, 1);
         let _ = writeln!(text, "\n{}\n\n{}.", self.method(), self.machine);
         text
@@ -162,7 +185,7 @@ impl Comparison {
     pub fn to_html(&self) -> String {
         let head: String =
             self.head().iter().map(|cell| format!("<th scope=col>{}</th>", escape(cell))).collect();
-        let rows: String = self.rows.iter().map(|row| self.html_row(row)).collect();
+        let rows: String = self.all_rows().map(|row| self.html_row(row)).collect();
         format!(
             "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
              <meta name=viewport content='width=device-width'>\n<title>{title}</title>\n<style>{STYLE}</style>\n\
@@ -218,7 +241,8 @@ mod tests {
         let row = Row::new("local/sync_small_files/10".into(), unit, vec![10.0; 12], vec![after; 12], 0.03);
         let machine = Machine::look(Path::new("/proc"));
         let [before, after] = ["a1b2c3d", "<b>"].map(String::from);
-        Comparison { machine, before, after, unit, threshold: 0.03, rows: row.into_iter().collect() }
+        let rows = row.into_iter().collect();
+        Comparison { machine, before, after, unit, threshold: 0.03, rows, together: Vec::new() }
     }
 
     #[test]
@@ -227,6 +251,21 @@ mod tests {
         assert!(!comparison(Unit::Milliseconds, 10.2).is_slower());
         assert!(comparison(Unit::Instructions, 10.4).is_slower());
         assert!(!comparison(Unit::Instructions, 9.0).is_slower());
+    }
+
+    #[test]
+    fn benches_that_are_judged_together_decide_alone() {
+        let mut single = comparison(Unit::Milliseconds, 10.5);
+        for nth in 0..4 {
+            let (before, after) = (vec![10.0; 12], vec![10.1; 12]);
+            single.rows.extend(Row::new(format!("local/same/{nth}"), Unit::Milliseconds, before, after, 0.03));
+        }
+        assert!(single.is_slower());
+        let together = single.judged_together();
+        assert!(!together.is_slower());
+        let [row] = &together.together[..] else { panic!("one mode was run") };
+        assert_eq!((&*row.bench, row.verdict), ("local, 5 benches together", Change::Same));
+        assert!(comparison(Unit::Milliseconds, 10.5).judged_together().is_slower());
     }
 
     #[test]

@@ -183,10 +183,14 @@ pub(crate) fn is_judged(wall: Duration) -> bool {
 /// Returns this thread's usage. The CPU time comes from its clock, because `schedstat` of a running thread is up to a
 /// tick old.
 fn usage() -> ThreadUse {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let running = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
     let queued = use_in("/proc/thread-self/schedstat").map_or(Duration::ZERO, |it| it.queued);
-    ThreadUse { running, queued }
+    ThreadUse { running: running(), queued }
+}
+
+/// Returns this thread's CPU time.
+fn running() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn read_account(account: &OwnedFd) -> Result<ThreadUse, Errno> {
@@ -202,14 +206,17 @@ fn nanoseconds(word: &[u8]) -> Option<Duration> {
 }
 
 /// Whether threads are measured at all. `make bench-timings` compares with a program that measures none.
-const IS_MEASURED: bool = !cfg!(feature = "unmeasured");
+pub(crate) const IS_MEASURED: bool = !cfg!(feature = "unmeasured");
 
 /// Measures the thread that goes through the phases; a later call on the same thread starts again.
 pub(crate) fn start_main() {
     if !IS_MEASURED {
         return;
     }
-    CLOCK.set(Some(ThreadClock { before: usage(), ..ThreadClock::start(Activity::Peer) }));
+    let running = running();
+    // A thread of a new process has not queued for long either, and a short run saves the look into `/proc`.
+    let before = if is_judged(running) { usage() } else { ThreadUse { running, ..ThreadUse::default() } };
+    CLOCK.set(Some(ThreadClock { before, ..ThreadClock::start(Activity::Peer) }));
 }
 
 /// Returns the main thread's effort in the phase that ends, and continues with `base`.

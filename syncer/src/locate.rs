@@ -1,8 +1,9 @@
 //! Finds the place of a tree on its machine, for [`Whereabouts`].
 
 use std::{
+    cell::OnceCell,
     fs,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{self, BufRead as _, Read as _},
     os::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::ffi::OsStrExt as _,
@@ -28,25 +29,71 @@ const MOUNTS_BYTES: usize = 8 << 10;
 /// Returns the place of the tree at `place`, as tokens made with a `nonce` of the run. Without a boot id of the
 /// machine, returns none.
 pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
-    let Some(boot) = boot_id() else { return Whereabouts::default() };
-    let mut found = Whereabouts::new(nonce);
-    let key = found.key(boot);
-    let mut at = place.clone();
-    let mut is_there = true;
-    for _ in 0..MAX_FOLDERS {
-        match Root::enter(&at) {
-            Ok(root) => {
-                let mut folders = inodes(&root);
-                folders.truncate(MAX_FOLDERS);
-                found.add(&key, &folders, is_there);
-                found.add(&key, &path_in_file_system(&root).unwrap_or_default(), is_there);
-                break;
-            }
-            Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
-            Err(_) => break,
-        }
+    Locator::new(nonce).locate(place)
+}
+
+/// Returns whether two trees of this machine contain one another, by whatever mounts they are seen.
+pub(crate) fn overlap(one: &TreeLocation, other: &TreeLocation) -> bool {
+    let locator = Locator::new(nonce());
+    locator.locate(one).overlaps(&locator.locate(other))
+}
+
+/// Locates trees with one nonce. Reads the list of mounts once, which costs more than all else here.
+#[derive(Debug)]
+struct Locator {
+    nonce: [u8; 16],
+    mounts: OnceCell<Vec<u8>>,
+}
+
+impl Locator {
+    fn new(nonce: [u8; 16]) -> Self {
+        Self { nonce, mounts: OnceCell::new() }
     }
-    found
+
+    fn locate(&self, place: &TreeLocation) -> Whereabouts {
+        let Some(boot) = boot_id() else { return Whereabouts::default() };
+        let mut found = Whereabouts::new(self.nonce);
+        let key = found.key(boot);
+        let mut at = place.clone();
+        let mut is_there = true;
+        for _ in 0..MAX_FOLDERS {
+            match Root::enter(&at) {
+                Ok(root) => {
+                    let mut folders = inodes(&root);
+                    folders.truncate(MAX_FOLDERS);
+                    found.add(&key, &folders, is_there);
+                    found.add(&key, &self.path_in_file_system(&root).unwrap_or_default(), is_there);
+                    break;
+                }
+                Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
+                Err(_) => break,
+            }
+        }
+        found
+    }
+
+    /// Returns the path of a folder within its file system, which does not depend on where it is mounted, and the paths
+    /// of the folders above it.
+    fn path_in_file_system(&self, root: &Root) -> Option<Vec<Vec<u8>>> {
+        let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+        let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
+        let mount = format!("{mount} ");
+        let mounts = self.mounts.get_or_init(|| mounts().unwrap_or_default());
+        let line = mounts.lines().map_while(Result::ok).find(|line| line.starts_with(&mount))?;
+        let mut fields = line.split(' ').skip(2);
+        let (device, top, point) = (fields.next()?, unescape(fields.next()?), unescape(fields.next()?));
+        let path = top.join(seen.strip_prefix(point).ok()?);
+        let name = |path: &Path| [b"path", device.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
+        Some(path.ancestors().take(MAX_FOLDERS).map(name).collect())
+    }
+}
+
+/// Reads the kernel's list of this process's mounts.
+fn mounts() -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open("/proc/self/mountinfo")?;
+    let mut text = Vec::with_capacity(MOUNTS_BYTES);
+    file.read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Returns the kernel's id of this boot, which is read once.
@@ -82,21 +129,6 @@ fn inodes(root: &Root) -> Vec<Vec<u8>> {
         at = Some(above);
     }
     names
-}
-
-/// Returns the path of a folder within its file system, which does not depend on where it is mounted, and the paths of
-/// the folders above it.
-fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
-    let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
-    let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
-    let mount = format!("{mount} ");
-    let mounts = BufReader::with_capacity(MOUNTS_BYTES, fs::File::open("/proc/self/mountinfo").ok()?);
-    let line = mounts.lines().map_while(Result::ok).find(|line| line.starts_with(&mount))?;
-    let mut fields = line.split(' ').skip(2);
-    let (device, top, point) = (fields.next()?, unescape(fields.next()?), unescape(fields.next()?));
-    let path = top.join(seen.strip_prefix(point).ok()?);
-    let name = |path: &Path| [b"path", device.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
-    Some(path.ancestors().take(MAX_FOLDERS).map(name).collect())
 }
 
 /// Decodes a path as the kernel writes it, with spaces and similar bytes as three octal digits.

@@ -3,7 +3,9 @@
 use std::{
     collections::HashSet,
     fmt::Display,
+    fs::File,
     hash::{BuildHasher as _, RandomState},
+    io::Read as _,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -287,10 +289,14 @@ fn reset_peak_rss() {
     }
 }
 
+/// The length of the buffer for `/proc/self/status`, which has some 1.5 KiB.
+const STATUS_BYTES: usize = 4 << 10;
+
 /// Returns the peak resident memory of this process in bytes, as `VmHWM` in `/proc/self/status`; 0 if that cannot be
 /// read.
 fn peak_rss() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut status = String::with_capacity(STATUS_BYTES);
+    let _ = File::open("/proc/self/status").and_then(|mut file| file.read_to_string(&mut status));
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024

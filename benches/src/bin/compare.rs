@@ -53,6 +53,9 @@ struct Args {
     /// The least change that counts, in percent [default: 3, of instructions 2]
     #[arg(long, value_name = "PERCENT")]
     threshold: Option<f64>,
+    /// Judge the benches of a mode together, for a change that all share
+    #[arg(long)]
+    together: bool,
     /// Count instructions with valgrind on one core, once, in the place of measuring time
     #[arg(long)]
     instructions: bool,
@@ -155,7 +158,9 @@ fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comp
         rows.push(row);
     }
     let [before, after] = [&args.before_name, &args.after_name].map(String::clone);
-    Ok(Comparison { machine, before, after, unit, threshold: percent / 100.0, rows })
+    let single =
+        Comparison { machine, before, after, unit, threshold: percent / 100.0, rows, together: Vec::new() };
+    Ok(if args.together { single.judged_together() } else { single })
 }
 
 /// Returns the figures of both programs on one bench, for each round.

@@ -184,6 +184,11 @@ impl Private {
     }
 
     fn vet_file(&self, name: &CStr) -> io::Result<()> {
+        let needs_nothing =
+            |stat: &Stat| self.problem_of(stat).is_none() && (stat.st_mode & OTHERS == 0 || self.has_no_modes);
+        if rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| needs_nothing(&stat)) {
+            return Ok(());
+        }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             // Another process of the run has replaced or removed it.
@@ -267,11 +272,12 @@ fn belongs(stat: &Stat) -> String {
 /// Opens a folder without following links, and makes it if it is missing. Also opens a folder of this user whose mode
 /// forbids reading.
 fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<(OwnedFd, Stat)> {
-    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
-        Err(error) if error != Errno::EXIST => return Err(error.into()),
-        _ => {}
-    }
-    let opened = open_child(parent, name, OFlags::RDONLY).or_else(|error| match error.kind() {
+    let open = || open_child(parent, name, OFlags::RDONLY);
+    let opened = open().or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => open(),
+            Err(error) => Err(error.into()),
+        },
         io::ErrorKind::PermissionDenied => unlock(parent, name, path),
         _ => Err(error),
     });

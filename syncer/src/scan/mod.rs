@@ -600,7 +600,7 @@ struct DirNames {
     leaves_out: bool,
     owners: Owners,
     /// One for each entry, if stamps are taken.
-    stamps: Box<[u64]>,
+    stamps: Arc<[u64]>,
     /// The directories on other file systems than the root, as indices among the listing's directories.
     elsewhere: Vec<usize>,
 }

@@ -122,6 +122,12 @@ impl Folder {
 
     /// Encodes the directory; also returns its id.
     pub fn encode(&self) -> (FolderId, Vec<u8>) {
+        let (id, bytes) = self.encode_unchecked();
+        (id, with_check(bytes))
+    }
+
+    /// Encodes the directory without the checksum at the end; also returns its id.
+    pub(super) fn encode_unchecked(&self) -> (FolderId, Vec<u8>) {
         let canonical = self.canonical();
         let mut out =
             Vec::with_capacity(canonical.len() + 16 * self.contents.len() + 128 * self.children.len() + 32);
@@ -148,7 +154,7 @@ impl Folder {
             }
         }
         self.stamps.iter().for_each(|stamp| out.extend_from_slice(&stamp.to_le_bytes()));
-        (id_of(&canonical), with_check(out))
+        (id_of(&canonical), out)
     }
 
     /// Returns the packs that it refers to, each once.
@@ -163,19 +169,18 @@ impl Folder {
         packs
     }
 
-    /// Decodes a directory and checks all of it; also returns its id.
+    /// Decodes a directory and checks all of it.
     ///
     /// # Errors
     /// If the bytes are not the encoding of a directory, or of another version.
-    pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), NotFolder> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, NotFolder> {
         let mut reader = Reader::new(checked(bytes)?);
         match reader.byte()? {
             VERSION => {}
             version => return Err(NotFolder::Version(version)),
         }
         let canonical = reader.length()?;
-        let canonical = reader.take(canonical)?;
-        let (listing, ids) = read_canonical(canonical)?;
+        let (listing, ids) = read_canonical(reader.take(canonical)?)?;
         let packs = read_packs(&mut reader)?;
         let mut folder = Self { listing, ..Self::default() };
         let dirs = folder.listing.dirs() as usize;
@@ -189,7 +194,7 @@ impl Folder {
             folder.stamps.push(u64::from_le_bytes(reader.array()?));
         }
         reader.finish()?;
-        Ok((id_of(canonical), folder))
+        Ok(folder)
     }
 }
 
@@ -309,7 +314,7 @@ pub(super) mod tests {
         let folder = sample();
         let (id, bytes) = folder.encode();
         assert_eq!(id, folder.id());
-        assert_eq!(Folder::decode(&bytes), Ok((id, folder)));
+        assert_eq!(Folder::decode(&bytes), Ok(folder));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
@@ -328,7 +333,7 @@ pub(super) mod tests {
         for bit in 0..body.len() * 8 {
             let mut damaged = body.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            if let Ok((_, folder)) = Folder::decode(&with_check(damaged)) {
+            if let Ok(folder) = Folder::decode(&with_check(damaged)) {
                 assert_eq!(folder.contents.len(), folder.stamps.len());
                 assert_eq!(folder.children.len(), folder.listing.dirs() as usize);
             }

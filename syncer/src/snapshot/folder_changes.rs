@@ -4,7 +4,7 @@
 //! `syncer/doc/snapshots.md` draws the bytes.
 
 use super::{
-    folder::{Folder, FolderId, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check},
+    folder::{Folder, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check},
     folder_builder::FolderBuilder,
 };
 use crate::codec::{DecodeError, Reader, put_bytes, put_varint};
@@ -15,8 +15,8 @@ pub(super) const VERSION: u8 = 2;
 /// A directory as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredFolder {
-    /// As a whole, with its id.
-    Whole(FolderId, Folder),
+    /// As a whole.
+    Whole(Folder),
     /// As the differences from another one.
     Changes(FolderChanges),
 }
@@ -29,7 +29,7 @@ impl StoredFolder {
     pub fn decode(bytes: &[u8]) -> Result<Self, NotFolder> {
         match bytes.first() {
             Some(&VERSION) => Ok(Self::Changes(FolderChanges::decode(bytes)?)),
-            _ => Folder::decode(bytes).map(|(id, folder)| Self::Whole(id, folder)),
+            _ => Folder::decode(bytes).map(Self::Whole),
         }
     }
 }
@@ -130,7 +130,7 @@ impl FolderChanges {
         let added = reader.bytes(usize::MAX)?;
         reader.finish()?;
         match added.first() {
-            Some(&WHOLE) => Ok(Self { base, left_out, added: Folder::decode(added)?.1 }),
+            Some(&WHOLE) => Ok(Self { base, left_out, added: Folder::decode(added)? }),
             _ => Err(DecodeError::Invalid("what it adds is not of version 1").into()),
         }
     }

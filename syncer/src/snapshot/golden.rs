@@ -33,7 +33,7 @@ fn a_directory_has_the_bytes_that_it_always_had() {
     let sample = folder::tests::sample();
     let (id, bytes) = sample.encode();
     assert_eq!(bytes, FOLDER_1);
-    assert_eq!(Folder::decode(FOLDER_1), Ok((id, sample)));
+    assert_eq!(Folder::decode(FOLDER_1), Ok(sample));
     assert_eq!(blake3::Hash::from_bytes(id.0).to_hex().as_str(), FOLDER_1_ID);
     assert_eq!(PACK_MAGIC, b"vfpack\x01\0");
 }
@@ -43,7 +43,7 @@ fn what_differs_of_a_directory_has_the_bytes_that_it_always_had() {
     let (changed, changes) = folder_changes::tests::changed_sample();
     assert_eq!(changes.encode(), FOLDER_2);
     let StoredFolder::Changes(read) = StoredFolder::decode(FOLDER_2).unwrap() else { panic!("it is whole") };
-    assert_eq!(read.apply(&Folder::decode(FOLDER_1).unwrap().1), Ok(changed));
+    assert_eq!(read.apply(&Folder::decode(FOLDER_1).unwrap()), Ok(changed));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{
     store::Store,
 };
 use crate::{
+    cores::on_cores,
     entry::{Entry, Kind},
     path::RelPath,
     tree::{
@@ -57,6 +58,7 @@ pub(super) struct Making {
 /// The directories to write, and those that the store has.
 #[derive(Debug, Default)]
 pub(super) struct PlannedFolders {
+    /// The directories to write, those next to the root first.
     pub making: Vec<Making>,
     /// Directories in the store, by number.
     pub there: Vec<Option<FolderRef>>,
@@ -64,8 +66,18 @@ pub(super) struct PlannedFolders {
     pub grown: i64,
 }
 
-/// Compares a tree with the last snapshot, to find the directories to write. Entries whose old directory cannot be read
-/// count as new. Once damage is known, every directory is read.
+/// The number of directories for which one more thread is started.
+pub(super) const FOLDERS_PER_THREAD: usize = 16;
+
+/// A directory of the tree, and the one that the last snapshot has in its place.
+struct Visit {
+    dir: DirId,
+    path: RelPath,
+    old: Option<FolderRef>,
+}
+
+/// Compares a tree with the last snapshot, level by level, to find the directories to write. Entries whose old
+/// directory cannot be read count as new. Once damage is known, every directory is read.
 pub(super) fn plan(
     tree: &Tree,
     store: &Store,
@@ -73,26 +85,45 @@ pub(super) fn plan(
     damage: &KnownDamage,
 ) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
-    let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
-    while let Some((id, path, old)) = visits.pop() {
-        let dir = &tree.dirs[id as usize];
-        let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
-        if let Some(old) = old.filter(|old| damage.is_none() && is_same(old)) {
-            planned.there[id as usize] = Some(old);
-            continue;
+    let mut level = vec![Visit { dir: ROOT, path: RelPath::root(), old: last.copied() }];
+    while !level.is_empty() {
+        level.retain(|Visit { dir: id, old, .. }| {
+            let dir = &tree.dirs[*id as usize];
+            let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
+            let same = old.filter(|old| damage.is_none() && is_same(old));
+            planned.there[*id as usize] = same;
+            same.is_none()
+        });
+        let compared = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
+            let Visit { dir, path, old } = &level[nth];
+            compare(&tree.dirs[*dir as usize], path, old.and_then(|old| readable(store, &old)), damage)
+        });
+        let mut below = Vec::new();
+        for (Visit { dir, path, old }, (slots, mut visits)) in level.into_iter().zip(compared) {
+            below.append(&mut visits);
+            planned.making.push(Making { dir, path, old, slots });
         }
-        let folder = old.and_then(|old| readable(store, &old));
-        let slots = slots(dir, folder.as_ref(), damage);
-        let mut below = folder.as_ref().map(OldDirs::new);
-        let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
-        for (child, name) in (dir.first_child..).zip(names) {
-            // A path beyond the limit was not scanned.
-            let Ok(path) = path.join(name) else { continue };
-            visits.push((child, path, below.as_mut().and_then(|below| below.find(name))));
-        }
-        planned.making.push(Making { dir: id, path, old, slots });
+        level = below;
     }
     planned
+}
+
+/// Compares a directory with the `old` one. Returns a slot for each file, and the subdirectories to visit.
+fn compare(
+    dir: &Dir,
+    path: &RelPath,
+    old: Option<Folder>,
+    damage: &KnownDamage,
+) -> (Vec<Slot>, Vec<Visit>) {
+    let mut dirs = old.as_ref().map(OldDirs::new);
+    let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+    let visit = |(dir, name): (DirId, &[u8])| {
+        // A path beyond the limit was not scanned.
+        let path = path.join(name).ok()?;
+        Some(Visit { dir, path, old: dirs.as_mut().and_then(|dirs| dirs.find(name)) })
+    };
+    let below = (dir.first_child..).zip(names).filter_map(visit).collect();
+    (slots(dir, old.as_ref(), damage), below)
 }
 
 fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {

@@ -144,15 +144,14 @@ impl Store {
     /// # Errors
     /// If it cannot be read, or is damaged.
     pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
-        let (id, decoded) = match self.stored_folder(&folder.place)? {
-            StoredFolder::Whole(id, decoded) => (id, decoded),
+        let decoded = match self.stored_folder(&folder.place)? {
+            StoredFolder::Whole(decoded) => decoded,
             StoredFolder::Changes(changes) => {
                 let base = self.whole_folder(&changes.base)?;
-                let decoded = changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?;
-                (decoded.id(), decoded)
+                changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?
             }
         };
-        match id == folder.id {
+        match decoded.id() == folder.id {
             true => Ok(decoded),
             false => Err(SnapshotError::Hash(self.name_of_folder(folder))),
         }
@@ -164,7 +163,7 @@ impl Store {
     /// If it cannot be read, or is damaged.
     pub(super) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
         match self.stored_folder(&folder.place)? {
-            StoredFolder::Whole(_, whole) => Ok((folder.place, whole)),
+            StoredFolder::Whole(whole) => Ok((folder.place, whole)),
             StoredFolder::Changes(changes) => Ok((changes.base, self.whole_folder(&changes.base)?)),
         }
     }
@@ -175,7 +174,7 @@ impl Store {
     /// If it cannot be read, is damaged, or is stored as differences.
     pub(super) fn whole_folder(&self, place: &ObjectRef) -> Result<Folder, SnapshotError> {
         match self.stored_folder(place)? {
-            StoredFolder::Whole(_, folder) => Ok(folder),
+            StoredFolder::Whole(folder) => Ok(folder),
             StoredFolder::Changes(_) => {
                 Err(self.damaged(place, DecodeError::Invalid("it is needed as a whole, and is not")))
             }

@@ -183,7 +183,7 @@ impl Gathering<'_> {
             Referred::Content(..) => take(referred),
         };
         match self.store.stored_folder(&place)? {
-            StoredFolder::Whole(_, folder) => {
+            StoredFolder::Whole(folder) => {
                 self.references_of(&folder).into_iter().for_each(|(_, it)| found(it));
             }
             StoredFolder::Changes(FolderChanges { base, left_out, added }) => {

@@ -1,10 +1,10 @@
 //! Writes the new directories of a snapshot.
 
 use super::{
-    folder::{Folder, FolderRef},
+    folder::{Folder, FolderRef, with_check},
     folder_changes::FolderChanges,
     pack::Packing,
-    plan_folders::{Making, PlannedFolders, Slot},
+    plan_folders::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot},
     store::Store,
 };
 use crate::{
@@ -21,10 +21,7 @@ const SHARE_OF_FOLDER: usize = 4;
 /// Shorter directories are stored as a whole.
 const SMALL_FOLDER_BYTES: usize = 256;
 
-/// The number of directories for which one more thread is started.
-const FOLDERS_PER_THREAD: usize = 16;
-
-/// Writes the new directories: those without subdirectories on several threads, and then the others up to the root.
+/// Writes the new directories on several threads: first the deepest ones, and the root at last.
 pub(super) fn write_folders(
     planned: PlannedFolders,
     tree: &Tree,
@@ -32,22 +29,19 @@ pub(super) fn write_folders(
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
     let PlannedFolders { making, mut there, .. } = planned;
-    let is_leaf = |making: &Making| tree.dirs[making.dir as usize].listing.dirs() == 0;
-    let (leaves, mut others): (Vec<Making>, Vec<Making>) = making.into_iter().partition(is_leaf);
-    others.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
-    let write = |making: &Making, there: &[Option<FolderRef>]| {
-        let scanned = &tree.dirs[making.dir as usize];
-        let first = scanned.first_child as usize;
-        let below = there.get(first..first + scanned.listing.dirs() as usize).unwrap_or_default();
-        let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), &making.slots);
-        write_folder(&folder, making.old, store, packing)
-    };
-    let written = on_cores(leaves.len(), FOLDERS_PER_THREAD, |nth| write(&leaves[nth], &[]));
-    for (making, folder) in leaves.iter().zip(written) {
-        there[making.dir as usize] = Some(folder?);
-    }
-    for making in others {
-        there[making.dir as usize] = Some(write(&making, &there)?);
+    let depth = |making: &Making| making.path.names().count();
+    for level in making.chunk_by(|one, other| depth(one) == depth(other)).rev() {
+        let written = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
+            let Making { dir, old, slots, .. } = &level[nth];
+            let scanned = &tree.dirs[*dir as usize];
+            let first = scanned.first_child as usize;
+            let below = &there[first..first + scanned.listing.dirs() as usize];
+            let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), slots);
+            write_folder(&folder, *old, store, packing)
+        });
+        for (making, folder) in level.iter().zip(written) {
+            there[making.dir as usize] = Some(folder?);
+        }
     }
     there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
 }
@@ -66,7 +60,7 @@ fn write_folder(
         true => Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
         false => Stamps::unknown(),
     };
-    let (id, bytes) = folder.encode();
+    let (id, bytes) = folder.encode_unchecked();
     // The id does not cover the places of objects, which change where damaged ones were stored again.
     let refers_to_same = |old: &FolderRef| {
         let there = store.folder(old);
@@ -77,7 +71,8 @@ fn write_folder(
     }
     let changes =
         old.filter(|_| bytes.len() >= SMALL_FOLDER_BYTES).and_then(|old| changes_of(&old, folder, store));
-    let bytes = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER).unwrap_or(bytes);
+    let small = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER);
+    let bytes = small.unwrap_or_else(|| with_check(bytes));
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
 }
 

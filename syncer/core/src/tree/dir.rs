@@ -1,5 +1,7 @@
 //! One directory of a scanned tree, and sums over all of them.
 
+use std::sync::Arc;
+
 use super::{
     entry::{Kind, Time},
     listing::Listing,
@@ -32,7 +34,7 @@ pub struct Dir {
     /// Whether it is on another file system than the root.
     pub is_elsewhere: bool,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
-    pub stamps: Box<[u64]>,
+    pub stamps: Arc<[u64]>,
     /// The stamps of all files in it and below.
     pub seen: Stamps,
     /// The bytes of the files that it lists.

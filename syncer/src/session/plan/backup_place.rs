@@ -6,7 +6,7 @@ use contract::RunParams;
 
 use crate::{
     apply::BackupDir,
-    locate::{locate, nonce},
+    locate::overlap,
     path::{OWN_DIR, RelPath},
     pattern::escape,
     root::TreeLocation,
@@ -67,8 +67,7 @@ impl BackupPlace {
     }
 
     fn outside(place: &TreeLocation, dir: &Path) -> Result<Self, SessionError> {
-        let nonce = nonce();
-        if locate(&TreeLocation::from(dir), nonce).overlaps(&locate(place, nonce)) {
+        if overlap(&TreeLocation::from(dir), place) {
             let why = "it contains DST, or is in it by another path: name it by its path below DST";
             return Err(unusable(dir, why));
         }

@@ -7,7 +7,7 @@ use contract::{Phase, Report, RunParams};
 use crate::{
     apply::Settings,
     device::{Opened, PathKind},
-    locate::{locate, nonce},
+    locate,
     report::Stopwatch,
     root::{Root, TreeLocation},
     session::{
@@ -114,15 +114,9 @@ fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> 
         () if from == to => overlap("is"),
         () if to.starts_with(&from) => overlap("lies in"),
         () if from.starts_with(&to) => overlap("contains"),
-        () if show_the_same(source, sink) => overlap("shows, through a mount, folders of"),
+        () if locate::overlap(&source.place, &sink.place) => overlap("shows, through a mount, folders of"),
         () => Ok(()),
     }
-}
-
-/// Returns whether two trees contain one another although their paths do not show it, as with bind mounts.
-fn show_the_same(source: &Subject, sink: &Subject) -> bool {
-    let nonce = nonce();
-    locate(&source.place, nonce).overlaps(&locate(&sink.place, nonce))
 }
 
 fn refuse_itself(
