@@ -21,7 +21,7 @@ use syncer::{
     session::{Restore, restore},
     snapshot::{
         Roots, Snapshot, SnapshotId, Store, collect, create, labels::Labels, scrub::ReadPace, select,
-        store::Writer, turn::Turn, verify::verify,
+        store_writer::Writer, turn::Turn, verify::verify,
     },
 };
 use tempfile::TempDir;

@@ -258,7 +258,13 @@ mod tests {
         let mut single = comparison(Unit::Milliseconds, 10.5);
         for nth in 0..4 {
             let (before, after) = (vec![10.0; 12], vec![10.1; 12]);
-            single.rows.extend(Row::new(format!("local/same/{nth}"), Unit::Milliseconds, before, after, 0.03));
+            single.rows.extend(Row::new(
+                format!("local/same/{nth}"),
+                Unit::Milliseconds,
+                before,
+                after,
+                0.03,
+            ));
         }
         assert!(single.is_slower());
         let together = single.judged_together();

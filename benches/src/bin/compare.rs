@@ -145,14 +145,28 @@ fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
     chosen
 }
 
+/// Copies both programs to `dir`, one behind the other. The pages of a file in the kernel's cache can be large or small,
+/// which alone makes the start of a program up to a sixth faster or slower.
+fn alike(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let copies = ["first", "second"].map(|name| dir.join(name));
+    for (program, copy) in [&args.before, &args.after].into_iter().zip(&copies) {
+        fs::copy(program, copy)
+            .with_context(|| format!("copying {} to {}", program.display(), copy.display()))?;
+    }
+    Ok(copies)
+}
+
 fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comparison> {
+    let folder =
+        tempfile::tempdir_in(&args.dir).with_context(|| format!("a folder in {}", args.dir.display()))?;
+    let programs = alike(args, folder.path())?;
     let machine = Machine::look(&args.dir);
     eprintln!("{machine}");
     let unit = if args.instructions { Unit::Instructions } else { Unit::Milliseconds };
     let percent = args.threshold.unwrap_or(if args.instructions { 2.0 } else { 3.0 });
     let mut rows = Vec::new();
     for (bench, mode, name) in chosen {
-        let [before, after] = both(args, bench, *mode).with_context(|| name.clone())?;
+        let [before, after] = both(args, &programs, bench, *mode).with_context(|| name.clone())?;
         let row = Row::new(name.clone(), unit, before, after, percent / 100.0).context("no round")?;
         eprintln!("{name}: {:.3}, {}", row.ratio.median, row.verdict);
         rows.push(row);
@@ -164,14 +178,19 @@ fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comp
 }
 
 /// Returns the figures of both programs on one bench, for each round.
-fn both(args: &Args, bench: &Bench, mode: Mode) -> anyhow::Result<[Vec<f64>; 2]> {
+fn both(
+    args: &Args,
+    [before, after]: &[PathBuf; 2],
+    bench: &Bench,
+    mode: Mode,
+) -> anyhow::Result<[Vec<f64>; 2]> {
     let work = WorkDir::make(&args.dir, FileSystem::Dir, 0)?;
     let sources = Sources::make(bench, work.trees())?;
     let limit = Duration::from_secs(args.limit);
     let trial = |program: &Path, name| {
         Trial::new(bench, mode, program.to_path_buf(), &sources, &work.trees().join(name), limit)
     };
-    let trials = [trial(&args.before, "before-copy")?, trial(&args.after, "after-copy")?];
+    let trials = [trial(before, "before-copy")?, trial(after, "after-copy")?];
     let mut figures = [Vec::new(), Vec::new()];
     let rounds = if args.instructions { 1 } else { args.rounds };
     for round in 0..rounds {

@@ -209,14 +209,19 @@ impl Bench<'_> {
         let [mut some, mut run_some, mut all, mut run_all] = [const { Vec::new() }; 4];
         for round in 0..self.args.rounds {
             change(volume, self.args.files, 100, 1000 + round)?;
+            // Else the first of the two would also write what the round before has removed.
+            self.work.sync()?;
             some.push(self.timed(&["snapshot", "restore", "--no-safety"], &[volume, Path::new("latest")])?);
             change(volume, self.args.files, 100, 2000 + round)?;
+            self.work.sync()?;
             run_some.push(ms(self.sync(false).measure(place, Probe::None)?.0));
+            self.work.sync()?;
             all.push(self.timed(
                 &["snapshot", "restore", "--no-safety", "--to"],
                 &[&other, volume, Path::new("latest")],
             )?);
             fs::remove_dir_all(&other)?;
+            self.work.sync()?;
             let fresh = Place { destination: other.clone(), ..self.place("volume")? };
             run_all.push(ms(self.sync(false).measure(&fresh, Probe::None)?.0));
             fs::remove_dir_all(&other)?;

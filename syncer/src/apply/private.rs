@@ -184,9 +184,12 @@ impl Private {
     }
 
     fn vet_file(&self, name: &CStr) -> io::Result<()> {
-        let needs_nothing =
-            |stat: &Stat| self.problem_of(stat).is_none() && (stat.st_mode & OTHERS == 0 || self.has_no_modes);
-        if rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| needs_nothing(&stat)) {
+        let needs_nothing = |stat: &Stat| {
+            self.problem_of(stat).is_none() && (stat.st_mode & OTHERS == 0 || self.has_no_modes)
+        };
+        if rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| needs_nothing(&stat))
+        {
             return Ok(());
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -15,7 +15,7 @@ use super::{
     retention::JobRules,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, chain},
-    store::Writer,
+    store_writer::Writer,
     verify_after_run::verify_after_run,
     written::KnownFromRun,
 };

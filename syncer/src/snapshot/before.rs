@@ -10,7 +10,7 @@ use super::{
     labels::Labels,
     roots::Snapshot,
     snapshot_error::SnapshotError,
-    store::Writer,
+    store_writer::Writer,
     written::KnownFromRun,
 };
 use crate::{monitor::Monitor, path::OWN_DIR, report::Failures, root::TreeLocation};

@@ -22,8 +22,9 @@ use super::{
     id::SnapshotId,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, io_error},
-    store::{Store, Writer},
+    store::Store,
     store_files::{CONTENT, PACK_MAGIC, PACKS, READERS, TRASH, names, open_file, readers},
+    store_writer::Writer,
     walk::{Referred, gather},
 };
 

@@ -11,7 +11,7 @@ use super::{
     publish::publish,
     roots::Snapshot,
     snapshot_error::{SnapshotError, io_error},
-    store::Writer,
+    store_writer::Writer,
     take_files::ScannedTree,
     written::KnownFromRun,
 };

@@ -3,8 +3,10 @@
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
+use std::cmp::Ordering::{Equal, Less};
+
 use super::{
-    folder::{Folder, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check},
+    folder::{Folder, FolderRow, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check},
     folder_builder::FolderBuilder,
 };
 use crate::codec::{DecodeError, Reader, put_bytes, put_varint};
@@ -52,10 +54,13 @@ impl FolderChanges {
         let mut added = FolderBuilder::default();
         let mut old = (0..).zip(base.rows()).peekable();
         for row in folder.rows() {
-            while let Some((index, _)) = old.next_if(|(_, old)| old.entry.name < row.entry.name) {
-                left_out.push(index);
+            let order = |(_, old): &(u32, FolderRow<'_>)| old.entry.name.cmp(row.entry.name);
+            let mut next = old.peek().map(order);
+            while next == Some(Less) {
+                left_out.extend(old.next().map(|(index, _)| index));
+                next = old.peek().map(order);
             }
-            match old.next_if(|(_, old)| old.entry.name == row.entry.name) {
+            match old.next_if(|_| next == Some(Equal)) {
                 Some((_, old)) if old == row => continue,
                 Some((index, _)) => left_out.push(index),
                 None => {}
@@ -141,7 +146,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         entry::{Entry, Kind},
-        snapshot::folder::{FolderRow, tests::sample},
+        snapshot::folder::tests::sample,
     };
 
     /// Returns the sample with one entry changed, one removed and one added; and the changes.

@@ -120,7 +120,7 @@ mod tests {
             publish::publish,
             roots::Snapshot,
             scrub::{ReadPace, StoreShare},
-            store::Writer,
+            store_writer::Writer,
             take_files::ScannedTree,
             turn::Turn,
             verify::verify,

@@ -6,7 +6,7 @@
 //!   [`take_files`] reads the rest, [`write_folders`] writes the directories. [`create`](create::create) scans a
 //!   mounted volume for it.
 //! - [`after_run::take`] takes one at the end of a run, and drops what the job's rules do not keep.
-//! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.
+//! - [`Store`] reads, [`Writer`](store_writer::Writer) changes; one rename publishes each change.
 //!
 //! `syncer/doc/snapshots.md` has the format, and the reasons.
 
@@ -39,6 +39,7 @@ pub mod select;
 mod snapshot_error;
 pub mod store;
 mod store_files;
+pub mod store_writer;
 mod take_files;
 mod text;
 mod trash;

@@ -14,8 +14,8 @@ use super::{
     content::{ContentRef, Home, VisitData},
     folder::ObjectRef,
     id::SnapshotId,
-    store::Writer,
     store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
+    store_writer::Writer,
 };
 use crate::{apply::link_held, hash::ContentId};
 

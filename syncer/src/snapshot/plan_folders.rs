@@ -70,7 +70,7 @@ pub(super) struct PlannedFolders {
 pub(super) const FOLDERS_PER_THREAD: usize = 16;
 
 /// A directory of the tree, and the one that the last snapshot has in its place.
-struct Visit {
+struct ComparedDir {
     dir: DirId,
     path: RelPath,
     old: Option<FolderRef>,
@@ -85,9 +85,9 @@ pub(super) fn plan(
     damage: &KnownDamage,
 ) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
-    let mut level = vec![Visit { dir: ROOT, path: RelPath::root(), old: last.copied() }];
+    let mut level = vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }];
     while !level.is_empty() {
-        level.retain(|Visit { dir: id, old, .. }| {
+        level.retain(|ComparedDir { dir: id, old, .. }| {
             let dir = &tree.dirs[*id as usize];
             let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
             let same = old.filter(|old| damage.is_none() && is_same(old));
@@ -95,11 +95,12 @@ pub(super) fn plan(
             same.is_none()
         });
         let compared = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
-            let Visit { dir, path, old } = &level[nth];
-            compare(&tree.dirs[*dir as usize], path, old.and_then(|old| readable(store, &old)), damage)
+            let ComparedDir { dir, path, old } = &level[nth];
+            let old = old.and_then(|old| readable(store, &old));
+            compare(&tree.dirs[*dir as usize], path, old.as_ref(), damage)
         });
         let mut below = Vec::new();
-        for (Visit { dir, path, old }, (slots, mut visits)) in level.into_iter().zip(compared) {
+        for (ComparedDir { dir, path, old }, (slots, mut visits)) in level.into_iter().zip(compared) {
             below.append(&mut visits);
             planned.making.push(Making { dir, path, old, slots });
         }
@@ -112,18 +113,18 @@ pub(super) fn plan(
 fn compare(
     dir: &Dir,
     path: &RelPath,
-    old: Option<Folder>,
+    old: Option<&Folder>,
     damage: &KnownDamage,
-) -> (Vec<Slot>, Vec<Visit>) {
-    let mut dirs = old.as_ref().map(OldDirs::new);
+) -> (Vec<Slot>, Vec<ComparedDir>) {
+    let mut dirs = old.map(OldDirs::new);
     let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
     let visit = |(dir, name): (DirId, &[u8])| {
         // A path beyond the limit was not scanned.
         let path = path.join(name).ok()?;
-        Some(Visit { dir, path, old: dirs.as_mut().and_then(|dirs| dirs.find(name)) })
+        Some(ComparedDir { dir, path, old: dirs.as_mut().and_then(|dirs| dirs.find(name)) })
     };
     let below = (dir.first_child..).zip(names).filter_map(visit).collect();
-    (slots(dir, old.as_ref(), damage), below)
+    (slots(dir, old, damage), below)
 }
 
 fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {

@@ -20,7 +20,7 @@ use super::{
     plan_folders::plan,
     roots::{Engine, Snapshot},
     snapshot_error::{SnapshotError, io_error},
-    store::Writer,
+    store_writer::Writer,
     take_files::{ScannedTree, take_files},
     write_folders::write_folders,
     written::WrittenFiles,

@@ -13,6 +13,11 @@ use rustix::{
 use crate::hash::ContentId;
 use crate::root::open_child;
 
+/// The list of snapshots.
+pub(super) const ROOTS: &str = "roots";
+
+/// The additions of publications that are not settled.
+pub(super) const NEW: &str = "new";
 pub(super) const PACKS: &str = "packs";
 pub(super) const CONTENT: &str = "content";
 pub(super) const TRASH: &str = "trash";

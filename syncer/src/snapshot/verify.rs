@@ -18,8 +18,9 @@ use super::{
     roots::Roots,
     scrub::ReadPace,
     snapshot_error::{SnapshotError, chain, io_error},
-    store::{Store, Writer},
+    store::Store,
     store_files::{PACKS, make_dir, own_name},
+    store_writer::Writer,
     turn::Turn,
     walk::walk,
 };

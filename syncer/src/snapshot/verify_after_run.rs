@@ -5,7 +5,7 @@ use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, V
 use super::{
     scrub::{ReadPace, StoreShare},
     snapshot_error::{SnapshotError, chain},
-    store::Writer,
+    store_writer::Writer,
     turn::Turn,
     verify::{Damage, Verified, heal, verify},
 };

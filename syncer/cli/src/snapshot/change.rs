@@ -14,7 +14,7 @@ use syncer::{
     root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, create, labels::check_tag, moment::time_of, select,
-        store::Writer,
+        store_writer::Writer,
     },
 };
 

@@ -19,7 +19,7 @@ use syncer::{
         create,
         moment::time_of,
         retain::{Verdict, judge},
-        store::Writer,
+        store_writer::Writer,
     },
 };
 

@@ -9,7 +9,7 @@ use syncer::{
     snapshot::{
         SnapshotError, create,
         scrub::ReadPace,
-        store::Writer,
+        store_writer::Writer,
         turn::Turn,
         verify::{Verified, heal, verify},
     },

@@ -1,0 +1,365 @@
+//! Reads the directories of a scan, one after the other, on each of its workers.
+
+use std::{
+    ffi::CStr,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::io::Errno;
+
+use super::{
+    earlier::{KnownDir, KnownTree},
+    found::{Lookup, NamedEntry, Scratch},
+    ignore_files::Rulebook,
+    names::Names,
+    options::ScanOptions,
+    pending::{At, PendingDir, Queue, limit, open, subdirectories},
+    worker_tree::WorkerTree,
+};
+use crate::{
+    attrs::UNREADABLE,
+    entry::{Entry, Kind},
+    links::{EntryPlace, Shared},
+    listing::{Listing, ListingBuilder, SpillingBuilder},
+    monitor::Monitor,
+    owners::Owners,
+    path::OWN_DIR,
+    path_list::PathList,
+    report::Failures,
+    root::Root,
+    rules::{InUse, Rules},
+    spool::Spool,
+    tree::{
+        dir::{Dir, ROOT},
+        seek::seek,
+        stamps::Stamps,
+    },
+    xattr::AttrReader,
+};
+
+/// The rules of a folder where another file system is mounted: the destination's entries in it stay.
+const ALL_STAYS: &[u8] = b"*\n";
+
+const DIRENTS_BYTES: usize = 32 << 10;
+
+/// A scan in progress, shared by its workers.
+pub(super) struct Walk<'a> {
+    pub root: &'a Root,
+    pub known: KnownTree<'a>,
+    pub options: &'a ScanOptions,
+    pub failures: &'a Failures,
+    pub monitor: &'a Monitor,
+    pub queue: Queue,
+    pub lookup: Lookup<'a>,
+    pub patterns: InUse,
+}
+
+impl Walk<'_> {
+    /// Reads directories until there are none left. Calls `has_more` while others are waiting to be read.
+    pub(super) fn work(&self, attrs: AttrReader, has_more: &mut dyn FnMut()) -> WorkerTree {
+        let mut part = WorkerTree::default();
+        let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
+        let mut names = Names::default();
+        let mut attrs = attrs.marking_unreadable(self.options.unreadable_attrs);
+        while let Some((work, left)) = self.queue.pop() {
+            if left > 0 {
+                has_more();
+            }
+            if self.monitor.cancelled() {
+                self.queue.done(std::iter::empty());
+                continue;
+            }
+            self.visit(&work, &mut buffer, &mut names, &mut attrs, &mut part);
+        }
+        part
+    }
+
+    fn visit(
+        &self,
+        work: &PendingDir,
+        buffer: &mut [MaybeUninit<u8>],
+        names: &mut Names,
+        attrs: &mut AttrReader,
+        part: &mut WorkerTree,
+    ) {
+        if work.is_elsewhere && self.options.leave_mounts {
+            return self.leave_mount(work, part);
+        }
+        if let Some(KnownDir { dir, changed: None }) = self.known_dir(work) {
+            return self.keep(work, dir, part);
+        }
+        let read =
+            open(work, self.root).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
+        let fd = match read {
+            Ok(fd) => fd,
+            Err(error) => return self.give_up(work, error, part),
+        };
+        attrs.enter(fd.as_fd());
+        let Rulebook { rules, text } = match self.rulebook(work, &fd, names) {
+            Ok(book) => book,
+            Err((name, error)) => return self.leave_out(work, name, &error, part),
+        };
+        let (totals, shared) = (part.totals, part.shared.len());
+        let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
+            match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
+                Ok(listed) => listed,
+                Err(error) => {
+                    // Its entries are not listed, so they are not counted either.
+                    part.totals = totals;
+                    part.shared.truncate(shared);
+                    return self.give_up(work, error, part);
+                }
+            };
+        let first_child = self.queue.number(listing.dirs());
+        let digest = listing.digest();
+        let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
+        let fd = Arc::new(fd);
+        let at = || At::Below(Arc::clone(&fd));
+        let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
+        self.recognise(work, &mut below);
+        elsewhere.iter().for_each(|nth| below[*nth].is_elsewhere = true);
+        work.paths.iter().for_each(|paths| limit(&mut below, paths));
+        if !work.is_elsewhere {
+            elsewhere.iter().for_each(|nth| part.mounts.add(below[*nth].path.clone()));
+        }
+        self.queue.done(below.into_iter());
+        part.totals.entries += listing.len() as u64;
+        part.owners.merge(owners);
+        let is_elsewhere = work.is_elsewhere;
+        let bytes = part.totals.bytes - totals.bytes;
+        let mut dir = Dir {
+            listing,
+            first_child,
+            digest,
+            rules: text,
+            leaves_out,
+            inode,
+            is_elsewhere,
+            stamps,
+            bytes,
+            seen: Stamps::unknown(),
+        };
+        // Other names of one file, and the stamps below, are only known at the end of the scan.
+        if self.options.stamps.is_some() && dir.listing.dirs() == 0 && part.shared.len() == shared {
+            dir.seen = dir.stamps_with(std::iter::empty());
+        }
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Finds a directory in the earlier scan.
+    fn known_dir(&self, work: &PendingDir) -> Option<KnownDir<'_>> {
+        Some(self.known.scan?.dir(work.known?))
+    }
+
+    /// Lists a directory as it was scanned before.
+    fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
+        let listing = before.listing.clone();
+        let first_child = self.queue.number(listing.dirs());
+        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.recognise(work, &mut below);
+        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
+        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
+        self.queue.done(below.into_iter());
+        part.totals.entries += listing.len() as u64;
+        part.totals.bytes += before.bytes;
+        let Dir { inode, is_elsewhere, bytes, .. } = *before;
+        let (digest, seen) = match listing.dirs() {
+            0 => (before.digest, before.seen),
+            _ => (listing.digest(), Stamps::unknown()),
+        };
+        let stamps = before.stamps.clone();
+        let dir =
+            Dir { listing, first_child, digest, inode, is_elsewhere, stamps, seen, bytes, ..Dir::default() };
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Returns the entries of the files of a directory that were written since the earlier scan, and their stamps.
+    fn written(&self, work: &PendingDir) -> impl Iterator<Item = (Entry<'_>, u64)> {
+        let files = self.known.written.map(|written| written.files(&work.path));
+        files.into_iter().flatten().map(|(name, file)| {
+            let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
+            (file.entry(name), stamp)
+        })
+    }
+
+    /// Finds subdirectories in the earlier scan, if it has the directory.
+    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
+        if let (Some(known), Some(id)) = (self.known.scan, work.known) {
+            known.recognise(id, below);
+        }
+    }
+
+    /// Lists a folder on another file system as empty, so that nothing in it is sent or deleted.
+    fn leave_mount(&self, work: &PendingDir, part: &mut WorkerTree) {
+        let listing = ListingBuilder::default().finish();
+        let (digest, first_child) = (listing.digest(), self.queue.number(0));
+        let (rules, leaves_out) = (ALL_STAYS.into(), true);
+        part.dirs.push((work.id, Dir { listing, first_child, digest, rules, leaves_out, ..Dir::default() }));
+        self.queue.done(std::iter::empty());
+    }
+
+    /// Reads the names of a directory, or takes them from the listed paths.
+    fn read_names(
+        &self,
+        work: &PendingDir,
+        fd: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+        names: &mut Names,
+    ) -> io::Result<()> {
+        match &work.paths {
+            Some(paths) => names.take(paths.names().map(|(name, _)| name)),
+            None => names.read(fd, buffer, self.monitor)?,
+        }
+        Ok(())
+    }
+
+    /// Gives an unreadable directory an empty, incomplete listing. After a stop it gets none, because the scan's result
+    /// is not used.
+    fn give_up(&self, work: &PendingDir, error: io::Error, part: &mut WorkerTree) {
+        if self.monitor.cancelled() {
+            return self.queue.done(std::iter::empty());
+        }
+        match work.id {
+            ROOT => self.queue.fail(error),
+            _ => self.failures.add(&work.path, "read directory", &error),
+        }
+        self.leave_unread(work, part);
+    }
+
+    fn leave_unread(&self, work: &PendingDir, part: &mut WorkerTree) {
+        let mut builder = ListingBuilder::default();
+        builder.mark_incomplete();
+        let first_child = self.queue.number(0);
+        part.dirs.push((work.id, Dir { listing: builder.finish(), first_child, ..Dir::default() }));
+        self.queue.done(std::iter::empty());
+    }
+
+    fn rulebook(
+        &self,
+        work: &PendingDir,
+        fd: &OwnedFd,
+        names: &Names,
+    ) -> Result<Rulebook, (&'static [u8], io::Error)> {
+        match self.options.ignore_files {
+            true => Rulebook::read(work, fd, names, &self.patterns),
+            false => Ok(Rulebook::inherited(work)),
+        }
+    }
+
+    /// Treats a directory with unknown rules as unreadable, because they may exclude entries that must stay private.
+    fn leave_out(&self, work: &PendingDir, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
+        let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
+        self.failures.add(&path, "read ignore file", error);
+        self.leave_unread(work, part);
+    }
+
+    fn list(
+        &self,
+        work: &PendingDir,
+        fd: &OwnedFd,
+        names: &Names,
+        rules: Option<&Rules>,
+        attrs: &mut AttrReader,
+        part: &mut WorkerTree,
+    ) -> io::Result<DirNames> {
+        let mut stamps = Vec::new();
+        let mut known = self.known_dir(work).map(KnownDir::entries);
+        let mut written = self.written(work).peekable();
+        let mut builder = SpillingBuilder::<Spool>::default();
+        let mut scratch = Scratch::default();
+        let (mut leaves_out, mut owners) = (false, Owners::default());
+        let (mut elsewhere, mut dirs) = (Vec::new(), 0);
+        let mut listed = work.paths.iter().flat_map(PathList::names);
+        for name in names.iter() {
+            self.monitor.check()?;
+            let below = listed.next().and_then(|(_, below)| below);
+            if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
+                continue;
+            }
+            let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
+            let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |(file, _)| file.name));
+            if let Some((entry, stamp)) = reused {
+                part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
+                dirs += usize::from(entry.kind == Kind::Dir);
+                stamps.push(stamp);
+                builder.push(&entry)?;
+                continue;
+            }
+            match self.lookup.entry(work, fd, name, rules, attrs, &mut scratch) {
+                Ok(NamedEntry::Entry(entry, ..)) if below.is_some() && entry.kind != Kind::Dir => {
+                    self.miss(work, name, below.as_ref(), Errno::NOTDIR);
+                }
+                Ok(NamedEntry::Entry(entry, identity, beside)) => {
+                    if let Some((device, inode)) = identity {
+                        let place = EntryPlace { dir: work.id, index: builder.len() };
+                        part.shared.push(Shared { device, inode, place });
+                    }
+                    if let Kind::File { size } = entry.kind {
+                        part.totals.bytes += size;
+                        part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
+                    }
+                    if entry.kind == Kind::Dir {
+                        elsewhere.extend(beside.is_elsewhere.then_some(dirs));
+                        dirs += 1;
+                    }
+                    part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
+                    owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
+                    part.totals.newest = part.totals.newest.max(entry.meta.mtime);
+                    if self.options.stamps.is_some() {
+                        stamps.push(beside.stamp);
+                    }
+                    builder.push(&entry)?;
+                }
+                Ok(NamedEntry::Socket) => part.totals.skipped += 1,
+                Ok(NamedEntry::Excluded) => leaves_out = true,
+                Ok(NamedEntry::Gone) if work.paths.is_some() => {
+                    self.miss(work, name, below.as_ref(), Errno::NOENT);
+                }
+                Ok(NamedEntry::Gone | NamedEntry::Own) => {}
+                Err(error) => {
+                    builder.mark_incomplete();
+                    self.report(work, name, &error);
+                }
+            }
+        }
+        if work.paths.is_some() {
+            builder.mark_incomplete();
+        }
+        let (listing, stamps) = (builder.finish()?, stamps.into());
+        Ok(DirNames { listing, leaves_out, owners, stamps, elsewhere })
+    }
+
+    /// Reports that listed paths cannot be reached: the entry of this name, or those `below` it.
+    fn miss(&self, work: &PendingDir, name: &CStr, below: Option<&PathList>, error: Errno) {
+        let error = io::Error::from(error);
+        match below {
+            Some(below) => below.paths().iter().for_each(|path| self.failures.add(path, "read", &error)),
+            None => self.report(work, name, &error),
+        }
+    }
+
+    /// Returns whether an entry of the root with this name takes part.
+    fn takes(&self, name: &CStr) -> bool {
+        self.options.only.as_ref().is_none_or(|only| **only == *name.to_bytes())
+    }
+
+    fn report(&self, work: &PendingDir, name: &CStr, error: &io::Error) {
+        let path = work.path.join(name.to_bytes()).unwrap_or_else(|_| work.path.clone());
+        self.failures.add(&path, "read", error);
+    }
+}
+
+/// The entries of a directory.
+struct DirNames {
+    listing: Listing,
+    /// Whether entries are excluded from the run.
+    leaves_out: bool,
+    owners: Owners,
+    /// One for each entry, if stamps are taken.
+    stamps: Arc<[u64]>,
+    /// The directories on other file systems than the root, as indices among the listing's directories.
+    elsewhere: Vec<usize>,
+}
