@@ -7,7 +7,7 @@ use super::{
     folder::{Folder, FolderRef},
     keep::TakenFile,
     known_damage::KnownDamage,
-    store::{FolderAndBase, Store},
+    store::Store,
 };
 use crate::{
     cores::on_cores,
@@ -51,8 +51,6 @@ pub(super) struct Making {
     pub path: RelPath,
     /// The last snapshot's directory in its place.
     pub old: Option<FolderRef>,
-    /// That directory as it was read, if it is among the first of [`MAX_KEPT_ENTRIES`].
-    pub read: Option<FolderAndBase>,
     /// One for each file of the listing that has content.
     pub slots: Vec<Slot>,
 }
@@ -67,9 +65,6 @@ pub(super) struct PlannedFolders {
     /// Bytes by which files have grown since the scan.
     pub grown: i64,
 }
-
-/// Old directories with this many entries in all, some 100 bytes each, stay in memory until the new ones are written.
-const MAX_KEPT_ENTRIES: usize = 1 << 17;
 
 /// The number of directories for which one more thread is started.
 pub(super) const FOLDERS_PER_THREAD: usize = 16;
@@ -91,7 +86,6 @@ pub(super) fn plan(
 ) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     let mut level = vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }];
-    let mut kept = 0;
     while !level.is_empty() {
         level.retain(|ComparedDir { dir: id, old, .. }| {
             let dir = &tree.dirs[*id as usize];
@@ -102,17 +96,13 @@ pub(super) fn plan(
         });
         let compared = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
             let ComparedDir { dir, path, old } = &level[nth];
-            let read = old.and_then(|old| readable(store, &old));
-            let old = read.as_ref().map(FolderAndBase::folder);
-            let (slots, below) = compare(&tree.dirs[*dir as usize], path, old, damage);
-            (read, slots, below)
+            let old = old.and_then(|old| readable(store, &old));
+            compare(&tree.dirs[*dir as usize], path, old.as_ref(), damage)
         });
         let mut below = Vec::new();
-        for (ComparedDir { dir, path, old }, (read, slots, mut visits)) in level.into_iter().zip(compared) {
+        for (ComparedDir { dir, path, old }, (slots, mut visits)) in level.into_iter().zip(compared) {
             below.append(&mut visits);
-            kept += read.as_ref().map_or(0, |read| read.base.listing.len());
-            let read = read.filter(|_| kept <= MAX_KEPT_ENTRIES);
-            planned.making.push(Making { dir, path, old, read, slots });
+            planned.making.push(Making { dir, path, old, slots });
         }
         level = below;
     }
@@ -137,8 +127,8 @@ fn compare(
     (slots(dir, old, damage), below)
 }
 
-fn readable(store: &Store, folder: &FolderRef) -> Option<FolderAndBase> {
-    let read = store.folder_and_base(folder);
+fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
+    let read = store.folder(folder);
     read.inspect_err(|error| tracing::warn!(%error, "a directory of the last snapshot cannot be read, and is written anew"))
         .ok()
 }

@@ -47,29 +47,6 @@ struct OpenPacks {
     lens: HashMap<u64, u64>,
 }
 
-/// A directory, and the one that is stored as a whole from which it differs. Both may be the same.
-#[derive(Debug)]
-pub(super) struct FolderAndBase {
-    /// The place of the base.
-    pub place: ObjectRef,
-    /// The base.
-    pub base: Folder,
-    /// The directory, if it is stored as differences from the base.
-    changed: Option<Folder>,
-}
-
-impl FolderAndBase {
-    /// Returns the directory.
-    pub(super) fn folder(&self) -> &Folder {
-        self.changed.as_ref().unwrap_or(&self.base)
-    }
-
-    /// Returns the directory.
-    fn into_folder(self) -> Folder {
-        self.changed.unwrap_or(self.base)
-    }
-}
-
 /// Content that is open for reading.
 #[derive(Debug)]
 pub struct OpenContent {
@@ -151,25 +128,27 @@ impl Store {
     /// # Errors
     /// If it cannot be read, or is damaged.
     pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
-        Ok(self.folder_and_base(folder)?.into_folder())
-    }
-
-    /// Reads a directory and its base, to store the next version as differences from the same base. Checks its id.
-    ///
-    /// # Errors
-    /// If one of them cannot be read, or is damaged.
-    pub(super) fn folder_and_base(&self, folder: &FolderRef) -> Result<FolderAndBase, SnapshotError> {
-        let read = match self.stored_folder(&folder.place)? {
-            StoredFolder::Whole(whole) => FolderAndBase { place: folder.place, base: whole, changed: None },
+        let decoded = match self.stored_folder(&folder.place)? {
+            StoredFolder::Whole(decoded) => decoded,
             StoredFolder::Changes(changes) => {
                 let base = self.whole_folder(&changes.base)?;
-                let changed = changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?;
-                FolderAndBase { place: changes.base, base, changed: Some(changed) }
+                changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?
             }
         };
-        match read.folder().id() == folder.id {
-            true => Ok(read),
+        match decoded.id() == folder.id {
+            true => Ok(decoded),
             false => Err(SnapshotError::Hash(self.name_of_folder(folder))),
+        }
+    }
+
+    /// Returns the place and the content of the directory if it is stored as a whole, and those of its base otherwise.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(super) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
+        match self.stored_folder(&folder.place)? {
+            StoredFolder::Whole(whole) => Ok((folder.place, whole)),
+            StoredFolder::Changes(changes) => Ok((changes.base, self.whole_folder(&changes.base)?)),
         }
     }
 

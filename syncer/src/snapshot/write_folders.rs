@@ -5,7 +5,7 @@ use super::{
     folder_changes::FolderChanges,
     pack::Packing,
     plan_folders::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot},
-    store::{FolderAndBase, Store},
+    store::Store,
 };
 use crate::{
     cores::on_cores,
@@ -32,12 +32,12 @@ pub(super) fn write_folders(
     let depth = |making: &Making| making.path.names().count();
     for level in making.chunk_by(|one, other| depth(one) == depth(other)).rev() {
         let written = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
-            let Making { dir, old, read, slots, .. } = &level[nth];
+            let Making { dir, old, slots, .. } = &level[nth];
             let scanned = &tree.dirs[*dir as usize];
             let first = scanned.first_child as usize;
             let below = &there[first..first + scanned.listing.dirs() as usize];
             let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), slots);
-            write_folder(&folder, (*old, read.as_ref()), store, packing)
+            write_folder(&folder, *old, store, packing)
         });
         for (making, folder) in level.iter().zip(written) {
             there[making.dir as usize] = Some(folder?);
@@ -49,7 +49,7 @@ pub(super) fn write_folders(
 /// Writes a directory, unless the last snapshot has the same one, undamaged, with the same stamps and objects.
 fn write_folder(
     folder: &Folder,
-    (old, read): (Option<FolderRef>, Option<&FolderAndBase>),
+    old: Option<FolderRef>,
     store: &Store,
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
@@ -61,25 +61,26 @@ fn write_folder(
         false => Stamps::unknown(),
     };
     let (id, bytes) = folder.encode_unchecked();
-    let read_now = match (&old, read) {
-        (Some(old), None) => store.folder_and_base(old).ok(),
-        _ => None,
-    };
-    let there = read.or(read_now.as_ref());
     // The id does not cover the places of objects, which change where damaged ones were stored again.
-    let refers_to_same =
-        |there: &Folder| there.children == folder.children && there.contents == folder.contents;
-    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen)
-        && there.is_some_and(|there| refers_to_same(there.folder()))
-    {
+    let refers_to_same = |old: &FolderRef| {
+        let there = store.folder(old);
+        there.is_ok_and(|there| there.children == folder.children && there.contents == folder.contents)
+    };
+    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen && refers_to_same(old)) {
         return Ok(old);
     }
-    let changes = there
-        .filter(|_| bytes.len() >= SMALL_FOLDER_BYTES)
-        .map(|there| FolderChanges::between(there.place, &there.base, folder).encode());
+    let changes =
+        old.filter(|_| bytes.len() >= SMALL_FOLDER_BYTES).and_then(|old| changes_of(&old, folder, store));
     let small = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER);
     let bytes = small.unwrap_or_else(|| with_check(bytes));
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
+}
+
+/// Encodes the differences of a directory from its version in the last snapshot, or from the base of that version.
+/// Returns `None` if neither can be read.
+fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>> {
+    let (place, base) = store.base_of(old).ok()?;
+    Some(FolderChanges::between(place, &base, folder).encode())
 }
 
 /// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data
