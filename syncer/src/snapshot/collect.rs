@@ -31,8 +31,8 @@ use super::{
 /// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The number of new marks after which all marks are sorted and deduplicated.
-const MARKS_AT_ONCE: usize = 1 << 18;
+/// A set of marks has room for this many more than its size asks for. There may be thousands of sets.
+const FEW_MARKS: usize = 1 << 12;
 
 /// The snapshots and objects that a collection removes.
 #[derive(Debug, Default)]
@@ -148,9 +148,9 @@ impl Live {
     }
 
     fn with(mut self, other: Self) -> Self {
-        self.own.marks.extend(other.own.marks);
+        self.own.merge(other.own);
         for (pack, marks) in other.packs {
-            self.packs.entry(pack).or_default().marks.extend(marks.marks);
+            self.packs.entry(pack).or_default().merge(marks);
         }
         self
     }
@@ -166,27 +166,36 @@ fn half(id: &[u8; 32]) -> [u8; 16] {
 #[derive(Debug)]
 struct MarkSet<T> {
     marks: Vec<T>,
-    in_order: usize,
 }
 
 impl<T> Default for MarkSet<T> {
     fn default() -> Self {
-        Self { marks: Vec::new(), in_order: 0 }
+        Self { marks: Vec::new() }
     }
 }
 
 impl<T: Ord> MarkSet<T> {
+    /// Adds a mark. Most marks come many times, so a full set is deduplicated before it grows.
     fn push(&mut self, mark: T) {
-        self.marks.push(mark);
-        if self.marks.len() >= self.in_order + self.in_order / 2 + MARKS_AT_ONCE {
+        if self.marks.len() == self.marks.capacity() {
             self.settle();
+            self.marks.reserve_exact(self.marks.len() * 3 / 4 + FEW_MARKS);
         }
+        self.marks.push(mark);
     }
 
+    /// Sorts the marks and removes duplicates, so that [`Self::has`] finds them.
     fn settle(&mut self) {
         self.marks.sort_unstable();
         self.marks.dedup();
-        self.in_order = self.marks.len();
+    }
+
+    /// Adds the marks of another set.
+    fn merge(&mut self, mut other: Self) {
+        self.settle();
+        other.settle();
+        self.marks.reserve_exact(other.marks.len());
+        self.marks.append(&mut other.marks);
     }
 
     fn has(&self, mark: &T) -> bool {
@@ -351,12 +360,16 @@ mod tests {
     #[test]
     fn marks_are_kept_once_however_often_they_come() {
         let mut marks = MarkSet::default();
-        for round in 0..5_u32 {
-            (0..MARKS_AT_ONCE as u32 / 2).for_each(|mark| marks.push(mark * 2 + round % 2));
+        for round in 0..50_u32 {
+            (0..FEW_MARKS as u32 / 2).for_each(|mark| marks.push(mark * 2 + round % 2));
         }
-        marks.settle();
-        assert_eq!(marks.marks.len(), MARKS_AT_ONCE);
-        assert!(marks.has(&0) && marks.has(&1) && !marks.has(&(MARKS_AT_ONCE as u32)));
+        assert!(marks.marks.capacity() < 3 * FEW_MARKS, "{}", marks.marks.capacity());
+        let mut both = MarkSet::default();
+        both.push(7);
+        both.merge(marks);
+        both.settle();
+        assert_eq!(both.marks.len(), FEW_MARKS);
+        assert!(both.has(&0) && both.has(&1) && !both.has(&(FEW_MARKS as u32)));
     }
 
     #[test]

@@ -139,7 +139,8 @@ struct Gathering<'a> {
     snapshots: &'a [&'a Snapshot],
     matter: &'a (dyn Fn(&ContentRef) -> bool + Sync),
     next: AtomicUsize,
-    seen: Mutex<HashSet<ObjectRef>>,
+    /// The packs and offsets of directories. There may be millions, so their lengths are left out.
+    seen: Mutex<HashSet<(u64, u64)>>,
     bases: Mutex<Bases>,
     failed: OnceLock<SnapshotError>,
 }
@@ -168,7 +169,7 @@ impl Gathering<'_> {
     /// Pushes directories that no thread has seen yet.
     fn push(&self, places: impl Iterator<Item = ObjectRef>, stack: &mut Vec<ObjectRef>) {
         let mut seen = lock(&self.seen);
-        stack.extend(places.filter(|place| seen.insert(*place)));
+        stack.extend(places.filter(|place| seen.insert((place.pack, place.offset))));
     }
 
     /// Passes the objects that a directory refers to to `take`, except for directories, which it returns.
