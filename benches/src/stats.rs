@@ -75,15 +75,16 @@ impl Ratio {
 /// [`CONFIDENCE`]: the acceptance region of the sign test, from the binomial distribution.
 fn interval_rank(count: usize) -> Option<usize> {
     let mut outside = 0.0;
-    let mut chance = 0.5f64.powi(i32::try_from(count).ok()?);
+    // In powers of two, because the chance that all of a thousand values lie on one side is below the least `f64`.
+    let mut chance = -(count as f64);
     let mut rank = None;
     for below in 0..count / 2 {
-        outside += 2.0 * chance;
+        outside += 2.0 * chance.exp2();
         if outside > 1.0 - CONFIDENCE {
             break;
         }
         rank = Some(below);
-        chance *= (count - below) as f64 / (below + 1) as f64;
+        chance += ((count - below) as f64 / (below + 1) as f64).log2();
     }
     rank
 }
@@ -159,7 +160,15 @@ mod tests {
     /// The ranks in tables of the sign test, counted from 1: n = 8: 1, n = 12: 2, n = 20: 4, n = 50: 16.
     #[test]
     fn intervals_are_those_of_the_tables() {
-        let ranks = [(7, None), (8, Some(0)), (11, Some(0)), (12, Some(1)), (20, Some(3)), (50, Some(15))];
+        let ranks = [
+            (7, None),
+            (8, Some(0)),
+            (11, Some(0)),
+            (12, Some(1)),
+            (20, Some(3)),
+            (50, Some(15)),
+            (2000, Some(941)),
+        ];
         for (count, rank) in ranks {
             assert_eq!(interval_rank(count), rank, "{count}");
         }

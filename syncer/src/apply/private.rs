@@ -187,6 +187,7 @@ impl Private {
         let needs_nothing = |stat: &Stat| {
             self.problem_of(stat).is_none() && (stat.st_mode & OTHERS == 0 || self.has_no_modes)
         };
+        // Nearly all files are as they should be, and need not be held open to be changed.
         if rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| needs_nothing(&stat))
         {

@@ -100,8 +100,8 @@ pub(super) fn plan(
             compare(&tree.dirs[*dir as usize], path, old.as_ref(), damage)
         });
         let mut below = Vec::new();
-        for (ComparedDir { dir, path, old }, (slots, mut visits)) in level.into_iter().zip(compared) {
-            below.append(&mut visits);
+        for (ComparedDir { dir, path, old }, (slots, subdirectories)) in level.into_iter().zip(compared) {
+            below.extend(subdirectories);
             planned.making.push(Making { dir, path, old, slots });
         }
         level = below;
@@ -109,7 +109,7 @@ pub(super) fn plan(
     planned
 }
 
-/// Compares a directory with the `old` one. Returns a slot for each file, and the subdirectories to visit.
+/// Compares a directory with the `old` one. Returns a slot for each file, and its subdirectories.
 fn compare(
     dir: &Dir,
     path: &RelPath,
@@ -118,13 +118,13 @@ fn compare(
 ) -> (Vec<Slot>, Vec<ComparedDir>) {
     let mut dirs = old.map(OldDirs::new);
     let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
-    let visit = |(dir, name): (DirId, &[u8])| {
+    let subdirectory = |(dir, name): (DirId, &[u8])| {
         // A path beyond the limit was not scanned.
         let path = path.join(name).ok()?;
         Some(ComparedDir { dir, path, old: dirs.as_mut().and_then(|dirs| dirs.find(name)) })
     };
-    let below = (dir.first_child..).zip(names).filter_map(visit).collect();
-    (slots(dir, old, damage), below)
+    let subdirectories = (dir.first_child..).zip(names).filter_map(subdirectory).collect();
+    (slots(dir, old, damage), subdirectories)
 }
 
 fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {

@@ -35,7 +35,7 @@ pub(super) fn write_folders(
             let Making { dir, old, slots, .. } = &level[nth];
             let scanned = &tree.dirs[*dir as usize];
             let first = scanned.first_child as usize;
-            let below = &there[first..first + scanned.listing.dirs() as usize];
+            let below = there.get(first..first + scanned.listing.dirs() as usize).unwrap_or_default();
             let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), slots);
             write_folder(&folder, *old, store, packing)
         });
