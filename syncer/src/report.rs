@@ -168,8 +168,9 @@ pub struct Stopwatch<'a> {
     side: Side,
     /// The CPU time that this process had used before, and before the running phase.
     cpu_before: [Duration; 2],
-    /// The time that the CPU limit had stopped this process's group before the running phase.
-    throttled_before: Throttled,
+    /// The time that the CPU limit had stopped this process's group before the running phase; `None` before the first
+    /// look.
+    throttled_before: Option<Throttled>,
 }
 
 impl<'a> Stopwatch<'a> {
@@ -179,7 +180,7 @@ impl<'a> Stopwatch<'a> {
         monitor.set_phase(Phase::Connect);
         start_main();
         let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
-        let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], Throttled::now());
+        let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], None);
         let side = Side::Sink;
         Self { monitor, start, phase, since: start, spent, work, side, cpu_before, throttled_before }
     }
@@ -187,6 +188,13 @@ impl<'a> Stopwatch<'a> {
     /// Records the phases as the source's, in a process that has no sink.
     pub fn of_source(&mut self) {
         self.side = Side::Source;
+        self.look_at_limits();
+    }
+
+    /// Looks at this process's CPU limits, if it has not yet, so that the phases from now on show how long these stop
+    /// it. Takes some 40 µs, so it is best called while the run waits for another thread or the peer anyway.
+    pub fn look_at_limits(&mut self) {
+        self.throttled_before.get_or_insert_with(Throttled::now);
     }
 
     /// Moves the start to another moment in [`Phase::Connect`], so that the wait for a peer does not count as part of
@@ -228,10 +236,11 @@ impl<'a> Stopwatch<'a> {
     fn book(&mut self, wall: Duration, next: Phase) {
         let book = self.monitor.efforts();
         let before = (self.cpu_before[1], self.throttled_before);
-        let (used, throttled) = if is_judged(wall) { (cpu(), Throttled::now()) } else { before };
+        let (used, throttled) = if is_judged(wall) { (cpu(), Some(Throttled::now())) } else { before };
         (self.cpu_before[1], self.throttled_before) = (used, throttled);
         let used = used.saturating_sub(before.0);
-        let stopped = cpu_limit::stopped(wall, used, throttled.since(&before.1));
+        let throttled = throttled.zip(before.1).map(|(now, before)| now.since(&before)).unwrap_or_default();
+        let stopped = cpu_limit::stopped(wall, used, throttled);
         book.add_phase(self.phase, [wall, used, stopped]);
         book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }

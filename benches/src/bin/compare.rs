@@ -145,8 +145,8 @@ fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
     chosen
 }
 
-/// Copies both programs to `dir`, one behind the other. The pages of a file in the kernel's cache can be large or small,
-/// which alone makes the start of a program up to a sixth faster or slower.
+/// Copies both programs to `dir`, so that their pages in the kernel's cache are alike. Whether these are large or small
+/// makes the start of a program up to a sixth faster or slower.
 fn alike(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let copies = ["first", "second"].map(|name| dir.join(name));
     for (program, copy) in [&args.before, &args.after].into_iter().zip(&copies) {

@@ -27,6 +27,7 @@ pub fn send(
     monitor: &Monitor,
 ) -> Outcome {
     let mut clock = Clock::start(monitor);
+    clock.watch.look_at_limits();
     let result = SendSession::connect(source, link, params.bandwidth_limit, monitor)
         .and_then(|mut session| session.run_by(&mut clock, params, true));
     clock.outcome(&params.run, result)
@@ -50,7 +51,8 @@ pub fn receive(
         Err(error) => return clock.outcome(&demands.run, Err(error)),
     };
     loop {
-        let clock = Clock::start(monitor);
+        let mut clock = Clock::start(monitor);
+        clock.watch.look_at_limits();
         let end = End { side: Side::Sink, bandwidth_limit: None };
         let link = match link.connect(port, end, monitor) {
             Ok(link) => link,

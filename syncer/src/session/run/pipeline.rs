@@ -23,7 +23,10 @@ pub(crate) fn run<D: SinkEnd>(
 ) -> Result<Report, SessionError> {
     // 2. Scan both trees.
     watch.enter(Phase::Scan);
-    let (head, there) = source.scan(run, &mut || sink.scan(run))?;
+    let (head, there) = source.scan(run, &mut || {
+        watch.look_at_limits();
+        sink.scan(run)
+    })?;
     let head = sink.adapt(head, &there, run);
     // 3. and 4. Compare the listings of directories that differ, and plan the steps of each.
     watch.enter(Phase::Plan);
