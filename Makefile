@@ -248,7 +248,7 @@ check-tables: check-tools
 	cargo run --quiet --bin tables -- --check
 
 .PHONY: bench-snapshots
-bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a million files and 1,000 snapshots an hour)
+bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a million files and 1,000 snapshots half an hour)
 	@.ci/tools build
 	cargo build --release --bin volferry --bin snapshots
 	cargo run --release --bin snapshots -- $(BENCH)

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     machine::Machine,
     stats::{Change, Ratio, median, spread},
+    suites::Mode,
     table::{number, write_aligned},
 };
 
@@ -121,7 +122,7 @@ impl Comparison {
     /// change that all benches share is seen in hundreds of rounds where the dozen of one bench leaves it unclear.
     #[must_use]
     pub fn judged_together(mut self) -> Self {
-        for mode in ["local", "network"] {
+        for mode in Mode::ALL.map(Mode::name) {
             let of_mode = || self.rows.iter().filter(|row| row.bench.split('/').next() == Some(mode));
             let before = of_mode().flat_map(|row| row.before.iter().copied()).collect();
             let after = of_mode().flat_map(|row| row.after.iter().copied()).collect();
@@ -133,8 +134,12 @@ impl Comparison {
 
     /// Returns whether any bench got slower, or all together if they are judged so.
     pub fn is_slower(&self) -> bool {
-        let judged = if self.together.is_empty() { &self.rows } else { &self.together };
-        judged.iter().any(|row| row.verdict == Change::Slower)
+        self.judged().iter().any(|row| row.verdict == Change::Slower)
+    }
+
+    /// Returns the rows whose verdicts count.
+    fn judged(&self) -> &[Row] {
+        if self.together.is_empty() { &self.rows } else { &self.together }
     }
 
     /// Returns the rows of tables.
@@ -144,7 +149,7 @@ impl Comparison {
 
     /// Returns a sentence that sums up the verdicts.
     fn sentence(&self) -> String {
-        let count = |change| self.rows.iter().filter(|row| row.verdict == change).count();
+        let count = |change| self.judged().iter().filter(|row| row.verdict == change).count();
         let [slower, faster] = [Change::Slower, Change::Faster].map(count);
         let [same, unclear] = [Change::Same, Change::Unclear].map(count);
         format!("{slower} slower, {faster} faster, {same} the same, {unclear} unclear")

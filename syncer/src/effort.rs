@@ -214,7 +214,7 @@ pub(crate) fn start_main() {
         return;
     }
     let running = running();
-    // A thread of a new process has not queued for long either, and a short run saves the look into `/proc`.
+    // A thread that has hardly run has hardly queued either, and a short run saves the look into `/proc`.
     let before = if is_judged(running) { usage() } else { ThreadUse { running, ..ThreadUse::default() } };
     CLOCK.set(Some(ThreadClock { before, ..ThreadClock::start(Activity::Peer) }));
 }

@@ -188,11 +188,10 @@ impl<'a> Stopwatch<'a> {
     /// Records the phases as the source's, in a process that has no sink.
     pub fn of_source(&mut self) {
         self.side = Side::Source;
-        self.look_at_limits();
     }
 
     /// Looks at this process's CPU limits, if it has not yet, so that the phases from now on show how long these stop
-    /// it. Takes some 40 µs, so it is best called while the run waits for another thread or the peer anyway.
+    /// it. A look takes 1 % of a short run, so it is best done while that waits for another thread or the peer anyway.
     pub fn look_at_limits(&mut self) {
         self.throttled_before.get_or_insert_with(Throttled::now);
     }

@@ -145,9 +145,9 @@ fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
     chosen
 }
 
-/// Copies both programs to `dir`, so that their pages in the kernel's cache are alike. Whether these are large or small
-/// makes the start of a program up to a sixth faster or slower.
-fn alike(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
+/// Copies both programs to `dir`, so that the kernel caches both in pages of one size. With large pages a program starts
+/// much faster than with small ones.
+fn copy_programs(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let copies = ["first", "second"].map(|name| dir.join(name));
     for (program, copy) in [&args.before, &args.after].into_iter().zip(&copies) {
         fs::copy(program, copy)
@@ -159,7 +159,7 @@ fn alike(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
 fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comparison> {
     let folder =
         tempfile::tempdir_in(&args.dir).with_context(|| format!("a folder in {}", args.dir.display()))?;
-    let programs = alike(args, folder.path())?;
+    let programs = copy_programs(args, folder.path())?;
     let machine = Machine::look(&args.dir);
     eprintln!("{machine}");
     let unit = if args.instructions { Unit::Instructions } else { Unit::Milliseconds };

@@ -31,7 +31,7 @@ use super::{
 /// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A set of marks has room for this many more than its size asks for. There may be thousands of sets.
+/// The number of marks that the smallest set has room for. There may be thousands of sets.
 const FEW_MARKS: usize = 1 << 12;
 
 /// The snapshots and objects that a collection removes.
