@@ -145,8 +145,8 @@ fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
     chosen
 }
 
-/// Copies both programs to `dir`, so that the kernel caches both in pages of one size. With large pages a program starts
-/// much faster than with small ones.
+/// Copies both programs to `dir`, so that the kernel caches both in pages of one size. With large pages a program
+/// starts much faster than with small ones.
 fn copy_programs(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let copies = ["first", "second"].map(|name| dir.join(name));
     for (program, copy) in [&args.before, &args.after].into_iter().zip(&copies) {
