@@ -82,7 +82,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-prose check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-prose check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
