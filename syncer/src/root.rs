@@ -3,7 +3,9 @@
 
 use std::{
     collections::HashMap,
+    ffi::CStr,
     io,
+    mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
@@ -13,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
     io::Errno,
 };
 use thiserror::Error;
@@ -24,6 +26,9 @@ use crate::path::RelPath;
 const MAX_HOP_BYTES: usize = 4000;
 
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The size of the buffer into which a folder's names are read.
+const DIRENTS_BYTES: usize = 4 << 10;
 
 /// The mode of a new root, minus the process's umask.
 const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
@@ -324,6 +329,24 @@ impl AsFd for Root {
 /// Opens one directory entry as a directory, never through a symbolic link.
 pub fn open_child(dir: impl AsFd, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, access | DIR_FLAGS, Mode::empty())?)
+}
+
+/// Calls `visit` with the name of each entry of an open folder. Reads through `dir` itself, which saves opening the
+/// folder again, so no other thread may list it through the same descriptor meanwhile.
+///
+/// # Errors
+/// If the folder cannot be read, and the errors of `visit`.
+pub(crate) fn each_name(dir: impl AsFd, mut visit: impl FnMut(&CStr) -> io::Result<()>) -> io::Result<()> {
+    let mut buffer = [MaybeUninit::uninit(); DIRENTS_BYTES];
+    rustix::fs::seek(&dir, SeekFrom::Start(0))?;
+    let mut entries = RawDir::new(&dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if ![&b"."[..], b".."].contains(&entry.file_name().to_bytes()) {
+            visit(entry.file_name())?;
+        }
+    }
+    Ok(())
 }
 
 fn make_trusted(path: &Path) -> Result<(), RootError> {

@@ -13,11 +13,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
+    fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
     io::Errno,
 };
 
-use crate::{entry::Time, stat::modified};
+use crate::{entry::Time, root::each_name, stat::modified};
 
 /// The prefix of a mark's name; the number of the shard that made it follows, 0 where there is one process.
 const PREFIX: &str = "dirty-";
@@ -35,14 +35,14 @@ impl DirtyMark {
     /// Reads the marks in the `.volferry/` that is open as `dir`, for the process of this shard.
     pub(super) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let mut found = Vec::new();
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let Some(shard) = shard_of(&entry.file_name().to_string_lossy()) else { continue };
-            match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+        each_name(dir, |name| {
+            let Some(shard) = shard_of(&name.to_string_lossy()) else { return Ok(()) };
+            match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => {}
                 result => found.push((shard, modified(&result?))),
             }
-        }
+            Ok(())
+        })?;
         Ok(Self { shard, found, state: Mutex::default() })
     }
 

@@ -101,6 +101,11 @@ fn copies_through_memory(file: BorrowedFd<'_>) -> bool {
     is_on(file, [TMPFS_MAGIC, EXT4_SUPER_MAGIC])
 }
 
+/// Returns whether a file is on a file system that is known not to clone: tmpfs, and ext2 to ext4.
+pub(crate) fn never_clones(file: BorrowedFd<'_>) -> bool {
+    is_on(file, [TMPFS_MAGIC, EXT4_SUPER_MAGIC])
+}
+
 /// Returns whether a file is on a file system that clones and that no other machine writes to.
 pub(super) fn is_local_and_clones(file: BorrowedFd<'_>) -> bool {
     is_on(file, [XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC])

@@ -12,7 +12,7 @@ use std::{
 
 use contract::plural;
 use rustix::{
-    fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
+    fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
     io::Errno,
 };
 
@@ -27,7 +27,10 @@ use super::{
     staging_names::part_key,
     state_dir::StateDir,
 };
-use crate::{path::RelPath, root::Root};
+use crate::{
+    path::RelPath,
+    root::{Root, each_name},
+};
 
 /// The number of bytes written between two checks that the destination is still this run's.
 const STEP_BYTES: u64 = 8 << 20;
@@ -187,19 +190,20 @@ fn not_believed(entries: usize) -> String {
 /// written them. Leaves files of other names alone.
 fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
     let (mut keys, mut removed) = (Vec::new(), 0);
-    for entry in Dir::read_from(state.journal().as_fd())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    each_name(state.journal(), |name| {
+        let name = name.to_string_lossy().into_owned();
         if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            continue;
+            return Ok(());
         }
-        let stat = rustix::fs::statat(state.journal().as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = rustix::fs::statat(state.journal(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if state.journal().trusts(&stat) {
             keys.push(name);
         } else {
-            rustix::fs::unlinkat(state.journal().as_fd(), &name, AtFlags::empty())?;
+            rustix::fs::unlinkat(state.journal(), &name, AtFlags::empty())?;
             removed += 1;
         }
-    }
+        Ok(())
+    })?;
     Ok((keys, removed))
 }
 

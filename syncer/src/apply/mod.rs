@@ -64,7 +64,7 @@ pub(crate) use attr_writer::visible_attrs;
 pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub use clone::ClonedAt;
 pub(crate) use device_writer::Device;
-pub(crate) use file_io::{SMALL_BYTES, read_exact_at, write_all};
+pub(crate) use file_io::{SMALL_BYTES, never_clones, read_exact_at, write_all};
 pub use journal::JournalEntry;
 pub use retire::EntryAt;
 pub(crate) use retire::let_go;
@@ -127,6 +127,11 @@ impl Candidate {
             let source = private::explain(self.root.as_fd(), &self.path, error);
             ApplyError::Own { path: self.path.clone(), source }
         })
+    }
+
+    /// Returns whether the destination has a `.volferry`, so that opening it changes nothing in its root.
+    pub fn has_state(&self) -> bool {
+        rustix::fs::statat(&self.root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// Locks the destination for a run that writes to it. Removes what an earlier run left in staging, and applies what

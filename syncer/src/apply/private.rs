@@ -15,7 +15,7 @@ use std::{
 
 use contract::VolumeId;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat},
+    fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
     process::geteuid,
 };
@@ -23,7 +23,7 @@ use rustix::{
 use super::{epoch::fill_random, meta, state_files, volume};
 use crate::{
     path::{OWN_DIR, SNAPSHOTS},
-    root::open_child,
+    root::{each_name, open_child},
 };
 
 /// The permission bits that let other users write.
@@ -167,20 +167,12 @@ impl Private {
 
     /// Checks all entries, except for the folders of staged files and updates, which are checked where they are used.
     fn vet(&self, name: &[u8]) -> io::Result<()> {
-        for entry in Dir::read_from(&self.fd)? {
-            let entry = entry?;
-            let file = entry.file_name();
-            match file.to_bytes() {
-                b"." | b".." => {}
-                folder if name == OWN_DIR && folder == state_files::SHARDS => {
-                    self.folder(folder)?.vet(folder)?;
-                }
-                folder if name == OWN_DIR && FOLDERS.contains(&folder) => {}
-                folder if name == OWN_DIR && folder == SNAPSHOTS => drop(self.folder(folder)?),
-                _ => self.vet_file(file)?,
-            }
-        }
-        Ok(())
+        each_name(&self.fd, |file| match file.to_bytes() {
+            folder if name == OWN_DIR && folder == state_files::SHARDS => self.folder(folder)?.vet(folder),
+            folder if name == OWN_DIR && FOLDERS.contains(&folder) => Ok(()),
+            folder if name == OWN_DIR && folder == SNAPSHOTS => self.folder(folder).map(drop),
+            _ => self.vet_file(file),
+        })
     }
 
     fn vet_file(&self, name: &CStr) -> io::Result<()> {

@@ -5,7 +5,6 @@
 //! saves a change of the directory for each file: `syncer/doc/design.md` has the figures.
 
 use std::{
-    ffi::CStr,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{
@@ -15,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
@@ -25,7 +24,7 @@ use super::{
 };
 use crate::{
     path::RelPath,
-    root::{Root, open_child},
+    root::{Root, each_name, open_child},
 };
 
 /// The largest number of directories out of sight: each is held open, and is lost when the run is cut off. With at most
@@ -94,9 +93,12 @@ impl Drop for Note<'_> {
 fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
     let fd = open_child(state.staging(), name.as_bytes(), OFlags::RDONLY)?;
     let is_own = rustix::fs::fstat(&fd)?.st_uid == state.user();
-    let is_entry = |name: &CStr| name != c"." && name != c"..";
-    let has_entries = Dir::read_from(&fd)?.any(|entry| entry.is_ok_and(|entry| is_entry(entry.file_name())));
-    match is_own && !has_entries {
+    let mut is_empty = true;
+    each_name(&fd, |_| {
+        is_empty = false;
+        Ok(())
+    })?;
+    match is_own && is_empty {
         true => Ok(fd),
         false => Err(io::Error::other("another process put another directory in the place of the new one")),
     }

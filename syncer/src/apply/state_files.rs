@@ -7,12 +7,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
 use super::staging_names::{beside, name_noted, parent_noted};
-use crate::root::{Root, open_child};
+use crate::root::{Root, each_name, open_child};
 
 pub(super) const STAGING: &[u8] = b"staging";
 pub(super) const JOURNAL: &[u8] = b"journal";
@@ -29,19 +29,17 @@ pub(super) fn is_made_by_runs(name: &str) -> bool {
 
 /// Removes the files and directories whose names `goes` accepts.
 pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
-    for entry in Dir::read_from(staging.as_fd())? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
-            match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
-                Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes())?,
-                // It was a directory that had been moved here from another one, and was removed with that.
-                Err(Errno::NOENT) => {}
-                result => result?,
-            }
+    each_name(staging, |name| {
+        if !goes(&name.to_string_lossy()) {
+            return Ok(());
         }
-    }
-    Ok(())
+        match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes()),
+            // It was a directory that had been moved here from another one, and was removed with that.
+            Err(Errno::NOENT) => Ok(()),
+            result => Ok(result?),
+        }
+    })
 }
 
 /// Removes a directory that was made beside its place, with all its content: directories in it are emptied as those in
@@ -69,17 +67,13 @@ pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<(
     let mut moved = 0u64;
     while let Some(name) = left.pop() {
         let dir = open_child(staging, &name, OFlags::RDONLY)?;
-        for entry in Dir::read_from(&dir)? {
-            let entry = entry?;
-            let below = entry.file_name();
-            if below == c"." || below == c".." {
-                continue;
-            }
+        each_name(&dir, |below| {
             match rustix::fs::unlinkat(&dir, below, AtFlags::empty()) {
                 Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),
                 result => result?,
             }
-        }
+            Ok(())
+        })?;
         rustix::fs::unlinkat(staging, &*name, AtFlags::REMOVEDIR)?;
     }
     Ok(())

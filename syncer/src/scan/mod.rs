@@ -29,7 +29,7 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf},
+    attrs::AttrsBuf,
     cores::cores,
     effort::{Activity, EffortPool, ThreadGroup, during},
     entry::Meta,
@@ -39,7 +39,7 @@ use crate::{
     root::Root,
     rules::InUse,
     tree::{Tree, dir::ROOT},
-    xattr::AttrReader,
+    xattr::{self, AttrReader},
 };
 pub(crate) use earlier::{
     ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry, WrittenNames,
@@ -83,6 +83,7 @@ pub(crate) fn scan_changes(
     let is_few = has_few_entries(&fd)?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
     let root_meta = meta_of(&root_stat, options);
+    let root_attrs = xattr::of_open(fd.as_fd(), options.attrs)?;
     let walk = Walk {
         root,
         known,
@@ -103,21 +104,11 @@ pub(crate) fn scan_changes(
     };
     let side = if options.is_source { Side::Source } else { Side::Sink };
     let crew = Crew { walk: &walk, pool: monitor.pool(side, ThreadGroup::Workers), parts: Mutex::default() };
-    // The calling thread keeps its working directory; see `AttrReader::new`.
-    let root_attrs = match is_few {
-        true => {
-            crew.work_alone();
-            root_attrs(root, options, AttrReader::staying(options.attrs))
-        }
-        false => std::thread::scope(|scope| {
-            let first = scope.spawn(|| {
-                let attrs = root_attrs(root, options, AttrReader::new(options.attrs));
-                crew.work(0, scope);
-                attrs
-            });
-            first.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-        }),
-    };
+    match is_few {
+        true => crew.work_alone(),
+        // The calling thread keeps its working directory; see `AttrReader::new`.
+        false => std::thread::scope(|scope| drop(scope.spawn(|| crew.work(0, scope)))),
+    }
     let parts = crew.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = walk.queue.take_error() {
         return Err(error);
@@ -129,7 +120,7 @@ pub(crate) fn scan_changes(
     }
     (tree.since, tree.root_meta) = (since, root_meta);
     tree.totals.newest = tree.totals.newest.max(root_meta.mtime);
-    tree.root_attrs = root_attrs?;
+    tree.root_attrs = root_attrs;
     Ok(tree)
 }
 
@@ -138,8 +129,9 @@ pub(crate) fn scan_changes(
 /// # Errors
 /// If they cannot be read.
 pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
-    let meta = meta_of(&stat(&root.read_dir(&RelPath::root())?, c"", AtFlags::EMPTY_PATH)?, options);
-    Ok((meta, root_attrs(root, options, AttrReader::staying(options.attrs))?))
+    let fd = root.read_dir(&RelPath::root())?;
+    let meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
+    Ok((meta, xattr::of_open(fd.as_fd(), options.attrs)?))
 }
 
 /// Returns whether a directory has few entries and no subdirectories, as far as a listing shows it without reading each
@@ -164,16 +156,6 @@ fn has_few_entries(dir: &OwnedFd) -> io::Result<bool> {
 fn is_leaf(file_type: FileType, name: &CStr) -> bool {
     let is_own = [&b"."[..], b"..", OWN_DIR].contains(&name.to_bytes());
     is_own || !matches!(file_type, FileType::Directory | FileType::Unknown)
-}
-
-/// Reads the root's attributes.
-fn root_attrs(root: &Root, options: &ScanOptions, reader: AttrReader) -> io::Result<AttrsBuf> {
-    let mut reader = reader.marking_unreadable(options.unreadable_attrs);
-    let fd = root.read_dir(&RelPath::root())?;
-    reader.enter(fd.as_fd());
-    let mut attrs = Vec::new();
-    reader.read(c".", &mut attrs)?;
-    Ok(Attrs::trusted(&attrs).into())
 }
 
 /// The threads of a walk. Each starts the next one when directories are waiting besides the one that it reads, so a

@@ -11,8 +11,8 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::store_files::{open_file, write_all};
-use crate::slice::Slice;
+use super::store_files::open_file;
+use crate::{apply::write_all, slice::Slice};
 
 const AUDIT: &str = "audit";
 
@@ -63,21 +63,22 @@ pub(super) enum Durable {
 pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
-    let (whole, last) = last_line(&file)?;
-    rustix::fs::ftruncate(&file, whole)?;
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(whole))?;
+    let len = rustix::fs::fstat(&file)?.st_size as u64;
+    let (whole, last) = last_line(&file, len)?;
+    if whole < len {
+        rustix::fs::ftruncate(&file, whole)?;
+    }
     let text = serde_json::to_string(event)?;
-    write_all(&file, line(&last, &text).as_bytes())?;
+    write_all(file.as_fd(), line(&last, &text).as_bytes(), whole)?;
     match durable {
         Durable::Now => Ok(rustix::fs::fdatasync(&file)?),
         Durable::Later => Ok(()),
     }
 }
 
-/// Returns the length of all complete lines in bytes, and the hash of the last one. Reads backwards from the end of the
-/// file, only as far as the last line needs.
-fn last_line(file: &OwnedFd) -> io::Result<(u64, String)> {
-    let len = rustix::fs::fstat(file)?.st_size as u64;
+/// Returns the length of all complete lines in bytes, and the hash of the last one; `len` is the file's length. Reads
+/// backwards from the end of the file, only as far as the last line needs.
+fn last_line(file: &OwnedFd, len: u64) -> io::Result<(u64, String)> {
     let mut start = len.saturating_sub(FEW_BYTES);
     loop {
         let mut end = vec![0; (len - start) as usize];

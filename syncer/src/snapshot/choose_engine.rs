@@ -6,6 +6,7 @@ use contract::SnapshotEngine;
 use rustix::fs::{Mode, OFlags};
 
 use super::roots::Engine;
+use crate::apply::never_clones;
 
 /// Contents up to this length in bytes are packed if files are cloned: a clone takes an inode, which is about as large.
 const PACKED_BESIDE_CLONES: u64 = 1 << 10;
@@ -34,8 +35,11 @@ pub(super) fn choose_engine(wanted: SnapshotEngine, dir: BorrowedFd<'_>) -> Opti
     }
 }
 
-/// Tries to clone an empty file.
+/// Tries to clone an empty file, except on file systems that never clone.
 fn can_clone(dir: BorrowedFd<'_>) -> bool {
+    if never_clones(dir) {
+        return false;
+    }
     let temporary = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)

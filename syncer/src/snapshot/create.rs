@@ -35,7 +35,7 @@ const TICK_NANOS: u32 = 100_000_000;
 /// If it does not exist, or another run holds it.
 pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
-    let is_first = candidate.volume()?.is_none();
+    let is_first = !candidate.has_state();
     let before = rustix::fs::fstat(candidate.root().as_fd());
     // The tree is not written to, so the attributes that can be set there need no probing.
     let preserve = Preserve { xattrs: false, acls: false, ..Preserve::default() };

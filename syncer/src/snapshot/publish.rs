@@ -63,7 +63,7 @@ pub(super) fn publish(
         return Err(error);
     }
     if made.is_new {
-        writer.settle()?;
+        writer.settle_one(id)?;
     }
     Ok(snapshot)
 }

@@ -6,12 +6,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
-use crate::hash::ContentId;
-use crate::root::open_child;
+use crate::{
+    hash::ContentId,
+    root::{each_name, open_child},
+};
 
 /// The list of snapshots.
 pub(super) const ROOTS: &str = "roots";
@@ -57,12 +59,10 @@ pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
     let mut names = Vec::new();
-    for entry in Dir::new(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != "." && name != ".." {
-            names.push(name);
-        }
-    }
+    each_name(&folder, |name| {
+        names.push(name.to_string_lossy().into_owned());
+        Ok(())
+    })?;
     Ok(names)
 }
 

@@ -53,13 +53,15 @@ impl<'a> Writer<'a> {
         path: &Path,
         monitor: &Monitor,
     ) -> Result<Self, SnapshotError> {
-        let at = path.join(".volferry/snapshots");
-        make_dir(own.dir(), "snapshots").map_err(io_error("make", &at))?;
-        let store = Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?;
-        for name in [PACKS, CONTENT, NEW, TRASH] {
-            make_dir(store.dir(), name).map_err(io_error("make", at.join(name)))?;
-        }
-        readers(store.dir()).map_err(io_error("make", at.join(READERS)))?;
+        let store = match Store::open(root, path)? {
+            Some(store) => store,
+            None => {
+                let at = path.join(".volferry/snapshots");
+                make_dir(own.dir(), "snapshots").map_err(io_error("make", at))?;
+                Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?
+            }
+        };
+        make_parts(&store)?;
         let roots = store.roots()?;
         let writer = Self { own, store, roots };
         writer.settle()?;
@@ -212,13 +214,21 @@ impl<'a> Writer<'a> {
         let path = self.store.path().join(NEW);
         for name in names(self.store.dir(), NEW).map_err(io_error("read", &path))? {
             let id: Option<SnapshotId> = name.parse().ok();
-            let settled = match id.filter(|id| self.may_be_published(*id)) {
-                Some(id) => self.settle_one(id),
-                None => remove_flat(self.store.dir(), &format!("{NEW}/{name}")),
-            };
-            settled.map_err(io_error("settle", path.join(&name)))?;
+            match id.filter(|id| self.may_be_published(*id)) {
+                Some(id) => self.settle_one(id)?,
+                None => remove_flat(self.store.dir(), &format!("{NEW}/{name}"))
+                    .map_err(io_error("remove", path.join(&name)))?,
+            }
         }
         Ok(())
+    }
+
+    /// Moves the additions of one published snapshot to their places.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn settle_one(&self, id: SnapshotId) -> Result<(), SnapshotError> {
+        self.move_additions(id).map_err(io_error("settle", self.store.path().join(NEW).join(id.to_string())))
     }
 
     /// Returns whether the list has the snapshot, or may have had it before it was damaged.
@@ -226,7 +236,7 @@ impl<'a> Writer<'a> {
         self.roots.get(id).is_some() || self.roots.damages() > 0
     }
 
-    fn settle_one(&self, id: SnapshotId) -> io::Result<()> {
+    fn move_additions(&self, id: SnapshotId) -> io::Result<()> {
         let (dir, from) = (self.store.dir(), format!("{NEW}/{id}"));
         for name in names(dir, &from)? {
             if name.ends_with(PART) {
@@ -247,6 +257,23 @@ impl<'a> Writer<'a> {
 
     /// Returns whether content already has a file of its own.
     pub(super) fn has_own(&self, id: &ContentId) -> bool {
-        rustix::fs::statat(self.store.dir(), own_name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        has(&self.store, &own_name(id))
     }
+}
+
+/// Makes the folders of a store, and the file that readers lock. The trash is made last, so a store that has it has the
+/// others, too.
+fn make_parts(store: &Store) -> Result<(), SnapshotError> {
+    if has(store, TRASH) {
+        return Ok(());
+    }
+    readers(store.dir()).map_err(io_error("make", store.path().join(READERS)))?;
+    for name in [PACKS, CONTENT, NEW, TRASH] {
+        make_dir(store.dir(), name).map_err(io_error("make", store.path().join(name)))?;
+    }
+    Ok(())
+}
+
+fn has(store: &Store, name: &str) -> bool {
+    rustix::fs::statat(store.dir(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

@@ -13,7 +13,7 @@ use std::{
 
 use contract::{DeleteTiming, RunParams, WriteMode};
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags},
     process::geteuid,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     plan::Step,
-    root::Root,
+    root::{Root, each_name},
     session::{
         plan::{
             need::MIN_IN_PLACE_BYTES,
@@ -289,9 +289,10 @@ fn staged_bytes(root: &Root) -> io::Result<u64> {
         result => result?,
     };
     let mut bytes = 0u64;
-    for entry in Dir::read_from(&staging)? {
-        let stat = rustix::fs::statat(&staging, entry?.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+    each_name(&staging, |name| {
+        let stat = rustix::fs::statat(&staging, name, AtFlags::SYMLINK_NOFOLLOW)?;
         bytes = bytes.saturating_add((stat.st_blocks as u64).saturating_mul(512));
-    }
+        Ok(())
+    })?;
     Ok(bytes)
 }

@@ -9,13 +9,14 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use rustix::fs::{AtFlags, Dir, Stat};
+use rustix::fs::{AtFlags, Stat};
 
 use contract::plural;
 
 use crate::{
     entry::{Entry, Kind},
     path::{OWN_DIR, RelPath},
+    root::each_name,
     session::{
         plan::planned::{Compared, PlannedDir, path_in},
         sink::context::Context,
@@ -72,17 +73,18 @@ impl<'a> OwnerChange<'a> {
     pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
         let (known, leaves_out) = self.known(path, has_deleted);
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if [&b"."[..], b".."].contains(&name) || path.is_root() && name == OWN_DIR {
-                continue;
+        each_name(dir, |entry| {
+            let name = entry.to_bytes();
+            if path.is_root() && name == OWN_DIR {
+                return Ok(());
             }
-            let stat = rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let stat = rustix::fs::statat(dir, entry, AtFlags::SYMLINK_NOFOLLOW)?;
             let is_added = match known.get(name) {
-                Some(known) if self.is_as_known(known, &stat) => continue,
+                Some(known) if self.is_as_known(known, &stat) => return Ok(()),
                 Some(_) => false,
-                None if [user, self.context.destination.state().user()].contains(&stat.st_uid) => continue,
+                None if [user, self.context.destination.state().user()].contains(&stat.st_uid) => {
+                    return Ok(());
+                }
                 None => true,
             };
             let path = path_in(path, name);
@@ -92,8 +94,8 @@ impl<'a> OwnerChange<'a> {
                 true if self.delete && !leaves_out => self.context.failures.add(&path, "delete", &ADDED),
                 true => self.stay += 1,
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Returns the note for the report.

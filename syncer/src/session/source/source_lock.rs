@@ -7,13 +7,13 @@ use std::{
 };
 
 use rustix::{
-    fs::{Dir, FlockOperation, Mode, OFlags},
+    fs::{FlockOperation, Mode, OFlags},
     io::Errno,
 };
 
 use crate::{
     path::OWN_DIR,
-    root::{Root, TreeLocation},
+    root::{Root, TreeLocation, each_name},
     session::session_error::SessionError,
 };
 
@@ -38,12 +38,13 @@ impl SourceLock {
     pub(crate) fn hold(root: &Root, place: &TreeLocation) -> Result<Self, SessionError> {
         match lock(root) {
             Ok(lock) => Ok(Self { _lock: lock, note: None }),
-            Err(Errno::WOULDBLOCK) => Err(SessionError::SourceBusy { path: place.path() }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(SessionError::SourceBusy { path: place.path() })
+            }
             Err(error) => {
                 let note = format!(
-                    "whether another run writes to the source {} cannot be found out, as its .volferry/lock cannot be locked: {}",
-                    place.path().display(),
-                    io::Error::from(error)
+                    "whether another run writes to the source {} cannot be found out, as its .volferry/lock cannot be locked: {error}",
+                    place.path().display()
                 );
                 tracing::warn!("{note}");
                 Ok(Self { _lock: None, note: Some(note) })
@@ -53,7 +54,7 @@ impl SourceLock {
 }
 
 /// Takes the source's lock, shared with other readers; `None` if the source is not a destination.
-fn lock(root: &Root) -> Result<Option<OwnedFd>, Errno> {
+fn lock(root: &Root) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = match rustix::fs::openat(root, OWN_DIR, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -71,15 +72,13 @@ fn lock(root: &Root) -> Result<Option<OwnedFd>, Errno> {
     Ok(Some(lock))
 }
 
-fn look_at_seats(shards: &OwnedFd) -> Result<(), Errno> {
-    for entry in Dir::read_from(shards)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name.starts_with(b"seat-") {
-            share(shards, name)?;
+fn look_at_seats(shards: &OwnedFd) -> io::Result<()> {
+    each_name(shards, |name| {
+        if name.to_bytes().starts_with(b"seat-") {
+            share(shards, name.to_bytes())?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn share(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
