@@ -9,7 +9,9 @@ use super::pending::PendingDir;
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Time},
+    listing::Listing,
     path::RelPath,
+    spool::SPILL_BYTES,
     tree::{
         Tree,
         dir::{Dir, DirId},
@@ -70,13 +72,18 @@ pub struct EarlierScan<'a> {
     pub changed: &'a HashMap<DirId, ChangedEntries>,
 }
 
-/// The entries of a directory that may have changed. New names need not be among them.
+/// The entries of a directory that may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedEntries {
-    /// All entries.
+    /// All entries, and there may be new ones.
     All,
-    /// The entries with these names.
-    Named(HashSet<Box<[u8]>>),
+    /// Only some entries.
+    Named {
+        /// The names of entries that the directory had.
+        names: HashSet<Box<[u8]>>,
+        /// Whether there may be new entries, so that the names have to be read again.
+        may_have_new: bool,
+    },
 }
 
 /// A directory that the earlier scan has found.
@@ -87,10 +94,18 @@ pub(super) struct KnownDir<'a> {
 }
 
 impl<'a> KnownDir<'a> {
+    /// Returns the listing that has the names of all entries, if no entry can be new.
+    pub(super) fn listing_of_names(self) -> Option<&'a Listing> {
+        let Dir { listing, leaves_out, .. } = self.dir;
+        let is_same = matches!(self.changed, Some(ChangedEntries::Named { may_have_new: false, .. }));
+        let has_all = listing.is_complete() && !leaves_out && listing.encoded_len() <= SPILL_BYTES;
+        (is_same && has_all).then_some(listing)
+    }
+
     /// Starts to look up entries, by names in ascending order.
     pub(super) fn entries(self) -> KnownEntries<'a> {
         let changed = match self.changed {
-            Some(ChangedEntries::Named(names)) => Some(names),
+            Some(ChangedEntries::Named { names, .. }) => Some(names),
             _ => None,
         };
         let entries: Box<StampedEntries<'a>> =

@@ -201,7 +201,7 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    /// Reads the names of a directory, or takes them from the listed paths.
+    /// Reads the names of a directory, or takes them from the listed paths or from the earlier scan.
     fn read_names(
         &self,
         work: &PendingDir,
@@ -209,9 +209,11 @@ impl Walk<'_> {
         buffer: &mut [MaybeUninit<u8>],
         names: &mut Names,
     ) -> io::Result<()> {
-        match &work.paths {
-            Some(paths) => names.take(paths.names().map(|(name, _)| name)),
-            None => names.read(fd, buffer, self.monitor)?,
+        let known = self.known_dir(work).and_then(KnownDir::listing_of_names);
+        match (&work.paths, known) {
+            (Some(paths), _) => names.take(paths.names().map(|(name, _)| name)),
+            (None, Some(listing)) => names.take(listing.iter().map(|entry| entry.name)),
+            (None, None) => names.read(fd, buffer, self.monitor)?,
         }
         Ok(())
     }

@@ -196,7 +196,21 @@ mod tests {
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
         snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
         stat::modified,
+        tree::{Tree, dir::ROOT},
     };
+
+    /// Scans as a run does that takes a snapshot.
+    fn scan_all(root: &Root) -> Tree {
+        let options = ScanOptions {
+            hard_links: true,
+            attrs: Classes::ALL,
+            stamps: Some(Time { seconds: i64::MAX, nanos: 0 }),
+            list_sockets: true,
+            unreadable_attrs: true,
+            ..ScanOptions::default()
+        };
+        scan(root, &options, &Failures::default(), &Monitor::default()).unwrap()
+    }
 
     /// Counts the scanned entries by the checks of the monitor.
     #[test]
@@ -213,16 +227,8 @@ mod tests {
         let settings = Settings::resolve(&Preserve::default()).unwrap();
         let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
         let destination = candidate.take(settings, None, None).unwrap();
-        let (root, before) = (destination.root(), Time { seconds: i64::MAX, nanos: 0 });
-        let options = ScanOptions {
-            hard_links: true,
-            attrs: Classes::ALL,
-            stamps: Some(before),
-            list_sockets: true,
-            unreadable_attrs: true,
-            ..ScanOptions::default()
-        };
-        let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
+        let root = destination.root();
+        let tree = scan_all(root);
         assert!(is_like_own_scan(&tree));
         let linked = tree.groups.iter().flat_map(|group| &group.members);
         let changed: HashMap<_, _> = linked.map(|place| (place.dir, ChangedEntries::All)).collect();
@@ -249,8 +255,38 @@ mod tests {
         assert!(checks > FILES, "{checks} checks");
         assert!(first == second && second == third);
         std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
-        let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
+        let tree = scan_all(root);
         assert!(!is_like_own_scan(&tree), "a snapshot lists no sockets");
+    }
+
+    /// Adds an entry that the run knows nothing of, which shows whether a snapshot reads the names of a directory.
+    #[test]
+    fn names_are_read_again_only_where_the_run_may_have_made_some() {
+        for may_have_new in [false, true] {
+            let dir = TempDir::new().unwrap();
+            ["changed", "gone", "same"].iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+            let settings = Settings::resolve(&Preserve::default()).unwrap();
+            let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
+            let destination = candidate.take(settings, None, None).unwrap();
+            let tree = scan_all(destination.root());
+            fs::write(dir.path().join("changed"), "content").unwrap();
+            fs::write(dir.path().join("added"), "").unwrap();
+            fs::remove_file(dir.path().join("gone")).unwrap();
+            let names = [&b"changed"[..], b"gone"].map(Box::from).into();
+            let changed = [(ROOT, ChangedEntries::Named { names, may_have_new })].into();
+            let scan = Some(EarlierScan { tree: &tree, changed: &changed });
+            let known = KnownFromRun { scan, written: None };
+            let asked = SnapshotParams::default();
+            let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
+            assert_eq!(report.reason, None, "{report:?}");
+            let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
+            let folder = store.folder(&store.roots().unwrap().snapshots.last().unwrap().tree).unwrap();
+            let listed: Vec<_> = folder.listing.iter().map(|entry| entry.name.to_vec()).collect();
+            let expected: &[&[u8]] =
+                if may_have_new { &[b"added", b"changed", b"same"] } else { &[b"changed", b"same"] };
+            assert_eq!(listed, expected);
+            assert_eq!(folder.contents.len(), 1, "the new content is in the snapshot");
+        }
     }
 
     /// Records content as written by the run that the files do not have, which shows whether a snapshot reads them.

@@ -184,6 +184,9 @@ impl Folder {
         let packs = read_packs(&mut reader)?;
         let mut folder = Self { listing, ..Self::default() };
         let dirs = folder.listing.dirs() as usize;
+        folder.children.reserve_exact(dirs);
+        folder.contents.reserve_exact(ids.len() - dirs);
+        folder.stamps.reserve_exact(ids.len() - dirs);
         for id in &ids[..dirs] {
             folder.children.push(read_child(&mut reader, FolderId(*id), &packs)?);
         }

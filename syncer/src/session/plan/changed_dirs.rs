@@ -4,8 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
+    entry::Entry,
     links::parents,
     path::RelPath,
+    plan::Step,
     scan::ChangedEntries,
     session::plan::planned::{Planned, PlannedDir},
     tree::{Tree, dir::DirId},
@@ -43,6 +45,10 @@ impl Changed<'_> {
         let deletes = Some(deletes).filter(|_| !dir.plan.deletes.is_empty());
         names.extend(deletes.into_iter().flatten().map(|(_, entry)| entry.name));
         self.add_names(id, &dir.path, &names);
+        let makes = |(step, _): (Step, Entry<'_>)| matches!(step, Step::Create | Step::Replace { .. });
+        if dir.steps().any(makes) {
+            self.expect_new(id);
+        }
         dir.gone_dirs(self.sink).into_iter().for_each(|(_, id)| self.add_below(id));
     }
 
@@ -55,10 +61,20 @@ impl Changed<'_> {
     }
 
     fn add_name(&mut self, id: DirId, name: &[u8]) {
-        let changed = self.dirs.entry(id).or_insert_with(|| ChangedEntries::Named(HashSet::new()));
-        if let ChangedEntries::Named(names) = changed {
+        if let ChangedEntries::Named { names, .. } = self.entries(id) {
             names.insert(name.into());
         }
+    }
+
+    fn expect_new(&mut self, id: DirId) {
+        if let ChangedEntries::Named { may_have_new, .. } = self.entries(id) {
+            *may_have_new = true;
+        }
+    }
+
+    fn entries(&mut self, id: DirId) -> &mut ChangedEntries {
+        let none = || ChangedEntries::Named { names: HashSet::new(), may_have_new: false };
+        self.dirs.entry(id).or_insert_with(none)
     }
 
     /// Adds all entries of a directory, and of its parent.
