@@ -167,7 +167,7 @@ fn lists(criterion: &mut Criterion) {
     });
 }
 
-/// A volume with so many snapshots, each of another content.
+/// Makes a volume with `count` snapshots, each of another content.
 fn many(count: usize) -> (TempDir, PathBuf) {
     let (dir, path) = volume(1, 29);
     for nth in 0..count {

@@ -93,11 +93,12 @@ fn no_type_and_no_file_of_the_engine_has_the_name_of_another() {
 }
 
 /// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
-const REMOVERS: [(&str, &str); 10] = [
+const REMOVERS: [(&str, &str); 11] = [
     ("apply::retire", "entries of the destination"),
     ("apply::attr_writer", "a file in staging that attributes are tried on"),
     ("apply::dirty_mark", ".volferry/dirty-N"),
     ("apply::in_place", ".volferry/journal"),
+    ("apply::leftovers", ".volferry/staging"),
     ("apply::private", ".volferry of another user"),
     ("apply::staged_dir", "new folders in staging, and files in them"),
     ("apply::state_dir", ".volferry/staging"),

@@ -31,7 +31,7 @@ const IMAGE_BYTES_PER_FILE: u64 = 2 << 10;
 /// 64 MiB and 40 bytes a file.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Trees of so many files, one after the other
+    /// The numbers of files of the trees, which are measured one after the other
     #[arg(long, num_args = 1.., default_values_t = [1_000_000, 2_000_000])]
     files: Vec<u64>,
     /// Files in each folder

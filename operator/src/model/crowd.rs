@@ -39,7 +39,7 @@ impl Crowd {
         crowd
     }
 
-    /// Returns whether runs are so many that the load of each on the API server matters more than a second of delay.
+    /// Returns whether there are enough runs that their load on the API server matters more than a second of delay.
     pub fn is_dense(self) -> bool {
         self.started + self.waiting + self.ended >= DENSE
     }

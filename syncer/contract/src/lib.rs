@@ -11,9 +11,12 @@ mod contact;
 mod escape;
 mod exit;
 mod identity;
+mod param_types;
 mod params;
 mod parse_error;
 mod phase;
+mod planned_action;
+mod plural;
 pub mod regression;
 mod report;
 mod snapshots;
@@ -30,15 +33,17 @@ pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
 pub use exit::ExitCode;
 pub use identity::{FreshKey, Identity, IdentityError, IdentityPair, MAX_JOB_BYTES};
-pub use params::{
-    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve,
-    RunParams, Shard, WriteMode, parse_bytes,
+pub use param_types::{
+    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, Ownership, Preserve, Shard, WriteMode,
+    parse_bytes,
 };
+pub use params::{Demands, FilesFrom, RunParams};
 pub use parse_error::ParseParamError;
 pub use phase::Phase;
+pub use planned_action::{Action, Difference, EntryKind, PlannedAction};
+pub use plural::plural;
 pub use report::{
-    Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, PlannedAction, Progress, Rates, Report,
-    RunResult, Side, Usage, Work, plural, timestamp,
+    Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, Side, Usage, Work, timestamp,
 };
 pub use snapshots::{
     MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams,

@@ -19,6 +19,7 @@ mod first_error;
 mod folders;
 mod in_place;
 mod journal;
+mod leftovers;
 mod meta;
 mod node;
 mod overlay;

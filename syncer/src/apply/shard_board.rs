@@ -405,7 +405,7 @@ mod tests {
         second.reach(Stage::Moved).unwrap();
         drop(second);
         let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
-        assert_eq!(seats[1].failures, 3, "who comes late sees it as well");
+        assert_eq!(seats[1].failures, 3, "a shard that looks late sees it as well");
         assert_eq!(first.look(Stage::Applied, true).unwrap(), OtherShards::Gone(1));
     }
 

@@ -376,8 +376,8 @@ impl Staged {
         self.check_published(at)
     }
 
-    /// Checks that the published file is the one that was written and checked. It was renamed by its name, which a user
-    /// who can write to staging, or to the directory, could have given to another file.
+    /// Checks that the published file is the one that was written and checked. It was renamed by its name, and a user
+    /// with write access to staging or to the directory could have given that name to another file.
     fn check_published(&self, at: EntryAt<'_>) -> io::Result<()> {
         let there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
         match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {

@@ -23,12 +23,11 @@ use super::{
     attr_writer,
     dirty_mark::DirtyMark,
     epoch::{EPOCH, Epoch},
+    leftovers::{blocks, drop_file, parts_before, sweep, unlink},
     private::{Private, Replaced},
     shard_board::{BoardDir, ShardBoard},
-    staging_names::{
-        beside, blocks_name, is_tried, key_of, name_noted, part_key, part_of_blocks, tried_name,
-    },
-    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir, remove_noted},
+    staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
+    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     volume,
 };
 use crate::{
@@ -437,71 +436,6 @@ impl Drop for StateDir {
 /// Returns the text that is in the names of all files that a run stages.
 fn word_of(epoch: &Epoch) -> String {
     format!("{:016x}-", epoch.word())
-}
-
-/// Removes all files except one partial file for each key, the one with the most content, and the directories that a
-/// crash has left beside their places in the tree at `root`. Returns the names of the partial files by their keys.
-fn sweep(root: &OwnedFd, staging: &Private) -> io::Result<HashMap<String, String>> {
-    let mut parts: HashMap<String, String> = HashMap::new();
-    let mut noted = Vec::new();
-    empty(staging, |name| {
-        if let Some(part) = part_of_blocks(name) {
-            noted.push(part.to_owned());
-            return false;
-        }
-        if name_noted(name).is_some()
-            && let Ok(root) = root.try_clone()
-        {
-            remove_noted(&Root::of_dir(root), staging.as_fd(), name);
-        }
-        let Some(key) = key_of(name) else { return true };
-        let Some(other) = parts.get(key) else {
-            parts.insert(key.to_owned(), name.to_owned());
-            return false;
-        };
-        // The other one is removed by its own name, and this one stays.
-        if blocks(staging, name) < blocks(staging, other) || unlink(staging, other).is_err() {
-            return true;
-        }
-        parts.insert(key.to_owned(), name.to_owned());
-        false
-    })?;
-    let is_left = |part: &String| key_of(part).and_then(|key| parts.get(key)) == Some(part);
-    noted.iter().filter(|part| !is_left(part)).try_for_each(|part| unlink(staging, &blocks_name(part)))?;
-    Ok(parts)
-}
-
-/// Returns the number of 512-byte blocks allocated for a file; 0 if it cannot be read.
-fn blocks(staging: &Private, name: &str) -> u64 {
-    rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_blocks as u64)
-}
-
-/// Returns the names of the partial files that earlier runs left, by their keys. Other processes of the run of this
-/// `word` may work in `staging` meanwhile.
-fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, String>> {
-    let mut parts = HashMap::new();
-    empty(staging, |name| {
-        if let Some(key) = key_of(name).filter(|_| !name.contains(word)) {
-            parts.insert(key.to_owned(), name.to_owned());
-        }
-        false
-    })?;
-    Ok(parts)
-}
-
-/// Removes a file, and the record of its blocks if it is a partial file.
-fn drop_file(staging: &Private, name: &str) -> io::Result<()> {
-    if key_of(name).is_some() {
-        unlink(staging, &blocks_name(name))?;
-    }
-    unlink(staging, name)
-}
-
-fn unlink(staging: &Private, name: &str) -> io::Result<()> {
-    match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        result => Ok(result?),
-    }
 }
 
 #[cfg(test)]

@@ -259,7 +259,7 @@ mod tests {
         assert!(!is_like_own_scan(&tree), "a snapshot lists no sockets");
     }
 
-    /// Adds an entry that the run knows nothing of, which shows whether a snapshot reads the names of a directory.
+    /// Adds an entry that the run does not know, which shows whether a snapshot reads the names of a directory.
     #[test]
     fn names_are_read_again_only_where_the_run_may_have_made_some() {
         for may_have_new in [false, true] {
