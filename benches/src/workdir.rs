@@ -45,13 +45,13 @@ impl FileSystem {
     }
 
     /// Returns the command that creates the file system. None of them discards free blocks of the image, which has all
-    /// its memory from the start.
+    /// its memory from the start. Trees of small files need more inodes than ext4 makes by itself.
     fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
             Self::Dir | Self::Tmpfs => None,
             Self::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-K", "-m", "reflink=1"])),
             Self::Btrfs => Some(("mkfs.btrfs", &["-q", "-f", "-K"])),
-            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "nodiscard"])),
+            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-i", "4096", "-E", "nodiscard"])),
         }
     }
 }

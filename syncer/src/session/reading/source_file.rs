@@ -48,10 +48,18 @@ pub(crate) struct LastDir(Option<(DirId, OwnedFd)>);
 impl LastDir {
     /// Returns the directory at `path`, and opens it if it is not the last one.
     pub(crate) fn open(&mut self, root: &Root, id: DirId, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
-        let kept = self.0.take().filter(|(last, _)| *last == id);
-        let entry = match kept {
+        self.open_with(id, || root.dir(path))
+    }
+
+    /// Returns the directory with this number, and calls `open` if it is not the last one.
+    pub(crate) fn open_with(
+        &mut self,
+        id: DirId,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<BorrowedFd<'_>> {
+        let entry = match self.0.take().filter(|(last, _)| *last == id) {
             Some(entry) => entry,
-            None => (id, root.dir(path)?),
+            None => (id, open()?),
         };
         Ok(self.0.insert(entry).1.as_fd())
     }

@@ -155,7 +155,8 @@ impl<'a> Writing<'a> {
                             false => tree.state().staging(),
                         };
                         let at = EntryAt::staged(place, aside.name.as_bytes());
-                        aside.has_arrived(self.publish_at(tree, staged, at, meta, attrs)?);
+                        let copy = self.publish_at(tree, staged, at, meta, attrs)?;
+                        aside.has_arrived(copy.map_or_else(|| staged.inode(), Ok)?);
                     }
                     (None, Some(hidden)) => {
                         tree.publish(staged, EntryAt::staged(hidden.fd(), &need.name), meta, attrs)?;
@@ -178,7 +179,8 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Publishes a file in any directory of the tree. Returns its inode number.
+    /// Publishes a file in any directory of the tree. Returns the inode number of the copy that was published instead,
+    /// if the directory is on another file system than staging.
     fn publish_at(
         &self,
         tree: &Destination,
@@ -186,12 +188,12 @@ impl<'a> Writing<'a> {
         at: EntryAt<'_>,
         meta: &Meta,
         attrs: Attrs<'_>,
-    ) -> io::Result<u64> {
+    ) -> io::Result<Option<u64>> {
         match tree.publish(staged, at, meta, attrs) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                tree.publish_copy(staged, at, meta, attrs, self.monitor)
+                tree.publish_copy(staged, at, meta, attrs, self.monitor).map(Some)
             }
-            published => published.and_then(|()| staged.inode()),
+            published => published.map(|()| None),
         }
     }
 
@@ -251,10 +253,9 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Opens the directory of a file, and checks that it is the planned one.
+/// Opens the directory of a file, and checks that it is the planned one. An open directory stays the one it is.
 fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result<BorrowedFd<'d>> {
-    let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
-    tree.check_known(dir, Some(need.dir.inode)).map(|_| dir)
+    dir.open_with(need.dir.source, || tree.known_dir(&need.dir.path, Some(need.dir.inode)))
 }
 
 fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {
