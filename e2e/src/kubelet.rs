@@ -91,7 +91,37 @@ impl Kubelet {
     }
 
     /// Starts the pods of both ends of the next run of any job that are not in `known`, and returns them, source first.
+    /// Passes over runs that are withdrawn meanwhile: of two controllers that both believe they lead, one withdraws a
+    /// run that is beyond the limit.
     pub async fn start_any(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
+        loop {
+            let pair = self.new_pair(known).await?;
+            if self.start_pair(&pair).await? {
+                return Ok(pair);
+            }
+            self.finish_deletions().await?;
+        }
+    }
+
+    /// Starts both pods, and returns whether both are still wanted then.
+    async fn start_pair(&self, (source, sink): &(Pod, Pod)) -> Result<bool> {
+        for pod in [source, sink] {
+            match self.start(pod).await {
+                Err(error) if is_gone(&error) => return Ok(false),
+                started => started?,
+            }
+        }
+        for pod in [source, sink] {
+            let now = self.pods.get_opt(&pod.name_any()).await?;
+            if now.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the pods of both ends of the next run of any job that are not in `known`, source first.
+    async fn new_pair(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
         let sinks = format!("volferry.dev/side={}", Side::Sink);
         let found = wait::until_any(&self.pods, &sinks, "there is a new sink pod", PATIENCE, |pod: &Pod| {
             let is_known = known.iter().any(|it| it.uid() == pod.uid());
@@ -101,8 +131,6 @@ impl Kubelet {
         let job = sink.labels().get("volferry.dev/syncjob").context("a pod without a job")?.clone();
         let known: Vec<&Pod> = known.iter().collect();
         let source = self.new_pod(&job, Side::Source, &known).await?;
-        self.start(&source).await?;
-        self.start(&sink).await?;
         Ok((source, sink))
     }
 
@@ -448,6 +476,12 @@ fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {
 /// Returns the number of a pod's shard, if its run has several.
 pub fn index_of(pod: &Pod) -> Option<&str> {
     pod.labels().get(INDEX).map(String::as_str)
+}
+
+/// Returns whether an error is that an object does not exist (any more).
+fn is_gone(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<kube::Error>();
+    matches!(error, Some(kube::Error::Api(status)) if status.is_not_found())
 }
 
 /// Returns whether all processes of a pod have ended.
