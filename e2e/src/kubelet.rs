@@ -103,7 +103,7 @@ impl Kubelet {
         }
     }
 
-    /// Starts both pods, and returns whether both are still wanted then.
+    /// Starts both pods. Returns false if one of them is gone or being deleted then.
     async fn start_pair(&self, (source, sink): &(Pod, Pod)) -> Result<bool> {
         for pod in [source, sink] {
             match self.start(pod).await {
@@ -478,7 +478,7 @@ pub fn index_of(pod: &Pod) -> Option<&str> {
     pod.labels().get(INDEX).map(String::as_str)
 }
 
-/// Returns whether an error is that an object does not exist (any more).
+/// Returns whether an error says that an object does not exist.
 fn is_gone(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<kube::Error>();
     matches!(error, Some(kube::Error::Api(status)) if status.is_not_found())

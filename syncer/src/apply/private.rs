@@ -130,6 +130,10 @@ impl Private {
             close_to_others(folder.as_fd(), stat, Mode::RWXU)?;
             folder.has_no_modes = rustix::fs::fstat(&folder.fd)?.st_mode & OTHERS_WRITE != 0;
         }
+        if stat.st_mode & 0o700 != 0o700 {
+            // Without these rights, it may be open with `O_PATH`, which reads no names.
+            folder.fd = open_child(&folder.fd, b".", OFlags::RDONLY)?;
+        }
         Ok(folder)
     }
 

@@ -107,7 +107,8 @@ pub(crate) fn scan_changes(
     match is_few {
         true => crew.work_alone(),
         // The calling thread keeps its working directory; see `AttrReader::new`.
-        false => std::thread::scope(|scope| drop(scope.spawn(|| crew.work(0, scope)))),
+        false => std::thread::scope(|scope| scope.spawn(|| crew.work(0, scope)).join())
+            .map_err(|_| io::Error::other("a scanning thread failed"))?,
     }
     let parts = crew.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = walk.queue.take_error() {

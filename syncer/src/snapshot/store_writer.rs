@@ -261,17 +261,16 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Makes the folders of a store, and the file that readers lock. The trash is made last, so a store that has it has the
-/// others, too.
+/// Makes the folders of a store that are missing, and the file that readers lock. Tools that copy a volume may leave
+/// out empty folders.
 fn make_parts(store: &Store) -> Result<(), SnapshotError> {
-    if has(store, TRASH) {
-        return Ok(());
-    }
-    readers(store.dir()).map_err(io_error("make", store.path().join(READERS)))?;
-    for name in [PACKS, CONTENT, NEW, TRASH] {
+    for name in [PACKS, CONTENT, NEW, TRASH].into_iter().filter(|name| !has(store, name)) {
         make_dir(store.dir(), name).map_err(io_error("make", store.path().join(name)))?;
     }
-    Ok(())
+    match has(store, READERS) {
+        true => Ok(()),
+        false => readers(store.dir()).map(drop).map_err(io_error("make", store.path().join(READERS))),
+    }
 }
 
 fn has(store: &Store, name: &str) -> bool {
