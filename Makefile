@@ -67,7 +67,7 @@ test-gitops: ## The GitOps tutorial with the controllers of Flux and Argo CD, wh
 
 # Not part of `make test`: the provisioner and the resizer take minutes to build, and what they test rarely changes.
 .PHONY: test-csi
-test-csi: ## Claims that grow, with a CSI driver and the real resizer on the kind cluster; it builds them first
+test-csi: ## Claims that grow and clones, with a CSI driver and its real sidecars on the kind cluster; it builds them first
 	@.ci/tools build
 	e2e/cluster/up
 	e2e/cluster/csi
@@ -128,11 +128,14 @@ reference: ## Write docs/src/reference from the programs, the CRDs and the chart
 	$(REFERENCE) docs/src/reference
 
 BOOK ?= $(CACHE)/book
+# A folder for pictures of the pages, by chromium.
+SHOTS ?=
 
 .PHONY: book
-book: ## The pages of docs/ for a browser, in ~/.cache/volferry/book (BOOK=FOLDER)
+book: ## The pages of docs/ for a browser, in ~/.cache/volferry/book (BOOK=FOLDER; SHOTS=FOLDER for pictures of them)
 	@.ci/tools book
 	$(CACHE)/tools/bin/mdbook build --dest-dir "$(abspath $(BOOK))" docs
+	[ -z "$(SHOTS)" ] || .ci/pages "$(abspath $(BOOK))" "$(abspath $(SHOTS))"
 	echo "$(abspath $(BOOK))/index.html"
 
 # Links are those of all documents, to files and headings of this repository.
@@ -143,6 +146,7 @@ check-book: check-tools
 	trap 'rm -rf "$$pages"' EXIT
 	$(CACHE)/tools/bin/mdbook build --dest-dir "$$pages" docs >"$$pages.log" 2>&1 || { cat "$$pages.log" >&2; exit 1; }
 	rm "$$pages.log"
+	.ci/pages "$$pages"
 
 # Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny
@@ -160,8 +164,8 @@ check-prose:
 
 .PHONY: check-manifests
 # The built helm knows no version of Kubernetes, so it is told the oldest one.
-check-manifests:
-	e2e/cluster/build tools
+check-manifests: check-tools
+	e2e/cluster/build tools olm
 	. e2e/cluster/lib.sh
 	helm lint --strict --quiet charts/volferry
 	helm template volferry charts/volferry --kube-version 1.30.0 >/dev/null
@@ -171,7 +175,18 @@ check-manifests:
 	! helm template volferry "$$bare/volferry" --kube-version 1.30.0 >/dev/null 2>"$$bare/said" || { echo "the chart installs without its CRDs" >&2; exit 1; }
 	grep -q 'lacks files/crds' "$$bare/said"
 	for folder in config/*/kustomization.yaml; do kubectl kustomize "$$(dirname "$$folder")" >/dev/null; done
+	# A component is built as a part of an overlay, here one outside of the repository.
+	mkdir "$$bare/overlay"
+	for component in config/components/*; do
+	  top=$$(realpath --relative-to="$$bare/overlay" .)
+	  printf '%s\n' 'kind: Kustomization' "resources: [$$top/config/default]" "components: [$$top/$$component]" >"$$bare/overlay/kustomization.yaml"
+	  kubectl kustomize "$$bare/overlay" >"$$bare/built"
+	  grep -q '^kind: Deployment' "$$bare/built" || { echo "$$component cannot be added to config/default" >&2; exit 1; }
+	done
 	config/krew-test
+	config/sign-test
+	config/bundle "$$bare/bundle" >/dev/null
+	olm "$$bare/bundle"
 
 .PHONY: crds
 crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference

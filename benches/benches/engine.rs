@@ -16,6 +16,7 @@ use syncer::{
         Candidate, Destination, EntryAt, ScanOptions, Settings,
         codec::Reader,
         hash::digest,
+        is_in_motion,
         listing::{Listing, ListingBuilder},
         scan,
         wire::{
@@ -156,5 +157,27 @@ fn make(destination: &Destination, names: &[String], replaces: bool) {
     }
 }
 
-criterion_group!(engine, scanning, listings, frames, applying);
+/// What it costs to ask whether anybody may be writing to a file, before it is copied.
+fn motion(criterion: &mut Criterion) {
+    let dir = scratch();
+    let path = dir.path().join("file");
+    fs::write(&path, [7; 1024]).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    let young = rustix::fs::fstat(&file).unwrap();
+    let mut old = young;
+    old.st_ctime -= 3600;
+    let writer = fs::File::options().append(true).open(&path).unwrap();
+    assert!(is_in_motion(&file, &young));
+    let mut group = criterion.benchmark_group("motion");
+    group.bench_function("a young file with a writer", |bencher| {
+        bencher.iter(|| is_in_motion(&file, black_box(&young)));
+    });
+    drop(writer);
+    for (case, stat) in [("a young file", young), ("an old file", old)] {
+        assert!(!is_in_motion(&file, &stat));
+        group.bench_function(case, |bencher| bencher.iter(|| is_in_motion(&file, black_box(&stat))));
+    }
+}
+
+criterion_group!(engine, scanning, listings, frames, applying, motion);
 criterion_main!(engine);

@@ -4,7 +4,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::Context as _;
@@ -39,14 +39,14 @@ fn count(mode: Mode, name: &str, kinds: &[Kind]) -> anyhow::Result<Counts> {
     let trial = Trial::new(&bench, mode, volferry()?, &sources, &work.trees().join("run"), LIMIT)?;
     let mut counts = reported(&trial)?;
     if kinds.contains(&Kind::SystemCalls) {
-        trial.prepare()?;
+        prepare(&trial)?;
         trial.run(Probe::Strace)?;
         let calls = system_calls(trial.scratch(), trial.ends())?;
         println!("{calls:?}");
         counts.insert(Kind::SystemCalls, calls.values().sum());
     }
     if kinds.contains(&Kind::Instructions) {
-        trial.prepare()?;
+        prepare(&trial)?;
         trial.run(Probe::Callgrind)?;
         let profile = Profile::read(trial.scratch(), trial.ends())?;
         counts.insert(Kind::Instructions, profile.instructions);
@@ -56,9 +56,18 @@ fn count(mode: Mode, name: &str, kinds: &[Kind]) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
+/// Prepares a trial, and waits for the clock's next second: a run reads the attributes of files that changed in the
+/// second in which it began once more.
+fn prepare(trial: &Trial) -> anyhow::Result<()> {
+    trial.prepare()?;
+    let past_second = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.subsec_nanos();
+    std::thread::sleep(Duration::from_nanos(u64::from(1_000_000_000 - past_second)));
+    Ok(())
+}
+
 /// What a run reports of itself.
 fn reported(trial: &Trial) -> anyhow::Result<Counts> {
-    trial.prepare()?;
+    prepare(trial)?;
     let (_, report) = trial.run(Probe::None)?;
     trial.check()?;
     let [source, sink] = [report.usage.source_peak_rss, report.usage.sink_peak_rss];

@@ -18,10 +18,10 @@ use syncer::{
     path::RelPath,
     report::Failures,
     root::{Root, TreeLocation},
-    session::{Restore, restore},
+    session::{Restore, is_same_tree, restore},
     snapshot::{
-        Roots, Snapshot, SnapshotId, Store, collect, create, labels::Labels, scrub::ReadPace, select,
-        store_writer::Writer, turn::Turn, verify::verify,
+        Roots, Snapshot, SnapshotId, Store, before::Before, collect, create, labels::Labels, scrub::ReadPace,
+        select, store_writer::Writer, turn::Turn, verify::verify,
     },
 };
 use tempfile::TempDir;
@@ -61,7 +61,8 @@ fn fill(path: &Path, files: usize, len: usize) {
 
 fn take(path: &Path, tag: &str) -> Snapshot {
     let labels = Labels { tags: [tag.into()].into(), ..Labels::default() };
-    create::create(&TreeLocation::from(path), labels, SnapshotEngine::Auto, &Failures::default()).unwrap()
+    let how = (SnapshotEngine::Auto, &[][..]);
+    create::create(&TreeLocation::from(path), labels, how, &Failures::default()).unwrap()
 }
 
 fn open(path: &Path) -> (Store, Roots) {
@@ -73,7 +74,10 @@ fn open(path: &Path) -> (Store, Roots) {
 fn bring_back(path: &Path, which: &str, to: &Path, verify: bool) {
     let (store, roots) = open(path);
     let snapshot = select::find(&roots, which).unwrap();
-    let restoring = Restore { store: &store, snapshot, to: TreeLocation::from(to), path: RelPath::root() };
+    let [from, to] = [path, to].map(TreeLocation::from);
+    let in_place = is_same_tree(&from, &to);
+    let (paths, before) = (vec![RelPath::root()], Before { in_place, ..Before::nothing_of(snapshot.id) });
+    let restoring = Restore { from, store: &store, snapshot, to, paths, before, plan: None };
     let params = RunParams { delete: true, force: true, verify, ..RunParams::default() };
     let outcome = restore(&restoring, &params, &Monitor::default());
     assert_eq!(outcome.report.work.files_failed, 0);

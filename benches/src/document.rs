@@ -166,6 +166,33 @@ mod tests {
         assert_eq!(filled(&text).unwrap(), text, "nothing changes the second time");
     }
 
+    /// The door of the project has a few figures between words, which no mark fills.
+    #[test]
+    fn the_figures_of_the_readme_are_those_of_the_results() {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let readme = fs::read_to_string(top.join("README.md")).unwrap();
+        let filled = generated(&top.join("benches/results"), "network").unwrap();
+        let row = |tree: &str, step: &str| {
+            let (_, rows) = filled.split_once(&format!("| {tree}")).unwrap();
+            let row = rows.lines().find(|row| row.contains(&format!("| {step}"))).unwrap();
+            row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        };
+        for (words, tree, step) in [
+            ("first copy of 50,000 small files", "50,000 files", "first"),
+            ("nothing has changed in 50,000 files", "50,000 files", "no change"),
+            ("40 files of 8 MiB get other names", "40 files of 8 MiB", "renamed"),
+        ] {
+            let cells = row(tree, step);
+            let step = cells.iter().position(|cell| cell == step).unwrap();
+            let (ours, rsync) = (&cells[step + 1], &cells[step + 3]);
+            let line = readme.lines().find(|line| line.contains(words)).unwrap();
+            assert!(
+                line.contains(&format!("**{ours} ms**")) && line.contains(&format!("| {rsync} ms")),
+                "{line}"
+            );
+        }
+    }
+
     #[test]
     fn a_long_item_is_broken_between_words() {
         let item = format!("- tool (version 1) {}.", "word ".repeat(40).trim());

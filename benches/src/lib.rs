@@ -8,6 +8,7 @@
 pub mod compare;
 pub mod document;
 pub mod edits;
+pub mod ends;
 pub mod figures;
 pub mod link;
 pub mod machine;

@@ -103,6 +103,11 @@ impl Daemon {
         Ok(line)
     }
 
+    /// Returns the number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the end of its standard error so far.
     pub fn complaint(&self) -> String {
         tail(&read_lossy(&self.stderr).unwrap_or_default())
@@ -144,7 +149,7 @@ impl Daemon {
     }
 
     /// Waits for a condition by polling, because no event reports that another process has started to listen.
-    fn until(&mut self, ready: impl Fn() -> bool) -> anyhow::Result<()> {
+    pub fn until(&mut self, ready: impl Fn() -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_LIMIT;
         while !ready() {
             if let Some(status) = self.child.try_wait()? {

@@ -9,6 +9,8 @@ use crate::{edits::Edit, trees::Tree};
 pub enum Set {
     /// Two processes and a socket between them
     Network,
+    /// Ends that ssh starts, over each kind of link
+    Ssh,
     /// Both trees mounted in one place
     Local,
 }
@@ -18,6 +20,7 @@ impl Set {
     pub fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
+            Self::Ssh => "ssh",
             Self::Local => "local",
         }
     }
@@ -51,6 +54,7 @@ pub struct Scenario {
 pub fn scenarios(set: Set) -> Vec<Scenario> {
     match set {
         Set::Network => network(),
+        Set::Ssh => network().into_iter().take(3).collect(),
         Set::Local => local(),
     }
 }

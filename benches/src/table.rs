@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     machine::Machine,
-    peers::{DIRECT, Missing, Named},
+    peers::{DIRECT, LINK_GOALS, Missing, Named},
     runner::{Cell, Row},
     stats::{median, spread},
 };
@@ -146,8 +146,23 @@ impl Table {
                 let _ = write!(text, "; leaves out {}", tool.leaves_out);
             }
         }
+        LINK_GOALS.iter().for_each(|goal| self.write_goal(&mut text, *goal));
         text.push('\n');
         text
+    }
+
+    /// Appends the ratios of one tool to another in each step, if both are there.
+    fn write_goal(&self, text: &mut String, (tool, at_most, other): (&str, f64, &str)) {
+        let median = |line: &Line, name: &str| line.tools.get(name).and_then(|figures| figures.median_ms);
+        let ratio = |line: &Line| {
+            let ratio = median(line, tool)? / median(line, other)?;
+            let missed = if ratio > at_most { " (missed)" } else { "" };
+            Some(format!("{} {} {ratio:.2}{missed}", line.tree, line.phase))
+        };
+        let ratios: Vec<String> = self.rows.iter().filter_map(ratio).collect();
+        if !ratios.is_empty() {
+            let _ = write!(text, "\n- {tool} to {other}, at most {at_most}: {}", ratios.join(", "));
+        }
     }
 
     fn head(&self) -> Vec<String> {
@@ -227,7 +242,7 @@ impl Line {
         let mut tools: BTreeMap<_, _> =
             figures.map(|(tool, cell)| (tool.name.clone(), Figures::new(cell))).collect();
         let ours = tools.get(OURS).and_then(|figures| figures.median_ms);
-        let peers = tools.iter_mut().filter(|(name, _)| *name != OURS && *name != DIRECT);
+        let peers = tools.iter_mut().filter(|(name, _)| !name.starts_with(OURS));
         peers.for_each(|(_, figures)| figures.compare(ours, row.phase.allowance));
         // The best peer is the one with the highest ratio.
         let ratio = tools.values().filter_map(|figures| figures.ratio).max_by(f64::total_cmp);
@@ -397,6 +412,19 @@ mod tests {
         let names = ["volferry", DIRECT, "sparsync"];
         let table = table(vec![cell(&[210]), cell(&[60]), cell(&[420])], &names, Some(50.0));
         assert_eq!((table.rows[0].round_trips, table.rows[0].ratio), (Some(3.0), Some(0.5)));
+    }
+
+    #[test]
+    fn each_link_is_held_to_its_goal_and_is_no_peer() {
+        let names = ["volferry", "volferry tcp", "volferry udp", "rsync ssh"];
+        let table = table(vec![cell(&[100]), cell(&[140]), cell(&[100]), cell(&[200])], &names, None);
+        assert_eq!(table.rows[0].ratio, Some(0.5));
+        let text = table.to_markdown();
+        assert!(
+            text.contains("- volferry tcp to volferry udp, at most 1.3: net1k first 1.40 (missed)"),
+            "{text}"
+        );
+        assert!(!text.contains("volferry ssh to"), "{text}");
     }
 
     #[test]

@@ -119,6 +119,9 @@ own() {
 # The libraries of GitOps tools, in a program of ours: from nothing 150 s of processor time.
 gitops() { own gitops "$here/../gitops"; }
 
+# The validator of OLM bundles, in a program of ours: from nothing 100 s of processor time.
+olm() { own olm "$here/../olm"; }
+
 # What serves the tests that need an API server and no kubelet.
 apiserver() { kubernetes kube-apiserver kube-controller-manager; etcd; gitops; }
 

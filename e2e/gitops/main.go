@@ -1,6 +1,7 @@
 // Judges and drives SyncJobs with the libraries of GitOps tools, so that tests need not guess what these do.
 //
 //	gitops kstatus                        reads objects as JSON, and prints what kstatus makes of each
+//	gitops expressions FILE               does the same by Flux's health check expressions in FILE
 //	gitops flux KUBECONFIG NAMESPACE DIR  takes the files of DIR into the namespace and out again, as Flux does
 //	gitops argo KUBECONFIG NAMESPACE DIR  does the same as Argo CD does
 //	gitops git ADDRESS DIR                serves the git repositories of DIR over HTTP
@@ -42,7 +43,13 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "kstatus":
-		return judge(os.Stdin, os.Stdout)
+		return judge(byKstatus, os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == "expressions":
+		byThem, err := byExpressions(args[1])
+		if err != nil {
+			return err
+		}
+		return judge(byThem, os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "redis":
 		return serveRedis(args[1])
 	case len(args) == 3 && args[0] == "git":
@@ -52,7 +59,7 @@ func run(args []string) error {
 	case len(args) == 4 && args[0] == "argo":
 		return travel((*trip).argo, args[1:])
 	default:
-		return errors.New("usage: gitops kstatus | gitops (flux | argo) KUBECONFIG NAMESPACE DIR | " +
+		return errors.New("usage: gitops kstatus | gitops expressions FILE | gitops (flux | argo) KUBECONFIG NAMESPACE DIR | " +
 			"gitops git ADDRESS DIR | gitops redis ADDRESS")
 	}
 }

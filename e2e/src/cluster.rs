@@ -72,6 +72,12 @@ impl Sandbox {
         Self::holding(operator, test, labels, annotations).await
     }
 
+    /// Makes one more namespace for the test that has this one.
+    pub async fn beside(&self, test: &str) -> Self {
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        Self::holding(Box::new(()), test, labels, json!({})).await
+    }
+
     async fn holding(
         operator: Box<dyn Any + Send + Sync>,
         test: &str,

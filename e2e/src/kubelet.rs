@@ -43,8 +43,6 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub enum Play {
     /// The agents and the kubelet report success.
     Succeeds,
-    /// The agents report success, and the kubelet does so only after the SyncJob has.
-    Lingers,
     /// The pods of the first try fail; those of the second succeed.
     FirstFails,
 }
@@ -217,7 +215,9 @@ impl Kubelet {
     /// Writes a value below the SyncRun's status as the agent in that pod would: with the rights of the pod's
     /// ServiceAccount, and no others.
     pub async fn publish(&self, pod: &Pod, path: &str, value: &Value) -> Result<()> {
-        write(&syncjob::runs(&self.client_of(pod).await?, &self.namespace), pod, path, value).await
+        // The SyncRun of a pod that runs for another namespace is there.
+        let namespace = agent_arg(pod, "namespace");
+        write(&syncjob::runs(&self.client_of(pod).await?, namespace), pod, path, value).await
     }
 
     /// Returns a client with the rights of a pod's ServiceAccount.
@@ -267,21 +267,11 @@ impl Kubelet {
                     Play::FirstFails if !run.contains(".retry") => {
                         self.lose_peer(&source, &sink, &run).await?;
                     }
-                    Play::Lingers => self.linger(job, &source, &sink, &good_report(&run)).await?,
                     _ => self.succeed(&source, &sink, &good_report(&run)).await?,
                 }
             }
         }
         bail!("the watch of pods ended")
-    }
-
-    /// Reports success of both agents, and ends their pods once the SyncJob has succeeded.
-    async fn linger(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
-        self.publish(source, &format!("/ends/{}", Side::Source), &json!(report)).await?;
-        self.publish(sink, &format!("/ends/{}", Side::Sink), &json!(report)).await?;
-        syncjob::until_is(&syncjob::api(&self.client, &self.namespace), job, "Ready", PATIENCE).await?;
-        self.end(source, 0, "").await?;
-        self.end(sink, 0, "").await
     }
 
     /// Ends both pods with the error that the peer was lost.

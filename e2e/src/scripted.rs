@@ -136,7 +136,9 @@ impl Stage {
         variables: &[(&str, &str)],
     ) -> Result<Controller> {
         let line = CutLine::new(client, cut).await?;
-        let kubeconfig = self.log.with_extension("kubeconfig");
+        // Of its own, since a controller that was started a moment ago may not have read its file yet.
+        let port = line.url().rsplit(':').next().unwrap_or_default().to_string();
+        let kubeconfig = self.log.with_extension(format!("{port}.kubeconfig"));
         std::fs::write(&kubeconfig, kubeconfig_of(&line.url(), &self.namespace))?;
         let mut command = Command::new(programs::of_workspace("volferry-operator")?);
         command
@@ -391,6 +393,11 @@ impl Controller {
     /// Returns the number of writes that it has made.
     pub fn writes(&self) -> usize {
         self.line.writes()
+    }
+
+    /// Waits until it has made that number of requests of a kind, such as `GET pods/exec`.
+    pub async fn until_asked(&self, kind: &str, times: usize) -> Result<()> {
+        poll(kind, async || self.tally().get(kind).is_some_and(|made| *made >= times)).await
     }
 
     /// Returns the number of requests of each kind that it has made.

@@ -8,9 +8,15 @@ use serde_json::Value;
 
 /// Renders the chart with those `--set` values, without its CRDs.
 fn render(values: &[&str]) -> Result<Vec<Value>> {
+    render_with(values, &[])
+}
+
+/// Renders the chart with those `--set` values and further arguments of helm.
+fn render_with(values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(programs::of_cluster("helm")?);
     command.args(["template", "volferry"]).arg(programs::repository().join("charts/volferry"));
     command.args(["--namespace", "ops", "--kube-version", "1.30.0", "--set", "crds.install=false"]);
+    command.args(more);
     for value in values {
         command.args(["--set", value]);
     }
@@ -43,9 +49,7 @@ fn hooks_need_a_value_and_who_writes_them_the_same_right() {
     let operators: Vec<Value> = operators
         .into_iter()
         .filter(|it| {
-            !["-edit", "-admin", "-view"]
-                .iter()
-                .any(|of| it["metadata"]["name"].as_str().unwrap().ends_with(of))
+            !["-edit", "-view"].iter().any(|of| it["metadata"]["name"].as_str().unwrap().ends_with(of))
         })
         .collect();
     assert!(!may_exec(&operators, "ClusterRole"));
@@ -163,6 +167,30 @@ fn a_service_monitor_selects_the_service_and_keeps_the_namespace_of_jobs() {
 }
 
 #[test]
+fn a_token_for_metrics_is_mounted_for_the_operator_and_named_to_prometheus() {
+    let values = ["metrics.token.secretName=scrape", "metrics.serviceMonitor.enabled=true"];
+    let objects = render(&values).unwrap();
+    let pod = &one(&objects, "Deployment")["spec"]["template"]["spec"];
+    assert!(pod["containers"][0]["args"].to_string().contains("--metrics-token-file=/run/metrics/token"));
+    assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], "/run/metrics");
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "scrape");
+    let shown = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"];
+    assert_eq!((&shown["name"], &shown["key"]), (&"scrape".into(), &"token".into()));
+}
+
+#[test]
+fn on_openshift_the_operators_user_is_left_to_the_cluster() {
+    let user = |apis: &str| {
+        let objects = render_with(&[], &["--api-versions", apis]).unwrap();
+        one(&objects, "Deployment")["spec"]["template"]["spec"]["securityContext"].clone()
+    };
+    let assigned = user("security.openshift.io/v1");
+    assert_eq!((&assigned["runAsUser"], &assigned["runAsGroup"]), (&Value::Null, &Value::Null));
+    assert_eq!(assigned["runAsNonRoot"], true);
+    assert_eq!(user("apps/v1")["runAsUser"], 65532);
+}
+
+#[test]
 fn alerts_and_dashboard_are_rendered_as_their_files_say() {
     let values = ["metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true"];
     let labels =
@@ -180,4 +208,109 @@ fn alerts_and_dashboard_are_rendered_as_their_files_say() {
     assert_eq!(dashboard["metadata"]["annotations"]["grafana_folder"], "Storage");
     let shown: Value = serde_json::from_str(dashboard["data"]["volferry.json"].as_str().unwrap()).unwrap();
     assert_eq!(shown, serde_json::from_str::<Value>(&file("dashboard.json")).unwrap());
+}
+
+#[test]
+fn labels_for_all_are_on_every_object_and_replace_none_of_the_charts() {
+    let values = ["commonLabels.team=storage", "commonLabels.app\\.kubernetes\\.io/name=other"];
+    for object in render(&values).unwrap() {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["team"], "storage", "{object}");
+        assert_eq!(labels["app.kubernetes.io/name"], "volferry", "{object}");
+        let selector = &object["spec"]["selector"];
+        assert!(!selector.to_string().contains("team"), "an upgrade cannot change a selector: {object}");
+    }
+}
+
+#[test]
+fn the_operator_can_have_more_arguments_and_volumes() {
+    let values = [
+        "extraArgs={--max-runs=3}",
+        "extraVolumes[0].name=ca",
+        "extraVolumes[0].configMap.name=ca",
+        "extraVolumeMounts[0].name=ca",
+        "extraVolumeMounts[0].mountPath=/etc/ca",
+        "metrics.token.secretName=scrape",
+        "revisionHistoryLimit=2",
+    ];
+    let objects = render(&values).unwrap();
+    let deployment = &one(&objects, "Deployment")["spec"];
+    assert_eq!(deployment["revisionHistoryLimit"], 2);
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(pod["containers"][0]["args"].as_array().unwrap().last().unwrap(), "--max-runs=3");
+    let named = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(named(&pod["volumes"]), ["metrics-token", "ca"]);
+    assert_eq!(named(&pod["containers"][0]["volumeMounts"]), ["metrics-token", "ca"]);
+}
+
+#[test]
+fn a_service_monitor_can_relabel_and_use_tls() {
+    let values = [
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.serviceMonitor.scheme=https",
+        "metrics.serviceMonitor.tlsConfig.insecureSkipVerify=true",
+        "metrics.serviceMonitor.relabelings[0].targetLabel=cluster",
+        "metrics.serviceMonitor.relabelings[0].replacement=one",
+        "metrics.serviceMonitor.metricRelabelings[0].action=labeldrop",
+    ];
+    let objects = render(&values).unwrap();
+    let endpoint = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(
+        (&endpoint["scheme"], &endpoint["tlsConfig"]["insecureSkipVerify"]),
+        (&"https".into(), &true.into())
+    );
+    assert_eq!(endpoint["relabelings"][0]["targetLabel"], "cluster");
+    assert_eq!(endpoint["metricRelabelings"][0]["action"], "labeldrop");
+}
+
+#[test]
+fn alerts_can_have_other_thresholds_or_be_left_out() {
+    let alerts = |values: &[&str]| -> anyhow::Result<Vec<Value>> {
+        let objects = render(&[&["metrics.prometheusRule.enabled=true"], values].concat())?;
+        Ok(one(&objects, "PrometheusRule")["spec"]["groups"][0]["rules"].as_array().unwrap().clone())
+    };
+    let all = alerts(&[]).unwrap();
+    let changed = alerts(&[
+        "metrics.prometheusRule.alerts.VolferryQueuedLong.threshold=7200",
+        "metrics.prometheusRule.alerts.VolferryQueuedLong.for=15m",
+        "metrics.prometheusRule.alerts.VolferryQueuedLong.severity=info",
+        "metrics.prometheusRule.alerts.VolferryPerformanceRegressed.enabled=false",
+    ])
+    .unwrap();
+    let found = |rules: &[Value], name: &str| rules.iter().find(|it| it["alert"] == name).cloned();
+    assert!(found(&all, "VolferryPerformanceRegressed").is_some());
+    assert_eq!(found(&changed, "VolferryPerformanceRegressed"), None);
+    assert_eq!(changed.len(), all.len() - 1);
+    let queued = found(&changed, "VolferryQueuedLong").unwrap();
+    assert!(queued["expr"].as_str().unwrap().ends_with(" > 7200"), "{queued}");
+    assert_eq!((&queued["for"], &queued["labels"]["severity"]), (&"15m".into(), &"info".into()));
+    for wrong in ["NoSuchAlert.for=1m", "VolferryJobFailed.threshold=2"] {
+        let error = alerts(&[&format!("metrics.prometheusRule.alerts.{wrong}")]).unwrap_err().to_string();
+        assert!(error.contains(wrong.split('.').next().unwrap()), "{error}");
+    }
+}
+
+#[test]
+fn the_test_of_a_release_asks_the_operators_service_within_the_restricted_standard() {
+    let values =
+        ["networkPolicy.enabled=true", "networkPolicy.from[0].podSelector.matchLabels.app=prometheus"];
+    let objects = render(&values).unwrap();
+    let (test, service) = (one(&objects, "Pod"), one(&objects, "Service"));
+    assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
+    let address = format!("{}:8080", service["metadata"]["name"].as_str().unwrap());
+    assert_eq!(test["spec"]["containers"][0]["args"], serde_json::json!(["ready", address]));
+    assert_eq!(test["spec"]["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(test["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"][0], "ALL");
+    assert_ne!(
+        test["metadata"]["labels"]["app.kubernetes.io/component"], "controller",
+        "it would get traffic"
+    );
+    let from = one(&objects, "NetworkPolicy")["spec"]["ingress"][0]["from"].as_array().unwrap();
+    let of_test = &from[1]["podSelector"]["matchLabels"];
+    for (label, value) in of_test.as_object().unwrap() {
+        assert_eq!(test["metadata"]["labels"][label], *value);
+    }
+    assert!(!render(&["metrics.service.create=false"]).unwrap().iter().any(|it| it["kind"] == "Pod"));
 }

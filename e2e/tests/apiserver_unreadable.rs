@@ -1,28 +1,35 @@
-//! A SyncJob of a newer API, left by an operator that was rolled back: other SyncJobs are not affected.
+//! A SyncJob and a SyncRun of a newer API, left by an operator that was rolled back: other SyncJobs are not affected.
 
 use std::time::Duration;
 
-use e2e::{scripted::Stage, syncjob};
+use e2e::{kubelet::Play, scripted::Stage, syncjob};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     runtime::wait::{await_condition, conditions::is_deleted},
 };
 use serde_json::json;
 
 #[tokio::test]
-async fn a_job_that_cannot_be_read_says_so_and_holds_up_no_other() {
+async fn what_cannot_be_read_says_so_and_holds_up_no_other() {
     let stage = Stage::new("unreadable").await.unwrap();
     let_in_the_future(&stage.client).await.unwrap();
     syncjob_of_the_future(&stage).await;
+    syncrun_of_the_future(&stage).await.unwrap();
     let _controller = stage.controller(e2e::cut::Cut::Never).await.unwrap();
 
     let stalled = stage.until_is("odd", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "InvalidSpec"), "{stalled:#?}");
     assert!(syncjob::message(&stalled, "Stalled").contains("Future"), "{stalled:#?}");
-    stage.sync("web", json!({"suspend": true})).await.unwrap();
-    stage.until_is("web", "Ready").await.unwrap();
+    let run = stage.run("odd-run", "it is stalled", |run| syncjob::is(run, "Stalled")).await.unwrap();
+    assert!(syncjob::has_reason(&run, "Stalled", "InvalidSpec"), "{run:#?}");
+    assert!(syncjob::message(&run, "Stalled").contains("Future"), "{run:#?}");
+    stage.sync("web", json!({})).await.unwrap();
+    tokio::select! {
+        done = stage.until_done("web") => done.unwrap(),
+        error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
+    }
 
     let uid = stalled.metadata.uid.unwrap();
     stage.jobs.delete("odd", &DeleteParams::default()).await.unwrap();
@@ -30,14 +37,13 @@ async fn a_job_that_cannot_be_read_says_so_and_holds_up_no_other() {
     tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap().unwrap();
 }
 
-/// Makes the CRD accept a policy that this operator does not know.
+/// Makes the CRD of SyncJobs accept a policy that this operator does not know. That of SyncRuns takes any copy.
 async fn let_in_the_future(client: &Client) -> anyhow::Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let policies =
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/concurrencyPolicy/enum/-";
     let patch = serde_json::from_value(json!([{"op": "add", "path": policies, "value": "Future"}]))?;
-    let patch = Patch::<()>::Json(patch);
-    crds.patch("syncjobs.volferry.dev", &PatchParams::default(), &patch).await?;
+    crds.patch("syncjobs.volferry.dev", &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
     Ok(())
 }
 
@@ -48,4 +54,16 @@ async fn syncjob_of_the_future(stage: &Stage) {
         assert!(tokio::time::Instant::now() < deadline, "{error:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Creates a run of a job with that policy.
+async fn syncrun_of_the_future(stage: &Stage) -> anyhow::Result<()> {
+    let end = |claim: &str| json!({"persistentVolumeClaim": {"claimName": claim}});
+    let job = json!({"source": end("a"), "destination": end("b"), "concurrencyPolicy": "Future"});
+    let run: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "odd-run"},
+        "spec": {"syncJob": {"name": "web"}, "job": job},
+    }))?;
+    syncjob::runs(&stage.client, &stage.namespace).create(&PostParams::default(), &run).await?;
+    Ok(())
 }

@@ -1,11 +1,18 @@
-//! Claims that are too small for a source, on a storage with a real resizer, which `make test-csi` installs.
+//! Claims that are too small for a source, and clones of a source, on a storage with a real provisioner and a real
+//! resizer, which `make test-csi` installs.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use e2e::{
-    cluster::Sandbox,
+    cluster::{PATIENCE, Sandbox},
     csi::{FIXED, GROWS},
     syncjob,
     volume::Volume,
+    wait,
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
 };
 use serde_json::json;
 
@@ -80,4 +87,44 @@ async fn a_size_that_the_driver_does_not_have_is_explained() {
         assert!(message.contains(words), "{words}: {message}");
     }
     sandbox.until_capacity("to", "32Mi").await.unwrap();
+}
+
+/// Makes a SyncJob from the claim `to`, of which the driver makes a clone for each run, to the claim `moment`.
+async fn sync_by_clone(sandbox: &Sandbox) {
+    let others = json!({
+        "source": {"persistentVolumeClaim": {"claimName": "to"}, "pointInTime": {"method": "Clone"}},
+        "destination": {"persistentVolumeClaim": {"claimName": "moment"}, "create": {}},
+    });
+    sandbox.sync("moment", others).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_reads_a_clone_of_its_source_and_leaves_none() {
+    let sandbox = Sandbox::new("clone").await;
+    let from = copied(&sandbox, FIXED).await;
+    let of_source = sandbox.until_capacity("to", "32Mi").await.unwrap();
+    sync_by_clone(&sandbox).await;
+    sandbox.until_is("moment", "Synced").await.unwrap();
+    let is_clean = |job: &DynamicObject| syncjob::status(job, "/captures").is_null();
+    sandbox.until("moment", "its clone is gone", is_clean).await.unwrap();
+
+    let claims = sandbox.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    let mut names: Vec<String> = claims.iter().map(ResourceExt::name_any).collect();
+    names.sort();
+    assert_eq!(names, ["from", "moment", "to"]);
+    let own = of_source.spec.unwrap().volume_name.unwrap();
+    let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
+    for volume in volumes.list(&ListParams::default()).await.unwrap() {
+        let (name, spec) = (volume.name_any(), volume.spec.unwrap_or_default());
+        let is_here =
+            spec.claim_ref.is_some_and(|claim| claim.namespace.as_deref() == Some(&sandbox.namespace));
+        if is_here && spec.storage_class_name.as_deref() == Some(FIXED) && name != own {
+            wait::until_gone(&volumes, &name, PATIENCE).await.unwrap();
+        }
+    }
+    sandbox.application("reader", "moment").await.unwrap();
+    let copied = sandbox.kubectl.run(&["exec", "reader-0", "--", "sha256sum", "/data/small"]).unwrap();
+    let hash = |line: &str| line.split_whitespace().next().map(str::to_owned);
+    let original = String::from_utf8(from.shell("sha256sum small").unwrap()).unwrap();
+    assert_eq!(hash(&copied), hash(&original));
 }

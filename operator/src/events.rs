@@ -9,11 +9,11 @@ use kube::{Api, Client, Resource as _, ResourceExt as _, api::PostParams};
 
 use crate::{
     api::{
-        SyncJob, SyncJobStatus,
-        conditions::{self, CORRUPT, PERFORMANCE_REGRESSED, READY, STALLED, reason},
+        Stage, SyncJob, SyncJobStatus,
+        conditions::{self, CORRUPT, OWNERS_NOT_KEPT, PERFORMANCE_REGRESSED, reason},
     },
     human,
-    model::hooks::Point,
+    model::{hooks::Point, standing},
     names::{FIELD_MANAGER, shorten},
     telemetry::chain,
 };
@@ -74,15 +74,16 @@ fn event(job: &SyncJob, note: &Note, instance: &str, now: Timestamp) -> Event {
     }
 }
 
-/// Returns the note about a status change: a new reason why the job is, or is not, ready.
+/// Returns the note about a status change: what the job does, waits for or came to.
 pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
-    let now = conditions::find(&new.conditions, READY)?;
-    let same = |before: &&_| conditions_agree(before, now);
-    if conditions::find(&old.conditions, READY).filter(same).is_some() {
+    let (reason, message) = standing::told(new)?;
+    if standing::told(old).is_some_and(|(before, _)| before == reason) {
         return None;
     }
-    // A run that is starting is reported once it runs.
-    if [reason::PREPARING, reason::QUEUED].contains(&&*now.reason) {
+    // A run that is starting is reported once it runs, and one that is ending once it has ended.
+    let untold = [Stage::Preparing, Stage::Capturing, Stage::Queued, Stage::Starting, Stage::Finishing]
+        .map(Stage::word);
+    if untold.contains(&&*reason) {
         return None;
     }
     let calm = [
@@ -94,12 +95,16 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
         reason::SUSPENDED,
         reason::SCHEDULED,
     ];
-    let calm = calm.contains(&&*now.reason);
-    Some(Note {
-        warning: conditions::is_true(&new.conditions, STALLED) || !calm,
-        reason: now.reason.clone(),
-        message: now.message.clone(),
-    })
+    Some(Note { warning: !calm.contains(&&*reason), reason, message })
+}
+
+/// Returns the note that a copy has come to lack its owners.
+pub fn of_owners(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
+    if conditions::is_true(&old.conditions, OWNERS_NOT_KEPT) {
+        return None;
+    }
+    let now = conditions::find(&new.conditions, OWNERS_NOT_KEPT)?;
+    Some(Note { warning: true, reason: OWNERS_NOT_KEPT.into(), message: now.message.clone() })
 }
 
 /// Returns the note about a change of the runs' duration: that they have become slower, or are as usual again.
@@ -139,13 +144,6 @@ pub fn of_damage(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     Some(Note { warning: after > 0, reason: reason.into(), message })
 }
 
-fn conditions_agree(
-    a: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition,
-    b: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition,
-) -> bool {
-    a.reason == b.reason && a.status == b.status
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -167,7 +165,10 @@ mod tests {
 
     #[test]
     fn a_new_reason_is_an_event_and_a_fault_is_a_warning() {
-        let (old, new) = changed(|status| status::running(status, Timestamp::UNIX_EPOCH));
+        let (old, new) = changed(|status| {
+            status::running(status, Timestamp::UNIX_EPOCH);
+            status.active_run.as_mut().unwrap().stage = Stage::Running;
+        });
         let note = of_change(&old, &new).unwrap();
         assert_eq!((note.warning, note.reason.as_str()), (false, "Running"));
         let fault = Fault::new("PodPending", "no node");

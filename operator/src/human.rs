@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Formats a number of bytes with one decimal and a binary suffix: `0`, `512`, `19.9Mi`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -36,6 +38,11 @@ pub fn duration(duration: Duration) -> String {
 /// Formats milliseconds like [`duration`].
 pub fn milliseconds(ms: u64) -> String {
     duration(Duration::from_millis(ms))
+}
+
+/// Formats a time in whole seconds, as Kubernetes does: `2026-11-22T18:00:00Z`.
+pub fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Shortens a text to at most `max` bytes of whole characters, with an ellipsis if something is cut off.

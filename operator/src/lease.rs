@@ -1,4 +1,5 @@
-//! Leader election: of several replicas of the operator, only the one that holds a `Lease` works.
+//! Leader election: of several replicas of the operator, only the one that holds a `Lease` works. Of several releases,
+//! only the one that holds a namespace's works there (`controller::namespaces`).
 //!
 //! Clocks of different nodes are not compared. A waiting replica takes the lease over once it has seen the record
 //! unchanged for as long as the record is valid; the holder gives up [`RENEW_DEADLINE`] after its last successful
@@ -37,12 +38,24 @@ pub enum LeaseError {
     NotRenewed,
 }
 
-/// A lease that can be held by one replica.
+/// A lease that can be held by one replica, or by one release.
 #[derive(Clone)]
 pub struct Election {
     api: Api<Lease>,
     name: String,
     identity: String,
+    /// How long a record is valid after its last write.
+    valid: Duration,
+}
+
+/// What came of an attempt to take a lease, or to renew it.
+pub enum Attempt {
+    /// It is held.
+    Held(Box<Lease>),
+    /// Another replica or release holds it.
+    HeldBy(String),
+    /// Somebody wrote to it meanwhile.
+    Raced,
 }
 
 /// The held lease. It is released by [`Leadership::release`], not by dropping it.
@@ -56,19 +69,25 @@ impl Election {
     /// Creates the election for the lease `name` in `namespace`. The replica's `identity` must be unique.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
         let api = Api::namespaced(client, namespace);
-        Self { api, name: name.into(), identity: identity.into() }
+        Self { api, name: name.into(), identity: identity.into(), valid: DURATION }
+    }
+
+    /// Has records be valid for that long instead.
+    #[must_use]
+    pub fn valid_for(self, valid: Duration) -> Self {
+        Self { valid, ..self }
     }
 
     /// Waits until this replica holds the lease. Errors of the API server are logged, and the attempt is repeated.
     pub async fn acquire(&self) -> Leadership {
-        let mut seen: Option<Seen> = None;
+        let mut seen: Option<LastSeen> = None;
         loop {
             let asked = Instant::now();
-            match self.try_acquire(&mut seen).await {
-                Ok(Some(lease)) => {
-                    return Leadership { election: self.clone(), lease, renewed: asked };
+            match self.attempt(&mut seen).await {
+                Ok(Attempt::Held(lease)) => {
+                    return Leadership { election: self.clone(), lease: *lease, renewed: asked };
                 }
-                Ok(None) => {}
+                Ok(Attempt::HeldBy(_) | Attempt::Raced) => {}
                 Err(error) => {
                     tracing::warn!(error = crate::telemetry::chain(&error), "the lease cannot be had");
                 }
@@ -77,29 +96,35 @@ impl Election {
         }
     }
 
-    async fn try_acquire(&self, seen: &mut Option<Seen>) -> Result<Option<Lease>, kube::Error> {
+    /// Takes the lease if it is free or stale, or renews it. `seen` is what the attempt before saw.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses.
+    pub async fn attempt(&self, seen: &mut Option<LastSeen>) -> Result<Attempt, kube::Error> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
             let lease = self.claimed(Lease::default());
-            return lost_race_is_none(self.api.create(&PostParams::default(), &lease).await);
+            return attempted(self.api.create(&PostParams::default(), &lease).await);
         };
         let spec = lease.spec.clone().unwrap_or_default();
-        if !may_take(&spec, &self.identity, Seen::update(seen, &spec, Instant::now())) {
-            return Ok(None);
+        if !may_take(&spec, &self.identity, LastSeen::update(seen, &spec, Instant::now())) {
+            return Ok(Attempt::HeldBy(spec.holder_identity.unwrap_or_default()));
         }
         let lease = self.claimed(lease);
-        lost_race_is_none(self.api.replace(&self.name, &PostParams::default(), &lease).await)
+        attempted(self.api.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
-    /// Returns `lease` as this replica writes it to take it over.
+    /// Returns `lease` as its holder writes it to take it over, or to renew it.
     fn claimed(&self, lease: Lease) -> Lease {
         let old = lease.spec.unwrap_or_default();
         let now = MicroTime(Timestamp::now());
+        let is_held = old.holder_identity.as_ref() == Some(&self.identity);
+        let acquired = old.acquire_time.filter(|_| is_held).unwrap_or_else(|| now.clone());
         let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-            acquire_time: Some(now.clone()),
+            lease_duration_seconds: i32::try_from(self.valid.as_secs()).ok(),
+            acquire_time: Some(acquired),
             renew_time: Some(now),
-            lease_transitions: Some(old.lease_transitions.unwrap_or(0) + 1),
+            lease_transitions: Some(old.lease_transitions.unwrap_or(0).saturating_add((!is_held).into())),
             ..LeaseSpec::default()
         };
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..lease.metadata };
@@ -155,7 +180,7 @@ impl Leadership {
     async fn try_renew(&self) -> Result<Lease, Refused> {
         let mut lease = self.lease.clone();
         lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
-        let Election { api, name, identity } = &self.election;
+        let Election { api, name, identity, .. } = &self.election;
         match api.replace(name, &PostParams::default(), &lease).await {
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 // Another client wrote to it. If the holder is still this replica, continue with the newer version.
@@ -178,12 +203,12 @@ enum Refused {
 }
 
 /// The record as last seen, and the time since when it is unchanged.
-struct Seen {
+pub struct LastSeen {
     spec: LeaseSpec,
     since: Instant,
 }
 
-impl Seen {
+impl LastSeen {
     /// Notes the record, and returns for how long it has been unchanged.
     fn update(seen: &mut Option<Self>, spec: &LeaseSpec, now: Instant) -> Duration {
         match seen {
@@ -203,10 +228,12 @@ fn may_take(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> bool {
     holder.is_empty() || holder == identity || unchanged > Duration::from_secs(valid_s)
 }
 
-fn lost_race_is_none(result: kube::Result<Lease>) -> kube::Result<Option<Lease>> {
+fn attempted(result: kube::Result<Lease>) -> kube::Result<Attempt> {
     match result {
-        Ok(lease) => Ok(Some(lease)),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
+        Ok(lease) => Ok(Attempt::Held(Box::new(lease))),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+            Ok(Attempt::Raced)
+        }
         Err(error) => Err(error),
     }
 }
@@ -237,11 +264,11 @@ mod tests {
     fn a_renewal_starts_the_wait_anew_whatever_the_holders_clock_says() {
         let start = Instant::now();
         let mut seen = None;
-        assert_eq!(Seen::update(&mut seen, &held_by("other"), start), Duration::ZERO);
+        assert_eq!(LastSeen::update(&mut seen, &held_by("other"), start), Duration::ZERO);
         let later = start + Duration::from_secs(9);
-        assert_eq!(Seen::update(&mut seen, &held_by("other"), later), Duration::from_secs(9));
+        assert_eq!(LastSeen::update(&mut seen, &held_by("other"), later), Duration::from_secs(9));
         let renewed = LeaseSpec { renew_time: Some(MicroTime(Timestamp::MIN)), ..held_by("other") };
-        assert_eq!(Seen::update(&mut seen, &renewed, later), Duration::ZERO);
+        assert_eq!(LastSeen::update(&mut seen, &renewed, later), Duration::ZERO);
     }
 
     #[test]

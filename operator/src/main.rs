@@ -8,8 +8,10 @@ use operator::{
     controller::serve::{self, ControllerArgs},
     launch::local::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
+    ready::{self, ReadyArgs},
     telemetry::{self, LogFormat},
 };
+use tokio::runtime::Builder;
 
 /// Keeps the files of one volume in step with another's.
 #[derive(Debug, Parser)]
@@ -22,6 +24,10 @@ struct Cli {
     command: Command,
 }
 
+/// The stack of each worker. Without optimization, parsing the objects of Kubernetes and planning a step take more than
+/// the 2 MiB that are usual; only what is used takes memory.
+const WORKER_STACK_BYTES: usize = 8 << 20;
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Reconcile the SyncJobs of a cluster.
@@ -32,11 +38,22 @@ enum Command {
     Run(LocalArgs),
     /// Say from SyncRuns how long the runs of a SyncJob took, and whether they have become slower.
     Report(ReportArgs),
+    /// Ask a controller whether it is ready, as `helm test` does.
+    Ready(ReadyArgs),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    let runtime = Builder::new_multi_thread().enable_all().thread_stack_size(WORKER_STACK_BYTES).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(run(Cli::parse())),
+        Err(error) => {
+            eprintln!("error: cannot start threads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> ExitCode {
     telemetry::init(cli.log_format);
     match cli.command {
         Command::Controller(args) => match serve::serve(*args, cli.log_format).await {
@@ -49,6 +66,7 @@ async fn main() -> ExitCode {
         Command::Agent(args) => exit_code(agent::run(&args).await),
         Command::Run(args) => local::run(&args).await.into(),
         Command::Report(args) => report::run(args).await,
+        Command::Ready(args) => ready::ready(&args).await,
     }
 }
 

@@ -47,6 +47,16 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
 /// All series of the operator.
 pub struct Metrics {
     registry: Registry,
@@ -66,9 +76,33 @@ pub struct Metrics {
     stalled: Family<JobLabels, Gauge>,
     incomplete: Family<JobLabels, Gauge>,
     regressed: Family<JobLabels, Gauge>,
+    suspended: Family<JobLabels, Gauge>,
+    held: Family<JobLabels, Gauge>,
+    owners_not_kept: Family<JobLabels, Gauge>,
+    queued_since: Family<JobLabels, Gauge<f64, AtomicU64>>,
+    newest_snapshot: Family<JobLabels, Gauge<f64, AtomicU64>>,
+    destination_free: Family<JobLabels, Gauge>,
     damaged_snapshot_objects: Family<JobLabels, Gauge>,
+    hooks: Family<HookLabels, Histogram>,
     reconcile: Histogram,
     reconcile_errors: Counter,
+    build: Family<BuildLabels, Gauge>,
+    leader: Gauge,
+    watch_failing: Family<WatchLabels, Gauge>,
+    watch_heard: Family<WatchLabels, Gauge<f64, AtomicU64>>,
+    held_by_other: Family<HolderLabels, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HolderLabels {
+    namespace: String,
+    holder: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    kind: String,
+    namespace: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,7 +117,7 @@ pub struct Standing {
     pub active: bool,
     /// Whether a run is due and has not started.
     pub waiting: bool,
-    /// Whether the last run failed.
+    /// Whether the last run failed, or left files or its snapshot out.
     pub failed: bool,
     /// Whether the job needs a person to go on.
     pub stalled: bool,
@@ -91,12 +125,24 @@ pub struct Standing {
     pub incomplete: bool,
     /// Whether the last runs took longer than usual.
     pub regressed: bool,
+    /// Whether the spec holds back all runs.
+    pub suspended: bool,
+    /// Whether a restore in place holds back the runs that no person asks for.
+    pub held: bool,
+    /// How many entries of the copy have another owner than at the source, at least.
+    pub owners_not_kept: i64,
+    /// When the run that waits took its place in the queue, in seconds since 1970.
+    pub queued_since_s: Option<f64>,
+    /// When the newest snapshot of the job was taken, in seconds since 1970.
+    pub newest_snapshot_s: Option<f64>,
+    /// The bytes that were free on the destination when the last run ended there.
+    pub destination_free_bytes: Option<i64>,
     /// The number of damaged objects that the last verification of the destination's snapshots found; `None` without
     /// verifications.
     pub damaged_snapshot_objects: Option<i64>,
     /// The end of the last successful run, in seconds since 1970.
     pub last_success_s: Option<f64>,
-    /// The time of the second scheduled run after that one, in seconds since 1970.
+    /// The time of the second scheduled run after that one, or after the job was created, in seconds since 1970.
     pub success_deadline_s: Option<f64>,
 }
 
@@ -120,10 +166,23 @@ impl Default for Metrics {
             stalled: Family::default(),
             incomplete: Family::default(),
             regressed: Family::default(),
+            suspended: Family::default(),
+            held: Family::default(),
+            owners_not_kept: Family::default(),
+            queued_since: Family::default(),
+            newest_snapshot: Family::default(),
+            destination_free: Family::default(),
             damaged_snapshot_objects: Family::default(),
+            hooks: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
             reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
             reconcile_errors: Counter::default(),
+            build: Family::default(),
+            leader: Gauge::default(),
+            watch_failing: Family::default(),
+            watch_heard: Family::default(),
+            held_by_other: Family::default(),
         };
+        all.build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         all.register();
         all
     }
@@ -161,19 +220,36 @@ impl Metrics {
         let r = &mut self.registry;
         let help = "When the last successful run ended, since 1970";
         r.register_with_unit("last_success_timestamp", help, Unit::Seconds, self.last_success.clone());
-        let help = "When the second scheduled run after the last success is due, since 1970";
+        let help = "When the second scheduled run after the last success, or after the job was created, is due, since 1970";
         let unit = Unit::Seconds;
         r.register_with_unit("success_deadline_timestamp", help, unit, self.success_deadline.clone());
         let help = "Time that both ends of the last run ran, all tries together";
         r.register_with_unit("last_run_duration", help, Unit::Seconds, self.last_duration.clone());
         r.register("active", "1 while a run is under way", self.active.clone());
         r.register("waiting", "1 while a run is due and has not begun", self.waiting.clone());
-        r.register("failed", "1 while the last run is one that failed", self.failed.clone());
+        let help = "1 while the last run is one that failed, or left files or its snapshot out";
+        r.register("failed", help, self.failed.clone());
         r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
         let help = "1 while the copy lacks files that the last run that got to its end left out";
         r.register("incomplete", help, self.incomplete.clone());
         let help = "1 while runs take longer than usual by more than spec.regression allows";
         r.register("performance_regressed", help, self.regressed.clone());
+        r.register("suspended", "1 while spec.suspend holds back all runs", self.suspended.clone());
+        let help = "1 while a restore in place holds back the runs that no person asks for";
+        r.register("held", help, self.held.clone());
+        let help = "Entries of the copy that have another owner than at the source, at least";
+        r.register("owners_not_kept", help, self.owners_not_kept.clone());
+        self.register_ages_and_room();
+    }
+
+    fn register_ages_and_room(&mut self) {
+        let r = &mut self.registry;
+        let help = "When the run that waits took its place in the queue, since 1970";
+        r.register_with_unit("queued_timestamp", help, Unit::Seconds, self.queued_since.clone());
+        let help = "When the newest snapshot of the job was taken, since 1970";
+        r.register_with_unit("newest_snapshot_timestamp", help, Unit::Seconds, self.newest_snapshot.clone());
+        let help = "Bytes that were free on the destination when the last run ended there";
+        r.register_with_unit("destination_free", help, Unit::Bytes, self.destination_free.clone());
         let help = "Objects of the destination's snapshots that are damaged and have no good copy";
         r.register("snapshot_damaged_objects", help, self.damaged_snapshot_objects.clone());
     }
@@ -187,6 +263,38 @@ impl Metrics {
             "Reconciliations that failed and are tried again",
             self.reconcile_errors.clone(),
         );
+        let help = "Time that hooks of runs took";
+        r.register_with_unit("hook_duration", help, Unit::Seconds, self.hooks.clone());
+        r.register("build_info", "1, with the version of the operator", self.build.clone());
+        r.register("leader", "1 while this replica reconciles SyncJobs", self.leader.clone());
+        let help = "1 while the API server refuses to list or watch a kind, in a namespace or (empty) in all";
+        r.register("watch_failing", help, self.watch_failing.clone());
+        let help = "When the API server last sent something on the watch of a kind, since 1970";
+        r.register_with_unit("watch_heard_timestamp", help, Unit::Seconds, self.watch_heard.clone());
+        let help = "1 while another release of the operator holds a namespace that this one watches";
+        r.register("namespace_held_by_other", help, self.held_by_other.clone());
+    }
+
+    /// Shows whether the API server refuses a watch.
+    pub fn watch_stands(&self, kind: &str, namespace: &str, fails: bool) {
+        let labels = WatchLabels { kind: kind.into(), namespace: namespace.into() };
+        self.watch_failing.get_or_create(&labels).set(fails.into());
+    }
+
+    /// Shows when the API server sent something on a watch, in seconds since 1970.
+    pub fn watch_heard(&self, kind: &str, namespace: &str, time_s: f64) {
+        let labels = WatchLabels { kind: kind.into(), namespace: namespace.into() };
+        self.watch_heard.get_or_create(&labels).set(time_s);
+    }
+
+    /// Shows whether another release of the operator holds a namespace.
+    pub fn held_by_other(&self, namespace: &str, holder: &str, is_held: bool) {
+        let labels = HolderLabels { namespace: namespace.into(), holder: holder.into() };
+        if is_held {
+            self.held_by_other.get_or_create(&labels).set(1);
+        } else {
+            self.held_by_other.remove(&labels);
+        }
     }
 
     /// Counts a run that ended. Call it once for each run, after its end has been recorded.
@@ -198,6 +306,7 @@ impl Metrics {
         self.duration.get_or_create(&result).observe(seconds);
         self.last_duration.get_or_create(job).set(seconds);
         self.phases_ended(&run.timings);
+        self.hooks_ended(run);
         if run.result != RunResult::Succeeded {
             let reason = run.reason.clone().unwrap_or_else(|| "Unknown".into());
             self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
@@ -229,6 +338,23 @@ impl Metrics {
         }
     }
 
+    fn hooks_ended(&self, run: &Run) {
+        let Some(hooks) = &run.hooks else { return };
+        for (hook, state) in [("before", &hooks.before), ("after", &hooks.after)] {
+            let Some((state, end)) = state.as_ref().and_then(|it| Some((it, it.completion_time.as_ref()?)))
+            else {
+                continue;
+            };
+            let seconds = end.0.duration_since(state.start_time.0).as_secs_f64();
+            self.hooks.get_or_create(&HookLabels { hook }).observe(seconds);
+        }
+    }
+
+    /// Says whether this replica is the one that reconciles SyncJobs.
+    pub fn leads(&self, is_leader: bool) {
+        self.leader.set(is_leader.into());
+    }
+
     /// Counts a failed try that is followed by another.
     pub fn retried(&self, job: &JobLabels) {
         self.retries.get_or_create(&NamespaceLabels { namespace: job.namespace.clone() }).inc();
@@ -242,31 +368,41 @@ impl Metrics {
         self.stalled.get_or_create(job).set(standing.stalled.into());
         self.incomplete.get_or_create(job).set(standing.incomplete.into());
         self.regressed.get_or_create(job).set(standing.regressed.into());
-        match standing.damaged_snapshot_objects {
-            Some(count) => drop(self.damaged_snapshot_objects.get_or_create(job).set(count)),
-            None => drop(self.damaged_snapshot_objects.remove(job)),
-        }
-        if let Some(seconds) = standing.last_success_s {
-            self.last_success.get_or_create(job).set(seconds);
-        }
-        match standing.success_deadline_s {
-            Some(seconds) => {
-                self.success_deadline.get_or_create(job).set(seconds);
+        self.suspended.get_or_create(job).set(standing.suspended.into());
+        self.held.get_or_create(job).set(standing.held.into());
+        self.owners_not_kept.get_or_create(job).set(standing.owners_not_kept);
+        for (gauge, value) in [
+            (&self.damaged_snapshot_objects, standing.damaged_snapshot_objects),
+            (&self.destination_free, standing.destination_free_bytes),
+        ] {
+            match value {
+                Some(value) => drop(gauge.get_or_create(job).set(value)),
+                None => drop(gauge.remove(job)),
             }
-            None => {
-                self.success_deadline.remove(job);
+        }
+        for (gauge, seconds) in [
+            (&self.last_success, standing.last_success_s),
+            (&self.success_deadline, standing.success_deadline_s),
+            (&self.queued_since, standing.queued_since_s),
+            (&self.newest_snapshot, standing.newest_snapshot_s),
+        ] {
+            match seconds {
+                Some(seconds) => drop(gauge.get_or_create(job).set(seconds)),
+                None => drop(gauge.remove(job)),
             }
         }
     }
 
     /// Removes the series of a deleted job.
     pub fn forget(&self, job: &JobLabels) {
-        self.last_success.remove(job);
-        self.success_deadline.remove(job);
-        self.last_duration.remove(job);
-        self.damaged_snapshot_objects.remove(job);
-        let doing = [&self.active, &self.waiting, &self.failed];
-        for gauge in doing.into_iter().chain([&self.stalled, &self.incomplete, &self.regressed]) {
+        let times = [&self.last_success, &self.success_deadline, &self.queued_since, &self.newest_snapshot];
+        for gauge in times.into_iter().chain([&self.last_duration]) {
+            gauge.remove(job);
+        }
+        let doing = [&self.active, &self.waiting, &self.failed, &self.suspended, &self.held];
+        let found = [&self.stalled, &self.incomplete, &self.regressed, &self.owners_not_kept];
+        let amounts = [&self.damaged_snapshot_objects, &self.destination_free];
+        for gauge in doing.into_iter().chain(found).chain(amounts) {
             gauge.remove(job);
         }
     }

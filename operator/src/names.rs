@@ -9,12 +9,14 @@ use contract::Side;
 
 /// The field manager of all objects that the operator applies.
 pub const FIELD_MANAGER: &str = "volferry-operator";
-/// The finalizer that keeps a SyncRun until its hook `after` has run, which owner references cannot ensure.
-pub const FINALIZER_HOOKS: &str = "volferry.dev/hook-after";
+/// The Lease in each watched namespace that says which release of the operator works there.
+pub const NAMESPACE_LEASE: &str = "volferry.dev";
 /// Label of every child: the job's name, shortened to a label's length.
 pub const LABEL_SYNCJOB: &str = "volferry.dev/syncjob";
 /// Label of every child of a run: the run's name.
 pub const LABEL_RUN: &str = "volferry.dev/run";
+/// Label of the VolumeSnapshot of a destination: the name of the run that it was taken after.
+pub const LABEL_IMAGE_OF: &str = "volferry.dev/image-of";
 /// Label of every child of a try, and of no other object: [`TryNames::label`].
 pub const LABEL_TRY: &str = "volferry.dev/try";
 /// Label of Jobs and pods: `source` or `sink`.
@@ -25,6 +27,10 @@ pub const CLAIM_USED: &str = "true";
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation of every child: the job's whole name, which a label cannot hold.
 pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
+/// Annotation of every child in another namespace than its job's: that namespace.
+pub const ANNOTATION_NAMESPACE: &str = "volferry.dev/syncjob-namespace";
+/// Annotation of every child in another namespace than its job's: the job's UID, since owners are of one namespace.
+pub const ANNOTATION_UID: &str = "volferry.dev/syncjob-uid";
 /// Annotation of Jobs: the job's generation that they were made from.
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
 /// Annotation of Jobs: the node that they are tied to.
@@ -33,8 +39,20 @@ pub const ANNOTATION_NODE: &str = "volferry.dev/node";
 pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation of a namespace whose owner allows syncers to run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
+/// The annotation by which OpenShift gives a namespace the users that its pods run as; its admission fills them in.
+pub const ANNOTATION_USER_RANGE: &str = "openshift.io/sa.scc.uid-range";
 /// Annotation of a SyncJob by which a person ends the hold of a restore in place: the name of that restore's SyncRun.
 pub const ANNOTATION_RESUME: &str = "volferry.dev/resume-after";
+/// Annotation of a SyncJob by which a person accepts another volume as its destination: that volume's id.
+pub const ANNOTATION_ACCEPT_VOLUME: &str = "volferry.dev/accept-volume";
+/// Annotation of a SyncJob by which a person accepts a claim that was made anew as its source: that claim's UID.
+pub const ANNOTATION_ACCEPT_SOURCE: &str = "volferry.dev/accept-source";
+/// Annotation of a namespace by which its administrator allows priorities above 0: the highest one that counts.
+pub const ANNOTATION_MAX_PRIORITY: &str = "volferry.dev/max-priority";
+/// Annotation in the operator's store, and never in the cluster: why a SyncRun cannot be read.
+pub const ANNOTATION_UNREADABLE: &str = "volferry.dev/unreadable";
+/// Annotation of a SyncJob by which a person cancels a run, queued or under way: the run's name.
+pub const ANNOTATION_CANCEL: &str = "volferry.dev/cancel";
 
 /// Environment variable of the pods that listen: their address.
 pub const ENV_POD_IP: &str = "POD_IP";
@@ -84,10 +102,30 @@ impl TryNames {
             .is_some_and(|number| (0..=MAX_PAST_TRIES).any(|past| Self::new(job, uid, number, past) == *self))
     }
 
+    /// Returns the name of the temporary claim and the VolumeSnapshot that capture the source before this try.
+    pub fn capture(&self) -> String {
+        format!("{}-capture", self.base)
+    }
+
+    /// Returns the name of the VolumeSnapshot of the destination after this try.
+    pub fn image(&self) -> String {
+        format!("{}-image", self.base)
+    }
+
     /// Returns the value of [`LABEL_TRY`].
     pub fn label(&self) -> String {
         self.base.clone()
     }
+}
+
+/// Returns whether a name is [`TryNames::capture`] of a try of the job with that name and UID.
+pub fn is_capture_of(name: &str, job: &str, uid: &str) -> bool {
+    name.strip_suffix("-capture").is_some_and(|label| TryNames::from_label(label).is_of(job, uid))
+}
+
+/// Returns whether a name is [`TryNames::image`] of a try of the job with that name and UID.
+pub fn is_image_of(name: &str, job: &str, uid: &str) -> bool {
+    name.strip_suffix("-image").is_some_and(|label| TryNames::from_label(label).is_of(job, uid))
 }
 
 /// Returns the name of the ServiceAccount, Role and RoleBinding with that number, which the pods of a job's runs use.

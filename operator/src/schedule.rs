@@ -30,7 +30,7 @@ pub enum ScheduleError {
         "schedule.timeZone: \"{0}\" is not in the IANA database: write a name such as Europe/Berlin, or remove it for UTC"
     )]
     TimeZone(String),
-    /// `schedule.interval` or `schedule.jitter` is not a duration.
+    /// `schedule.interval`, `schedule.jitter` or `schedule.startingDeadline` is not a duration.
     #[error("schedule.{field}: \"{text}\" is not a duration of a second or more: write 90s, 10m or 1h30m")]
     Duration {
         /// The field.
@@ -45,11 +45,15 @@ pub enum ScheduleError {
 
 /// The times at which the runs of a job fall due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule(Kind);
+pub struct Schedule {
+    kind: Kind,
+    jitter: Duration,
+    starting_deadline: Option<SignedDuration>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    Cron { cron: Box<Cron>, zone: TimeZone, jitter: Duration },
+    Cron { cron: Box<Cron>, zone: TimeZone },
     Interval(SignedDuration),
 }
 
@@ -71,42 +75,58 @@ impl Schedule {
             (Some(cron), None) => Kind::Cron {
                 cron: Box::new(cron_of(cron)?),
                 zone: spec.time_zone.as_deref().map_or(Ok(TimeZone::UTC), zone)?,
-                jitter: spec.jitter.as_deref().map_or(Ok(Duration::ZERO), |text| duration("jitter", text))?,
             },
-            (None, Some(interval)) => {
-                let interval = SignedDuration::try_from(duration("interval", interval)?);
-                Kind::Interval(interval.unwrap_or(SignedDuration::MAX))
-            }
+            (None, Some(interval)) => Kind::Interval(signed(duration("interval", interval)?)),
             _ => return Err(ScheduleError::Kind),
         };
-        Ok(Self(kind))
+        let read =
+            |field, text: &Option<String>| text.as_deref().map(|text| duration(field, text)).transpose();
+        Ok(Self {
+            kind,
+            jitter: read("jitter", &spec.jitter)?.unwrap_or_default(),
+            starting_deadline: read("startingDeadline", &spec.starting_deadline)?.map(signed),
+        })
     }
 
     /// Returns the first time after `now` at which a run of the job with that UID falls due, including jitter, in whole
     /// seconds; `None` if the calendar ends before it.
     pub fn after(&self, uid: &str, now: Timestamp) -> Option<Timestamp> {
-        match &self.0 {
-            Kind::Cron { cron, zone, jitter } => {
-                let delay = delay(uid, *jitter);
+        let delay = delay(uid, self.jitter);
+        match &self.kind {
+            Kind::Cron { cron, zone } => {
                 let from = now.checked_sub(delay).ok()?.to_zoned(zone.clone());
                 let next = cron.find_next_occurrence(&from, false).ok()?;
                 whole_seconds(next.timestamp()).checked_add(delay).ok()
             }
-            Kind::Interval(interval) => whole_seconds(now).checked_add(*interval).ok(),
+            Kind::Interval(interval) => {
+                whole_seconds(now).checked_add(*interval).ok()?.checked_add(delay).ok()
+            }
         }
     }
 
-    /// Returns when the next run falls due, or fell due if that time has passed: of all missed times, only one counts.
+    /// Returns when the next run falls due, or fell due if that time has passed: of all missed times, only the last
+    /// recorded one counts, and only until the starting deadline.
     pub fn due(&self, uid: &str, past: Past, now: Timestamp) -> Option<Timestamp> {
         let upcoming = self.after(uid, now);
+        let due = self.recorded_or_next(uid, past, now, upcoming)?;
+        let is_missed = self.starting_deadline.is_some_and(|deadline| now.duration_since(due) > deadline);
+        if is_missed { upcoming } else { Some(due) }
+    }
+
+    fn recorded_or_next(
+        &self,
+        uid: &str,
+        past: Past,
+        now: Timestamp,
+        upcoming: Option<Timestamp>,
+    ) -> Option<Timestamp> {
         let recorded = past.recorded.filter(|recorded| Some(*recorded) <= upcoming);
-        match &self.0 {
+        match &self.kind {
             Kind::Cron { .. } => recorded.filter(|recorded| self.is_time(uid, *recorded)).or(upcoming),
-            Kind::Interval(interval) => {
+            Kind::Interval(_) => {
                 let start = past.last_start.map(whole_seconds);
-                let Some(regular) =
-                    start.map_or(Some(whole_seconds(now)), |start| start.checked_add(*interval).ok())
-                else {
+                let first = || whole_seconds(now).checked_add(delay(uid, self.jitter)).ok();
+                let Some(regular) = start.map_or_else(first, |start| self.after(uid, start)) else {
                     return upcoming;
                 };
                 let is_new = past.recorded.is_none() && start.is_some() && regular <= now;
@@ -169,6 +189,10 @@ fn duration(field: &'static str, text: &str) -> Result<Duration, ScheduleError> 
         Ok(duration) if !duration.is_negative() && duration >= Duration::from_secs(1) => Ok(duration.into()),
         _ => Err(ScheduleError::Duration { field, text: text.into() }),
     }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {

@@ -28,8 +28,9 @@ pub enum LogFormat {
 }
 
 /// The filter if the environment variable `RUST_LOG` is not set. The HTTP client's own lines are left out: at its
-/// finest level it would log bodies, which contain Secrets.
-const DEFAULT_FILTER: &str = "info,kube=warn,hyper=warn,tower=warn";
+/// finest level it would log bodies, which contain Secrets, and of an answer that it cannot read it warns with all of
+/// it.
+const DEFAULT_FILTER: &str = "info,kube=warn,kube_client=error,hyper=warn,tower=warn";
 
 /// Sends log lines to standard error, because standard output belongs to a command's result. Call it once.
 pub fn init(format: LogFormat) {

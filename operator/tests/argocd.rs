@@ -2,14 +2,11 @@
 
 use std::{error::Error, fs, path::Path, process::Command};
 
-use contract::{ExitCode, Report, RunResult};
-use jiff::Timestamp;
-use operator::{
-    api::{SyncJob, SyncJobSpec, SyncJobStatus},
-    fault::Fault,
-    model::{outcome::Outcome, status},
-};
+use operator::api::{SyncJob, SyncJobSpec, SyncJobStatus};
 use serde_json::Value;
+use states::State;
+
+mod states;
 
 const KEY: &str = "resource.customizations.health.volferry.dev_SyncJob";
 
@@ -53,44 +50,24 @@ fn lua(value: &Value) -> String {
     }
 }
 
-fn ended(result: RunResult) -> SyncJobStatus {
-    let mut status = begun();
-    let reason = (result != RunResult::Succeeded).then(|| "NoSpace".into());
-    let report = Report { result, reason, message: "said".into(), ..Report::default() };
-    let outcome = Outcome { report, may_retry: false, exit: ExitCode::Failed };
-    status::finish(&mut status, &outcome, None, Timestamp::UNIX_EPOCH);
-    status
-}
-
-fn begun() -> SyncJobStatus {
-    let mut status = SyncJobStatus::default();
-    let run = status::new_run("web", 1, 1, None, Timestamp::UNIX_EPOCH);
-    status::begin(&mut status, run, Timestamp::UNIX_EPOCH);
-    status
-}
-
 #[test]
-fn a_job_that_the_operator_has_not_seen_in_its_present_form_is_progressing() {
-    let unseen = SyncJobStatus { observed_generation: Some(-1), ..SyncJobStatus::default() };
-    let older = SyncJobStatus { observed_generation: Some(0), ..ended(RunResult::Succeeded) };
-    for status in [None, Some(unseen), Some(older)] {
-        assert_eq!(health(status).0, "Progressing");
+fn argo_cd_knows_a_job_in_each_of_its_states() {
+    assert_eq!(health(None).0, "Progressing");
+    for State { name, status, argo, .. } in states::all() {
+        let (health, message) = health(Some(status));
+        assert_eq!((health.as_str(), message.is_empty()), (argo, false), "{name}: {message}");
     }
 }
 
 #[test]
-fn the_conditions_decide_over_a_job_that_it_has_seen() {
-    assert_eq!(health(Some(begun())), ("Progressing".into(), "Run web-1 begins.".into()));
-    assert_eq!(health(Some(ended(RunResult::Succeeded))).0, "Healthy");
-    for result in [RunResult::Failed, RunResult::PartiallyFailed] {
-        let (health, message) = health(Some(ended(result)));
-        assert_eq!(health, "Degraded");
-        assert!(message.contains("said"), "{message}");
+fn the_message_tells_what_a_person_has_to_know() {
+    let told = |name: &str| {
+        let state = states::all().into_iter().find(|state| state.name == name).unwrap();
+        health(Some(state.status)).1
+    };
+    assert_eq!(told("begun"), "Run web-1 begins.");
+    assert_eq!(told("no claim"), "no claim");
+    for name in ["failed", "failed by schedule", "refused by schedule"] {
+        assert!(told(name).contains("said"), "{name}: {}", told(name));
     }
-    let mut suspended = SyncJobStatus::default();
-    status::suspended(&mut suspended, false, 1, Timestamp::UNIX_EPOCH);
-    assert_eq!(health(Some(suspended)).0, "Suspended");
-    let mut stalled = SyncJobStatus::default();
-    status::refused(&mut stalled, &Fault::new("ClaimNotFound", "no claim"), 1, Timestamp::UNIX_EPOCH);
-    assert_eq!(health(Some(stalled)), ("Degraded".into(), "no claim".into()));
 }

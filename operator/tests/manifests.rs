@@ -9,8 +9,9 @@ use std::{
 use operator::{
     api::admission::{Admitted, admit},
     model::validate::validate,
+    resources::job,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..").join(path)
@@ -66,6 +67,9 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
     let mut written = BTreeSet::new();
     for name in there {
         let ours = documents(&format!("config/samples/{name}"));
+        for grant in ours.iter().filter(|it| it["kind"] == "SyncGrant") {
+            admit(grant.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
         let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");
         let mut jobs = 0;
         for manifest in ours {
@@ -83,6 +87,15 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
             jobs += 1;
         }
         assert!(jobs > 0, "{name} has no SyncJob");
+    }
+}
+
+#[test]
+fn the_sample_policy_lets_syncers_meet_over_udp_and_over_tcp() {
+    let policy = documents("config/samples/networkpolicy.yaml").remove(0);
+    for way in ["ingress", "egress"] {
+        let port = |protocol: &str| json!({"protocol": protocol, "port": job::PORT});
+        assert_eq!(policy["spec"][way][0]["ports"], json!([port("UDP"), port("TCP")]), "{way}");
     }
 }
 
@@ -120,14 +133,12 @@ fn the_operator_holds_no_wildcard_and_nothing_of_secrets_and_services() {
     }
 }
 
-/// They need it to remove `status.destination` by `kubectl edit`, as the message of `OtherDestination` says.
+/// The status decides what is run and deleted; another volume is accepted by an annotation.
 #[test]
-fn the_admin_of_a_namespace_may_edit_the_status_of_its_jobs() {
-    let roles = documents("config/rbac/users.yaml");
-    let admin = roles.iter().find(|role| role["metadata"]["name"] == "volferry-admin").unwrap();
-    let rights = rights(&rules_of(admin));
-    for verb in ["get", "update", "patch"] {
-        assert!(rights.contains(&["volferry.dev", "syncjobs/status", verb].map(String::from)), "{verb}");
+fn no_user_of_a_namespace_may_write_the_status_of_its_jobs() {
+    for role in documents("config/rbac/users.yaml") {
+        let rights = rights(&rules_of(&role));
+        assert!(!rights.iter().any(|[_, resource, _]| resource.contains("/status")), "{role}");
     }
 }
 
@@ -194,4 +205,105 @@ fn the_versions_of_the_chart_are_those_of_the_program() {
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
     let manager = documents("config/manager/kustomization.yaml").remove(0);
     assert_eq!(manager["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn artifact_hub_is_told_of_every_crd_with_an_example_that_is_admitted() {
+    let chart = documents("charts/volferry/Chart.yaml").remove(0);
+    let told = |name: &str| -> Vec<Value> {
+        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap();
+        serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let crds = operator::api::crds();
+    let names: BTreeSet<_> = crds.iter().map(|crd| crd.metadata.name.clone().unwrap()).collect();
+    let told_names: BTreeSet<_> =
+        told("crds").iter().map(|crd| crd["name"].as_str().unwrap().to_string()).collect();
+    assert_eq!(told_names, names);
+    let examples = told("crdsExamples");
+    let kinds: BTreeSet<_> = examples.iter().map(|it| it["kind"].as_str().unwrap().to_string()).collect();
+    assert_eq!(kinds, crds.iter().map(|crd| crd.spec.names.kind.clone()).collect());
+    for example in examples {
+        let kind = example["kind"].to_string();
+        admit(example).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
+    let image = format!("volferry/volferry:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(told("images")[0]["image"], image);
+    assert!(!told("changes").is_empty());
+}
+
+#[test]
+fn each_value_of_the_chart_has_a_description_in_the_form_of_helm_docs() {
+    let text = read("charts/volferry/values.yaml");
+    let mut before: Vec<(usize, bool)> = Vec::new();
+    let mut comment = None;
+    for line in text.lines() {
+        let depth = line.len() - line.trim_start().len();
+        if line.trim_start().starts_with('#') {
+            comment = Some(comment.unwrap_or_else(|| line.trim_start().starts_with("# -- ")));
+            continue;
+        }
+        let Some((_, value)) = line.split_once(':') else { continue };
+        before.retain(|(above, _)| *above < depth);
+        let is_told = comment.take().unwrap_or_default();
+        let is_below_one = before.last().is_some_and(|(_, told)| *told);
+        assert!(
+            value.trim().is_empty() || is_told || is_below_one,
+            "{line} has no comment that begins with `# --`"
+        );
+        before.push((depth, is_told));
+    }
+}
+
+#[test]
+fn the_bundle_of_olm_grants_and_runs_what_kustomize_does() {
+    let csv = documents("config/olm/volferry.clusterserviceversion.yaml").remove(0);
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(csv["spec"]["version"], version);
+    assert_eq!(csv["metadata"]["name"], format!("volferry.v{version}"));
+    let owned = csv["spec"]["customresourcedefinitions"]["owned"].as_array().unwrap().iter();
+    let owned: BTreeSet<_> = owned.map(|crd| crd["name"].as_str().unwrap().to_string()).collect();
+    assert_eq!(owned, operator::api::crds().iter().map(|crd| crd.metadata.name.clone().unwrap()).collect());
+    let install = &csv["spec"]["install"]["spec"];
+    let granted = |of: &str| rights(&rules_of(&install[of][0]));
+    let leader = documents("config/rbac/leader-election.yaml").remove(0);
+    let own: BTreeSet<_> =
+        rights(&chart_rules("operator")).union(&rights(&rules_of(&leader))).cloned().collect();
+    assert_eq!(granted("permissions"), own);
+    assert_eq!(granted("clusterPermissions"), rights(&chart_rules("cluster")));
+
+    let mut theirs = documents("config/manager/deployment.yaml").remove(0)["spec"].take();
+    let mut ours = install["deployments"][0]["spec"].clone();
+    let image = ours["template"]["spec"]["containers"][0]["image"].clone();
+    assert!(image.as_str().unwrap().ends_with(&format!(":{version}")), "{image}");
+    assert_eq!(csv["spec"]["relatedImages"][0]["image"], image);
+    assert_eq!(csv["metadata"]["annotations"]["containerImage"], image);
+    let env = |name: &str| {
+        ours["template"]["spec"]["containers"][0]["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == name)
+            .cloned()
+    };
+    assert_eq!(env("RELATED_IMAGE_VOLFERRY").unwrap()["value"], image);
+    // OLM says which namespaces, and OpenShift which user; the image has another way into the arguments.
+    let security = theirs["template"]["spec"]["securityContext"].as_object_mut().unwrap();
+    security.retain(|name, _| !name.starts_with("runAs") || name == "runAsNonRoot");
+    for spec in [&mut ours, &mut theirs] {
+        let container = spec["template"]["spec"]["containers"][0].as_object_mut().unwrap();
+        container.retain(|name, _| !["image", "args", "env"].contains(&name.as_str()));
+    }
+    assert_eq!(ours, theirs);
+}
+
+/// Without a webhook, the API server only exchanges the `apiVersion` of what is stored: operator/doc/versions.md.
+#[test]
+fn each_crd_stores_one_version_that_is_served_and_converts_without_a_webhook() {
+    for crd in operator::api::crds() {
+        let stored: Vec<_> = crd.spec.versions.iter().filter(|version| version.storage).collect();
+        assert_eq!(stored.len(), 1, "{:?}", crd.metadata.name);
+        assert!(stored[0].served, "{:?}", crd.metadata.name);
+        let strategy = crd.spec.conversion.as_ref().map_or("None", |conversion| conversion.strategy.as_str());
+        assert_eq!(strategy, "None", "{:?}", crd.metadata.name);
+    }
 }

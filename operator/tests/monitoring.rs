@@ -9,8 +9,9 @@ use std::{
 };
 
 use contract::RunResult;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use operator::{
-    api::Run,
+    api::{HookRun, Run, RunHooks},
     metrics::{JobLabels, Metrics, Standing},
 };
 use regex::Regex;
@@ -40,12 +41,21 @@ fn exported() -> String {
         last_success_s: Some(1.0),
         success_deadline_s: Some(2.0),
         damaged_snapshot_objects: Some(1),
+        queued_since_s: Some(1.0),
+        newest_snapshot_s: Some(1.0),
+        destination_free_bytes: Some(1),
         ..Standing::default()
     };
-    metrics.run_ended(&job, &Run { result: RunResult::Failed, ..Run::default() });
+    let time = || MicroTime(jiff::Timestamp::UNIX_EPOCH);
+    let before = HookRun { start_time: time(), completion_time: Some(time()), failure: None };
+    let hooks = Some(RunHooks { before: Some(before), ..RunHooks::default() });
+    metrics.run_ended(&job, &Run { result: RunResult::Failed, hooks, ..Run::default() });
     metrics.retried(&job);
     metrics.stands(&job, standing);
     metrics.reconciled(Duration::from_secs(1), true);
+    metrics.watch_stands("syncruns", "prod", true);
+    metrics.watch_heard("syncruns", "prod", 1.0);
+    metrics.held_by_other("prod", "team/volferry-operator", true);
     metrics.to_text()
 }
 

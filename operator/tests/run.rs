@@ -90,7 +90,8 @@ fn one_process_is_both_ends_where_the_spec_says_so() {
     let notes = stage.notes();
     assert!(notes.starts_with("sync /srv/a /srv/b --source-path=/in --report="), "{notes}");
     assert!(
-        notes.trim().ends_with("--progress=json --delete --run=web-1 --quiet") && notes.lines().count() == 1,
+        notes.trim().ends_with("--progress=json --delete --adopt --run=web-1 --quiet")
+            && notes.lines().count() == 1,
         "{notes}"
     );
 }
@@ -121,7 +122,7 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
         (&"127.0.0.1:4711".into(), &Value::Null)
     );
     assert_ne!(heard("send")["fingerprint"], heard("receive")["fingerprint"]);
-    assert_eq!(notes.matches("--delete --run=web-1").count(), 1, "{notes}");
+    assert_eq!(notes.matches("--delete --adopt --run=web-1").count(), 1, "{notes}");
     assert!(notes.contains("--run=web-1 --delete-limit=50"), "{notes}");
     let status = status(&output);
     assert_eq!(status["phase"], "Succeeded");
@@ -162,7 +163,7 @@ fn another_destination_than_the_known_one_is_refused_with_what_to_do() {
     let output = stage.run();
     assert_eq!(output.status.code(), Some(4));
     let message = status(&output)["lastRun"]["message"].clone();
-    assert!(message.as_str().unwrap().contains("remove status.destination"), "{message}");
+    assert!(message.as_str().unwrap().contains("volferry.dev/accept-volume=ID"), "{message}");
 }
 
 #[test]

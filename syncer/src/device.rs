@@ -64,6 +64,16 @@ pub enum DeviceError {
         /// Its path.
         path: PathBuf,
     },
+    /// An image is used by something that a write would damage.
+    #[error(
+        "the image {path} is in use by {by}\nhint: unmount or detach it, or end the process; then run again"
+    )]
+    InUse {
+        /// Its path.
+        path: PathBuf,
+        /// What uses it.
+        by: String,
+    },
     /// The source does not fit.
     #[error(
         "the destination {path} has {size} bytes, fewer than the {needed} of the source: name a destination of at least that size"

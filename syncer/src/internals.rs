@@ -8,5 +8,6 @@ pub use volferry_core::{
 
 pub use crate::{
     apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings, VolumeLock},
+    motion::is_in_motion,
     scan::{ScanOptions, scan},
 };

@@ -21,12 +21,14 @@
 
 use volferry_core::{
     codec, delta, hash, plan,
-    tree::{self, attrs, filter, links, listing, owners, path_list, pattern, rules, whereabouts},
+    tree::{
+        self, attrs, links, listing, owners, path_list, pattern, pattern_use, reshape, rules, whereabouts,
+    },
     wire,
 };
 
 pub use volferry_core::{
-    tree::{entry, path},
+    tree::{entry, filter, filter_rules, path},
     wire::buffers,
 };
 
@@ -37,8 +39,9 @@ mod device;
 mod effort;
 #[doc(hidden)]
 pub mod internals;
-mod locate;
+pub mod locate;
 pub mod monitor;
+mod motion;
 mod pace;
 pub mod report;
 pub mod root;

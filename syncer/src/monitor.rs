@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::{Phase, PlannedAction, Progress, Side};
+use contract::{BusyAnswer, Phase, PlannedAction, Progress, Side};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
@@ -28,6 +28,7 @@ pub const MAX_UNCHECKED_BYTES: u64 = 8 << 20;
 
 type OnListening = dyn Fn(SocketAddr) + Send + Sync;
 type OnPlanned = dyn Fn(&PlannedAction) + Send + Sync;
+type OnWaiting = dyn Fn(&BusyAnswer) + Send + Sync;
 
 /// The counters of one end, shared by all its threads. Every method is a few relaxed atomic operations, cheap enough
 /// for each file and block. A [`snapshot`](Self::snapshot) may see some updates and not others.
@@ -37,6 +38,8 @@ pub struct Monitor {
     files_total: AtomicU64,
     bytes: AtomicU64,
     bytes_total: AtomicU64,
+    /// Bytes that local copies have moved, also of files that are not complete.
+    copied: AtomicU64,
     /// A copy of `cancel`'s value, because threads that ask at every file would compete for its lock.
     cancelled: AtomicBool,
     cancel: watch::Sender<bool>,
@@ -49,6 +52,7 @@ pub struct Monitor {
     efforts: EffortBook,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
+    on_waiting: Box<OnWaiting>,
     #[cfg(test)]
     checks: CheckCount,
 }
@@ -86,6 +90,7 @@ impl Monitor {
             files_total: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             cancel: watch::Sender::new(false),
             stopped: Mutex::new(false),
@@ -94,6 +99,7 @@ impl Monitor {
             efforts: EffortBook::default(),
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
+            on_waiting: Box::new(|_| {}),
             #[cfg(test)]
             checks: CheckCount { made: AtomicU64::new(0), cancel_at: u64::MAX },
         }
@@ -116,6 +122,17 @@ impl Monitor {
     #[must_use]
     pub fn with_planned(self, on_planned: impl Fn(&PlannedAction) + Send + Sync + 'static) -> Self {
         Self { on_planned: Box::new(on_planned), ..self }
+    }
+
+    /// Adds `on_waiting`, which is called when the other end answers that it is busy, and when its queue moves on.
+    #[must_use]
+    pub fn with_waiting(self, on_waiting: impl Fn(&BusyAnswer) + Send + Sync + 'static) -> Self {
+        Self { on_waiting: Box::new(on_waiting), ..self }
+    }
+
+    /// Reports that the other end is busy.
+    pub fn waiting(&self, answer: &BusyAnswer) {
+        (self.on_waiting)(answer);
     }
 
     /// Reports an action.
@@ -161,12 +178,15 @@ impl Monitor {
 
     /// Returns the progress. The rate is 0, because it depends on the times of snapshots.
     pub fn snapshot(&self) -> Progress {
+        let bytes_total = self.bytes_total.load(Relaxed);
+        // Clones and holes are only in the first sum, and the beginning of a large file only in the second.
+        let bytes = self.bytes.load(Relaxed).max(self.copied.load(Relaxed).min(bytes_total));
         Progress {
             phase: Phase::ALL[usize::from(self.phase.load(Relaxed))],
             files: self.files.load(Relaxed),
             files_total: self.files_total.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            bytes_total: self.bytes_total.load(Relaxed),
+            bytes,
+            bytes_total,
             rate: 0,
         }
     }
@@ -177,6 +197,7 @@ impl Monitor {
         self.set_totals(0, 0);
         self.files.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
+        self.copied.store(0, Relaxed);
         self.efforts.clear();
     }
 
@@ -225,6 +246,7 @@ impl Monitor {
     /// `ECANCELED` if the engine was asked to stop.
     pub fn may_copy(&self, bytes: u64) -> io::Result<()> {
         self.check()?;
+        self.copied.fetch_add(bytes, Relaxed);
         let Some(pace) = self.pace.get() else { return Ok(()) };
         match pace.reserve(Instant::now(), bytes as usize) {
             Duration::ZERO => Ok(()),
@@ -268,6 +290,18 @@ mod tests {
             monitor.set_phase(phase);
             assert_eq!(monitor.snapshot().phase, phase);
         }
+    }
+
+    #[test]
+    fn a_large_file_moves_the_progress_before_its_copy_is_complete() {
+        let monitor = Monitor::default();
+        monitor.set_totals(1, 100);
+        for (piece, shown) in [(30, 30), (40, 70), (60, 100)] {
+            monitor.may_copy(piece).unwrap();
+            assert_eq!(monitor.snapshot().bytes, shown, "no more than all, also of a second attempt");
+        }
+        monitor.reset();
+        assert_eq!(monitor.snapshot().bytes, 0);
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl Pace {
         }
     }
 
+    /// Returns the time until which bytes have been reserved, which moves on with each piece.
+    pub(crate) fn reserved(&self) -> Option<Instant> {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reserves the time for `bytes`, and returns how long to wait for it from `now`.
     pub(crate) fn reserve(&self, now: Instant, bytes: usize) -> Duration {
         let cost = Duration::from_secs_f64(bytes as f64 * self.overhead / self.bytes_per_second);

@@ -39,6 +39,8 @@ struct NamedFailures {
     seen: HashSet<u64>,
     /// Digests of the paths that failed here, and of those that the peer reported.
     digests: [u64; 2],
+    /// The number of files in motion, and the first of them.
+    in_motion: (u64, Vec<String>),
 }
 
 impl Failures {
@@ -51,6 +53,21 @@ impl Failures {
         if self.push(&mut named, failure) {
             named.digests[0] ^= word(&digest(&[path.as_bytes()]));
         }
+    }
+
+    /// Adds and logs a file that was taken although it kept changing. It does not count as failed.
+    pub fn add_in_motion(&self, path: &RelPath) {
+        tracing::warn!(%path, "it kept changing while it was read, and what was read last may be a mix");
+        let mut named = self.lock();
+        named.in_motion.0 += 1;
+        if named.in_motion.1.len() < MAX_FAILURES {
+            named.in_motion.1.push(path.to_string());
+        }
+    }
+
+    /// Returns the number of files that were taken although they kept changing, and the first of them.
+    pub fn in_motion(&self) -> (u64, Vec<String>) {
+        self.lock().in_motion.clone()
     }
 
     /// Adds the peer's count and named failures, and the digest of the paths that it counted.
@@ -69,6 +86,11 @@ impl Failures {
     pub fn paths(&self) -> u64 {
         let [here, peers] = self.lock().digests;
         if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }
+    }
+
+    /// Returns whether the entry at `path` has failed in this process.
+    pub fn has(&self, path: &RelPath) -> bool {
+        self.lock().seen.contains(&self.hasher.hash_one(path.to_string()))
     }
 
     /// Returns their number.

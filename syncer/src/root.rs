@@ -20,7 +20,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::path::RelPath;
+use crate::{path::RelPath, stat::device_of_stat};
 
 /// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.
 const MAX_HOP_BYTES: usize = 4000;
@@ -74,13 +74,18 @@ impl TreeLocation {
 #[derive(Debug, Error)]
 pub enum RootError {
     /// It, or a folder on the way to it, is missing.
-    #[error("{0} is not there: make it first, or name another folder")]
+    #[error("{0} is not there")]
     Missing(PathBuf),
     /// A symbolic link is on the way to it.
     #[error(
         "{0} is a symbolic link, and none is followed below a volume's own folder: name the folder that it leads to, or remove it"
     )]
     Link(PathBuf),
+    /// It is in the folder of a volume that has its snapshots.
+    #[error(
+        "{0} is in a folder .volferry, which is a volume's own and has its snapshots: name another place"
+    )]
+    Own(PathBuf),
     /// Something that is no folder is on the way to it.
     #[error("{0} is not a folder")]
     NotAFolder(PathBuf),
@@ -245,6 +250,11 @@ impl Root {
             })?;
         }
         Ok(Self::of_dir(at))
+    }
+
+    /// Returns the number of the file system that it is on.
+    pub(crate) fn device(&self) -> io::Result<u64> {
+        Ok(device_of_stat(&rustix::fs::fstat(&self.fd)?))
     }
 
     /// Opens the directory at `path` for reading its entries.

@@ -90,7 +90,7 @@ impl Row for Spool {
     }
 }
 
-#[allow(unsafe_code)] // the one place: what a large directory takes is the kernel's to take back
+#[allow(unsafe_code)] // what a large directory takes is the kernel's to take back
 fn map(file: &File) -> io::Result<Bytes> {
     // SAFETY: a mapping is unsound where the file is written to or cut while it is read. This one has no name, its only
     // descriptor is closed when this returns, and nothing writes to it any more.

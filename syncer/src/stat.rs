@@ -28,6 +28,11 @@ pub(crate) fn device_of(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
+/// Returns the number of the file system that an open file is on.
+pub(crate) fn device_of_stat(stat: &Stat) -> u64 {
+    u64::from(rustix::fs::major(stat.st_dev)) << 32 | u64::from(rustix::fs::minor(stat.st_dev))
+}
+
 /// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's
 /// and the plan compares the content. Applied twice it gives the time back.
 pub(crate) fn in_doubt(mtime: Time) -> Time {

@@ -9,9 +9,13 @@ use std::{
     ffi::CStr,
     io,
     os::fd::{AsRawFd as _, BorrowedFd},
+    sync::OnceLock,
 };
 
-use rustix::{io::Errno, thread::UnshareFlags};
+use rustix::{
+    io::Errno,
+    thread::{CapabilitySet, UnshareFlags},
+};
 
 use crate::attrs::{Attrs, AttrsBuf, Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
 
@@ -23,6 +27,17 @@ const MAX_NAMES_BYTES: usize = 64 << 10;
 
 /// Paths are shorter than this (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
+
+/// Returns the kinds of `wanted` that runs of this process keep. Every process can read labels of SELinux, but few may
+/// set them; the others neither read nor compare them.
+pub(crate) fn within_rights(wanted: Classes) -> Classes {
+    static IS_PRIVILEGED: OnceLock<bool> = OnceLock::new();
+    let is_privileged = IS_PRIVILEGED.get_or_init(|| match rustix::thread::capabilities(None) {
+        Ok(own) => own.effective.contains(CapabilitySet::SYS_ADMIN),
+        Err(_) => rustix::process::geteuid().is_root(),
+    });
+    if *is_privileged { wanted } else { wanted.without(Classes::LABEL) }
+}
 
 /// Reads the attributes of the entries of one directory after another.
 #[derive(Debug)]
@@ -52,6 +67,7 @@ impl AttrReader {
     /// Reads attributes of these kinds and leaves the working directory as it is, which costs more for each entry.
     pub(crate) fn staying(classes: Classes) -> Self {
         let (hint, safe) = (Vec::new(), Vec::new());
+        let classes = within_rights(classes);
         Self { classes, marks_unreadable: false, own_cwd: false, supported: false, hint, safe }
     }
 
@@ -125,6 +141,7 @@ fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
 pub(crate) fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
+    let classes = within_rights(classes);
     if classes.is_empty() {
         return Ok(AttrsBuf::default());
     }

@@ -93,17 +93,21 @@ fn no_type_and_no_file_of_the_engine_has_the_name_of_another() {
 }
 
 /// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
-const REMOVERS: [(&str, &str); 11] = [
+const REMOVERS: [(&str, &str); 15] = [
+    ("apply::made_mark", "the name under which a mark is written"),
     ("apply::retire", "entries of the destination"),
     ("apply::attr_writer", "a file in staging that attributes are tried on"),
     ("apply::dirty_mark", ".volferry/dirty-N"),
     ("apply::in_place", ".volferry/journal"),
     ("apply::leftovers", ".volferry/staging"),
+    ("apply::motion_notes", ".volferry/in-motion-N"),
     ("apply::private", ".volferry of another user"),
     ("apply::staged_dir", "new folders in staging, and files in them"),
     ("apply::state_dir", ".volferry/staging"),
     ("apply::state_files", ".volferry/staging"),
+    ("apply::time_probe", "a file in staging that times are tried on"),
     ("apply::volume", ".volferry/volume"),
+    ("session::source::release", "entries of the source that a run moves"),
     ("snapshot", ".volferry/snapshots"),
 ];
 

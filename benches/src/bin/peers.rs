@@ -34,8 +34,8 @@ struct Args {
     /// Only these tools, by their names in the table
     #[arg(long, num_args = 1.., value_name = "NAME")]
     only: Vec<String>,
-    /// What lies between the ends of the network set. Over `wan` (50 ms round trip, 1 % loss) only tools that speak UDP
-    /// run, on net1k
+    /// What lies between the ends. Over `wan` (50 ms round trip, 1 % loss) the network set has only tools that speak
+    /// UDP, and --set ssh needs root. Without --tree, only net1k is measured there
     #[arg(long, value_enum, default_value = "loopback")]
     link: Link,
     /// Bytes per second of the `wan` link, such as 100Mi; unlimited if absent
@@ -81,9 +81,11 @@ struct Args {
 enum Sets {
     /// Over the network
     Network,
+    /// Ends that ssh starts, over each kind of link
+    Ssh,
     /// Both trees in one place
     Local,
-    /// Both
+    /// All of them
     All,
 }
 
@@ -174,13 +176,14 @@ impl Plan {
 
 fn plans(args: &Args, programs: &Programs) -> anyhow::Result<Vec<Plan>> {
     let sets: &[Set] = match (args.link, args.set) {
+        (_, Sets::Ssh) => &[Set::Ssh],
         (Link::Wan, _) | (_, Sets::Network) => &[Set::Network],
         (_, Sets::Local) => &[Set::Local],
-        (_, Sets::All) => &[Set::Network, Set::Local],
+        (_, Sets::All) => &[Set::Network, Set::Ssh, Set::Local],
     };
     let mut plans = Vec::new();
     for set in sets {
-        let plan = plan(args, programs, *set);
+        let plan = plan(args, programs, *set)?;
         ensure!(args.only.is_empty() || !plan.peers.is_empty(), "--only names no tool that is there");
         if !plan.scenarios.is_empty() {
             plans.push(plan);
@@ -193,12 +196,10 @@ fn plans(args: &Args, programs: &Programs) -> anyhow::Result<Vec<Plan>> {
     Ok(plans)
 }
 
-fn plan(args: &Args, programs: &Programs, set: Set) -> Plan {
+fn plan(args: &Args, programs: &Programs, set: Set) -> anyhow::Result<Plan> {
     let link = LinkConfig { bandwidth: args.bandwidth, ..LinkConfig::WAN };
-    let (mut peers, missing) = match args.link {
-        Link::Loopback => peers::of_set(set, args.fs, programs),
-        Link::Wan => peers::over_link(link, programs),
-    };
+    let link = (args.link == Link::Wan).then_some(link);
+    let peers::Found { mut peers, missing } = peers::of_set(set, link, args.fs, programs)?;
     peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.name()));
     let only_net1k = args.quick || (args.link == Link::Wan && args.tree.is_empty());
     let wanted = |tree: Tree| match only_net1k {
@@ -209,9 +210,9 @@ fn plan(args: &Args, programs: &Programs, set: Set) -> Plan {
     scenarios.retain(|scenario| wanted(scenario.tree) && (!scenario.needs_clone || args.fs.can_clone()));
     let (title, rtt_ms) = match args.link {
         Link::Loopback => (set.name().to_string(), None),
-        Link::Wan => ("network, over 50 ms round trip and 1 % loss".to_string(), Some(50.0)),
+        Link::Wan => (format!("{}, over 50 ms round trip and 1 % loss", set.name()), Some(50.0)),
     };
-    Plan { title, scenarios, peers, missing, rtt_ms }
+    Ok(Plan { title, scenarios, peers, missing, rtt_ms })
 }
 
 /// Returns the image size in bytes: for the source, a copy by each of five tools, their own files, and the file

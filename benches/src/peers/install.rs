@@ -8,15 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     btrfs,
     local::{TOOLS, Tool},
-    rcp, ssh,
+    over_ssh, ssh,
 };
 use crate::process::{find_program, run};
 
 /// The version with which the project's figures over the network are compared.
 const SPARSYNC: &str = "0.1.12";
-
-/// The crate with rcp and rcpd, and its version.
-const RCP: (&str, &str) = ("rcp-tools-rcp", "0.41.0");
 
 /// The compiler's flags that rcp asks for, which its own workspace sets.
 const RCP_FLAGS: &str = "--cfg tokio_unstable";
@@ -50,13 +47,6 @@ pub struct Programs {
     pub volferry: Option<PathBuf>,
 }
 
-/// The programs for rsync over ssh.
-#[derive(Debug, Clone)]
-pub(super) struct RsyncAndSsh {
-    pub(super) rsync: PathBuf,
-    pub(super) ssh: ssh::Programs,
-}
-
 impl Programs {
     /// Returns the volferry to measure: the configured one, else the one beside this program.
     pub fn volferry(&self) -> Result<PathBuf, Missing> {
@@ -69,13 +59,9 @@ impl Programs {
         debian("rsync", "rsync")
     }
 
-    pub(super) fn rsync_and_ssh(&self) -> Result<RsyncAndSsh, Missing> {
-        Ok(RsyncAndSsh { rsync: self.rsync()?, ssh: ssh()? })
-    }
-
-    pub(super) fn rcp(&self) -> Result<rcp::Programs, Missing> {
-        let (name, version) = RCP;
-        Ok(rcp::Programs { rcp: self.crate_program("rcp", name, version)?, ssh: ssh()? })
+    /// Returns the program of a tool that starts its far end by ssh, and those of ssh.
+    pub(super) fn over_ssh(&self, tool: over_ssh::Tool) -> Result<(PathBuf, ssh::Programs), Missing> {
+        Ok((self.program(tool.program, tool.origin)?, ssh()?))
     }
 
     pub(super) fn btrfs(&self) -> Result<btrfs::Programs, Missing> {
@@ -88,9 +74,13 @@ impl Programs {
 
     /// Returns the program of a tool that runs on one machine.
     pub(super) fn local(&self, tool: Tool) -> Result<PathBuf, Missing> {
-        match tool.origin {
-            Origin::Crate(name, version) => self.crate_program(tool.program, name, version),
-            Origin::Debian(package) => debian(tool.program, package),
+        self.program(tool.program, tool.origin)
+    }
+
+    fn program(&self, program: &'static str, origin: Origin) -> Result<PathBuf, Missing> {
+        match origin {
+            Origin::Crate(name, version) => self.crate_program(program, name, version),
+            Origin::Debian(package) => debian(program, package),
             Origin::Workspace => self.volferry(),
         }
     }
@@ -120,6 +110,7 @@ pub fn install(root: &Path) -> anyhow::Result<()> {
     let others = [
         ("ssh", "openssh-client"),
         ("sshd", "openssh-server"),
+        ("socat", "socat"),
         ("mkfs.xfs", "xfsprogs"),
         ("mkfs.btrfs", "btrfs-progs"),
     ];
@@ -134,12 +125,14 @@ pub fn install(root: &Path) -> anyhow::Result<()> {
         let install = ["install", "--yes", "--no-install-recommends"];
         run(command("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(install).args(&wanted))?;
     }
-    for tool in TOOLS {
-        if let Origin::Crate(name, version) = tool.origin {
-            install_crate(root, tool.program, name, version, "")?;
+    let rcp = over_ssh::RCP;
+    let crates = TOOLS.map(|tool| (tool.program, tool.origin, ""));
+    for (program, origin, flags) in crates.into_iter().chain([(rcp.program, rcp.origin, RCP_FLAGS)]) {
+        if let Origin::Crate(name, version) = origin {
+            install_crate(root, program, name, version, flags)?;
         }
     }
-    install_crate(root, "rcp", RCP.0, RCP.1, RCP_FLAGS)
+    Ok(())
 }
 
 fn install_crate(root: &Path, program: &str, name: &str, version: &str, flags: &str) -> anyhow::Result<()> {

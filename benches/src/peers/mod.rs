@@ -4,7 +4,7 @@
 mod btrfs;
 mod install;
 mod local;
-mod rcp;
+mod over_ssh;
 mod rsync;
 mod sparsync;
 mod ssh;
@@ -19,11 +19,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use self::over_ssh::OverSsh;
 pub use self::{
     install::{Missing, Programs, install},
+    over_ssh::LINK_GOALS,
     volferry::Volferry,
 };
 use crate::{
+    ends::Ends,
     link::LinkConfig,
     scenario::{Phase, Set},
     verify::Fidelity,
@@ -122,54 +125,89 @@ impl Named {
     }
 }
 
-/// Returns the tools of a set that can be measured on that file system, Volferry first, and those that are not
-/// installed on this machine.
-pub fn of_set(set: Set, file_system: FileSystem, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
+/// Returns the tools of a set that can be measured on that file system, Volferry first. Without a `link`, both ends are
+/// on one machine.
+///
+/// # Errors
+/// If the link cannot be made.
+pub fn of_set(
+    set: Set,
+    link: Option<LinkConfig>,
+    file_system: FileSystem,
+    programs: &Programs,
+) -> anyhow::Result<Found> {
     let mut found = Found::default();
-    match set {
-        Set::Network => {
-            found.add(programs.volferry(), |program| Box::new(Volferry::network(program)));
-            found.add(programs.rsync(), |program| Box::new(rsync::Daemon::new(program)));
-            found.add(programs.rsync_and_ssh(), |programs| Box::new(rsync::Ssh::new(programs)));
-            found.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, None)));
-            found.add(programs.rcp(), |programs| Box::new(rcp::Rcp::new(programs)));
-            found.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
-        }
-        Set::Local => {
-            found.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
-            for tool in local::TOOLS {
-                found.add(programs.local(tool), |program| tool.at(program));
-            }
-            if file_system == FileSystem::Btrfs {
-                found.add(programs.btrfs(), |programs| Box::new(btrfs::Send::new(programs)));
-            }
-        }
+    match (set, link) {
+        (Set::Network, None) => found.add_network(programs),
+        (Set::Network, Some(link)) => found.add_over_link(link, programs),
+        (Set::Ssh, link) => found.add_ways(link, programs)?,
+        (Set::Local, _) => found.add_local(file_system, programs),
     }
-    (found.peers, found.missing)
-}
-
-/// Returns the tools that use UDP, connected by the relay: Volferry over a link without delay or loss, and Volferry and
-/// sparsync over `link`.
-pub fn over_link(link: LinkConfig, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
-    let mut found = Found::default();
-    let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
-    found.add(programs.volferry(), |program| Box::new(Volferry::linked(program, "volferry", link)));
-    found.add(programs.volferry(), |program| Box::new(Volferry::linked(program, DIRECT, direct)));
-    found.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, Some(link))));
     found.missing.dedup();
-    (found.peers, found.missing)
+    Ok(found)
 }
 
 /// Volferry's name in the table of a link, where it runs over the same link without its delay and losses.
 pub const DIRECT: &str = "volferry, no delay";
 
+/// The tools of a set.
 #[derive(Default)]
-struct Found {
-    peers: Vec<Box<dyn Peer>>,
-    missing: Vec<Missing>,
+pub struct Found {
+    /// Those that can be measured.
+    pub peers: Vec<Box<dyn Peer>>,
+    /// Those that are not installed on this machine.
+    pub missing: Vec<Missing>,
 }
 
 impl Found {
+    fn add_network(&mut self, programs: &Programs) {
+        self.add(programs.volferry(), |program| Box::new(Volferry::network(program)));
+        self.add(programs.rsync(), |program| Box::new(rsync::Daemon::new(program)));
+        self.add_over_ssh(&[over_ssh::RSYNC], programs, &Ends::default());
+        self.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, None)));
+        self.add_over_ssh(&[over_ssh::RCP], programs, &Ends::default());
+        self.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
+    }
+
+    fn add_local(&mut self, file_system: FileSystem, programs: &Programs) {
+        self.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
+        for tool in local::TOOLS {
+            self.add(programs.local(tool), |program| tool.at(program));
+        }
+        if file_system == FileSystem::Btrfs {
+            self.add(programs.btrfs(), |programs| Box::new(btrfs::Send::new(programs)));
+        }
+    }
+
+    /// Adds the tools that use UDP, connected by the relay: Volferry over a link without delay or loss, and Volferry
+    /// and sparsync over `link`.
+    fn add_over_link(&mut self, link: LinkConfig, programs: &Programs) {
+        let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
+        self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, "volferry", link)));
+        self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, DIRECT, direct)));
+        self.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, Some(link))));
+    }
+
+    /// Adds Volferry, as `send` and `receive` and over each kind of link between ends that ssh started, and its peers
+    /// over ssh.
+    fn add_ways(&mut self, link: Option<LinkConfig>, programs: &Programs) -> anyhow::Result<()> {
+        let ends = link.map(Ends::joined_by).transpose()?.unwrap_or_default();
+        self.add(programs.volferry(), |program| Box::new(Volferry::between(program, ends.clone())));
+        self.add_over_ssh(&over_ssh::LINKS, programs, &ends);
+        self.add_over_ssh(&[over_ssh::RSYNC], programs, &ends);
+        if link.is_none() {
+            self.add_over_ssh(&[over_ssh::RCP], programs, &ends);
+        }
+        Ok(())
+    }
+
+    fn add_over_ssh(&mut self, tools: &[over_ssh::Tool], programs: &Programs, ends: &Ends) {
+        for tool in tools {
+            let peer = |found| -> Box<dyn Peer> { Box::new(OverSsh::new(*tool, found, ends.clone())) };
+            self.add(programs.over_ssh(*tool), peer);
+        }
+    }
+
     fn add<P>(&mut self, program: Result<P, Missing>, peer: impl FnOnce(P) -> Box<dyn Peer>) {
         match program {
             Ok(program) => self.peers.push(peer(program)),

@@ -1,18 +1,11 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::Context as _;
 
-use super::{
-    Peer, Place, Sample, content_of,
-    install::RsyncAndSsh,
-    number_after,
-    ssh::{HOST, Server},
-    version_line,
-};
+use super::{Peer, Place, Sample, content_of, number_after, version_line};
 use crate::{
     process::{Daemon as Process, free_port, run_timed},
     verify::Fidelity,
@@ -68,7 +61,8 @@ impl Peer for Daemon {
         let mut command = place.command(&self.program);
         command.args(["-a", "--delete", "--stats"]).arg(content_of(&place.source));
         command.arg(format!("rsync://127.0.0.1:{port}/tree/"));
-        measured(command, place)
+        let done = run_timed(command, &place.scratch, place.limit)?;
+        Ok(Sample { elapsed: done.elapsed, wire_bytes: wire_bytes(&done.stdout) })
     }
 
     fn end(&mut self) {
@@ -76,61 +70,11 @@ impl Peer for Daemon {
     }
 }
 
-/// `rsync -a --delete` over ssh.
-pub(super) struct Ssh {
-    programs: RsyncAndSsh,
-    server: Option<Server>,
-}
-
-impl Ssh {
-    pub(super) fn new(programs: RsyncAndSsh) -> Self {
-        Self { programs, server: None }
-    }
-}
-
-impl Peer for Ssh {
-    fn name(&self) -> &'static str {
-        "rsync ssh"
-    }
-
-    fn version(&self) -> String {
-        format!("{}, {}", version_line(&self.programs.rsync, "--version"), self.programs.ssh.version())
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        FIDELITY
-    }
-
-    fn leaves_out(&self) -> &'static str {
-        "checks, durability, hard links, holes, attributes"
-    }
-
-    fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
-        self.server = Some(Server::start(&self.programs.ssh, &place.scratch)?);
-        Ok(())
-    }
-
-    fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        let server = self.server.as_ref().context("sshd does not run")?;
-        let shell = format!("{} -F {}", self.programs.ssh.ssh.display(), server.config().display());
-        let mut command = place.command(&self.programs.rsync);
-        command.args(["-a", "--delete", "--stats", "-e", &shell]);
-        command.arg(content_of(&place.source)).arg(format!("{HOST}:{}", content_of(&place.destination)));
-        measured(command, place)
-    }
-
-    fn end(&mut self) {
-        self.server = None;
-    }
-}
-
-/// Runs a command, and returns its time and its bytes in both directions by rsync's own count; over ssh, the bytes
-/// before encryption.
-fn measured(command: Command, place: &Place) -> anyhow::Result<Sample> {
-    let done = run_timed(command, &place.scratch, place.limit)?;
-    let sent = number_after(&done.stdout, "Total bytes sent:");
-    let received = number_after(&done.stdout, "Total bytes received:");
-    Ok(Sample { elapsed: done.elapsed, wire_bytes: sent.zip(received).map(|(a, b)| a + b) })
+/// Returns the bytes in both directions, as `--stats` counts them.
+pub(super) fn wire_bytes(stats: &str) -> Option<u64> {
+    let [sent, received] =
+        ["sent", "received"].map(|way| number_after(stats, &format!("Total bytes {way}:")));
+    Some(sent? + received?)
 }
 
 fn daemon_config(destination: &Path) -> String {

@@ -1,5 +1,6 @@
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -7,7 +8,10 @@ use std::{
 use anyhow::Context as _;
 
 use super::text;
-use crate::process::{Daemon, free_port, run};
+use crate::{
+    ends::Ends,
+    process::{Daemon, free_port, run},
+};
 
 /// The programs of OpenSSH.
 #[derive(Debug, Clone)]
@@ -37,20 +41,25 @@ pub(super) struct Server {
 pub(super) const HOST: &str = "bench";
 
 impl Server {
-    /// Starts the server, with its keys and both ends' settings in `dir`.
+    /// Starts the server at the far end, with its keys and both ends' settings in `dir`.
     ///
     /// # Errors
     /// If a key cannot be created, or the server does not start to listen.
-    pub(super) fn start(programs: &Programs, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(programs: &Programs, dir: &Path, ends: &Ends) -> anyhow::Result<Self> {
         // sshd does not start without this folder, which a service manager would create.
         fs::create_dir_all("/run/sshd").context("making /run/sshd (sshd needs it; run as root)")?;
-        let port = free_port()?;
-        make_keys(programs, dir, port)?;
-        let [server_config, config] = ["sshd_config", "ssh_config"].map(|name| dir.join(name));
-        fs::write(&server_config, sshd_config(dir, port))?;
-        fs::write(&config, ssh_config(dir, port))?;
-        let mut process = Daemon::start(&programs.sshd, &["-D", "-e", "-f", &text(&server_config)], dir)?;
-        process.accepts(([127, 0, 0, 1], port).into())?;
+        let address = SocketAddr::new(ends.far_ip(), free_port()?);
+        make_keys(programs, dir, address)?;
+        let [server_config, config, listens] =
+            ["sshd_config", "ssh_config", "pid"].map(|name| dir.join(name));
+        fs::write(&server_config, sshd_config(dir, address))?;
+        fs::write(&config, ssh_config(dir, address))?;
+        let mut words = ends.far();
+        words.extend([text(&programs.sshd), "-D".into(), "-e".into(), "-f".into(), text(&server_config)]);
+        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        let mut process = Daemon::start(Path::new(&words[0]), &args, dir)?;
+        // It writes the file once it listens.
+        process.until(|| listens.exists())?;
         Ok(Self { _process: process, config })
     }
 
@@ -60,30 +69,30 @@ impl Server {
     }
 }
 
-fn make_keys(programs: &Programs, dir: &Path, port: u16) -> anyhow::Result<()> {
+fn make_keys(programs: &Programs, dir: &Path, address: SocketAddr) -> anyhow::Result<()> {
     for name in ["host", "client"] {
         let flags = ["-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f"];
         run(Command::new(&programs.keygen).args(flags).arg(dir.join(name)))?;
     }
     fs::copy(dir.join("client.pub"), dir.join("authorized"))?;
     let host_key = fs::read_to_string(dir.join("host.pub"))?;
-    fs::write(dir.join("known_hosts"), format!("[127.0.0.1]:{port} {host_key}"))?;
+    fs::write(dir.join("known_hosts"), format!("[{}]:{} {host_key}", address.ip(), address.port()))?;
     Ok(())
 }
 
-fn sshd_config(dir: &Path, port: u16) -> String {
-    let dir = dir.display();
+fn sshd_config(dir: &Path, address: SocketAddr) -> String {
+    let (dir, ip, port) = (dir.display(), address.ip(), address.port());
     format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nPidFile none\n\
+        "Port {port}\nListenAddress {ip}\nHostKey {dir}/host\nPidFile {dir}/pid\n\
          AuthorizedKeysFile {dir}/authorized\nPermitRootLogin prohibit-password\nStrictModes no\nUsePAM no\n\
          PasswordAuthentication no\nKbdInteractiveAuthentication no\nLogLevel ERROR\n"
     )
 }
 
-fn ssh_config(dir: &Path, port: u16) -> String {
-    let dir = dir.display();
+fn ssh_config(dir: &Path, address: SocketAddr) -> String {
+    let (dir, ip, port) = (dir.display(), address.ip(), address.port());
     format!(
-        "Host {HOST} localhost\nHostName 127.0.0.1\nPort {port}\nIdentityFile {dir}/client\nIdentitiesOnly yes\nBatchMode yes\n\
+        "Host {HOST} localhost\nHostName {ip}\nPort {port}\nIdentityFile {dir}/client\nIdentitiesOnly yes\nBatchMode yes\n\
          StrictHostKeyChecking yes\nUserKnownHostsFile {dir}/known_hosts\nLogLevel ERROR\n"
     )
 }

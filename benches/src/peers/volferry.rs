@@ -11,6 +11,7 @@ use contract::{Event, Report};
 
 use super::{Peer, Place, Sample, text, version_line};
 use crate::{
+    ends::Ends,
     link::LinkConfig,
     probe::Probe,
     process::{Daemon, run, run_timed},
@@ -38,12 +39,18 @@ pub struct Volferry {
     name: &'static str,
     mode: Mode,
     flags: Vec<String>,
+    ends: Ends,
 }
 
 impl Volferry {
     /// Creates a peer of two processes connected over loopback.
     pub fn network(program: PathBuf) -> Self {
         Self::new(program, "volferry", Mode::Network(None))
+    }
+
+    /// Creates a peer of two processes, each at its end.
+    pub fn between(program: PathBuf, ends: Ends) -> Self {
+        Self { ends, ..Self::network(program) }
     }
 
     /// Creates a peer of one process.
@@ -66,7 +73,7 @@ impl Volferry {
     }
 
     fn new(program: PathBuf, name: &'static str, mode: Mode) -> Self {
-        Self { program, name, mode, flags: Vec::new() }
+        Self { program, name, mode, flags: Vec::new(), ends: Ends::default() }
     }
 
     /// Runs once, with each end under `probe`, and returns the elapsed time and the run's own report.
@@ -115,9 +122,11 @@ impl Volferry {
     fn receiver(&self, place: &Place, probe: Probe) -> anyhow::Result<(Daemon, SocketAddr)> {
         let identity = text(&identities(place).join("sink"));
         let destination = text(&place.destination);
-        let mut words = probe.words(&place.scratch, "sink");
+        let mut words = self.ends.far();
+        words.extend(probe.words(&place.scratch, "sink"));
         words.push(text(&self.program));
-        let args = ["receive", &destination, "--listen", "127.0.0.1:0", "--identity", &identity, "--once"];
+        let any_port = format!("{}:0", self.ends.far_ip());
+        let args = ["receive", &destination, "--listen", &any_port, "--identity", &identity, "--once"];
         words.extend(args.map(String::from));
         let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
         let mut receiver = Daemon::start(Path::new(&words[0]), &args, &place.scratch)?;
@@ -136,7 +145,8 @@ impl Volferry {
 
     /// Returns the command of the end that is timed, with the flags of every run.
     fn command(&self, place: &Place, probe: Probe, args: &[&str]) -> Command {
-        let mut words = probe.words(&place.scratch, "source");
+        let mut words = self.ends.near();
+        words.extend(probe.words(&place.scratch, "source"));
         words.push(text(&self.program));
         let mut command = place.command(Path::new(&words[0]));
         command.args(&words[1..]).args(args).args(FLAGS).args(&self.flags);

@@ -60,4 +60,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: volferry
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- range $name, $value := omit .Values.commonLabels "helm.sh/chart" "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The labels by which the pod of `helm test` is known, and which select no operator. */}}
+{{- define "volferry.testLabels" -}}
+app.kubernetes.io/name: volferry
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{/* The restricted PodSecurity standard, with the fields of podSecurityContext over it. */}}
+{{- define "volferry.podSecurityContext" -}}
+{{- $own := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- /* OpenShift assigns each namespace's users, and refuses others. */}}
+{{- $own = omit $own "runAsUser" "runAsGroup" }}
+{{- end }}
+{{- mergeOverwrite $own .Values.podSecurityContext | toYaml }}
+{{- end -}}
+
+{{- define "volferry.containerSecurityContext" -}}
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
+{{- mergeOverwrite $own .Values.containerSecurityContext | toYaml }}
 {{- end -}}

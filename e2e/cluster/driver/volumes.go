@@ -72,6 +72,7 @@ func (controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetC
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{
 		call(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME),
 		call(csi.ControllerServiceCapability_RPC_EXPAND_VOLUME),
+		call(csi.ControllerServiceCapability_RPC_CLONE_VOLUME),
 	}}, nil
 }
 
@@ -81,9 +82,34 @@ func (c controller) CreateVolume(_ context.Context, request *csi.CreateVolumeReq
 		return nil, err
 	}
 	here := []*csi.Topology{{Segments: map[string]string{topologyKey: c.node}}}
-	volume := &csi.Volume{VolumeId: request.Name, CapacityBytes: bytes, AccessibleTopology: here}
+	volume := &csi.Volume{
+		VolumeId: request.Name, CapacityBytes: bytes, AccessibleTopology: here, ContentSource: request.VolumeContentSource,
+	}
 	options := fmt.Sprintf("size=%d,mode=0755", bytes)
-	return &csi.CreateVolumeResponse{Volume: volume}, mount("tmpfs", volumes+request.Name, "tmpfs", 0, options)
+	if err := mount("tmpfs", volumes+request.Name, "tmpfs", 0, options); err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: volume}, clone(request.VolumeContentSource.GetVolume(), volumes+request.Name)
+}
+
+// clone fills a new volume with the files of another one, as they are now. A call that is repeated begins anew.
+func clone(of *csi.VolumeContentSource_VolumeSource, target string) error {
+	if of == nil {
+		return nil
+	}
+	left, err := os.ReadDir(target)
+	if err != nil {
+		return err
+	}
+	for _, entry := range left {
+		if err := os.RemoveAll(filepath.Join(target, entry.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.CopyFS(target, os.DirFS(volumes+of.VolumeId)); err != nil {
+		return status.Errorf(codes.Internal, "cannot clone %s: %s", of.VolumeId, err)
+	}
+	return nil
 }
 
 func (controller) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {

@@ -1,9 +1,9 @@
 //! Claims that are missing or cannot be mounted: the status names them, and the run continues once they are usable.
 
-use contract::{Report, Side, VolumeId};
+use contract::{ExitCode, Report, Side, VolumeId};
 use e2e::{
     kubelet::Play,
-    report::good_report,
+    report::{bad_report, good_report},
     scripted::{PATIENCE, Stage},
     syncjob, wait,
 };
@@ -43,6 +43,61 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
     let done = |job: &kube::api::DynamicObject| syncjob::status(job, "/lastRun/cause") == "Destination";
     stage.until("web", "the new claim is filled", done).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_source_that_was_made_anew_stalls_the_job_until_a_person_accepts_it() {
+    let (stage, _controller) = Stage::with_controller("source").await.unwrap();
+    stage.claim("data", "Bound").await.unwrap();
+    stage.sync("web", json!({"source": {"persistentVolumeClaim": {"claimName": "data"}}})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
+    assert_eq!(syncjob::text(&done, "/source/claimUid"), uid);
+
+    let freed = r#"{"metadata":{"finalizers":null}}"#;
+    stage.kubectl.run(&["patch", "pvc", "data", "--type=merge", "-p", freed]).unwrap();
+    stage.kubectl.run(&["delete", "pvc", "data"]).unwrap();
+    stage.claim("data", "Bound").await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
+    let is_other = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "OtherSource");
+    let stalled = stage.until("web", "it is stalled", is_other).await.unwrap();
+    let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
+    let cure = format!("volferry.dev/accept-source={uid}");
+    assert!(syncjob::message(&stalled, "Stalled").contains(&cure), "{stalled:#?}");
+
+    let accepted = json!({"metadata": {"annotations": {"volferry.dev/accept-source": uid}}});
+    stage.patch("web", accepted).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    stage.kubelet.succeed(&second.0, &second.1, &good_report("web-2")).await.unwrap();
+    let is_known = |job: &kube::api::DynamicObject| syncjob::text(job, "/source/claimUid") == uid;
+    stage.until("web", "the new claim is known", is_known).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_volume_below_the_source_is_refused_by_the_destination_until_its_id_is_accepted() {
+    let (stage, _controller) = Stage::with_controller("othersource").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let asked = |sink: &Pod| sink.spec.as_ref().unwrap().containers[0].args.clone().unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    assert!(asked(&sink).contains(&"--other-source=refuse".into()), "the SyncJob has no status yet");
+    let refused = bad_report("web-1", "OtherSource", "the copy is of another source");
+    let refused = serde_json::to_string(&refused).unwrap();
+    stage.kubelet.end(&sink, ExitCode::Guard as i32, &refused).await.unwrap();
+    stage.kubelet.end(&source, ExitCode::Guard as i32, &refused).await.unwrap();
+    let is_other = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "OtherSource");
+    let stalled = stage.until("web", "it is stalled", is_other).await.unwrap();
+    let message = syncjob::message(&stalled, "Stalled");
+    assert!(message.contains("volferry.dev/accept-source=ID"), "{message}");
+
+    let id = "07".repeat(16);
+    let accepted = json!({"metadata": {"annotations": {"volferry.dev/accept-source": id}}});
+    stage.patch("web", accepted).await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
+    let (_, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    assert!(asked(&sink).contains(&format!("--other-source={id}")), "{:?}", asked(&sink));
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ fn a_schedule_is_cron_or_interval_and_not_both() {
 }
 
 #[test]
-fn an_end_is_a_claim_of_the_same_namespace() {
+fn an_end_is_a_claim_of_a_namespace_that_can_be() {
     for end in ["source", "destination"] {
         assert_refused(
             json!({end: {"persistentVolumeClaim": null}}),
@@ -76,11 +76,12 @@ fn an_end_is_a_claim_of_the_same_namespace() {
         );
         assert_refused(json!({end: {"remote": {"listen": {}}}}), &["unknown field", "remote"]);
         assert_refused(
-            json!({end: {"persistentVolumeClaim": {"namespace": "x"}}}),
-            &["unknown field", "namespace"],
+            json!({end: {"persistentVolumeClaim": {"namespace": "No_Name"}}}),
+            &["persistentVolumeClaim.namespace", "No_Name"],
         );
     }
-    assert_refused(json!({"source": {"pointInTime": "Clone"}}), &["unknown field", "pointInTime"]);
+    assert_refused(json!({"source": {"pointsInTime": {}}}), &["unknown field", "pointsInTime"]);
+    assert_refused(json!({"source": {"pointInTime": {"method": "Group"}}}), &["pointInTime.method", "Clone"]);
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn quantities_durations_paths_and_names_are_judged_with_what_to_write_instead() 
         (json!({"source": {"path": "/a/../b"}}), "spec.source.path", ".."),
         (json!({"destination": {"path": "/.volferry"}}), "spec.destination.path", ".volferry"),
         (
-            json!({"schedule": {"cron": "@daily", "timeZone": "Local"}}),
+            json!({"schedule": {"cron": "@daily", "timeZone": "Europe/Berln"}}),
             "spec.schedule.timeZone",
             "Europe/Berlin",
         ),
@@ -109,6 +110,13 @@ fn quantities_durations_paths_and_names_are_judged_with_what_to_write_instead() 
     for (others, field, instead) in cases {
         assert_refused(others, &[field, instead]);
     }
+}
+
+#[test]
+fn no_number_exceeds_what_the_operator_can_read() {
+    let term = json!({"weight": 4_294_967_296_u64, "preference": {}});
+    let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}});
+    assert_refused(json!({"pods": {"affinity": affinity}}), &["weight", "2147483647"]);
 }
 
 #[test]
@@ -239,12 +247,13 @@ fn every_field_is_explained() {
     }
 }
 
-/// Collects Volferry's own fields without a description; fields of Kubernetes' types are left out.
+/// Collects Volferry's own fields without a description; fields of Kubernetes' types are left out, and those of the
+/// SyncJob's spec in a SyncRun.
 fn undocumented_fields(schema: &Value, path: &str, found: &mut Vec<String>) {
-    const OF_KUBERNETES: [&str; 5] =
-        ["affinity", "tolerations", "resources", "conditions", "imagePullSecrets"];
+    const OF_OTHERS: [&str; 6] =
+        ["affinity", "tolerations", "resources", "conditions", "imagePullSecrets", "job"];
     let fields = schema["properties"].as_object().into_iter().flatten();
-    for (name, field) in fields.filter(|(name, _)| !OF_KUBERNETES.contains(&name.as_str())) {
+    for (name, field) in fields.filter(|(name, _)| !OF_OTHERS.contains(&name.as_str())) {
         let path = format!("{path}.{name}");
         if field["description"].as_str().unwrap_or_default().is_empty() {
             found.push(path.clone());

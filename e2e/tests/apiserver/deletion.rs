@@ -70,7 +70,9 @@ async fn a_job_that_is_deleted_after_its_operator_was_killed_anywhere_leaves_not
 #[tokio::test]
 async fn a_namespace_can_be_deleted_after_the_operator_was_removed() {
     let (stage, controller) = Stage::with_controller("uninstalled").await.unwrap();
-    stage.sync("web", json!({})).await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    let after = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"]});
+    stage.sync("web", json!({"hooks": {"after": after}})).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     drop(controller);

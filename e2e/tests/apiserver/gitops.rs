@@ -19,7 +19,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, TypeMeta},
     runtime::{WatchStreamExt as _, watcher},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt as _,
@@ -27,6 +27,9 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
+
+#[path = "../../../operator/tests/states/mod.rs"]
+mod states;
 
 /// The kinds of objects that are made for a run.
 const OF_A_RUN: [&str; 6] = ["syncruns", "jobs", "pods", "serviceaccounts", "roles", "rolebindings"];
@@ -82,9 +85,19 @@ struct Verdict {
 }
 
 /// Returns kstatus's verdicts on objects.
-async fn kstatus(objects: &[DynamicObject]) -> Result<Vec<Verdict>> {
-    let mut judge = start(Command::new(programs::of_cluster("gitops")?).arg("kstatus"))?;
-    let mut input = judge.stdin.take().context("kstatus has no standard input")?;
+async fn kstatus(objects: &[impl Serialize]) -> Result<Vec<Verdict>> {
+    judged(objects, &["kstatus"]).await
+}
+
+/// Returns the verdicts on objects of Flux's expressions in `config/flux`.
+async fn flux(objects: &[impl Serialize]) -> Result<Vec<Verdict>> {
+    let expressions = programs::repository().join("config/flux/health.yaml");
+    judged(objects, &["expressions", &expressions.display().to_string()]).await
+}
+
+async fn judged(objects: &[impl Serialize], by: &[&str]) -> Result<Vec<Verdict>> {
+    let mut judge = start(Command::new(programs::of_cluster("gitops")?).args(by))?;
+    let mut input = judge.stdin.take().context("gitops has no standard input")?;
     let text: Vec<String> = objects.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let written = async {
         input.write_all(text.join("\n").as_bytes()).await?;
@@ -143,6 +156,44 @@ async fn kstatus_never_takes_what_is_under_way_for_done() {
     assert_eq!(told("lost"), ["InProgress", "Failed"]);
     assert_eq!(told("astray"), ["InProgress", "Failed"]);
     stage.patch("web", json!({"metadata": {"finalizers": null}})).await.unwrap();
+}
+
+#[tokio::test]
+async fn kstatus_and_flux_know_a_job_in_each_of_its_states() {
+    let states = states::all();
+    let objects: Vec<Value> = states.iter().map(|state| in_status(&state.status)).collect();
+    let (by_kstatus, by_flux) = (kstatus(&objects).await.unwrap(), flux(&objects).await.unwrap());
+    for (state, (kstatus, flux)) in states.iter().zip(by_kstatus.iter().zip(&by_flux)) {
+        assert_eq!((&*kstatus.status, &*flux.status), (state.kstatus, state.flux), "{}", state.name);
+    }
+}
+
+/// Returns a SyncJob of the first generation with that status.
+fn in_status(status: &impl Serialize) -> Value {
+    let mut job = syncjob::manifest("web", "from", "to", json!({}));
+    job["metadata"]["generation"] = json!(1);
+    job["status"] = json!(status);
+    job
+}
+
+/// The run by the schedule is under way for as long as the tools look.
+#[tokio::test]
+async fn a_run_of_the_schedule_changes_nothing_for_tools_and_a_failure_makes_the_copy_old() {
+    let stage = Stage::new("routine").await.unwrap();
+    let mut album = Album::new(&stage);
+    stage.sync("web", json!({"schedule": {"interval": "1s"}, "limits": {"retries": 0}})).await.unwrap();
+    let _controller = stage.controller(Cut::Never).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Synced").await.unwrap();
+    let second = stage.kubelet.start_any(&[first.0, first.1]).await.unwrap();
+    let broken = serde_json::to_string(&bad_report("web-2", "PeerLost", "gone")).unwrap();
+    for pod in [&second.0, &second.1] {
+        stage.kubelet.end(pod, 1, &broken).await.unwrap();
+    }
+    let missed = |job: &DynamicObject| syncjob::has_reason(job, "Synced", "PeerLost");
+    let told = album.judged(missed).await.unwrap();
+    assert_eq!(told["web"], ["InProgress", "Current"]);
 }
 
 #[tokio::test]

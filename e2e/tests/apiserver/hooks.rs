@@ -20,11 +20,18 @@ fn hook(on_failure: &str) -> Value {
 }
 
 fn both(on_failure: &str) -> Value {
-    json!({"hooks": {"before": hook(on_failure), "after": hook(on_failure)}})
+    let mut before = hook(on_failure);
+    // So long it waits for an application.
+    before["timeout"] = json!("1s");
+    json!({"hooks": {"before": before, "after": hook(on_failure)}})
 }
 
 fn failure(run: &DynamicObject, point: &str) -> String {
     syncjob::text(run, &format!("/lastRun/hooks/{point}/failure")).into()
+}
+
+fn owners(run: &DynamicObject) -> Vec<String> {
+    run.owner_references().iter().map(|owner| owner.kind.clone()).collect()
 }
 
 /// Makes the application's pod, ready on a node that does not exist.
@@ -49,7 +56,23 @@ async fn a_failed_before_starts_no_pods_and_after_runs_all_the_same() {
     }
     assert_eq!(stage.children("web").unwrap(), [""; 0]);
     let run = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
-    assert_eq!(run.finalizers(), [""; 0]);
+    assert_eq!(owners(&run), ["SyncJob"]);
+}
+
+#[tokio::test]
+async fn before_waits_for_an_application_that_starts_with_the_syncjob() {
+    let (stage, _controller) = Stage::with_controller("hooks-wait").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    let mut patient = both("Continue");
+    patient["hooks"]["before"]["timeout"] = json!("1m");
+    stage.sync("web", patient).await.unwrap();
+    let begun = |job: &DynamicObject| syncjob::status(job, "/activeRun/hooks/before/startTime").is_string();
+    stage.until("web", "the hook has begun", begun).await.unwrap();
+    application(&stage).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    let failure = stage.jobs.get("web").await.unwrap();
+    let failure = syncjob::text(&failure, "/activeRun/hooks/before/failure");
+    assert!(failure.starts_with("The hook before failed in 1 of 1 pods. db-0: "), "{failure}");
 }
 
 #[tokio::test]
@@ -60,7 +83,8 @@ async fn hooks_that_fail_and_do_not_matter_are_notes_of_a_good_run() {
     stage.sync("web", both("Continue")).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     let held = stage.runs.get("web-1").await.unwrap();
-    assert_eq!(held.finalizers(), ["volferry.dev/hook-after"]);
+    assert_eq!(owners(&held), ["SyncJob", "Namespace"]);
+    assert_eq!(held.finalizers(), [""; 0], "nothing waits for the operator");
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     for point in ["before", "after"] {
@@ -68,7 +92,7 @@ async fn hooks_that_fail_and_do_not_matter_are_notes_of_a_good_run() {
         assert!(failure(&done, point).starts_with(&words), "{done:#?}");
         assert!(syncjob::status(&done, "/notes").to_string().contains(&words), "{done:#?}");
     }
-    stage.run("web-1", "it is let go", |run| run.finalizers().is_empty()).await.unwrap();
+    stage.run("web-1", "it is let go", |run| owners(run) == ["SyncJob"]).await.unwrap();
 }
 
 #[tokio::test]
@@ -87,6 +111,22 @@ async fn a_job_that_is_deleted_during_its_run_runs_after_and_leaves_nothing() {
             error = stage.kubelet.release("web") => panic!("{error:?}"),
         }
         drop((controller, again));
+    }
+}
+
+/// As `kubectl delete syncjobs,syncruns --all` does: the operator has the record in mind.
+#[tokio::test]
+async fn a_job_that_is_deleted_together_with_its_run_runs_after_all_the_same() {
+    let (stage, controller) = Stage::with_controller("hooks").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    application(&stage).await.unwrap();
+    stage.sync("web", both("Continue")).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    controller.until_asked("GET pods/exec", 1).await.unwrap();
+    stage.kubectl.run(&["delete", "syncruns,syncjobs", "--all", "--wait=false"]).unwrap();
+    tokio::select! {
+        asked = controller.until_asked("GET pods/exec", 2) => asked.unwrap(),
+        error = stage.kubelet.release("web") => panic!("{error:?}"),
     }
 }
 

@@ -9,7 +9,7 @@ use e2e::{
 use k8s_openapi::api::{coordination::v1::Lease, rbac::v1::RoleBinding};
 use kube::{
     Api,
-    api::{DynamicObject, PostParams},
+    api::{DeleteParams, DynamicObject, PostParams},
 };
 use serde_json::json;
 
@@ -61,6 +61,30 @@ async fn a_run_goes_on_with_the_next_replica_when_the_leader_is_told_to_stop() {
     let again = stage.kubelet.new_pod("web", contract::Side::Sink, &[&sink]).await.unwrap();
     let image = again.spec.as_ref().unwrap().containers[0].image.as_deref();
     assert_eq!(image, Some("volferry.test/volferry:new"), "no pod was made in between");
+}
+
+/// Each would take the other's Jobs for leftovers.
+#[tokio::test]
+async fn of_two_releases_that_watch_a_namespace_one_works_there_and_the_other_once_it_is_handed_over() {
+    let stage = Stage::new("releases").await.unwrap();
+    let release = async |name| stage.controller_with(&["--leader-elect=false", "--lease-name", name]).await;
+    let (one, two) = (release("one").await.unwrap(), release("two").await.unwrap());
+    let script = async {
+        stage.sync("web", json!({"trigger": "one"})).await.unwrap();
+        stage.until("web", "the first run is over", is_done("web-1")).await.unwrap();
+        let (holder, other) = if one.writes() == 0 { (two, one) } else { (one, two) };
+        assert!(holder.writes() > 0);
+        assert_eq!(other.writes(), 0, "it is not its namespace");
+        drop(holder);
+        let leases: Api<Lease> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        leases.delete("volferry.dev", &DeleteParams::default()).await.unwrap();
+        stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+        stage.until("web", "the second run is over", is_done("web-2")).await.unwrap();
+    };
+    tokio::select! {
+        () = script => {}
+        error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
+    }
 }
 
 fn is_done(run: &str) -> impl Fn(&DynamicObject) -> bool {

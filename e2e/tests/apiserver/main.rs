@@ -3,24 +3,30 @@
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod benchmark;
+mod captures;
 mod claims;
 mod crds;
 mod deletion;
 mod devices;
 mod gitops;
+mod granted;
+mod granted_tricks;
 mod grow;
 mod hooks;
+mod images;
 mod kills;
 mod lease;
 mod load;
 mod local;
 mod names;
 mod namespaced;
+mod pair;
 mod placement;
 mod plugin;
 mod queue;
 mod reported;
 mod rivals;
+mod rules_abroad;
 mod runs;
 mod samples;
 mod schedule;

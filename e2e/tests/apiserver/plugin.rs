@@ -7,10 +7,12 @@ use e2e::{
     apiserver::{ApiServer, User},
     programs,
     report::good_report,
-    scripted::Stage,
+    scripted::{PATIENCE, Stage},
     syncjob,
 };
 use serde_json::{Value, json};
+
+use crate::pair::Pair;
 
 /// Runs `kubectl volferry` in the stage's namespace.
 async fn volferry(stage: &Stage, arguments: &[&str]) -> Output {
@@ -81,6 +83,65 @@ async fn the_plugin_shows_a_job_and_asks_for_a_run_now() {
     assert_eq!((report.run, report.work), (run, good_report("").work));
 }
 
+/// Runs a command of tmux on a server of the test's own.
+async fn tmux(socket: &std::path::Path, arguments: &[&str]) -> String {
+    let output = tokio::process::Command::new("tmux").arg("-S").arg(socket).args(arguments).output().await;
+    printed(&output.unwrap())
+}
+
+#[tokio::test]
+async fn top_shows_in_a_terminal_what_jobs_do_and_follows_them() {
+    let (stage, _controller) = Stage::with_controller("plugin-top").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    let once = told(&stage, &["top", "--once"]).await;
+    assert!(once.lines().next().unwrap().contains(" 1 running ("), "{once}");
+    assert!(once.lines().nth(2).unwrap().starts_with("web "), "{once}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("tmux");
+    let kubeconfig = format!("KUBECONFIG={}", ApiServer::shared().kubeconfig(User::Admin).display());
+    let plugin = programs::of_workspace("kubectl-volferry").unwrap();
+    let command = format!("{} top -n {}; printf ended; cat", plugin.display(), stage.namespace);
+    let started = ["new-session", "-d", "-x", "160", "-y", "12", "-e", &kubeconfig, &command];
+    tmux(&socket, &started).await;
+    let shown = async |part: &str| {
+        let told = async {
+            loop {
+                let screen = tmux(&socket, &["capture-pane", "-p"]).await;
+                if screen.contains(part) {
+                    return screen;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let screen = tokio::time::timeout(PATIENCE, told).await;
+        screen.unwrap_or_else(|_| panic!("the terminal never shows {part:?}"))
+    };
+    let running = shown(" 1 running (").await;
+    assert!(running.lines().nth(1).unwrap().starts_with("SYNCJOB   DOES"), "{running}");
+    stage.kubelet.succeed(&pods.0, &pods.1, &good_report("web-1")).await.unwrap();
+    let rested = shown(" 1 at rest").await;
+    assert!(rested.contains("web       Succeeded"), "{rested}");
+    tmux(&socket, &["send-keys", "C-c"]).await;
+    shown("ended").await;
+    tmux(&socket, &["kill-server"]).await;
+}
+
+#[tokio::test]
+async fn the_plugin_cancels_a_run_in_progress() {
+    let (stage, _controller) = Stage::with_controller("plugin-cancel").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    assert_eq!(told(&stage, &["cancel", "web"]).await, "syncrun.volferry.dev/web-1 is being canceled\n");
+    let ended = |job: &_| syncjob::text(job, "/lastRun/reason") == "Canceled";
+    let job = stage.until("web", "a canceled run", ended).await.unwrap();
+    assert_eq!(syncjob::text(&job, "/lastRun/id"), "web-1");
+    assert!(syncjob::text(&job, "/activeRun/id").is_empty());
+    assert!(refused(&stage, &["cancel", "web"]).await.contains("no run that is queued or in progress"));
+}
+
 #[tokio::test]
 async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
     let stage = Stage::new("plugin-suspend").await.unwrap();
@@ -117,4 +178,28 @@ async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
     assert!(logs.starts_with(&format!("error: SyncJob {namespace}/web has had no run\n")), "{logs}");
     let snapshots = refused(&stage, &["snapshots", "web"]).await;
     assert!(snapshots.contains("/web has no snapshots in its status\nhint: "), "{snapshots}");
+}
+
+#[tokio::test]
+async fn the_plugin_looks_into_the_namespaces_of_claims_that_are_elsewhere() {
+    let (pair, _controller) = Pair::with_controller("plugin-abroad").await;
+    let there = pair.there.namespace.as_str();
+    pair.read_from_there(json!({})).await;
+    pair.refused(&["no SyncGrant there lets"]).await;
+    let doctor = volferry(&pair.here, &["doctor", "web"]).await;
+    let found = String::from_utf8(doctor.stdout).unwrap();
+    assert_eq!(found.matches("kind: SyncGrant").count(), 1, "what Stalled says is not repeated: {found}");
+    assert!(found.contains(&format!("ok: syncers of namespace {there} run as user 65532")), "{found}");
+
+    pair.grant("lent", json!({"until": "2099-01-01T00:00:00Z"})).await;
+    pair.start(&[]).await;
+    let doctor = volferry(&pair.here, &["doctor", "web"]).await;
+    let found = String::from_utf8(doctor.stdout).unwrap();
+    let granted = format!(
+        "ok: the SyncGrant {there}/lent lets the source claim {there}/from be used, until 2099-01-01T00:00:00Z"
+    );
+    assert!(found.contains(&granted), "{found}");
+    // No kubelet has the log, so the pod's name shows where it was looked for.
+    let logs = refused(&pair.here, &["logs", "web", "--end", "source"]).await;
+    assert!(logs.contains(&format!("cannot read the log of pod {there}/")), "{logs}");
 }

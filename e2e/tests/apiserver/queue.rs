@@ -1,14 +1,14 @@
 //! Limits on the number of concurrent runs: the other runs wait in a queue, and their status names their position.
 
 use e2e::{
-    report::good_report,
+    report::{bad_report, good_report},
     scripted::{PATIENCE, Stage},
     syncjob,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -107,6 +107,9 @@ async fn a_run_waits_for_room_on_its_node_and_a_run_on_another_node_does_not() {
 #[tokio::test]
 async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
     let stage = Stage::new("priority").await.unwrap();
+    let allowed = json!({"metadata": {"annotations": {"volferry.dev/max-priority": "5"}}});
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
     let _controller = stage.controller_with(&["--leader-elect=false", "--max-runs=1"]).await.unwrap();
     let jobs = [("first", 0), ("idle", -1), ("usual", 0), ("urgent", 5)];
     let mut known = Vec::new();
@@ -129,4 +132,31 @@ async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
         }
     }
     assert_eq!(order, ["first", "urgent", "usual", "idle"]);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_a_volume_in_use_takes_no_place_from_others() {
+    let stage = Stage::new("busy-place").await.unwrap();
+    stage.claim("to-other", "Bound").await.unwrap();
+    let _controller = stage.controller_with(&["--leader-elect=false", "--max-runs=1"]).await.unwrap();
+    stage.sync("busy", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("busy", &[]).await.unwrap();
+    stage
+        .sync("other", json!({"destination": {"persistentVolumeClaim": {"claimName": "to-other"}}}))
+        .await
+        .unwrap();
+    stage.until("other", "it is queued", is_in_the_queue).await.unwrap();
+    let busy =
+        serde_json::to_string(&bad_report("busy-1", "DestinationBusy", "another works there")).unwrap();
+    for pod in [&source, &sink] {
+        stage.kubelet.end(pod, 1, &busy).await.unwrap();
+    }
+    let (source, sink) = stage.kubelet.start_both("other", &[]).await.unwrap();
+    let waiting = stage.jobs.get("busy").await.unwrap();
+    assert!(syncjob::status(&waiting, "/activeRun/startTime").is_null(), "{waiting:#?}");
+    assert_eq!(syncjob::text(&waiting, "/activeRun/reason"), "WaitingForRun");
+    let says_so = |run: &DynamicObject| syncjob::message(run, "Reconciling").contains("another works there");
+    stage.run("busy-1", "its SyncRun says so", says_so).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("other-1")).await.unwrap();
+    stage.until_is("other", "Ready").await.unwrap();
 }

@@ -376,7 +376,7 @@ async fn what_another_try_cannot_help_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn the_destination_of_the_last_success_is_expected_until_a_person_forgets_it() {
+async fn the_destination_of_the_last_success_is_expected_until_a_person_accepts_another() {
     let (stage, _controller) = Stage::with_controller("destination").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
@@ -395,15 +395,16 @@ async fn the_destination_of_the_last_success_is_expected_until_a_person_forgets_
     end_both(&stage, (&second.0, &second.1), 4, &refused).await.unwrap();
     let refused = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&refused, "Stalled", "OtherDestination"), "{refused:#?}");
-    assert!(syncjob::message(&refused, "Stalled").contains("remove status.destination"), "{refused:#?}");
+    assert!(syncjob::message(&refused, "Stalled").contains("volferry.dev/accept-volume"), "{refused:#?}");
     assert_eq!(syncjob::text(&refused, "/destination/volume"), volume.to_string());
 
-    let forget = Patch::Merge(json!({"status": {"destination": null}}));
-    stage.jobs.patch_status("web", &PatchParams::default(), &forget).await.unwrap();
-    stage.patch("web", json!({"spec": {"trigger": "three"}})).await.unwrap();
+    // That starts a run, too.
+    let other = VolumeId::new([8; 16]);
+    let accepted = json!({"volferry.dev/accept-volume": other.to_string()});
+    stage.patch("web", json!({"metadata": {"annotations": accepted}})).await.unwrap();
     let known = [&first.0, &first.1, &second.0, &second.1];
     let third = stage.kubelet.start_both("web", &known).await.unwrap();
-    assert_eq!([&third.0, &third.1].map(expected_volume), [None, None]);
+    assert_eq!([&third.0, &third.1].map(expected_volume), [Some(other), Some(other)]);
 }
 
 #[tokio::test]

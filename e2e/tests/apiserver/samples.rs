@@ -8,7 +8,7 @@ const RUN: [&str; 4] = ["web-assets", "web-mirror", "web-assets-tuned", "web-ass
 /// Samples that run once they are resumed, but for `disk-image`, whose claims the samples do not make.
 const SUSPENDED: [&str; 3] = ["uploads", "local-copy", "disk-image"];
 /// Samples that stay suspended.
-const LEFT: [&str; 2] = ["web-snapshots", "web-restored"];
+const LEFT: [&str; 3] = ["web-snapshots", "web-restored", "web-from-prod"];
 
 #[tokio::test]
 async fn samples_that_are_applied_together_do_not_disturb_each_other() {

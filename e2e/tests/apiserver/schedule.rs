@@ -55,13 +55,14 @@ async fn an_interval_runs_again_and_again_but_not_while_suspended() {
 }
 
 #[tokio::test]
-async fn a_cron_job_waits_and_after_a_failure_waits_for_its_next_time() {
+async fn a_cron_job_waits_and_after_a_refusal_waits_for_its_next_time() {
     let (stage, _controller) = Stage::with_controller("cron").await.unwrap();
     // The 29th of February is years away on most days on which this test runs.
     let schedule = json!({"cron": "0 3 29 2 *", "timeZone": "Europe/Berlin", "jitter": "10m"});
     stage.sync("web", json!({"schedule": schedule, "limits": {"retries": 0}})).await.unwrap();
     let waiting = stage.until_is("web", "Ready").await.unwrap();
     assert!(syncjob::has_reason(&waiting, "Ready", "Scheduled"), "{waiting:#?}");
+    assert!(syncjob::has_reason(&waiting, "Synced", "NoCopyYet"), "{waiting:#?}");
     let next = next_run(&waiting).unwrap();
     assert_eq!(stage.children("web").unwrap(), [""; 0]);
 
@@ -71,7 +72,10 @@ async fn a_cron_job_waits_and_after_a_failure_waits_for_its_next_time() {
     stage.kubelet.end(&source, 4, &refused).await.unwrap();
     stage.kubelet.end(&sink, 4, &refused).await.unwrap();
     let failed = stage.until("web", "its run failed", is_idle_after(1)).await.unwrap();
-    assert!(!syncjob::is(&failed, "Ready") && !syncjob::is(&failed, "Stalled"), "{failed:#?}");
+    assert!(
+        syncjob::is(&failed, "Stalled") && !syncjob::is(&failed, "Synced"),
+        "a person has to act: {failed:#?}"
+    );
     assert!(
         syncjob::message(&failed, "Ready").contains(&format!("The next run starts at {next}")),
         "{failed:#?}"

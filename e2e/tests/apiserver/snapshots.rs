@@ -1,7 +1,11 @@
 //! Snapshots of a destination: the sink's arguments, and the answer that the status keeps.
 
 use contract::{Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport};
-use e2e::{report::good_report, scripted::Stage, syncjob};
+use e2e::{
+    report::{bad_report, good_report},
+    scripted::Stage,
+    syncjob,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -148,13 +152,27 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
     back["spec"]["restore"] = json!({"snapshot": "as-of:yesterday"});
     let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
     assert!(format!("{refused:#}").contains("is not a time"), "{refused:#}");
-    back["spec"]["restore"] = json!({"snapshot": "gold"});
+    for (paths, word) in
+        [(json!(["../x"]), "is not a file or folder inside the volume"), (json!([]), "paths")]
+    {
+        back["spec"]["restore"] = json!({"snapshot": "gold", "paths": paths});
+        let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
+        assert!(format!("{refused:#}").contains(word), "{refused:#}");
+    }
+    back["spec"]["restore"] = json!({"snapshot": "gold", "paths": ["/accounts/2026.csv", "/mail"]});
     syncjob::create(&stage.runs, back).await.unwrap();
     let pod = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     let asked = args(&pod);
-    for arg in
-        ["/source", "--delete", "--source-snapshot=gold", "--snapshot-before=before-back", "--run=back"]
-    {
+    for arg in [
+        "/source",
+        "--delete",
+        "--adopt",
+        "--source-snapshot=gold",
+        "--snapshot-before=before-back",
+        "--restore-path=/accounts/2026.csv",
+        "--restore-path=/mail",
+        "--run=back",
+    ] {
         assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
     }
     assert!(!asked.iter().any(|arg| arg == "--snapshot"), "{asked:?}");
@@ -184,4 +202,35 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
             || syncjob::has_reason(job, "Reconciling", "ClaimNotFound")
     };
     stage.until("web", "a run is due again", due).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restore_stops_the_run_in_progress_and_fails_at_once_without_its_snapshot() {
+    let (stage, _controller) = Stage::with_controller("restore-first").await.unwrap();
+    stage.sync("web", json!({"snapshots": {}})).await.unwrap();
+    let (_, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let mut back = syncjob::run_now("back", "web");
+    back["spec"]["restore"] = json!({"snapshot": "gold"});
+    syncjob::create(&stage.runs, back).await.unwrap();
+    let stopped = |job: &DynamicObject| {
+        syncjob::text(job, "/lastRun/reason") == "Replaced" && syncjob::text(job, "/activeRun/id") == "back"
+    };
+    let restoring = stage.until("web", "the restore takes its place", stopped).await.unwrap();
+    assert!(
+        syncjob::text(&restoring, "/lastRun/message").contains("a restore was asked for"),
+        "{restoring:#?}"
+    );
+    for side in [Side::Source, Side::Sink] {
+        stage.kubelet.deleted_pod("web", side).await.unwrap();
+    }
+    stage.kubelet.finish_deletions().await.unwrap();
+    let pod = stage.kubelet.new_pod("web", Side::Sink, &[&sink]).await.unwrap();
+    assert!(args(&pod).iter().any(|arg| arg == "--source-snapshot=gold"), "{:?}", args(&pod));
+    stage.kubelet.start(&pod).await.unwrap();
+    let missing = bad_report("back", "SnapshotNotFound", "there is no snapshot gold");
+    stage.kubelet.end(&pod, 1, &serde_json::to_string(&missing).unwrap()).await.unwrap();
+    let failed = stage.until_is("web", "Stalled").await.unwrap();
+    assert_eq!(syncjob::status(&failed, "/lastRun/retries"), 0, "{failed:#?}");
+    let advice = syncjob::message(&failed, "Stalled");
+    assert!(advice.contains("kubectl volferry restore") && !advice.contains("spec.trigger"), "{advice}");
 }

@@ -29,7 +29,7 @@ async fn the_columns_say_how_a_job_stands() {
     stage.sync("web", json!({"schedule": {"interval": "24h"}})).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
-    let done = stage.until_is("web", "Ready").await.unwrap();
+    let done = stage.until_is("web", "Synced").await.unwrap();
     let (next, took) = (syncjob::text(&done, "/nextRunTime"), syncjob::text(&done, "/summary/duration"));
     let printed = |more: &[&str]| {
         let printed = stage.kubectl.run(&[&["get", "syncjob", "web"], more].concat()).unwrap();
@@ -45,6 +45,7 @@ async fn the_columns_say_how_a_job_stands() {
     let cell = |name: &str, value: &str| (name.to_string(), value.to_string());
     for there in [
         cell("READY", "True"),
+        cell("SYNCED", "True"),
         cell("PHASE", "Succeeded"),
         cell("NEXT", next),
         cell("DURATION", took),

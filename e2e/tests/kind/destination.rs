@@ -1,7 +1,6 @@
 //! A destination's claim that now stands for another volume.
 
 use e2e::{cluster::Sandbox, syncjob};
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 #[tokio::test]
@@ -20,14 +19,14 @@ async fn another_volume_behind_the_claim_is_refused_until_a_person_accepts_it() 
     sandbox.patch("copy", json!({"spec": {"trigger": "three"}})).await.unwrap();
     let refused = sandbox.until_is("copy", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&refused, "Stalled", "OtherDestination"), "{refused:#?}");
-    assert!(syncjob::message(&refused, "Stalled").contains("remove status.destination"), "{refused:#?}");
+    assert!(syncjob::message(&refused, "Stalled").contains("volferry.dev/accept-volume"), "{refused:#?}");
     assert_eq!(syncjob::status(&refused, "/lastRun/retries"), 0, "a guard is not tried again");
     let there = to.list().unwrap();
     assert_eq!(there.0.keys().collect::<Vec<_>>(), [b"other"], "nothing is changed");
 
-    let forget = Patch::Merge(json!({"status": {"destination": null}}));
-    sandbox.jobs.patch_status("copy", &PatchParams::default(), &forget).await.unwrap();
-    sandbox.patch("copy", json!({"spec": {"files": {"deleteLimit": {"percent": 100}}}})).await.unwrap();
+    let annotations = json!({"volferry.dev/accept-volume": syncjob::text(&refused, "/lastRun/id")});
+    let limit = json!({"files": {"deleteLimit": {"percent": 100}}});
+    sandbox.patch("copy", json!({"metadata": {"annotations": annotations}, "spec": limit})).await.unwrap();
     let accepted = sandbox.until_is("copy", "Ready").await.unwrap();
     assert_eq!(to.list().unwrap().0.keys().collect::<Vec<_>>(), [b"file"]);
     let other = syncjob::text(&accepted, "/destination/volume");

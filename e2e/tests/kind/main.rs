@@ -10,6 +10,7 @@ mod destination;
 mod devices;
 mod drained;
 mod fsgroup;
+mod granted;
 mod guard;
 mod hooks;
 mod image;

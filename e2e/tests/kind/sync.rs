@@ -15,7 +15,7 @@ async fn a_tree_arrives_on_another_node_as_it_is() {
     from.shell_as_syncer(tree::VARIED).unwrap();
 
     sandbox.sync("copy", json!({})).await.unwrap();
-    sandbox.kubectl.run(&["wait", "--for=condition=Ready", "syncjob/copy", "--timeout=180s"]).unwrap();
+    sandbox.kubectl.run(&["wait", "--for=condition=Synced", "syncjob/copy", "--timeout=180s"]).unwrap();
 
     let source = from.list().unwrap();
     assert_same(&source, &to.list().unwrap());
@@ -59,17 +59,24 @@ fn assert_whole(timings: &BTreeMap<String, u64>) {
 }
 
 fn assert_conditions_are_kstatus(job: &kube::api::DynamicObject) {
-    assert!(syncjob::is(job, "Ready"));
+    assert!(syncjob::is(job, "Ready") && syncjob::is(job, "Synced"));
     assert!(!syncjob::is(job, "Reconciling") && !syncjob::is(job, "Stalled"));
     assert_eq!(syncjob::status(job, "/observedGeneration").as_i64(), job.metadata.generation);
 }
 
 fn assert_shown_in_columns(table: &str) {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    let header = ["NAME", "READY", "PHASE", "LAST", "SUCCESS", "NEXT", "DURATION", "SUSPENDED", "AGE"];
+    let header =
+        ["NAME", "READY", "SYNCED", "PHASE", "LAST", "SUCCESS", "NEXT", "DURATION", "SUSPENDED", "AGE"];
     assert_eq!(lines[0], header, "{table}");
     // No next run is scheduled, so its cell is blank.
-    let [name, ready, phase, _ago, duration, suspended, _age] = lines[1][..] else { panic!("{table}") };
-    assert_eq!([name, ready, phase, suspended], ["copy", "True", "Succeeded", "false"], "{table}");
+    let [name, ready, synced, phase, _ago, duration, suspended, _age] = lines[1][..] else {
+        panic!("{table}")
+    };
+    assert_eq!(
+        [name, ready, synced, phase, suspended],
+        ["copy", "True", "True", "Succeeded", "false"],
+        "{table}"
+    );
     assert!(duration.ends_with('s'), "{table}");
 }

@@ -25,6 +25,8 @@ async fn a_namespace_goes_after_the_operator_was_uninstalled_during_a_run() {
     namespaces.delete(&sandbox.namespace, &DeleteParams::default()).await.unwrap();
     wait::until_gone(&namespaces, &sandbox.namespace, PATIENCE).await.unwrap();
     uninstalled.undo().unwrap();
+    let told = helm(&["test", "volferry", "--timeout", "120s"]).unwrap();
+    assert!(told.contains("Succeeded"), "{told}");
 }
 
 /// Stands for an uninstalled release of the chart. Installs it again when dropped, for the other tests.

@@ -42,7 +42,7 @@ pub struct AgentArgs {
     /// Which of them this is. Kubernetes gives the pods of an Indexed Job their numbers this way.
     #[arg(long, env = "JOB_COMPLETION_INDEX", default_value_t = 0)]
     pub index: u32,
-    /// The UDP port to listen at, of an end that does.
+    /// The port to listen at over UDP and TCP, of an end that does.
     #[arg(long, value_name = "PORT", requires = "pod_ip")]
     pub listen_port: Option<u16>,
     /// The pod's address, to listen at.

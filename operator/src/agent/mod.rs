@@ -6,6 +6,7 @@
 
 mod args;
 mod error;
+mod label;
 mod meeting;
 mod publish;
 mod termination;
@@ -48,6 +49,7 @@ pub async fn run(args: &AgentArgs) -> i32 {
             (ExitCode::Failed as i32, Report { reason: reason.or(report.reason), ..report })
         }
     };
+    let report = label::explained(report, fs::read_to_string(label::OWN_LABEL).ok().as_deref());
     // Write the termination message first, since it always arrives; the API server may take time.
     termination::write(&args.termination_log, &report);
     publisher.report(&report).await;
@@ -87,6 +89,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
                 Some(Event::Planned(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
+                Some(Event::Waiting(answer)) => tracing::info!(%answer, "the other pod is busy"),
                 None => break,
             },
             () = &mut publishing => {}

@@ -22,7 +22,7 @@ use tokio::{
 use super::{args::AgentArgs, termination};
 use crate::{
     api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus},
-    model::status::summary_of_progress,
+    model::summary::summary_of_progress,
     telemetry::chain,
 };
 

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{GROUP, SyncJob, SyncRun, VERSION, crds, rules};
+use super::{GROUP, SyncGrant, SyncJob, SyncRun, VERSION, crds, rules};
 
 /// An object that the API server would accept, with the schema's defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,8 @@ pub enum Admitted {
     SyncJob(Box<SyncJob>),
     /// A SyncRun.
     SyncRun(Box<SyncRun>),
+    /// A SyncGrant.
+    SyncGrant(Box<SyncGrant>),
 }
 
 /// The reasons why the API server would reject a manifest.
@@ -32,8 +34,8 @@ pub enum Admitted {
 pub enum AdmissionError {
     /// An object of another API.
     #[error(
-        "{object} is not an object of Volferry: its apiVersion has to be {GROUP}/{VERSION} and its kind SyncJob or \
-         SyncRun"
+        "{object} is not an object of Volferry: its apiVersion has to be {GROUP}/{VERSION} and its kind SyncJob, \
+         SyncRun or SyncGrant"
     )]
     Kind {
         /// The object, as far as its kind and name are given.
@@ -93,10 +95,10 @@ pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
         return Err(AdmissionError::Invalid { object, problems });
     }
     drop_status(&mut manifest);
-    if kind.name == "SyncJob" {
-        typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job)))
-    } else {
-        typed(object, manifest).map(|run| Admitted::SyncRun(Box::new(run)))
+    match kind.name.as_str() {
+        "SyncJob" => typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job))),
+        "SyncRun" => typed(object, manifest).map(|run| Admitted::SyncRun(Box::new(run))),
+        _ => typed(object, manifest).map(|grant| Admitted::SyncGrant(Box::new(grant))),
     }
 }
 
@@ -280,7 +282,7 @@ spec:
         let manifest = serde_saphyr::from_str(&format!("{LEAST}\n{fields}")).unwrap();
         admit(manifest).map(|admitted| match admitted {
             Admitted::SyncJob(job) => *job,
-            Admitted::SyncRun(run) => panic!("{run:?}"),
+            other => panic!("{other:?}"),
         })
     }
 
@@ -342,6 +344,11 @@ spec:
             ),
             ("/spec/schedule", json!({"cron": "@daily", "timeZone": "America/Argentina/Buenos_Aires"})),
             ("/spec/schedule", json!({"cron": "0 0 * * sun", "timeZone": "Etc/GMT+2"})),
+            ("/spec/schedule", json!({"cron": "@daily", "timeZone": "europe/berlin"})),
+            (
+                "/spec/source",
+                json!({"persistentVolumeClaim": {"claimName": "a"}, "snapshot": "latest", "keepGoing": true}),
+            ),
             ("/spec/schedule", json!({"interval": "30s"})),
             ("/spec/limits", json!({"timeout": "1h30m", "retries": 0})),
             (
@@ -388,8 +395,13 @@ spec:
             ("/spec/schedule/cron", json!("0 0 30 2 *"), "has such a day"),
             ("/spec/schedule", json!({}), "exactly one of cron"),
             ("/spec/schedule", json!({"cron": "@daily", "interval": "1m"}), "exactly one of cron"),
-            ("/spec/schedule", json!({"interval": "1m", "jitter": "1s"}), "go with cron"),
-            ("/spec/schedule", json!({"interval": "1m", "timeZone": "UTC"}), "go with cron"),
+            ("/spec/schedule", json!({"interval": "1m", "timeZone": "UTC"}), "goes with cron"),
+            ("/spec/schedule", json!({"cron": "@daily", "timeZone": "Europe/Berln"}), "IANA database"),
+            (
+                "/spec/source",
+                json!({"persistentVolumeClaim": {"claimName": "a"}, "trustStore": true}),
+                "go with snapshot",
+            ),
             ("/spec/schedule/interval", json!("0s"), "such as 90s"),
             ("/spec/schedule/interval", json!("1 day"), "such as 90s"),
             ("/spec/limits/timeout", json!("6"), "such as 90s"),
@@ -412,12 +424,14 @@ spec:
             ("/spec/source/path", json!("/.volferry/index"), ".volferry"),
             ("/spec/destination/path", json!("/.."), ".."),
             ("/spec/source/persistentVolumeClaim/claimName", json!("Web_Data"), "lower-case letters"),
-            ("/spec/source/persistentVolumeClaim/namespace", json!("a"), "unknown field namespace"),
+            ("/spec/source/persistentVolumeClaim/namespace", json!("A b"), "lower-case letters"),
             ("/spec/source/persistentVolumeClaim", json!({}), "is missing"),
             ("/spec/source/persistentVolumeClaim", json!({"claim": "a"}), "unknown field claim"),
             ("/spec/source/remote", json!({}), "unknown field remote"),
             ("/spec/source", json!({}), "\"persistentVolumeClaim\" is missing"),
-            ("/spec/source/pointInTime", json!("Clone"), "unknown field pointInTime"),
+            ("/spec/source/pointsInTime", json!("Clone"), "unknown field pointsInTime"),
+            ("/spec/source/pointInTime", json!({"method": "Group"}), "Clone"),
+            ("/spec/destination/volumeSnapshots", json!({"retain": {"last": 0}}), "less than the minimum"),
             ("/spec/destination/create/size", json!("10 GB"), "such as 500Mi"),
             ("/spec/destination/create/size", json!("0"), "such as 500Mi"),
             ("/spec/destination/create/accessModes", json!(["ReadOnlyMany"]), "\"ReadWriteOnce\""),

@@ -1,23 +1,28 @@
 //! The conditions of a SyncJob, which follow the rules of kstatus.
 //!
-//! `Ready` is always set. `Reconciling` and `Stalled` exist only while they are true, because kstatus and tools based
-//! on it look only for their presence with status `True`; at most one of the two exists. A job that waits for its
-//! schedule has neither: it is `Ready=True` if the last run succeeded, else `Ready=False`. A suspended job keeps the
-//! `Ready` of its last run.
+//! `Ready` and `Synced` are always set. `Reconciling` and `Stalled` exist only while they are true, because kstatus and
+//! tools based on it look only for their presence with status `True`. `Ready` is false exactly while one of the two
+//! exists. A run that the schedule alone asked for leaves all three as they are.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The last run succeeded and the spec has been observed.
+/// The spec has been observed, no run that it or a person asked for is outstanding, and nothing needs a person.
 pub const READY: &str = "Ready";
-/// A run or its preparation is under way.
+/// There is a copy, and the last run succeeded.
+pub const SYNCED: &str = "Synced";
+/// A run that a person or a change of the spec asked for is under way, or a claim is being prepared.
 pub const RECONCILING: &str = "Reconciling";
 /// The job needs a person to go on.
 pub const STALLED: &str = "Stalled";
 /// The last completed run left files out. Set only while true.
 pub const INCOMPLETE: &str = "Incomplete";
+/// The last completed run could not keep the owners of some entries. Set only while true.
+pub const OWNERS_NOT_KEPT: &str = "OwnersNotKept";
 /// A run's snapshot of its destination failed, or old ones could not be dropped. Set only while true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
+/// Snapshots that no rule has dropped are gone from the destination. Set only while true.
+pub const SNAPSHOTS_GONE: &str = "SnapshotsGone";
 /// The last verification of the destination's snapshots found damage that has no good copy. Set only while true.
 pub const CORRUPT: &str = "Corrupt";
 /// A restore in place holds back all runs that no person asks for. Set only while true.
@@ -52,13 +57,21 @@ pub mod reason {
     pub const POD_PENDING: &str = "PodPending";
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
+    pub const NO_COPY_YET: &str = "NoCopyYet";
+    pub const COPY_GONE: &str = "CopyGone";
+    pub const OTHER_OWNERS: &str = "OtherOwners";
     pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
     pub const BENCHMARK_REFUSED: &str = "BenchmarkRefused";
     pub const RESTORED_IN_PLACE: &str = "RestoredInPlace";
     pub const SLOWER: &str = "Slower";
     pub const AS_USUAL: &str = "AsUsual";
+    pub const CAPTURING: &str = "Capturing";
+    pub const CAPTURE_FAILED: &str = "CaptureFailed";
+    pub const NOT_GRANTED: &str = "NotGranted";
+    pub const NAMESPACE_NOT_WATCHED: &str = "NamespaceNotWatched";
     pub const HOOK_FAILED: &str = "HookFailed";
     pub const TIMED_OUT: &str = "TimedOut";
+    pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
 }
 
 /// The cause of a condition's status.
@@ -79,7 +92,7 @@ pub fn ready(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) 
     remove(conditions, STALLED);
 }
 
-/// Sets `Reconciling=True` and `Ready=False`: a run or its preparation is under way.
+/// Sets `Reconciling=True` and `Ready=False`: what the spec or a person asked for is under way.
 pub fn reconciling(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
     set(conditions, READY, false, cause, now);
     set(conditions, RECONCILING, true, cause, now);
@@ -91,13 +104,6 @@ pub fn stalled(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp
     set(conditions, READY, false, cause, now);
     set(conditions, STALLED, true, cause, now);
     remove(conditions, RECONCILING);
-}
-
-/// Sets only `Ready=False`: the last run failed, and another follows without a person.
-pub fn failed(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
-    set(conditions, READY, false, cause, now);
-    remove(conditions, RECONCILING);
-    remove(conditions, STALLED);
 }
 
 /// Sets one condition. Its transition time changes only with its status, so that setting it again changes nothing.

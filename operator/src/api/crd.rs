@@ -3,20 +3,76 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{run::SyncRun, spec::SyncJob};
+use super::{grant::SyncGrant, run::SyncRun, spec::SyncJob};
+
+/// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
+/// it, and no text or list fills the object.
+const MOST_I32: f64 = 2_147_483_647.0;
+const MOST_I64: f64 = 9.2e18;
+const MOST_F64: f64 = 1e18;
+const MOST_BYTES: i64 = 65_536;
+const MOST_ITEMS: i64 = 4096;
 
 /// Returns the CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut run = SyncRun::crd();
     bound_name(&mut run);
-    [SyncJob::crd(), run].map(adapted).into()
+    let mut run = adapted(run);
+    schemas(&mut run).for_each(leave_to_syncjob);
+    let mut job = adapted(SyncJob::crd());
+    schemas(&mut job).for_each(leave_to_pods);
+    vec![job, run, adapted(SyncGrant::crd())]
+}
+
+fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
+    schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut())
+}
+
+/// Removes the descriptions in the copy of the SyncJob's spec that a SyncRun has, whose own CRD has them: with both,
+/// the CRD of SyncRuns would exceed what `kubectl apply` keeps of it.
+fn leave_to_syncjob(schema: &mut JSONSchemaProps) {
+    let spec = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec"));
+    let job = spec.and_then(|spec| spec.properties.as_mut()?.get_mut("job"));
+    job.into_iter()
+        .flat_map(|job| job.properties.iter_mut())
+        .flat_map(|it| it.values_mut())
+        .for_each(silence);
+}
+
+/// Removes the descriptions of affinities at the two ends of a SyncJob, which `spec.pods` has, for the same reason.
+fn leave_to_pods(schema: &mut JSONSchemaProps) {
+    for end in ["source", "destination"] {
+        let affinity =
+            ["spec", end, "pods", "affinity"].into_iter().try_fold(&mut *schema, |schema, name| {
+                schema.properties.as_mut().and_then(|fields| fields.get_mut(name))
+            });
+        affinity.into_iter().flat_map(parts).for_each(silence);
+    }
+}
+
+fn silence(schema: &mut JSONSchemaProps) {
+    schema.description = None;
+    parts(schema).for_each(silence);
+}
+
+/// Returns the schemas of the fields, items and values of a schema.
+fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    let items = match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(&mut **items),
+        _ => None,
+    };
+    let values = match &mut schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&mut **values),
+        _ => None,
+    };
+    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).chain(items).chain(values)
 }
 
 /// Limits the name of a SyncRun, because it is a label of all the run's objects. Only a rule on the whole object can
 /// access the name.
 fn bound_name(crd: &mut CustomResourceDefinition) {
-    let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
-    for schema in schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut()) {
+    for schema in schemas(crd) {
         schema.x_kubernetes_validations = Some(vec![ValidationRule {
             rule: "self.metadata.name.size() <= 63".into(),
             message: Some("the name of a SyncRun has at most 63 characters".into()),
@@ -36,32 +92,51 @@ pub fn crd_files() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
 }
 
 fn adapted(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
-    for schema in schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut()) {
-        adapt(schema);
-    }
+    schemas(&mut crd).for_each(adapt);
     crd
 }
 
 /// Converts a schema derived from Rust types to the form that the API server expects: `null` means an absent field (a
-/// nullable one would bypass its default and every rule on it), integers have a format that OpenAPI defines, and line
-/// breaks of the source do not matter.
+/// nullable one would bypass its default and every rule on it), integers have a format that OpenAPI defines, everything
+/// has a bound, and line breaks of the source do not matter.
 fn adapt(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.description = schema.description.take().map(|text| unwrapped(&text));
+    bound(schema);
     schema.format = match schema.format.take().as_deref() {
         Some("uint" | "uint64") => Some("int64".into()),
         Some("uint8" | "uint16" | "uint32") => Some("int32".into()),
         other => other.map(Into::into),
     };
-    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
-        adapt(property);
+    parts(schema).for_each(adapt);
+}
+
+/// Gives a schema the bounds that it lacks. The API server does not hold integers to their format.
+fn bound(schema: &mut JSONSchemaProps) {
+    let format = schema.format.as_deref().unwrap_or_default();
+    let range = match (schema.type_.as_deref(), format) {
+        (Some("integer"), "uint8") => Some((0.0, 255.0)),
+        (Some("integer"), "uint16") => Some((0.0, 65_535.0)),
+        (Some("integer"), "uint32") => Some((0.0, MOST_I32)),
+        (Some("integer"), "int32") => Some((-MOST_I32, MOST_I32)),
+        (Some("integer"), "uint" | "uint64") => Some((0.0, MOST_I64)),
+        (Some("integer"), _) => Some((-MOST_I64, MOST_I64)),
+        (Some("number"), _) => Some((-MOST_F64, MOST_F64)),
+        _ => None,
+    };
+    if let Some((least, most)) = range {
+        schema.minimum.get_or_insert(least);
+        schema.maximum.get_or_insert(most);
     }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        adapt(items);
+    let is_text = schema.type_.as_deref() == Some("string") && schema.enum_.is_none();
+    if is_text && schema.format.is_none() {
+        schema.max_length.get_or_insert(MOST_BYTES);
     }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        adapt(values);
+    if schema.items.is_some() {
+        schema.max_items.get_or_insert(MOST_ITEMS);
+    }
+    if schema.additional_properties.is_some() {
+        schema.max_properties.get_or_insert(MOST_ITEMS);
     }
 }
 
@@ -130,6 +205,7 @@ mod tests {
                     continue;
                 }
                 let mut at = &schema;
+                let path = path.replace("Synced", "Ready");
                 for part in path.split("[?(@.type==\"Ready\")]").flat_map(|part| part.split('.')) {
                     at = match &at.items {
                         Some(JSONSchemaPropsOrArray::Schema(items)) => items,
@@ -155,9 +231,17 @@ mod tests {
             let of = columns.iter().filter(|it| (it.priority == Some(1)) == wide);
             of.map(|it| it.name.as_str()).collect()
         };
-        let narrow = ["Ready", "Phase", "Last success", "Next", "Duration", "Suspended", "Age"];
+        let narrow = ["Ready", "Synced", "Phase", "Last success", "Next", "Duration", "Suspended", "Age"];
         assert_eq!(named(false), narrow);
         assert_eq!(named(true), ["Source", "Destination", "Files", "Transferred", "Message"]);
+    }
+
+    #[test]
+    fn a_person_who_asks_for_a_run_names_the_syncjob_and_nothing_else() {
+        let crd = crds().into_iter().find(|crd| crd.spec.names.kind == "SyncRun").unwrap();
+        let schema = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
+        let spec = schema.properties.unwrap().remove("spec").unwrap();
+        assert_eq!(spec.required.unwrap(), ["syncJob"]);
     }
 
     #[test]
@@ -170,15 +254,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn everything_has_a_bound() {
+        for mut crd in crds() {
+            let kind = crd.spec.names.kind.clone();
+            for schema in schemas(&mut crd) {
+                for (name, part) in schema.properties.iter_mut().flatten().filter(|(it, _)| *it != "metadata")
+                {
+                    check_bounds(&format!("{kind} {name}"), part);
+                }
+            }
+        }
+    }
+
+    fn check_bounds(path: &str, schema: &mut JSONSchemaProps) {
+        let fits = |most: f64| {
+            schema.minimum.is_some_and(|it| it >= -most - 1.0) && schema.maximum.is_some_and(|it| it <= most)
+        };
+        let is_bounded = match (schema.type_.as_deref(), schema.format.as_deref()) {
+            (Some("integer"), Some("int32")) => fits(f64::from(i32::MAX)),
+            (Some("integer"), _) => fits(i64::MAX as f64 - 2048.0),
+            (Some("number"), _) => fits(f64::MAX),
+            (Some("string"), format) => {
+                schema.max_length.is_some() || schema.enum_.is_some() || format == Some("date-time")
+            }
+            (Some("array"), _) => schema.max_items.is_some(),
+            (Some("object"), _) => schema.properties.is_some() || schema.max_properties.is_some(),
+            _ => true,
+        };
+        assert!(is_bounded, "{path} has no bound: {schema:?}");
+        let parts: Vec<_> = parts(schema).collect();
+        parts.into_iter().enumerate().for_each(|(nth, part)| check_bounds(&format!("{path}.{nth}"), part));
+    }
+
     fn check(path: &str, schema: &JSONSchemaProps) {
-        assert!(schema.description.is_some(), "{path} has no description");
+        let elsewhere = ["spec.job.", "spec.source.pods.affinity.", "spec.destination.pods.affinity."];
+        let is_elsewhere = elsewhere.iter().any(|part| path.starts_with(part));
+        assert!(is_elsewhere || schema.description.is_some(), "{path} has no description");
         assert!(schema.nullable.is_none(), "{path} is nullable");
         assert!(
             !schema.format.as_deref().is_some_and(|it| it.starts_with('u')),
             "{path}: {:?}",
             schema.format
         );
-        let known = schema.properties.is_some() || schema.additional_properties.is_some();
+        // The copy of a SyncJob's spec: the SyncJob's own schema has its fields.
+        let known =
+            schema.properties.is_some() || schema.additional_properties.is_some() || path == "spec.job";
         assert!(schema.type_.as_deref() != Some("object") || known, "{path} is free-form");
         for (name, property) in schema.properties.iter().flatten() {
             check(&format!("{path}.{name}"), property);

@@ -1,13 +1,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{pods::EndPodSettings, rules};
+use super::{pods::EndPodSettings, point_in_time::PointInTime, rules, volume_snapshots::VolumeSnapshots};
 
 /// Where the files are.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::source()))]
 pub struct SourceEndpoint {
-    /// The claim that is read, in the SyncJob's namespace.
+    /// The claim that is read.
     pub persistent_volume_claim: ClaimReference,
     /// The folder inside the volume whose content is synced. It must exist, and no part of the path may be a symbolic
     /// link. If the destination's claim has volumeMode Block and this one Filesystem: the file that is restored to that
@@ -21,6 +22,17 @@ pub struct SourceEndpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: Option<String>,
+    /// Keep the owners, set-id bits, capabilities and devices that the snapshot has, although other users can write to
+    /// the store that it is in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trust_store: bool,
+    /// Copy all that is whole of a damaged snapshot. The rest counts as failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_going: bool,
+    /// Read the volume as it was at one instant, which the storage captures after `hooks.before`; `hooks.after` runs as
+    /// soon as that is done. Absent: read the volume itself, while its application may write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point_in_time: Option<PointInTime>,
     /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
@@ -31,17 +43,21 @@ pub struct SourceEndpoint {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::destination()))]
 pub struct DestinationEndpoint {
-    /// The claim that is written, in the SyncJob's namespace.
+    /// The claim that is written.
     pub persistent_volume_claim: ClaimReference,
     /// Create the claim if it does not exist. Absent: it must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
-    /// The folder inside the volume that is made equal to the source's. Missing folders of the path are created; no
+    /// The folder inside the volume that gets what the source's has. Missing folders of the path are created; no
     /// part of the path may be a symbolic link. If the source's claim has volumeMode Block and this one Filesystem: the
     /// file that becomes the image of that device.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
+    /// Have the storage take a VolumeSnapshot of the volume after each run that succeeded, before the next one begins;
+    /// `status.latestImage` names the newest. They go with the SyncJob. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_snapshots: Option<VolumeSnapshots>,
     /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
@@ -54,6 +70,10 @@ pub struct ClaimReference {
     /// The claim's name.
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub claim_name: String,
+    /// The claim's namespace; another one than the SyncJob's has to consent with a SyncGrant. Absent: the SyncJob's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub namespace: Option<String>,
 }
 
 /// The claim that is created if none of its name exists.

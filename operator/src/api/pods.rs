@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, ResourceRequirements, Toleration};
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, SELinuxOptions, Toleration,
+    TopologySpreadConstraint,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +32,14 @@ pub struct PodSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub priority_class_name: Option<String>,
+    /// The pods' RuntimeClass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub runtime_class_name: Option<String>,
+    /// How the pods spread over the cluster, where no volume ties them to a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Labels added to the pods; those of Volferry cannot be replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::labels()))]
@@ -57,6 +68,21 @@ impl PodSettings {
         *self == Self::default()
     }
 
+    /// Returns those of these settings that also hold for pods in another namespace than the SyncJob's: without what
+    /// Services, policies, webhooks and quotas of that namespace go by, and without its secrets and accounts.
+    #[must_use]
+    pub fn abroad(&self) -> Self {
+        Self {
+            resources: self.resources.clone(),
+            node_selector: self.node_selector.clone(),
+            tolerations: self.tolerations.clone(),
+            affinity: self.affinity.clone(),
+            topology_spread_constraints: self.topology_spread_constraints.clone(),
+            security_context: self.security_context.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Returns these settings, completed by those of all SyncJobs, which they override.
     #[must_use]
     pub fn over(&self, common: &CommonPodSettings) -> Self {
@@ -66,6 +92,8 @@ impl PodSettings {
             tolerations: self.tolerations.clone(),
             affinity: self.affinity.clone(),
             priority_class_name: self.priority_class_name.clone(),
+            runtime_class_name: self.runtime_class_name.clone(),
+            topology_spread_constraints: self.topology_spread_constraints.clone(),
             labels: self.labels.clone(),
             annotations: self.annotations.clone(),
         };
@@ -88,12 +116,18 @@ impl PodSettings {
             tolerations,
             affinity,
             priority_class_name,
+            runtime_class_name,
+            topology_spread_constraints,
             labels,
             annotations,
         } = end.clone();
         self.resources = resources.or(self.resources);
         self.affinity = affinity.or(self.affinity);
         self.priority_class_name = priority_class_name.or(self.priority_class_name);
+        self.runtime_class_name = runtime_class_name.or(self.runtime_class_name);
+        if !topology_spread_constraints.is_empty() {
+            self.topology_spread_constraints = topology_spread_constraints;
+        }
         self.node_selector.extend(node_selector);
         self.labels.extend(labels);
         self.annotations.extend(annotations);
@@ -126,6 +160,14 @@ pub struct EndPodSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub priority_class_name: Option<String>,
+    /// The pods' RuntimeClass, in place of that in `spec.pods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub runtime_class_name: Option<String>,
+    /// How the pods spread over the cluster, in place of that in `spec.pods`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Labels added to the pods, beside those in `spec.pods`; those of Volferry cannot be replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::labels()))]
@@ -137,6 +179,18 @@ pub struct EndPodSettings {
 }
 
 impl EndPodSettings {
+    /// Returns those of these settings that also hold for pods in another namespace than the SyncJob's.
+    #[must_use]
+    pub fn abroad(&self) -> Self {
+        Self {
+            priority_class_name: None,
+            runtime_class_name: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            ..self.clone()
+        }
+    }
+
     /// Returns whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -157,19 +211,20 @@ pub struct CommonPodSettings {
 }
 
 /// User and groups that the pods run as. All else is fixed by the restricted PodSecurity standard.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSecurity {
-    /// The user. Absent: 65532. 0 needs a namespace annotated `volferry.dev/privileged-syncers: "true"`.
+    /// The user. Absent: 65532, or the one that the cluster assigns to the namespace (OpenShift). 0 needs a namespace
+    /// annotated `volferry.dev/privileged-syncers: "true"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_user: Option<i64>,
-    /// The primary group. Absent: 65532; for root, its own group.
+    /// The primary group. Absent: 65532, or the one that the cluster assigns; for root, its own group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_group: Option<i64>,
-    /// The group that owns the destination's files, where the volume's kind supports that. Absent: 65532, and none
-    /// for root.
+    /// The group that owns the destination's files, where the volume's kind supports that. Absent: 65532, or the one
+    /// that the cluster assigns, and none for root.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub fs_group: Option<i64>,
@@ -180,6 +235,11 @@ pub struct PodSecurity {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(range(min = 0, max = 2_147_483_647)))]
     pub supplemental_groups: Vec<i64>,
+    /// The SELinux label of the pods, where the nodes use SELinux: `level` is that of the workload whose files are
+    /// read, such as `s0:c123,c456`. PodSecurity allows few types and no user or role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = rules::se_linux()))]
+    pub se_linux_options: Option<SELinuxOptions>,
 }
 
 /// Where the pods of an end take their `fsGroup` from. Workload: from the pods that use its claim, as they were last

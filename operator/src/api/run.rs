@@ -2,17 +2,19 @@ use std::collections::BTreeMap;
 
 use contract::Contact;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{CustomResource, Resource as _};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{
+    active_run::{MAX_PARALLELISM, RunCause, RunFolder, RunHooks, Stage},
     benchmark::Benchmark,
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
-    status::{MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunHooks, RunProgress, Stage, Summary},
+    status::{Reports, Run, RunProgress, Summary},
 };
 
 /// One run of a SyncJob, as it was requested at its start. It does not change afterwards.
@@ -80,8 +82,9 @@ pub struct SyncRunSpec {
     /// 1 for a job's first run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<i64>,
-    /// The SyncJob's spec at the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The SyncJob's spec at the start, in the form of a SyncJob's `spec`, whose schema has its rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "opaque")]
     pub job: Option<SyncJobSpec>,
     /// The folder that the run reads.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +95,11 @@ pub struct SyncRunSpec {
     /// Whether one pod has both volumes, so that there is no network between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<bool>,
+}
+
+/// Returns the schema of an object whose fields another kind's schema has checked.
+fn opaque(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "object", "maxProperties": 64, "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// A SyncJob of the same namespace.
@@ -121,45 +129,55 @@ pub struct SyncJobReference {
 ))]
 pub struct SyncRunStatus {
     /// The `metadata.generation` that the conditions are about; -1 until the operator has seen the SyncRun.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// How far the run is. The status of a run that is `Done` can no longer be changed by anyone.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
     /// Ready, Reconciling and Stalled, by the rules of kstatus.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The number of the current try. The run's pods name it in all that they write, so that pods of an earlier try
     /// cannot write any more.
-    #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "try",
+        default,
+        deserialize_with = "if_readable",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub try_number: Option<i32>,
     /// The number of tries that failed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "if_readable")]
     pub retries: i32,
     /// The addresses and keys by which the ends of the current try find and recognise each other: `source` and `sink`,
     /// or with the shard's number `source-0`, `sink-0` and so on. Each pod writes its own entry once, and trusts the
     /// entry of its peer.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM, "x-kubernetes-validations" = rules::contacts()))]
     pub contacts: Option<BTreeMap<String, Contact>>,
     /// How far the try under way is.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub progress: Option<RunProgress>,
     /// What the printer columns show.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
     /// The state of the run's hooks.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
     /// What the ends of the try under way reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub ends: Option<Reports>,
     /// The result of the run, as `status.lastRun` of the SyncJob had it when the run ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub report: Option<Run>,
+}
+
+/// Reads a field that a pod may write, as absent if it is not of its type: no pod can make its SyncRun unreadable.
+fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
 impl SyncRun {
@@ -176,8 +194,57 @@ impl SyncRun {
             && self.metadata.deletion_timestamp.is_none()
     }
 
+    /// Returns whether this SyncRun outlives its SyncJob, for its hook `after`: then its namespace owns it, too.
+    pub fn is_held(&self) -> bool {
+        self.metadata.owner_references.iter().flatten().any(is_namespace)
+    }
+
     /// Returns the time of creation.
     pub fn created(&self) -> Option<Timestamp> {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+}
+
+/// Returns whether an owner is the namespace.
+pub fn is_namespace(owner: &OwnerReference) -> bool {
+    owner.api_version == "v1" && owner.kind == "Namespace"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_value_that_a_pod_writes_makes_a_run_unreadable() {
+        let odd = [
+            ("retries", json!(4_294_967_296_u64)),
+            ("try", json!("2")),
+            ("stage", json!("Dreaming")),
+            ("observedGeneration", json!(1e300)),
+            ("conditions", json!([{"type": "Ready", "lastTransitionTime": "2026-11-22T00:00:00+99:99"}])),
+            ("contacts", json!({"sink": 7})),
+            ("progress", json!({"run": "web-1", "files": -1})),
+            ("summary", json!([])),
+            ("hooks", json!({"before": {"startTime": "soon"}})),
+            ("ends", json!({"sink": {"result": "Splendid"}})),
+            ("report", json!(7)),
+        ];
+        let mut whole = json!({});
+        for (field, value) in odd {
+            whole[field] = value;
+        }
+        let spec = json!({"syncJob": {"name": "web"}});
+        let run: SyncRun = serde_json::from_value(json!({
+            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "web-1"},
+            "spec": spec, "status": whole,
+        }))
+        .unwrap();
+        assert_eq!(run.status, Some(SyncRunStatus::default()));
+        let fields = serde_json::to_value(schemars::schema_for!(SyncRunStatus)).unwrap();
+        for field in fields["properties"].as_object().unwrap().keys() {
+            assert!(!whole[field].is_null(), "status.{field} has no odd value here");
+        }
     }
 }

@@ -4,11 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    active_run::MAX_PARALLELISM,
     endpoint::{DestinationEndpoint, SourceEndpoint},
     files::Files,
     pods::PodSettings,
     rules,
-    status::{MAX_PARALLELISM, SyncJobStatus},
+    status::SyncJobStatus,
     transfer::Transfer,
 };
 
@@ -30,7 +31,13 @@ use super::{
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the last run succeeded"
+        description = "Whether the spec is observed and nothing needs a person"
+    ),
+    printcolumn(
+        name = "Synced",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Synced\")].status",
+        description = "Whether there is a copy and the last run succeeded"
     ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
@@ -109,6 +116,7 @@ pub struct SyncJobSpec {
     #[serde(default)]
     pub suspend: bool,
     /// The priority among the runs that wait: the highest comes first, and at equal priority the namespaces take turns.
+    /// Above 0, only what the namespace's annotation `volferry.dev/max-priority` allows counts.
     /// A run that has started is never stopped for another.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
@@ -176,10 +184,15 @@ pub struct Schedule {
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = rules::time_zone()))]
     pub time_zone: Option<String>,
     /// Delays each run by a fraction of this duration that is derived from the job's UID, so that jobs with the same
-    /// schedule do not all start at once.
+    /// schedule do not all start at once. An interval becomes longer by that fraction.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub jitter: Option<String>,
+    /// Leaves out a run that could not begin this long after its time, for example because the operator was away or
+    /// another run of the job took longer: the next time counts. Absent: it is made up for once, however late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    pub starting_deadline: Option<String>,
 }
 
 /// What happens if a run falls due while another is under way.
@@ -204,6 +217,10 @@ pub struct Snapshots {
     /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
+    /// How many snapshots of this SyncJob stay at least when the next one needs room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub min_keep: Option<i32>,
     /// After the snapshot of each run, check the next part of the volume's snapshots, and repair damage from good
     /// copies. Damage without a good copy raises the condition Corrupt. Absent: no check.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +274,11 @@ pub struct Retain {
     pub within: Option<String>,
     /// All snapshots that have one of these tags are kept; people assign tags with `volferry snapshot tag`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 128)),
+        extend("x-kubernetes-validations" = rules::tags())
+    )]
     pub tags: Vec<String>,
     /// Limits the snapshots that the other fields keep, or all if no other field is set: only the newest that take at
     /// most this many bytes together stay, for example `10Gi`. Pinned snapshots and those kept by `tags` or `within`

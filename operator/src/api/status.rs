@@ -6,17 +6,13 @@ use contract::{
     regression::{self, RunKind},
 };
 use k8s_openapi::{
-    api::core::v1::LocalObjectReference,
-    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time},
+    api::core::v1::TypedLocalObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{benchmark::Benchmark, restore::Restore};
-
-/// The maximum of `spec.parallelism`. The engine allows more, but the reports of all shards have to fit into one
-/// status.
-pub const MAX_PARALLELISM: u32 = 64;
+use super::active_run::{ActiveRun, RunCause, RunHooks};
 
 /// The state of a SyncJob. Nothing in it changes merely because time passes.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -29,8 +25,8 @@ pub struct SyncJobStatus {
     /// One word for people; programs read the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<SyncJobPhase>,
-    /// Ready, Reconciling, Stalled, Incomplete, SnapshotFailed, Corrupt, Restored and PerformanceRegressed, by the
-    /// rules of kstatus.
+    /// Ready, Synced, Reconciling, Stalled, Incomplete, OwnersNotKept, SnapshotFailed, SnapshotsGone, Corrupt, Restored
+    /// and PerformanceRegressed, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -59,8 +55,12 @@ pub struct SyncJobStatus {
     /// When the last successful run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Time>,
+    /// The source's claim of the last successful run. A claim that is made anew under its name stalls the job, until
+    /// the annotation `volferry.dev/accept-source` of the SyncJob names its UID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<KnownSource>,
     /// The destination of the last successful run. A run onto any other volume is refused; to accept another one,
-    /// remove this.
+    /// annotate the SyncJob with its id: `volferry.dev/accept-volume`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
     /// The `fsGroup` of the workloads' pods, as they were last seen. Only with `pods.securityContext.fsGroupFrom`.
@@ -78,12 +78,13 @@ pub struct SyncJobStatus {
     /// volume itself knows its current ones: `volferry snapshot list` shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotStatus>,
-    /// `host:port` of the listening end of a cross-cluster pair.
+    /// The names of temporary claims and VolumeSnapshots that runs have made, and that may still exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captures: Vec<String>,
+    /// The newest VolumeSnapshot of the destination, from which a claim can be made (`dataSource`). Only with
+    /// `destination.volumeSnapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// The Secret with what the far end of a cross-cluster pair needs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connection_secret_ref: Option<LocalObjectReference>,
+    pub latest_image: Option<TypedLocalObjectReference>,
 }
 
 /// One word for what a SyncJob is doing.
@@ -134,245 +135,6 @@ pub struct Summary {
     pub duration: Option<String>,
 }
 
-/// How far a run is. Each stage is recorded before anything is done in it.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// It waits for its turn, for its claims, or while the SyncJob is suspended; no objects exist for it.
-    #[default]
-    Queued,
-    /// It has its turn: objects of earlier tries are removed, and it waits for the time of the try.
-    Preparing,
-    /// Its pods are created and start.
-    Starting,
-    /// All its pods run.
-    Running,
-    /// It has ended, and its objects are being removed.
-    Finishing,
-    /// It has ended; only its SyncRun is left and, if it failed, its pods.
-    Done,
-}
-
-impl Stage {
-    /// Returns the stage as the reason of a condition.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "Queued",
-            Self::Preparing => "Preparing",
-            Self::Starting => "Starting",
-            Self::Running => "Running",
-            Self::Finishing => "Finishing",
-            Self::Done => "Done",
-        }
-    }
-}
-
-/// Why a run was started.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunCause {
-    /// The SyncJob is new, or its spec changed in a way that matters.
-    Spec,
-    /// A time of the schedule came.
-    Schedule,
-    /// `spec.trigger` changed.
-    Trigger,
-    /// The destination's claim was recreated.
-    Destination,
-    /// A person made a SyncRun.
-    Manual,
-    /// A person made a SyncRun that restores a snapshot in place.
-    Restore,
-    /// A person made a SyncRun that measures the volumes.
-    Benchmark,
-}
-
-/// A run that was started and has not ended. It is recorded before any object is created for it, so that an operator
-/// that restarts continues the same run.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ActiveRun {
-    /// The run's name, `<job>-<number>`, shortened where it would be too long for a label.
-    pub id: String,
-    /// 1 for a job's first run.
-    pub number: i64,
-    /// The UID of the run's SyncRun, once that exists. If somebody deletes the SyncRun, the run is canceled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// Why the run was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<RunCause>,
-    /// How far the run is.
-    #[serde(default)]
-    pub stage: Stage,
-    /// How many pairs of pods share the run, each with a shard of the tree.
-    #[serde(default = "one")]
-    pub shards: i32,
-    /// Whether one pod mounts both volumes, without a network between them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub local: bool,
-    /// The number of tries that failed; 0 in the first.
-    #[serde(default)]
-    pub retries: i32,
-    /// The `metadata.generation` that the run was started for.
-    pub generation: i64,
-    /// A hash of the fields of that generation's spec that matter to a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spec_hash: Option<String>,
-    /// The `spec.trigger` that the run was started for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trigger: Option<String>,
-    /// How often the run was put off because another syncer used a volume. That does not count as a retry.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub postponed: i32,
-    /// The snapshot that the run restores in place.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restore: Option<Restore>,
-    /// What the run measures, if it is a benchmark.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub benchmark: Option<Benchmark>,
-    /// The folder that the run reads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<RunFolder>,
-    /// The folder that the run writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination: Option<RunFolder>,
-    /// When the run took its place among the runs that use its claims. Absent while it cannot use that place, because a
-    /// claim is missing or the job is suspended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_time: Option<MicroTime>,
-    /// `spec.priority` when the run took its place.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub priority: i32,
-    /// The round of the queue in which the run has its turn, so that namespaces take turns; 0 without a limit on runs.
-    #[serde(default, skip_serializing_if = "is_first")]
-    pub queue_round: i64,
-    /// The nodes that the run counts for: those of its volumes when it took its place, and those of its pods. Only with
-    /// a limit on the runs of each node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<String>,
-    /// When the run was started, plus the time for which it has found a volume in use since. Absent while it waits for
-    /// another run, or in the queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_time: Option<MicroTime>,
-    /// When the current try was started; after a failed try, when the next one will be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub try_time: Option<MicroTime>,
-    /// When the last process of the current try began, or when all were first seen to run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pods_ready_time: Option<MicroTime>,
-    /// What the failed tries did; absent in the first try.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub earlier: Option<EarlierTries>,
-    /// Set once all ends of the run have reported success: the values in the status that this success replaced. The run
-    /// keeps its claims and its place until its pods have ended. If one of them fails after all, the success in
-    /// `lastRun` is taken back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reported: Option<Superseded>,
-    /// The hooks that have begun. As long as this is set, `hooks.after` of the spec still has to run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hooks: Option<RunHooks>,
-}
-
-/// The values in the status that a success replaced, to be restored if the success is taken back.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Superseded {
-    /// The previous `lastSuccessTime`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_success_time: Option<Time>,
-    /// The previous `destination`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination: Option<KnownDestination>,
-}
-
-/// The state of the hooks of a run. Each is recorded before its command starts.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct RunHooks {
-    /// `hooks.before`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<HookRun>,
-    /// `hooks.after`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<HookRun>,
-    /// The result of a run whose pods were stopped before `hooks.after` ran; absent if they ended by themselves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<StoppedRun>,
-}
-
-/// The result of a run that the operator stopped.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct StoppedRun {
-    /// `Failed` or `Canceled`.
-    pub result: RunResult,
-    /// A word for programs.
-    pub reason: String,
-    /// Why the run was stopped.
-    pub message: String,
-}
-
-/// The state of one hook.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct HookRun {
-    /// When the command was first started, or a moment later.
-    pub start_time: MicroTime,
-    /// When the command had ended in all pods; absent while it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub completion_time: Option<MicroTime>,
-    /// Why the hook failed, with the end of what the command printed; absent if it did not fail.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
-}
-
-impl HookRun {
-    /// Returns a hook that starts at that time.
-    pub fn begun(at: jiff::Timestamp) -> Self {
-        Self { start_time: MicroTime(at), completion_time: None, failure: None }
-    }
-
-    /// Returns whether the command has ended, successfully or not.
-    pub fn is_over(&self) -> bool {
-        self.completion_time.is_some()
-    }
-}
-
-/// What the failed tries of a run did, all together.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EarlierTries {
-    /// Wall time of each phase, in milliseconds.
-    pub timings: Timings,
-    /// What they looked at and changed.
-    pub work: Work,
-    /// CPU and memory.
-    pub usage: Usage,
-    /// What they left undone without failing.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-}
-
-/// A folder that a run uses.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct RunFolder {
-    /// The claim's name.
-    pub claim_name: String,
-    /// The folder inside the volume.
-    pub path: String,
-}
-
-impl RunFolder {
-    /// Returns whether a file can be in both folders.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.claim_name == other.claim_name && parts(&self.path).zip(parts(&other.path)).all(|(a, b)| a == b)
-    }
-}
-
-fn parts(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|part| !part.is_empty())
-}
-
 /// The `fsGroup` of the pods that use each claim.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -395,12 +157,30 @@ impl FsGroups {
     }
 }
 
+/// The source of a successful run.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct KnownSource {
+    /// The claim's name.
+    pub claim_name: String,
+    /// The claim's namespace. Absent: the SyncJob's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// The claim's UID: a claim that is recreated under the same name is another claim.
+    pub claim_uid: String,
+}
+
 /// The destination of a successful run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct KnownDestination {
     /// The claim's name.
     pub claim_name: String,
+    /// The claim's namespace. Absent: the SyncJob's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
     /// The claim's UID: a claim that is recreated under the same name is another claim. Absent with `volferry-operator
     /// run`, where a folder takes the place of the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -409,33 +189,6 @@ pub struct KnownDestination {
     pub path: String,
     /// The id of the folder, which is stored in its `.volferry/volume`.
     pub volume: VolumeId,
-}
-
-impl ActiveRun {
-    /// Returns the number of shards, limited to what a spec may ask for, because a pod can write to the status.
-    pub fn shard_count(&self) -> u32 {
-        u32::try_from(self.shards).unwrap_or(1).clamp(1, MAX_PARALLELISM)
-    }
-
-    /// Returns the number of pods of a try.
-    pub fn pod_count(&self) -> usize {
-        self.shard_count() as usize * if self.local { 1 } else { 2 }
-    }
-
-    /// Returns the number of tries before the current one, both failed and postponed ones.
-    pub fn past_tries(&self) -> i32 {
-        self.retries.saturating_add(self.postponed)
-    }
-
-    /// Returns the number of the current try, 1 for the first.
-    pub fn try_number(&self) -> i32 {
-        self.past_tries().saturating_add(1)
-    }
-
-    /// Returns whether the run has had its turn: until then, no objects are created for it.
-    pub fn is_started(&self) -> bool {
-        self.start_time.is_some()
-    }
 }
 
 /// How far a run is.
@@ -548,6 +301,10 @@ pub struct Run {
     /// What happened, in which file, and what to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whether the next run would end the same until a person acts: a check refused this one, the API server refused
+    /// its pods, or snapshots are damaged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_person: bool,
     /// How often the run was tried again.
     #[serde(default)]
     pub retries: i32,
@@ -572,6 +329,9 @@ pub struct Run {
     /// CPU and memory.
     #[serde(default)]
     pub usage: Usage,
+    /// Bytes that were free on the destination when the run ended there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
     /// The first few failures; `work.filesFailed` counts all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
@@ -677,16 +437,4 @@ pub struct KeptSnapshot {
     /// The rules that keep it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-}
-
-fn one() -> i32 {
-    1
-}
-
-fn is_first(round: &i64) -> bool {
-    *round == 0
-}
-
-fn is_zero(number: &i32) -> bool {
-    *number == 0
 }

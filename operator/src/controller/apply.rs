@@ -39,7 +39,7 @@ pub enum ApplyError {
     Apply {
         /// The kind of the object.
         kind: String,
-        /// The name of the object.
+        /// The namespace and name of the object.
         name: String,
         /// The API server's error.
         #[source]
@@ -67,6 +67,8 @@ pub enum Refusal {
     Hindered(Fault),
     /// The destination's claim is rejected, for either reason.
     Claim(Fault),
+    /// The VolumeSnapshot of the destination is rejected, for either reason.
+    Image(Fault),
 }
 
 impl Refusal {
@@ -75,6 +77,7 @@ impl Refusal {
         match self {
             Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
             Self::Hindered(fault) => Step::Start(Some(fault)),
+            Self::Image(fault) => Step::Image(Some(fault)),
             Self::Claim(fault) => Step::Block(Blocked::Stalled(fault)),
         }
     }
@@ -178,9 +181,14 @@ pub async fn launch(
 pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result<(), ApplyError> {
     let built = build::groundwork(of);
     let (namespace, job) = (of.job.namespace.as_str(), of.job.name.as_str());
-    let account = format!("{} of {}", built.role_binding.name_any(), access::service_account_name(of));
-    let is_there = of.run.past_tries() == 0 && accounts.has(namespace, job, &account);
+    let account =
+        format!("{} of {}", built.role_binding.name_any(), access::service_account_name(of, Side::Sink));
+    let is_at_home = built.accounts_abroad.is_empty();
+    let is_there = is_at_home && of.run.past_tries() == 0 && accounts.has(namespace, job, &account);
     if let Some(account) = built.service_account.as_ref().filter(|_| !is_there) {
+        apply(client, account).await?;
+    }
+    for account in &built.accounts_abroad {
         apply(client, account).await?;
     }
     apply(client, &built.role).await?;
@@ -218,7 +226,8 @@ where
 }
 
 fn failed<K: kube::Resource<DynamicType = ()>>(object: &K) -> impl FnOnce(kube::Error) -> ApplyError {
-    let (kind, name) = (K::kind(&()).into_owned(), object.name_any());
+    let kind = K::kind(&()).into_owned();
+    let name = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
     |source| ApplyError::Apply { kind, name, source }
 }
 

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun, conditions},
+    fault::Fault,
     model::{
         self,
         record::{Owner, Record},
@@ -41,6 +42,7 @@ pub(super) async fn look_for_record(
 pub(super) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
+        Step::BeginCapture(_) | Step::Capture(_) => true,
         Step::Wait(_) | Step::Block(_) | Step::Create | Step::Halt(_) | Step::Begin(_) => run.is_started(),
         _ => false,
     };
@@ -78,14 +80,16 @@ pub(super) async fn tell_run(
     now: Timestamp,
 ) -> Result<(), RecordError> {
     let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
-    let is_told = run.reported.is_some()
-        || matches!(step, Step::Begin(_) | Step::Admit | Step::Report(_) | Step::Finish(_));
+    let is_told = matches!(step, Step::Begin(_) | Step::Admit | Step::Finish(_));
     if view.found.record != Record::Kept || is_told {
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
     // Only the status of the SyncJob has the position in the queue.
-    let why = step.obstacle().filter(|why| why.reason != conditions::reason::QUEUED);
+    // A run that waits for its next try still has the words of the last one.
+    let waits = matches!(step, Step::Await).then(|| Some((run.reason.clone()?, run.message.clone()?)));
+    let waits = waits.flatten().map(|(reason, message)| Fault::new(reason, message));
+    let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != conditions::reason::QUEUED);
     let stage = step.stage(run.stage);
     let mut new = model::record::under_way(&old, run, stage, why, generation(kept), now);
     view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
@@ -99,6 +103,15 @@ pub(super) async fn tell_run(
 pub(super) fn note_record(status: &mut SyncJobStatus, found: &Found) {
     if let Some(run) = status.active_run.as_mut().filter(|_| found.record == Record::Kept) {
         run.uid = found.run.as_ref().and_then(ResourceExt::uid);
+    }
+}
+
+/// Deletes the SyncRun of a run that was removed before it started, after the status says so.
+pub(super) async fn drop_record(context: &Context, step: &Step, found: &Found) -> Result<(), RecordError> {
+    let kept = found.run.as_ref().filter(|_| found.record == Record::Kept);
+    match (step, kept) {
+        (Step::Suspend | Step::Yield, Some(kept)) => record::delete(&context.client, kept).await,
+        _ => Ok(()),
     }
 }
 
@@ -119,10 +132,9 @@ pub(super) async fn settle_runs(
         let fresh = view.found.run.as_ref().filter(|run| view.found.record == Record::Kept && is_its(run));
         let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
         let old = run.status.clone().unwrap_or_default();
-        let is_over = status.active_run.as_ref().is_none_or(|run| run.number != last.number);
         // A run stays done, even if objects that were kept for readers of logs have to be removed later.
         let is_swept = is_known && view.is_swept(job, status);
-        let is_swept = is_over && (old.stage == Some(Stage::Done) || is_swept);
+        let is_swept = old.stage == Some(Stage::Done) || is_swept;
         is_settled &= is_swept;
         context.tell_run(run, &model::record::ended(&old, last, is_swept, generation(run), now)).await?;
     }

@@ -11,8 +11,10 @@ use crate::resources::{Try, access, job};
 /// The objects that must exist before the pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Groundwork {
-    /// The service account of the pods; `None` if the spec names one.
+    /// The service account of the pods in the SyncJob's namespace; `None` if the spec names one, or no pod is there.
     pub service_account: Option<ServiceAccount>,
+    /// The service accounts of the pods in other namespaces.
+    pub accounts_abroad: Vec<ServiceAccount>,
     /// The permissions of the pods.
     pub role: Role,
     /// The binding of the permissions to the service account.
@@ -32,6 +34,7 @@ pub struct Ends {
 pub fn groundwork(of: &Try<'_>) -> Groundwork {
     Groundwork {
         service_account: access::service_account(of),
+        accounts_abroad: access::accounts_abroad(of),
         role: access::role(of),
         role_binding: access::role_binding(of),
     }

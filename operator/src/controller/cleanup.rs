@@ -1,10 +1,13 @@
 //! Removes the remaining objects of tries that are over.
 
+use std::sync::Arc;
+
+use contract::Side;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::ServiceAccount};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, ObjectMeta, Preconditions, PropagationPolicy},
 };
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -12,7 +15,7 @@ use thiserror::Error;
 use crate::{
     model::{
         children::Children,
-        observe, record,
+        end, observe, record,
         stored::{Job, Pod},
     },
     names::{self, TryNames},
@@ -47,14 +50,54 @@ pub async fn sweep(
     children: &Children,
     jobs: &[&Job],
 ) -> Result<(), CleanupError> {
-    let namespace = owner.namespace.as_str();
     for job in jobs {
         // The garbage collector would delete the pods too, but later; this does not depend on it.
         let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
-        delete_this(client, namespace, *job).await?;
+        remove(client, owner, job).await?;
         for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none() && observe::is_alive(pod)) {
-            delete_this(client, namespace, pod).await?;
+            delete_this(client, pod).await?;
         }
+    }
+    Ok(())
+}
+
+/// Deletes a Job, and the account of its pods if it is in another namespace, where each has one of its own.
+async fn remove(client: &Client, owner: &Owner, job: &Job) -> Result<(), CleanupError> {
+    delete_this(client, job).await?;
+    if job.namespace().as_deref() == Some(&owner.namespace) || !has_account(job) {
+        return Ok(());
+    }
+    let account = ServiceAccount {
+        metadata: ObjectMeta {
+            name: job.metadata.name.clone(),
+            namespace: job.namespace(),
+            ..ObjectMeta::default()
+        },
+        ..ServiceAccount::default()
+    };
+    delete_this(client, &account).await
+}
+
+/// Returns whether a Job in another namespace has the name that only ends of runs have. Whoever may make Jobs there can
+/// give them any annotation, and must not have an account of another name deleted by it.
+fn has_account(job: &Job) -> bool {
+    let said = |key: &str| job.annotations().get(key).map(String::as_str);
+    let of_try = job.labels().get(names::LABEL_TRY).map(|label| TryNames::from_label(label));
+    let (Some(name), Some(uid)) = (said(names::ANNOTATION_SYNCJOB), said(names::ANNOTATION_UID)) else {
+        return false;
+    };
+    of_try.is_some_and(|of_try| {
+        let own = [Side::Source, Side::Sink].map(|side| of_try.job(side));
+        of_try.is_of(name, uid) && own.contains(&job.name_any())
+    })
+}
+
+/// Deletes what was made in other namespaces for a SyncJob that is gone, by its Jobs. Fails at the first deletion that
+/// the API server rejects.
+pub async fn clear_abroad(client: &Client, namespace: &str, jobs: &[Arc<Job>]) -> Result<(), CleanupError> {
+    let owner = Owner { namespace: namespace.into(), uid: String::new(), runs: Vec::new() };
+    for job in jobs {
+        remove(client, &owner, job).await?;
     }
     Ok(())
 }
@@ -73,9 +116,9 @@ pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec
 /// rejects.
 pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
-        delete_this(client, &owner.namespace, job).await?;
+        remove(client, owner, job).await?;
         for pod in children.pods.iter().filter(|pod| record::is_of_job(pod, job)) {
-            delete_this(client, &owner.namespace, pod).await?;
+            delete_this(client, pod).await?;
         }
     }
     Ok(())
@@ -85,7 +128,7 @@ pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result
 /// collector. Fails at the first deletion that the API server rejects.
 pub async fn discard(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
-        delete_this(client, &owner.namespace, job).await?;
+        remove(client, owner, job).await?;
     }
     Ok(())
 }
@@ -95,14 +138,17 @@ pub async fn discard(client: &Client, owner: &Owner, children: &Children) -> Res
 pub struct Owner {
     /// The SyncJob's namespace.
     pub namespace: String,
+    /// The SyncJob's UID, which children in other namespaces have, since SyncRuns cannot own them.
+    pub uid: String,
     /// The UIDs of its SyncRuns.
     pub runs: Vec<String>,
 }
 
 impl Owner {
-    /// Returns whether one of the SyncRuns owns a child.
+    /// Returns whether one of the SyncRuns owns a child, or it was made in another namespace for their SyncJob.
     pub fn owns(&self, child: &impl kube::ResourceExt) -> bool {
         child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))
+            || end::is_abroad(child, &self.namespace, &self.uid)
     }
 }
 
@@ -152,7 +198,7 @@ fn remedy(pod: &Pod) -> String {
 }
 
 /// Deletes exactly this object, by its UID, and never a new object of the same name. Succeeds if the object is gone.
-async fn delete_this<K>(client: &Client, namespace: &str, object: &K) -> Result<(), CleanupError>
+async fn delete_this<K>(client: &Client, object: &K) -> Result<(), CleanupError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -165,8 +211,8 @@ where
         preconditions: Some(preconditions),
         ..DeleteParams::default()
     };
-    let name = object.name_any();
-    match Api::<K>::namespaced(client.clone(), namespace).delete(&name, &params).await {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    match Api::<K>::namespaced(client.clone(), &namespace).delete(&name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         Err(source) => Err(CleanupError::Delete { kind: K::kind(&()).into_owned(), name, source }),

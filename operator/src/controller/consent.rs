@@ -1,4 +1,4 @@
-//! Reads the namespace annotation that allows syncers to run as root.
+//! Reads the annotations by which a namespace's administrator sets what its SyncJobs may.
 
 use std::time::Duration;
 
@@ -9,32 +9,36 @@ use super::{
     read::{Result, is_forbidden, reading},
     recent::Recent,
 };
-use crate::{api::SyncJob, names};
+use crate::{model::security::NamespaceUsers, names};
 
-/// Returns the annotation's value for the namespace of `job`, and whether it was read just now. Namespaces are not
+/// Returns the annotations of a namespace, and whether they were read just now. Namespaces are not
 /// watched, so a value read before is reused if it is younger than `age`.
 pub(super) async fn of(
     client: &Client,
-    known: &Recent<Option<String>>,
-    job: &SyncJob,
+    known: &Recent<NamespaceUsers>,
+    namespace: &str,
     age: Duration,
-) -> Result<(Option<String>, bool)> {
-    let namespace = job.namespace().unwrap_or_default();
+) -> Result<(NamespaceUsers, bool)> {
     let mut is_fresh = false;
     let read = async {
         is_fresh = true;
-        read(client, &namespace).await
+        read(client, namespace).await
     };
-    let consent = known.get_or_ask(&namespace, age, read).await?;
+    let consent = known.get_or_ask(namespace, age, read).await?;
     Ok((consent, is_fresh))
 }
 
-async fn read(client: &Client, namespace: &str) -> Result<Option<String>> {
+async fn read(client: &Client, namespace: &str) -> Result<NamespaceUsers> {
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
-        Ok(namespace) => {
-            Ok(namespace.and_then(|it| it.annotations().get(names::ANNOTATION_PRIVILEGED).cloned()))
-        }
-        Err(error) if is_forbidden(&error) => Ok(None),
+        Ok(None) => Ok(NamespaceUsers::default()),
+        Ok(Some(namespace)) => Ok(NamespaceUsers {
+            privileged: namespace.annotations().get(names::ANNOTATION_PRIVILEGED).cloned(),
+            max_priority: namespace.annotations().get(names::ANNOTATION_MAX_PRIORITY).cloned(),
+            is_assigned: namespace.annotations().contains_key(names::ANNOTATION_USER_RANGE),
+            uid: namespace.uid(),
+            labels: namespace.labels().clone(),
+        }),
+        Err(error) if is_forbidden(&error) => Ok(NamespaceUsers::default()),
         Err(error) => Err(reading("namespace")(error)),
     }
 }

@@ -8,10 +8,11 @@ use kube::{Client, ResourceExt};
 
 use super::{
     accounts::Accounts,
-    dereference::Sources,
     hook_tasks::HookTasks,
+    namespaces::Namespaces,
     recent::Recent,
     record::{self, RecordError},
+    sources::Sources,
     volumes::Volumes,
     watched::Known,
 };
@@ -20,7 +21,9 @@ use crate::{
     events::Events,
     health::Health,
     metrics::JobLabels,
-    model::{placement::Placements, queue::Limits, stored::Job, warnings::Warnings},
+    model::{
+        placement::Placements, queue::Limits, security::NamespaceUsers, stored::Job, warnings::Warnings,
+    },
     resources::Settings,
     traces::Traces,
 };
@@ -35,12 +38,14 @@ pub(super) struct Context {
     pub(super) events: Events,
     /// The metrics, and the state for the probes.
     pub(super) health: Arc<Health>,
+    /// The namespaces that this release of the operator holds.
+    pub(super) namespaces: Namespaces,
     /// The objects that the watches have reported.
     pub(super) known: Known,
     /// The nodes of volumes.
     pub(super) volumes: Volumes,
     /// The recent annotations of namespaces about syncers that run as root.
-    pub(super) consents: Recent<Option<String>>,
+    pub(super) consents: Recent<NamespaceUsers>,
     /// The service accounts that this operator has created for pods.
     pub(super) accounts: Accounts,
     /// The recent findings about pods that start late, by the UIDs of their jobs.
@@ -51,6 +56,8 @@ pub(super) struct Context {
     pub(super) users: Recent<Arc<Vec<Pod>>>,
     /// The UIDs of recently deleted Jobs.
     pub(super) removed: Recent<()>,
+    /// How often the last reconciliations of a job failed in a row, by the jobs' names.
+    pub(super) failures: Recent<u32>,
     /// The limits on concurrent runs.
     pub(super) limits: Limits,
     /// The tasks of running hooks.
@@ -79,6 +86,7 @@ impl Context {
 
     /// Removes the metrics of a deleted SyncJob, stops its hooks and forgets its service accounts.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
+        self.failures.forget(&format!("{namespace}/{name}"));
         self.health.metrics.forget(&JobLabels { namespace: namespace.into(), name: name.into() });
         self.hooks.forget(namespace, name);
         self.accounts.forget(namespace, name);

@@ -6,18 +6,16 @@ use contract::Side;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{
-        core::v1::{PersistentVolumeClaim, Pod},
-        storage::v1::StorageClass,
-    },
+    api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt};
 
 use super::{
-    consent,
+    captured, ends, neighbours,
     read::{Guarded, Result, api, is_forbidden, reading},
     recent::Recent,
+    sources::Sources,
     volumes::Volumes,
     warnings::warnings,
     watched::{Known, Watched},
@@ -26,20 +24,23 @@ use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     fault::Fault,
     model::{
+        capture::Captured,
         children::Children,
         claims::{self, Claim, Class},
         crowd::Crowd,
+        destination,
+        end::{Ends, Places},
         growth, observe,
-        placement::{self, Placement, Placements},
+        placement::Placements,
         queue::{Limits, Line},
         readers,
         record::{self, Record},
         restore,
         rivals::Rivals,
-        security,
+        security::NamespaceUsers,
+        source,
         stored::{self, Job},
         warnings::Warnings,
-        workload,
     },
     names::{self, LABEL_TRY, TryNames},
     stages::situation::USUAL_START,
@@ -55,18 +56,24 @@ const REMOVED_AGE: Duration = Duration::from_secs(60);
 const LATE_AGE: Duration = Duration::from_secs(5);
 /// How long a namespace's annotation that was read for another reconciliation is reused.
 const CONSENT_AGE: Duration = Duration::from_secs(60);
-/// Selects pods whose processes may run, as the scheduler does. Pods that have ended remain only for their logs.
-const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Everything that a job refers to and has created.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
-    /// The value of the namespace's annotation about syncers that run as root.
-    pub consent: Option<String>,
-    /// Whether the annotation was read just now.
-    pub is_consent_fresh: bool,
+    /// The annotations of the job's namespace about its SyncJobs.
+    pub users: NamespaceUsers,
+    /// Whether the annotations of all namespaces were read just now.
+    pub are_users_fresh: bool,
+    /// The two ends: the namespaces of their pods, and who consents to the use of the claims.
+    pub ends: Ends,
+    /// Whether a run has been started and is not over.
+    pub is_started: bool,
+    /// Why the run under way may no longer use a claim of another namespace.
+    pub withdrawn: Option<Fault>,
+    /// Whether the source's claim was made from the destination's.
+    pub is_source_a_copy: bool,
     /// The Jobs and pods of the job's runs, without the ones of ended runs that are kept for readers of logs.
     pub children: Children,
     /// The Jobs and pods that are kept for readers of logs until the next run gets its turn.
@@ -79,6 +86,8 @@ pub struct Found {
     pub fs_groups: Option<FsGroups>,
     /// The other users of the namespace's claims; only while no run under way has pods.
     pub rivals: Option<Rivals>,
+    /// A note about other SyncJobs that write to the same destination.
+    pub shared: Option<String>,
     /// The other runs that count for the limits on runs.
     pub line: Option<Line>,
     /// The queue round for a run that takes a place now.
@@ -93,6 +102,12 @@ pub struct Found {
     pub runs: Vec<Arc<SyncRun>>,
     /// The SyncRun of the run under way, in its current state.
     pub run: Option<SyncRun>,
+    /// How far the capture of the source of the run under way is; only while that has its turn and no pods.
+    pub captured: Captured,
+    /// How far the VolumeSnapshot of the destination of the run under way is; only once that run has asked for it.
+    pub imaged: Captured,
+    /// The earlier captures of which nothing is left.
+    pub gone_captures: Vec<String>,
     /// The state of that SyncRun with regard to the run, such as missing.
     pub record: Record,
     /// The SyncRun by which a person asks for a run; looked up only between runs.
@@ -100,14 +115,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns whether the namespace allows syncers to run as root. An annotation that cannot be parsed counts as no.
-    pub fn privileged(&self) -> bool {
-        security::consent(self.consent.as_deref()).unwrap_or(false)
-    }
-
-    /// Returns the fault of a claim that is missing, unusable or being deleted, and the claim's side; the destination's
-    /// comes first.
+    /// Returns the fault of a claim that may not be used, is missing, unusable or being deleted, and the claim's side;
+    /// the destination's comes first.
     pub fn lost(&self) -> Option<(Side, Fault)> {
+        if let Some((side, fault)) = self.ends.refusal() {
+            return Some((side, fault.clone()));
+        }
         self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
     }
 
@@ -131,33 +144,13 @@ pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<Guarded>> {
     api.get_opt(&job.name_any()).await.map_err(reading("status"))
 }
 
-/// The sources that [`dereference`] reads from.
-#[derive(Clone, Copy)]
-pub struct Sources<'a> {
-    /// The API server.
-    pub client: &'a Client,
-    /// The watches' stores.
-    pub known: &'a Known,
-    /// The nodes of volumes.
-    pub volumes: &'a Volumes,
-    /// The limits on concurrent runs.
-    pub limits: Limits,
-    /// The recent annotations of namespaces about syncers that run as root.
-    pub consents: &'a Recent<Option<String>>,
-    /// The recent findings about pods that start late, by the UIDs of their jobs.
-    pub late: &'a Recent<(Warnings, Placements)>,
-    /// The recent lists of pods that use claims, by their namespaces.
-    pub users: &'a Recent<Arc<Vec<Pod>>>,
-    /// The UIDs of recently deleted Jobs.
-    pub removed: &'a Recent<()>,
-}
-
 /// Gathers everything that `job` refers to and has created. Fails if the API server does not answer a read.
 pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let Sources { client, known, .. } = sources;
     let asked = asked(client, &known.runs, job).await?;
     let wished = restore::wished(job, asked.as_ref());
-    let mut children = children(known, &job.namespace().unwrap_or_default(), &job.name_any());
+    let runs = runs_of(&known.runs, job);
+    let mut children = children(known, &Places::of_job(job, runs.iter().map(|it| &**it)), &job.name_any());
     mark_removed(sources.removed, &mut children);
     let account = account(job, &children);
     let run = own_run(client, known, job, &children).await?;
@@ -165,12 +158,26 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let mut claims = claims(client, Some(&known.claims), &wished).await?;
     add_class_to_grow(client, &wished, &mut claims).await?;
     let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()), Timestamp::now());
-    let age = if is_launching { shared_age(crowd) } else { CONSENT_AGE };
-    let (consent, is_consent_fresh) = consent::of(client, sources.consents, job, age).await?;
-    let runs = runs_of(&known.runs, job);
+    let run_under_way = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let is_started = run_under_way.is_some_and(ActiveRun::is_started);
+    let is_at_home = ends::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
+    let age = match (is_launching, is_at_home) {
+        (true, true) => shared_age(crowd),
+        // A namespace may have been made anew under its name.
+        (true, false) => Duration::ZERO,
+        (false, false) if is_started => ends::LABELS_AGE,
+        (false, _) => CONSENT_AGE,
+    };
+    let (users, are_users_fresh) = ends::users(sources, &job.namespace().unwrap_or_default(), age).await?;
+    let applicant = ends::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
+    let ends = ends::judge(sources, applicant, &mut claims, age).await?;
+    let withdrawn = ends::withdrawn(known, applicant, &children);
     // Read after the job, so that it includes all that the watch reported before this job's run started.
     let jobs = known.jobs.state();
+    let others = jobs.iter().filter_map(|job| job.0.as_ref().ok());
+    let is_source_a_copy = source::is_copy(job, &claims, others);
     let line = line(&jobs, job, sources.limits);
+    let shared = destination::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
     let nodes = match sources.limits.node {
         0 => Vec::new(),
@@ -178,11 +185,16 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     };
     let found = Found {
         claims,
-        consent,
-        is_consent_fresh,
+        users,
+        are_users_fresh,
+        ends,
+        is_started,
+        withdrawn,
+        is_source_a_copy,
         children,
         runs,
         run,
+        shared,
         line,
         round,
         crowd,
@@ -191,7 +203,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         asked,
         ..Found::default()
     };
-    with_run(sources, job, &jobs, found, is_launching).await
+    Box::pin(with_run(sources, job, &jobs, found, is_launching)).await
 }
 
 /// Adds what matters only while a run is under way.
@@ -204,21 +216,30 @@ async fn with_run(
 ) -> Result<Found> {
     let status = job.status.as_ref();
     found.outgoing = readers::take(&mut found.children, job, &found.claims);
+    found.gone_captures = captured::gone(sources.client, job).await?;
     let Some(run) = status.and_then(|status| status.active_run.as_ref()) else {
         found.rivals = Some(rivals(sources.known, jobs, job));
         return Ok(found);
     };
     if is_launching {
-        found.placements = placements(sources, job, &found.claims, shared_age(found.crowd)).await?;
-        found.fs_groups = fs_groups(sources.client, job, &found.claims).await?;
+        found.placements = neighbours::placements(sources, &found.claims, shared_age(found.crowd)).await?;
+        found.fs_groups = neighbours::fs_groups(sources, job, &found.claims).await?;
     }
     let names = try_names(job, run);
     let are_all_running = found.children.ran_since(&names, run.pod_count()).is_some();
     if !are_all_running && is_late(run, found.crowd, Timestamp::now()) {
         (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
     }
-    if run.reported.is_none() && !found.children.has_live_pods(&names) {
+    if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
+        if run.is_started() {
+            found.captured = captured::look(sources.client, job, run, &found.claims).await?;
+        }
+    }
+    found.imaged = captured::look_at_image(sources.client, job, run).await?;
+    if run.capture.is_some() {
+        // The temporary claim need not be where the source's is.
+        found.placements.source = None;
     }
     Ok(found)
 }
@@ -234,8 +255,8 @@ async fn of_late_pods(
     if let Some(known) = sources.late.get(&uid, LATE_AGE) {
         return Ok(known);
     }
-    let warnings = warnings(sources.client, job, run, &found.children).await?;
-    let placements = placements(sources, job, &found.claims, shared_age(found.crowd)).await?;
+    let warnings = warnings(sources.client, job, run, &found.children, &found.ends).await?;
+    let placements = neighbours::placements(sources, &found.claims, shared_age(found.crowd)).await?;
     sources.late.put(&uid, (warnings.clone(), placements.clone()));
     Ok((warnings, placements))
 }
@@ -320,11 +341,11 @@ async fn own_run(
     let names = try_names(job, run);
     let owner = record::Owner { job: &name, uid: &uid, has_children: children.has_jobs(&names) };
     let is_enough = match record::judge(run, owner, heard_of.as_ref()) {
-        Record::Kept if run.reported.is_none() => {
+        Record::Kept => {
             let ends = heard_of.as_ref().and_then(|run| run.status.as_ref()?.ends.as_ref());
             !children.lacks_reports(&names, &names::try_id(&run.id, run.past_tries()), ends)
         }
-        Record::Kept | Record::Missing | Record::Asked => true,
+        Record::Missing | Record::Asked => true,
         _ => false,
     };
     if is_enough {
@@ -335,51 +356,49 @@ async fn own_run(
     Ok(now)
 }
 
-/// Returns the oldest SyncRun by which a person asks for a run; `None` while a run is under way. A watched one is read
-/// again, since a stale one would be run twice.
+/// Returns the SyncRun by which a person asks for the next run: the oldest one of a restore, else the oldest. While a
+/// run is under way, only a restore counts. A watched SyncRun is read again, since a stale one would be run twice.
 async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
-    if job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
-        return Ok(None);
-    }
+    let status = restore::released(job);
     let is_for = |run: &SyncRun| {
         run.metadata.namespace == job.metadata.namespace
             && run.spec.sync_job.name == job.name_any()
             && run.is_asked_for()
+            && restore::lets_in(&status, run)
     };
     let mut heard_of: Vec<_> = known.state().into_iter().filter(|run| is_for(run)).collect();
-    heard_of.sort_by_key(|run| (run.created(), run.name_any()));
+    heard_of.sort_by_key(|run| (run.spec.restore.is_none(), run.created(), run.name_any()));
     let Some(first) = heard_of.first() else { return Ok(None) };
     let now = api::<SyncRun>(client, job).get_opt(&first.name_any()).await.map_err(reading("SyncRun"))?;
     Ok(now.filter(is_for))
 }
 
-/// Returns the other users of the claims in the namespace of `job`.
+/// Returns the other users of the claims of `job`.
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    let of_namespace = jobs.filter(|it| it.metadata.namespace == job.metadata.namespace);
-    let is_here =
-        |pod: &Arc<stored::Pod>| pod.metadata.namespace == job.metadata.namespace && observe::is_alive(pod);
+    let namespaces: Vec<&str> = ends::namespaces(job).collect();
+    let is_here = |pod: &Arc<stored::Pod>| {
+        pod.metadata.namespace.as_deref().is_some_and(|it| namespaces.contains(&it)) && observe::is_alive(pod)
+    };
     let pods = known.pods.state().into_iter().filter(is_here);
-    Rivals::new(&job.name_any(), of_namespace, pods.map(|pod| (*pod).clone()).collect())
+    let own = job.namespace().unwrap_or_default();
+    Rivals::new((&own, &job.name_any()), jobs, pods.map(|pod| (*pod).clone()).collect())
 }
 
-/// Returns the known Jobs and pods of the runs of the job of that name.
-pub fn children(known: &Known, namespace: &str, job: &str) -> Children {
+/// Returns the known Jobs and pods of the runs of the job of that name, in these places.
+pub fn children(known: &Known, places: &Places, job: &str) -> Children {
     let label = names::label_value(job);
-    Children {
-        jobs: labelled(&known.batch, namespace, &label),
-        pods: labelled(&known.pods, namespace, &label),
-    }
+    Children { jobs: labelled(&known.batch, places, &label), pods: labelled(&known.pods, places, &label) }
 }
 
-fn labelled<K>(known: &Watched<K>, namespace: &str, job: &str) -> Vec<K>
+fn labelled<K>(known: &Watched<K>, places: &Places, job: &str) -> Vec<K>
 where
     K: kube::Resource<DynamicType = ()> + Clone + 'static,
 {
     let is_of = |child: &K| {
-        child.namespace().as_deref() == Some(namespace)
-            && child.labels().get(names::LABEL_SYNCJOB).is_some_and(|it| it == job)
+        child.labels().get(names::LABEL_SYNCJOB).is_some_and(|it| it == job)
             && child.labels().contains_key(LABEL_TRY)
+            && places.have(child)
     };
     known.state().into_iter().filter(|child| is_of(child)).map(|child| (*child).clone()).collect()
 }
@@ -406,11 +425,13 @@ async fn claim(
     side: Side,
     named: &ClaimReference,
 ) -> Result<Claim> {
-    let heard_of = known.and_then(|known| known.get(&job.namespace().unwrap_or_default(), &named.claim_name));
+    let namespace = named.namespace.clone().or_else(|| job.namespace()).unwrap_or_default();
+    let heard_of = known.and_then(|known| known.get(&namespace, &named.claim_name));
     let found = match heard_of {
         Some(claim) => Some((*claim).clone()),
+        None if known.is_some_and(|known| !known.watches(&namespace)) => None,
         None => {
-            let claims: Api<PersistentVolumeClaim> = api(client, job);
+            let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);
             claims.get_opt(&named.claim_name).await.map_err(reading("PersistentVolumeClaims"))?
         }
     };
@@ -418,7 +439,7 @@ async fn claim(
         Some(claim) if !is_bound(claim) => class(client, claim).await?,
         _ => Class::Unknown,
     };
-    let name = format!("{}/{}", job.namespace().unwrap_or_default(), named.claim_name);
+    let name = format!("{namespace}/{}", named.claim_name);
     Ok(Claim { side, name, found, class })
 }
 
@@ -452,55 +473,4 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
         Err(error) if is_forbidden(&error) => Ok(Class::Unknown),
         Err(error) => Err(reading("storage class")(error)),
     }
-}
-
-/// Returns the groups that the job's syncers take over from other pods; `None` if the spec does not ask for them, or
-/// none is known.
-async fn fs_groups(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Option<FsGroups>> {
-    if job.spec.pods.security_context.fs_group_from.is_none() {
-        return Ok(None);
-    }
-    let of_others = ListParams::default().labels(&format!("!{LABEL_TRY}"));
-    let pods = api::<Pod>(client, job).list(&of_others).await.map_err(reading("namespace's pods"))?;
-    let known = job.status.as_ref().and_then(|status| status.fs_groups);
-    let groups = workload::groups(claims, &pods.items, known);
-    Ok(Some(groups).filter(|groups| *groups != FsGroups::default()))
-}
-
-/// Returns where the pods of both ends have to run. The pods of the whole namespace are read only if a claim ties its
-/// users to a node: before pods are created, and while they are late.
-async fn placements(
-    sources: Sources<'_>,
-    job: &SyncJob,
-    claims: &[Claim],
-    age: Duration,
-) -> Result<Placements> {
-    let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
-    let on_one_node = |side| {
-        found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
-    };
-    let sink_on_one_node = on_one_node(Side::Sink);
-    let source_on_one_node = on_one_node(Side::Source) || (sink_on_one_node && claims::is_one(claims));
-    let anywhere = Placements { source_on_one_node, sink_on_one_node, ..Placements::default() };
-    if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
-        return Ok(anywhere);
-    }
-    let pods = users(sources, job, age).await?;
-    let of = |side| {
-        let claim = found(side)?;
-        let attached = || sources.volumes.attached_to(claim).map(Placement::preferred);
-        placement::placement(claim, &pods).or_else(attached)
-    };
-    Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
-}
-
-/// Returns the pods of a job's namespace that use claims, as they were read at most `age` ago.
-async fn users(sources: Sources<'_>, job: &SyncJob, age: Duration) -> Result<Arc<Vec<Pod>>> {
-    let read = async {
-        let not_ended = ListParams::default().fields(NOT_ENDED);
-        let pods = api::<Pod>(sources.client, job).list(&not_ended).await;
-        let pods = pods.map_err(reading("namespace's pods"))?.items;
-        Ok(Arc::new(pods.into_iter().filter_map(placement::user).collect::<Vec<_>>()))
-    };
-    sources.users.get_or_ask(&job.namespace().unwrap_or_default(), age, read).await
 }

@@ -5,17 +5,19 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::{
-    apply::ApplyError, cleanup::CleanupError, read::DereferenceError, record::RecordError,
-    watched::WatchEnded,
+    apply::ApplyError, capturing::CaptureError, cleanup::CleanupError, namespaces::NotTaken,
+    read::DereferenceError, record::RecordError, watched::WatchError,
 };
 
 /// The maximum duration of one reconciliation. Without it, a connection that was lost silently would block its job for
 /// ever.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// The wait before a failed reconciliation is tried again.
+/// The wait before a failed reconciliation is tried again, which doubles with each failure in a row.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
-/// The wait if it failed only because somebody else wrote to the object meanwhile.
+/// The same if it failed only because somebody else wrote to the object meanwhile.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest of these waits.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The reasons why a reconciliation was aborted. It is tried again.
 #[derive(Debug, Error)]
@@ -26,21 +28,30 @@ pub(super) enum Error {
     /// An object cannot be created or changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// What captures a source cannot be made or removed.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// An object cannot be removed.
     #[error(transparent)]
     Cleanup(#[from] CleanupError),
     /// The SyncRun of a run cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A watch has ended, so that the operator no longer learns of changes.
+    /// Nobody knows which release of the operator holds the namespace.
     #[error(transparent)]
-    Unwatched(#[from] WatchEnded),
+    NotTaken(#[from] NotTaken),
+    /// A watch has ended or fails, so that the operator does not learn of changes.
+    #[error(transparent)]
+    Unwatched(#[from] WatchError),
     /// The job has changed since the watch reported it.
     #[error("there is a newer version of the job")]
     Outdated,
     /// The status cannot be written.
     #[error("cannot write the status")]
     Status(#[source] kube::Error),
+    /// The status of a SyncGrant cannot be written.
+    #[error("cannot note in a SyncGrant which namespace uses it")]
+    Grant(#[source] kube::Error),
     /// The status cannot be converted to JSON.
     #[error("cannot render the status")]
     Render(#[source] serde_json::Error),
@@ -50,16 +61,24 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns how long to wait before the reconciliation is tried again.
-    pub(super) fn pause(&self) -> Duration {
-        if self.is_conflict() { CONFLICT_PAUSE } else { ERROR_PAUSE }
+    /// Returns how long to wait before the reconciliation is tried again, after that number of earlier failures in a
+    /// row.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        match self {
+            // The look at a watch costs nothing.
+            Self::Unwatched(_) => ERROR_PAUSE,
+            _ => {
+                let first = if self.is_conflict() { CONFLICT_PAUSE } else { ERROR_PAUSE };
+                first.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_PAUSE)
+            }
+        }
     }
 
     /// Returns whether somebody else wrote to the SyncJob or its SyncRun meanwhile, which is no failure.
     pub(super) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Outdated => return true,
-            Self::Status(source) | Self::Record(RecordError { source, .. }) => source,
+            Self::Status(source) | Self::Grant(source) | Self::Record(RecordError { source, .. }) => source,
             _ => return false,
         };
         is_stale(source)
@@ -68,4 +87,22 @@ impl Error {
 
 fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_are_tried_again_ever_later_up_to_minutes() {
+        let missing =
+            kube::Error::Api(Box::new(kube::core::Status::failure("gone", "NotFound").with_code(404)));
+        let errors = [Error::TimedOut, Error::Outdated, Error::Status(missing)];
+        for error in errors {
+            let pauses: Vec<Duration> = (0..20).map(|failures| error.pause(failures)).collect();
+            assert!(pauses.is_sorted() && pauses[1] == pauses[0] * 2, "{error}: {pauses:?}");
+            assert_eq!(pauses[19], LONGEST_PAUSE, "{error}");
+        }
+        assert_eq!((Error::TimedOut.pause(0), Error::Outdated.pause(0)), (ERROR_PAUSE, CONFLICT_PAUSE));
+    }
 }

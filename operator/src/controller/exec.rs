@@ -37,6 +37,9 @@ const MAX_MESSAGE_BYTES: usize = 3072;
 /// The number of pods that a message names.
 const NAMED: usize = 3;
 
+/// The interval between looks for a pod that is ready.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
 /// The reasons why a hook failed.
 #[derive(Debug, Error)]
 pub enum HookError {
@@ -113,12 +116,26 @@ pub(super) async fn in_all(
 ) -> Result<(), HookError> {
     let limit = hooks::timeout(hook, point).map_err(|source| HookError::Invalid { point, source })?;
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
-    let pods = selected(&api, hook, point).await?;
+    let pods = awaited(&api, hook, point, limit).await?;
     let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, limit))).await;
     let failures: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
     match failures.is_empty() {
         true => Ok(()),
         false => Err(HookError::Failed { point, failures, of: pods.len() }),
+    }
+}
+
+/// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
+/// application may have been created with the SyncJob.
+async fn awaited(api: &Api<Pod>, hook: &Hook, point: Point, limit: Duration) -> Result<Vec<Pod>, HookError> {
+    let until = tokio::time::Instant::now() + limit;
+    loop {
+        let found = selected(api, hook, point).await;
+        let is_late = point == Point::After || tokio::time::Instant::now() >= until;
+        match found {
+            Err(HookError::NoPod { .. }) if !is_late => tokio::time::sleep(LOOK_PERIOD).await,
+            found => return found,
+        }
     }
 }
 

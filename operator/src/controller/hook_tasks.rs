@@ -11,7 +11,7 @@ use tokio::{sync::Semaphore, task::AbortHandle};
 
 use super::{exec, read::Guarded};
 use crate::{
-    api::{Hook, SyncJob},
+    api::{Hook, SyncJob, SyncRun},
     model::hooks::Point,
 };
 
@@ -20,6 +20,8 @@ const AT_ONCE: usize = 64;
 /// The tasks of running hooks.
 #[derive(Clone)]
 pub struct HookTasks {
+    /// The SyncRuns whose hook `after` has to run, by their UIDs: a person may delete one together with its SyncJob.
+    owing: Arc<Mutex<HashMap<String, SyncRun>>>,
     tasks: Arc<Mutex<HashMap<String, Task>>>,
     room: Arc<Semaphore>,
     ended: UnboundedSender<ObjectRef<Guarded>>,
@@ -41,7 +43,7 @@ impl Drop for Task {
 impl HookTasks {
     /// Creates the set of tasks. When a hook ends, its SyncJob is sent to `ended`, which triggers a reconciliation.
     pub fn new(ended: UnboundedSender<ObjectRef<Guarded>>) -> Self {
-        Self { tasks: Arc::default(), room: Arc::new(Semaphore::new(AT_ONCE)), ended }
+        Self { owing: Arc::default(), tasks: Arc::default(), room: Arc::new(Semaphore::new(AT_ONCE)), ended }
     }
 
     /// Starts the hook `id` of a SyncJob, unless it runs. Returns its result once it has ended: `Some(None)` is
@@ -101,12 +103,31 @@ impl HookTasks {
         tasks.insert(key.clone(), Task { id: key, end: Arc::default(), handle: task.abort_handle() });
     }
 
+    /// Remembers that the hook `after` of a SyncRun has to run.
+    pub(super) fn owe(&self, run: &SyncRun) {
+        locked(&self.owing).insert(run.uid().unwrap_or_default(), run.clone());
+    }
+
+    /// Returns the SyncRuns whose hook `after` has to run, as far as this process knows.
+    pub(super) fn owing(&self) -> Vec<SyncRun> {
+        locked(&self.owing).values().cloned().collect()
+    }
+
+    /// Forgets a SyncRun whose hook `after` has run, or need not any more.
+    pub(super) fn settle(&self, run: &SyncRun) {
+        locked(&self.owing).remove(&run.uid().unwrap_or_default());
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.tasks)
     }
 
     /// Removes the task of a SyncJob, and aborts it if it runs.
     pub(super) fn forget(&self, namespace: &str, name: &str) {
         self.lock().remove(&format!("{namespace}/{name}"));
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

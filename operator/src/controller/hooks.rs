@@ -2,7 +2,7 @@
 //! triggers a reconciliation, which records the result. A task dies with its process; the next operator sees in the
 //! status that the hook was started, and runs it again.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use kube::{Client, ResourceExt as _};
 
@@ -18,8 +18,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
-    model::hooks::Point,
-    names,
+    model::{end::Places, hooks::Point},
     stages::situation::Step,
     telemetry::chain,
 };
@@ -28,7 +27,7 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Carries out what a step requires of hooks. Returns the step, or its successor if the hook has ended. Fails if the
-/// finalizer cannot be set on the SyncRun.
+/// SyncRun cannot be made to outlive its SyncJob.
 pub(super) async fn carry_out(
     context: &Context,
     job: &SyncJob,
@@ -40,6 +39,7 @@ pub(super) async fn carry_out(
             let owes = view.hooks().is_some_and(|hooks| hooks.after.is_some());
             if let Some(run) = view.found.run.as_ref().filter(|_| owes) {
                 record::hold(&context.client, run).await?;
+                context.hooks.owe(run);
             }
             Ok(step)
         }
@@ -62,8 +62,8 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
     end.map_or(Step::AwaitHook(point), |failure| Step::EndHook(point, failure))
 }
 
-/// Removes the finalizer from those SyncRuns of a job whose hook `after` need not run any more. Fails if the API server
-/// does not accept that.
+/// Lets those SyncRuns of a job go whose hook `after` need not run any more. Fails if the API server does not accept
+/// that.
 pub(super) async fn release(
     context: &Context,
     view: &View<'_>,
@@ -72,36 +72,40 @@ pub(super) async fn release(
     let owes =
         |run: &&ActiveRun| run.hooks.is_some() && !Point::After.state(run).is_some_and(HookRun::is_over);
     let owing = status.active_run.as_ref().filter(owes).map(|run| run.id.as_str());
+    let is_owing = |run: &SyncRun| owing == Some(&*run.name_any());
     let fresh = view.found.run.as_ref();
     let known = view.found.runs.iter().map(|run| &**run);
     let known = known.filter(|run| fresh.is_none_or(|fresh| fresh.uid() != run.uid()));
-    for run in known.chain(fresh).filter(|run| is_held(run) && owing != Some(&*run.name_any())) {
-        record::release(&context.client, run).await?;
+    for run in known.chain(fresh).filter(|run| run.is_held()) {
+        if is_owing(run) {
+            context.hooks.owe(run);
+        } else {
+            record::release(&context.client, run).await?;
+        }
     }
+    let settled = |run: &SyncRun| run.spec.sync_job.uid.as_deref() == Some(view.uid()) && !is_owing(run);
+    context.hooks.owing().iter().filter(|run| settled(run)).for_each(|run| context.hooks.settle(run));
     Ok(())
-}
-
-fn is_held(run: &SyncRun) -> bool {
-    run.finalizers().iter().any(|it| it == names::FINALIZER_HOOKS)
 }
 
 /// Ends runs that still have to run their hook `after` although their SyncJob is gone, each in its own task. `uid` is
 /// the UID of the SyncJob that has the name now.
 pub(super) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Option<&str>) {
     let is_orphan = |run: &SyncRun| {
-        is_held(run)
-            && run.metadata.namespace.as_deref() == Some(namespace)
+        run.metadata.namespace.as_deref() == Some(namespace)
             && run.spec.sync_job.name == job
             && run.spec.sync_job.uid.as_deref() != uid
     };
-    for run in context.known.runs.state().into_iter().filter(|run| is_orphan(run)) {
+    let there = context.known.runs.state().into_iter().filter(|run| run.is_held());
+    let all = there.map(Arc::unwrap_or_clone).chain(context.hooks.owing());
+    for run in all.filter(|run| is_orphan(run)) {
         let (client, known, hooks) = (context.client.clone(), context.known.clone(), context.hooks.clone());
         let key = run.uid().unwrap_or_default();
         context.hooks.spawn_once(key, async move { end_orphan(&client, &known, &hooks, &run).await });
     }
 }
 
-/// Stops the pods of a run, runs its hook `after`, and removes the finalizer from its SyncRun, which is deleted then.
+/// Stops the pods of a run, runs its hook `after`, and deletes its SyncRun.
 async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
@@ -114,9 +118,10 @@ async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &Syn
     {
         tracing::warn!(namespace, name, failure, "the hook after of a run whose SyncJob is gone failed");
     }
-    while let Err(error) = record::release(client, run).await {
+    while let Err(error) = record::delete(client, run).await {
         pause(&namespace, &name, &chain(&error)).await;
     }
+    hooks.settle(run);
 }
 
 async fn pause(namespace: &str, name: &str, error: &str) {
@@ -125,9 +130,11 @@ async fn pause(namespace: &str, name: &str, error: &str) {
 }
 
 async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), Error> {
-    known.catch_up().await?;
+    known.catch_up(&run.namespace().unwrap_or_default()).await?;
     let namespace = run.namespace().unwrap_or_default();
-    let children = dereference::children(known, &namespace, &run.spec.sync_job.name);
-    let owner = Owner { namespace, runs: run.uid().into_iter().collect() };
+    let places = Places::of_run(&namespace, run);
+    let children = dereference::children(known, &places, &run.spec.sync_job.name);
+    let uid = run.spec.sync_job.uid.clone().unwrap_or_default();
+    let owner = Owner { namespace, uid, runs: run.uid().into_iter().collect() };
     Ok(cleanup::stop(client, &owner, &children).await?)
 }

@@ -6,12 +6,14 @@ use super::{
     apply::{self, ApplyError, Refusal},
     context::Context,
     dereference::Found,
+    error::Error,
+    grants,
     view::View,
 };
 use crate::{
     api::SyncJob,
     fault::Fault,
-    model::{creation, destination, growth, validate::ValidatedSyncJob},
+    model::{capture, creation, destination, growth, validate::ValidatedSyncJob},
     resources::Try,
     stages::situation::Step,
 };
@@ -25,38 +27,41 @@ pub(super) async fn launch(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
     step: &Step,
-) -> Result<Option<Refusal>, ApplyError> {
+) -> Result<Option<Refusal>, Error> {
     let Some((run, names)) = view.active() else { return Ok(None) };
     let Some(run_uid) = view.found.run.as_ref().and_then(ResourceExt::uid) else { return Ok(None) };
     let run_uid = &run_uid;
     let (settings, found) = (&context.settings, view.found);
     let uid = &job.uid().unwrap_or_default();
-    let (privileged, placements) = (found.privileged(), &found.placements);
+    let (ends, placements) = (&found.ends, &found.placements);
     let expect_volume = destination::expected(view.status, valid, found.destination_uid());
     let progress_period_s = found.crowd.progress_period_s();
     let fs_groups = found.fs_groups.unwrap_or_default();
+    let reading = capture::reading(valid, run);
     let of = Try {
-        job: valid,
+        job: &reading,
         uid,
         run,
         account: found.account,
         run_uid,
         names,
         settings,
-        privileged,
+        ends,
         placements,
         expect_volume,
+        other_source: view.other_source(valid, run),
         progress_period_s,
         fs_groups,
     };
     let (client, accounts) = (&context.client, &context.accounts);
+    grants::confirm(context, job, &found.ends, &found.users).await?;
     let made = match step {
         Step::Launch => apply::launch(client, &context.known.batch, accounts, &of, &found.children).await,
         _ => apply::grant(client, accounts, &of).await,
     };
     match made {
         Ok(()) => Ok(None),
-        Err(error) => error.refusal().map(Some).ok_or(error),
+        Err(error) => error.refusal().map(Some).ok_or(error.into()),
     }
 }
 

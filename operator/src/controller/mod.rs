@@ -6,26 +6,36 @@
 //! [`bookkeeping`] keeps the SyncRuns, and [`next_status`] and [`announce`] make and write the status. Validating,
 //! planning, building and the next status are pure.
 
+mod abroad;
 pub mod accounts;
 mod announce;
 pub mod apply;
 mod bookkeeping;
 pub mod build;
+mod captured;
+mod capturing;
 pub mod cleanup;
 mod consent;
 mod context;
 pub mod dereference;
+mod ends;
 mod error;
 pub mod exec;
+mod grants;
+mod heard;
 pub mod hook_tasks;
 pub mod hooks;
+mod images;
 mod launch;
+mod namespaces;
+mod neighbours;
 mod next_status;
 pub mod read;
 pub mod recent;
 mod reconcile;
 pub mod record;
 pub mod serve;
+mod sources;
 mod strays;
 mod view;
 pub mod volumes;

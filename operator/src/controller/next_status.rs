@@ -1,14 +1,15 @@
 //! The status of a SyncJob after a step of its reconciliation.
 
+use contract::Side;
 use jiff::Timestamp;
 
 use super::{context::Context, dereference::Found, view::View};
 use crate::{
-    api::{ActiveRun, RunCause, Stage, SyncJobStatus},
+    api::{ActiveRun, RunCause, Stage, SyncJobStatus, conditions::reason},
     fault::Fault,
     model::{
-        self, claims::Blocked, creation, destination, growth, outcome::Outcome, status, trend,
-        validate::ValidatedSyncJob,
+        self, claims::Blocked, creation, destination, growth, outcome::Outcome, source, standing, status,
+        synced, trend, validate::ValidatedSyncJob,
     },
     stages::situation::{Step, Turn},
 };
@@ -17,7 +18,7 @@ use crate::{
 /// In both cases, this is checked again once the SyncRun exists, before any object is created for the run.
 pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view: &View<'_>, now: Timestamp) {
     let Some(run) = status.active_run.clone() else { return };
-    match view.turn_of(&run) {
+    match view.turn_of(&run, now) {
         Turn::Free => status::admit(status, now),
         Turn::Taken(fault) => status::wait(status, &fault, now),
         Turn::Queued(queued) => {
@@ -34,8 +35,7 @@ pub(super) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view:
 /// the time since when all pods ran, because the record of that may have been left out.
 pub(super) fn before(step: &Step, view: &View<'_>, now: Timestamp) -> SyncJobStatus {
     let mut status = view.status.clone();
-    let tells =
-        matches!(step, Step::Run | Step::Retry(..) | Step::Postpone(..) | Step::Report(_) | Step::Finish(_));
+    let tells = matches!(step, Step::Run | Step::Retry(..) | Step::Postpone(..) | Step::Finish(_));
     if let Some(since) = view.ran_since().filter(|_| tells) {
         status::ran_since(&mut status, since.min(now));
     }
@@ -52,31 +52,34 @@ pub(super) fn turn(
     now: Timestamp,
 ) {
     match step {
-        Step::Rest => status::rest(status, generation, now),
+        Step::Rest => standing::rest(status, generation, now),
         Step::Suspend => {
             let is_scheduled = valid.as_ref().is_ok_and(|valid| valid.schedule.is_some());
-            status::suspended(status, is_scheduled, generation, now);
+            standing::suspended(status, is_scheduled, generation, now);
         }
-        Step::Refuse(fault) => status::refused(status, fault, generation, now),
-        Step::Block(blocked) => status::blocked(status, blocked, generation, now),
+        Step::Yield => standing::leave(status, generation, now),
+        Step::Refuse(fault) => standing::refused(status, fault, generation, now),
+        Step::Block(blocked) => standing::blocked(status, blocked, generation, now),
         Step::Create => {
             let claim = valid.as_ref().ok().and_then(|valid| creation::due(valid, &found.claims));
             let why = claim.as_ref().map(creation::announced).map(Blocked::Waiting);
-            why.iter().for_each(|why| status::blocked(status, why, generation, now));
+            why.iter().for_each(|why| standing::blocked(status, why, generation, now));
         }
         Step::Grow => {
             let create = valid.as_ref().ok().and_then(|valid| valid.create.as_ref());
             let why = growth::wanted(create, &found.claims);
             let why = why.as_ref().map(growth::announced).map(Blocked::Waiting);
-            why.iter().for_each(|why| status::blocked(status, why, generation, now));
+            why.iter().for_each(|why| standing::blocked(status, why, generation, now));
         }
-        Step::Begin(run) => status::begin(status, run.clone(), now),
+        Step::Begin(run) => status::begin(status, (**run).clone(), now),
         Step::Queue => status::queue(status, found.round, &found.nodes, now),
         Step::Wait(fault) => status::wait(status, fault, now),
         Step::Admit => status::admit(status, now),
         Step::Launch => {
             status::preparing(status, None, now);
             status.fs_groups = found.fs_groups;
+            let uid = source::uid(&found.claims).map(Into::into);
+            status.active_run.iter_mut().for_each(|run| run.source_uid.clone_from(&uid));
         }
         Step::Start(fault) => status::preparing(status, fault.as_ref(), now),
         Step::Dismiss(_, fault) => status::preparing(status, Some(fault), now),
@@ -85,9 +88,14 @@ pub(super) fn turn(
             status::running(status, now);
             status::stand_on(status, &found.nodes);
         }
+        Step::BeginCapture(name) => model::capture::begin(status, name.clone(), now),
+        Step::Capture(fault) => model::capture::under_way(status, fault.as_ref(), now),
+        Step::EndCapture => model::capture::end(status, now),
+        Step::BeginImage(name) => model::image::begin(status, name.clone(), now),
+        Step::Image(fault) => model::image::under_way(status, fault.as_ref(), now),
         Step::OpenHooks => model::hooks::open(status),
         Step::BeginHook { point, stopped, .. } => {
-            model::hooks::begin(status, *point, stopped.as_deref(), now);
+            status::hook_begun(status, *point, stopped.as_deref(), now);
         }
         Step::EndHook(point, failure) => model::hooks::end(status, *point, failure.clone(), now),
         Step::Await | Step::Linger | Step::Withdraw | Step::AwaitHook(_) => {}
@@ -96,26 +104,36 @@ pub(super) fn turn(
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
             status::postpone(status, outcome, &suspects, *at, now);
         }
-        Step::Report(outcome) | Step::Finish(outcome) => {
-            let benchmark = status.active_run.clone().filter(|run| run.benchmark.is_some());
-            let outcome = &placed(outcome, benchmark.as_ref(), found);
+        Step::Finish(outcome) => {
+            let run = status.active_run.clone().unwrap_or_default();
+            let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
+            let outcome = &placed(outcome, benchmark, found);
             let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
-            let is_confirmed = matches!(step, Step::Finish(_));
-            let end = if is_confirmed { status::finish } else { status::report };
-            end(status, outcome, limit, now);
+            status::finish(status, outcome, limit, now);
             if benchmark.is_none() {
-                status::give_way(status, now);
-                conclude(status, outcome, valid, found, (generation, now));
+                standing::give_way(status, now);
+                conclude(status, outcome, valid, found, (&run, generation, now));
             }
             if let Some((_, fault)) = found.lost() {
-                status::refused(status, &fault, generation, now);
+                standing::refused(status, &fault, generation, now);
             }
         }
-        Step::Confirm => status.active_run = None,
     }
+    status.captures.retain(|name| !found.gone_captures.contains(name));
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         trend::forget(status);
     }
+    let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
+    let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
+    synced::tell(status, settles, is_copy_gone(status, valid, found), generation, now);
+}
+
+/// Returns whether the claim with the copy was lost or made anew since the last success.
+fn is_copy_gone(status: &SyncJobStatus, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> bool {
+    let is_lost =
+        |(side, fault): (Side, Fault)| side == Side::Sink && fault.reason != reason::CLAIM_TERMINATING;
+    found.lost().is_some_and(is_lost)
+        || valid.as_ref().is_ok_and(|valid| destination::is_new(status, valid, found.destination_uid()))
 }
 
 /// Updates the parts of the status about the job as a whole once its run has ended: the remembered destination, and the
@@ -125,10 +143,12 @@ fn conclude(
     outcome: &Outcome,
     valid: &Result<ValidatedSyncJob, Fault>,
     found: &Found,
-    (generation, now): (i64, Timestamp),
+    (run, generation, now): (&ActiveRun, i64, Timestamp),
 ) {
     if let Ok(valid) = valid {
         destination::remember(status, valid, found.destination_uid(), &outcome.report);
+        source::remember(status, valid, run, outcome.report.result);
+        model::image::remember(status, run, outcome.report.result);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
             trend::judge(status, rule, generation, now);
@@ -136,10 +156,11 @@ fn conclude(
     }
 }
 
-/// Returns the outcome of a benchmark with its figures completed by the cluster's knowledge of both ends; any other
-/// outcome has no figures.
+/// Returns the outcome with what the cluster knows: a benchmark's figures with both ends (any other outcome has none),
+/// and a note about other SyncJobs with the same destination.
 fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Outcome {
     let mut outcome = outcome.clone();
+    outcome.report.notes.extend(found.shared.clone());
     let figures = outcome.report.benchmark.take();
     outcome.report.benchmark = figures.zip(benchmark).map(|(figures, run)| {
         Box::new(model::benchmark::placed(*figures, run, &found.claims, &found.children.pods))

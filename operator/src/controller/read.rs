@@ -3,11 +3,17 @@
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
 use thiserror::Error;
 
-use crate::api::SyncJob;
+use crate::api::{SyncGrant, SyncJob, SyncRun};
 
 /// A SyncJob, or only the metadata of one that this operator cannot parse: one object that a newer operator has
 /// admitted must not stop the work for all others.
 pub type Guarded = DeserializeGuard<SyncJob>;
+
+/// A SyncRun, or only the metadata of one that this operator cannot parse.
+pub type GuardedRun = DeserializeGuard<SyncRun>;
+
+/// A SyncGrant, or only the metadata of one that this operator cannot parse.
+pub type GuardedGrant = DeserializeGuard<SyncGrant>;
 
 /// The reasons why an object could not be read.
 #[derive(Debug, Error)]

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::watch;
+
 /// The maximum age of a value, after which it is dropped.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -13,13 +15,31 @@ const LONGEST: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Recent<T> {
     values: Mutex<HashMap<String, (Instant, T)>>,
-    asking: tokio::sync::Mutex<()>,
+    /// The keys that somebody asks for at present; each ends with its request.
+    asking: Mutex<HashMap<String, watch::Receiver<()>>>,
 }
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Self { values: Mutex::default(), asking: tokio::sync::Mutex::default() }
+        Self { values: Mutex::default(), asking: Mutex::default() }
     }
+}
+
+/// A request for the value of a key, which others wait for until this is dropped.
+struct Asking<'a> {
+    key: &'a str,
+    all: &'a Mutex<HashMap<String, watch::Receiver<()>>>,
+    _ends: watch::Sender<()>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        locked(self.all).remove(self.key);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Clone> Recent<T> {
@@ -37,16 +57,34 @@ impl<T: Clone> Recent<T> {
         age: Duration,
         ask: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        if let Some(value) = self.get(key, age) {
-            return Ok(value);
+        while !age.is_zero() {
+            if let Some(value) = self.get(key, age) {
+                return Ok(value);
+            }
+            match self.begin(key) {
+                Ok(_asking) => return self.ask(key, ask).await,
+                // Fails when the other request ends, which is what is waited for.
+                Err(mut other) => drop(other.changed().await),
+            }
         }
-        let _asking = if age.is_zero() { None } else { Some(self.asking.lock().await) };
-        if let Some(value) = self.get(key, age) {
-            return Ok(value);
-        }
+        self.ask(key, ask).await
+    }
+
+    async fn ask<E>(&self, key: &str, ask: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let value = ask.await?;
         self.put(key, value.clone());
         Ok(value)
+    }
+
+    /// Begins the request for a key; fails with the end of another one that is under way.
+    fn begin<'a>(&'a self, key: &'a str) -> Result<Asking<'a>, watch::Receiver<()>> {
+        let mut asking = locked(&self.asking);
+        if let Some(other) = asking.get(key) {
+            return Err(other.clone());
+        }
+        let (ends, end) = watch::channel(());
+        asking.insert(key.into(), end);
+        Ok(Asking { key, all: &self.asking, _ends: ends })
     }
 
     /// Stores a value, and drops all that are older than an hour.
@@ -62,7 +100,7 @@ impl<T: Clone> Recent<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, T)>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.values)
     }
 }
 
@@ -82,6 +120,21 @@ mod tests {
         };
         assert_eq!(tokio::join!(get(LONGEST), get(LONGEST), get(LONGEST)), (Ok(1), Ok(1), Ok(1)));
         assert_eq!((get(Duration::ZERO).await, get(LONGEST).await), (Ok(2), Ok(2)));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_takes_long_holds_up_no_other_key_and_one_that_fails_is_made_anew() {
+        let recent = Recent::default();
+        let mut slow =
+            Box::pin(recent.get_or_ask("slow", LONGEST, std::future::pending::<Result<i32, ()>>()));
+        assert!(futures::poll!(&mut slow).is_pending());
+        assert_eq!(recent.get_or_ask("quick", LONGEST, async { Ok::<_, ()>(1) }).await, Ok(1));
+        let mut waits = Box::pin(recent.get_or_ask("slow", LONGEST, async { Ok::<_, ()>(2) }));
+        assert!(futures::poll!(&mut waits).is_pending());
+        drop(slow);
+        assert_eq!(waits.await, Ok(2), "the request before it was given up");
+        assert_eq!(recent.get_or_ask("bad", LONGEST, async { Err::<i32, _>(()) }).await, Err(()));
+        assert_eq!(recent.get_or_ask("bad", LONGEST, async { Ok::<_, ()>(3) }).await, Ok(3));
     }
 
     #[test]

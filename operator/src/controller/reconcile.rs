@@ -13,13 +13,14 @@ use kube::{
 use tokio::time::{Instant, timeout};
 
 use super::{
+    abroad,
     announce::{tell, write_status},
     apply::Refusal,
-    bookkeeping, consent,
+    bookkeeping, capturing,
     context::Context,
     dereference::{self, Found},
     error::{Error, TIMEOUT},
-    hooks, launch, next_status,
+    grants, hooks, images, launch, next_status,
     read::Guarded,
     strays,
     view::View,
@@ -30,16 +31,19 @@ use crate::{
     model::{
         self,
         crowd::Crowd,
-        kinds, locality, restore, security, status,
+        end::Consent,
+        kinds, locality, restore, security, standing,
         validate::{self, ValidatedSyncJob},
     },
-    names::FIELD_MANAGER,
+    names::{self, FIELD_MANAGER},
     stages::{self, situation::Step},
     telemetry::chain,
 };
 
 /// The interval between checks whether the objects of an ended run are gone, unless a watch reports it earlier.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
+/// The interval between looks whether another release still holds a namespace.
+const OTHERS_PERIOD: Duration = Duration::from_secs(20);
 /// The maximum time for which the status keeps a message about a run's position in the queue.
 const POSITION_AGE: Duration = Duration::from_secs(600);
 
@@ -47,25 +51,36 @@ const POSITION_AGE: Duration = Duration::from_secs(600);
 pub(super) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let done = timeout(TIMEOUT, reconcile_known(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
+    if done.is_ok() {
+        context.failures.forget(&path(&job));
+    }
     context.health.metrics.reconciled(started.elapsed(), done.is_err());
     done
 }
 
-/// Carries out the next step of a job. A run must not be started twice, so this waits until the watches have reported
-/// all earlier writes of this operator.
+/// Carries out the next step of a job of a namespace that this release holds. A run must not be started twice, so this
+/// waits until the watches have reported all earlier writes of this operator.
 async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Error> {
-    context.known.catch_up().await?;
+    if !context.namespaces.holds(&job.namespace().unwrap_or_default()).await? {
+        context.forget(&job.namespace().unwrap_or_default(), &job.name_any());
+        return Ok(Action::requeue(OTHERS_PERIOD));
+    }
+    context.known.catch_up(&job.namespace().unwrap_or_default()).await?;
     let found = context.known.jobs.get(&job.namespace().unwrap_or_default(), &job.name_any());
     // The garbage collector deletes the objects of a deleted SyncJob by their owner references.
     let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         context.forget(&namespace, &name);
         hooks::end_orphans(context, &namespace, &name, None);
+        abroad::clear(context, &namespace, &name, None);
         return Ok(Action::await_change());
     };
     match &job.0 {
-        Ok(job) => go_on(job, context).await,
-        Err(unreadable) => set_aside(unreadable.clone(), context).await,
+        Ok(job) => {
+            grants::catch_up(&context.known, job).await?;
+            Box::pin(go_on(job, context)).await
+        }
+        Err(unreadable) => Box::pin(set_aside(unreadable.clone(), context)).await,
     }
 }
 
@@ -80,16 +95,23 @@ async fn newest(context: &Context, job: &SyncJob) -> Result<(), Error> {
     Err(Error::Outdated)
 }
 
-/// Logs a failed reconciliation, and returns when to try it again.
+fn path(job: &Guarded) -> String {
+    format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any())
+}
+
+/// Logs a failed reconciliation, and returns when to try it again: the later, the more have failed in a row.
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
-pub(super) fn on_error(job: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Action {
+pub(super) fn on_error(job: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    let failures = context.failures.get(&path(&job), Duration::MAX).unwrap_or(0);
+    context.failures.put(&path(&job), failures.saturating_add(1));
+    let pause = error.pause(failures);
     if error.is_conflict() {
         tracing::debug!(namespace, name, "somebody else has written to the job; reconciling anew");
-        return Action::requeue(error.pause());
+        return Action::requeue(pause);
     }
     tracing::warn!(namespace, name, error = chain(error), "reconciling failed and is tried again");
-    Action::requeue(error.pause())
+    Action::requeue(pause)
 }
 
 /// Reports in the status of a job that this operator cannot parse it.
@@ -100,7 +122,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     );
     let job = skeleton(unreadable.metadata);
     let mut status = SyncJobStatus::default();
-    status::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
+    standing::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
     let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let patch = Patch::Merge(serde_json::json!({ "status": status }));
@@ -116,21 +138,32 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 }
 
 /// Carries out one step of a SyncJob: reads, validates, plans, acts, and writes the status. Returns when to continue.
+/// The parts are boxed, because together they would not fit into a worker's stack without optimization.
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    let (mut found, valid) = look(job, context).await?;
-    let (old, now) = (restore::released(job), Timestamp::now());
-    let (decided, has_new_record) = plan(context, (job, &old), &mut found, (&valid, now)).await?;
+    let (mut found, valid) = Box::pin(look(job, context)).await?;
+    let (mut old, now) = (restore::released(job), Timestamp::now());
+    let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
+    model::destination::accept(&mut old, accepted);
+    let planned = Box::pin(plan(context, (job, &old), &mut found, (&valid, now)));
+    let (decided, has_new_record) = planned.await?;
     let Decided { step, again, next_run } = decided;
     let step = patient(context, job, advised(step, &valid, &found), again);
     let view = View::new(job, &old, &found, &context.settings);
-    let (step, is_known) = act(context, job, &view, &valid, (step, has_new_record, now)).await?;
-    let new = write(context, job, &view, &valid, (&step, next_run, now)).await?;
+    let acted = Box::pin(act(context, job, &view, &valid, (step, has_new_record, now)));
+    let (step, is_known) = acted.await?;
+    let new = Box::pin(write(context, job, &view, &valid, (&step, next_run, now))).await?;
+    bookkeeping::drop_record(context, &step, view.found).await?;
     if new.active_run.as_ref().is_some_and(ActiveRun::is_started) {
         view.let_go(&context.client).await?;
         context.note_removed(&found.outgoing.jobs);
     }
     hooks::release(context, &view, &new).await?;
-    let is_settled = bookkeeping::settle_runs(context, &view, (job, &new), is_known, now).await?;
+    let settled = Box::pin(bookkeeping::settle_runs(context, &view, (job, &new), is_known, now));
+    let is_settled = settled.await?;
+    let is_settled = capturing::remove(&context.client, job, &new).await? && is_settled;
+    if let (Step::Finish(_), Ok(valid)) = (&step, &valid) {
+        images::prune(context, job, &new, valid).await?;
+    }
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
     let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
     Ok(again.map_or_else(Action::await_change, Action::requeue))
@@ -140,13 +173,14 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
 async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     strays::take_back(context, &namespace, &name).await?;
+    strays::tell_preset(context, &namespace, &name).await?;
     hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
+    abroad::clear(context, &namespace, &name, job.uid().as_deref());
     let mut found = dereference::dereference(context.sources(), job).await?;
     let wished = restore::wished(job, found.asked.as_ref());
     let mut valid = validated(&wished, &found);
-    if valid.is_err() && !found.is_consent_fresh {
-        (found.consent, found.is_consent_fresh) =
-            consent::of(&context.client, &context.consents, job, Duration::ZERO).await?;
+    if valid.is_err() && !found.are_users_fresh {
+        grants::refresh(context.sources(), job, &mut found).await?;
         valid = validated(&wished, &found);
     }
     Ok((found, valid))
@@ -163,7 +197,7 @@ async fn plan(
     let (Some(run), Ok(_)) = (&old.active_run, valid) else {
         return Ok((decide((job, old), found, context, (valid, now)), false));
     };
-    bookkeeping::look_for_record(context, job, run, found).await?;
+    Box::pin(bookkeeping::look_for_record(context, job, run, found)).await?;
     let decided = decide((job, old), found, context, (valid, now));
     if !bookkeeping::needs_record(&decided.step, run, &found.record) {
         return Ok((decided, false));
@@ -186,7 +220,7 @@ async fn act(
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
     // If this operator has just created the SyncRun, no other operator can launch the run.
-    let is_launch = matches!(step, Step::Launch) && !has_new_record;
+    let is_launch = matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_)) && !has_new_record;
     if !doomed.is_empty() || is_launch || matches!(step, Step::Create | Step::Grow) {
         newest(context, job).await?;
     }
@@ -198,7 +232,12 @@ async fn act(
             context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
             launch::launch(job, context, view, valid, &step).await?
         }
-        (Step::Launch, Ok(valid)) => launch::launch(job, context, view, valid, &step).await?,
+        (Step::Capture(_), Ok(valid)) => capturing::make(context, job, view, valid).await?,
+        (Step::Image(None), Ok(valid)) => images::make(context, job, view, valid).await?.map(Refusal::Image),
+        (Step::Launch, Ok(valid)) => match capturing::before_pods(context, job, view, valid).await? {
+            None => launch::launch(job, context, view, valid, &step).await?,
+            refused => refused,
+        },
         (Step::Create, Ok(valid)) => launch::create(context, (job, valid), view.found).await?,
         (Step::Grow, Ok(valid)) => launch::grow(context, valid, view.found).await?,
         _ => None,
@@ -223,6 +262,10 @@ async fn write(
     new.next_run_time = next_run.map(Time);
     next_status::turn(&mut new, step, valid, found, view.generation, now);
     let begins = matches!(step, Step::Begin(_));
+    if !begins && known.active_run.is_none() {
+        // A volume that a person accepts is remembered by the run that it asks for.
+        new.destination.clone_from(&known.destination);
+    }
     if begins {
         next_status::start_or_wait(context, &mut new, view, now);
     }
@@ -257,6 +300,7 @@ fn decide(
     let view = View::new(job, status, found, &context.settings);
     let situation = view.situation(valid, now);
     let (step, again) = stages::plan::next(&situation);
+    let again = again.into_iter().chain(grants::next_look(found, now)).min();
     let next_run = stages::plan::next_run(&situation, &step);
     Decided { step, again, next_run }
 }
@@ -264,22 +308,28 @@ fn decide(
 /// Returns the validated job, or the reason why its spec, its namespace or the kinds of its volumes do not allow it to
 /// run.
 fn validated(job: &SyncJob, found: &Found) -> Validated {
-    let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
-    let privileged = security::consent(found.consent.as_deref())?;
-    security::check(privileged, &valid.pods.security_context, valid.params.preserve.ownership)?;
+    let mut valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
+    valid.priority = found.users.priority(valid.priority)?;
+    for end in [&found.ends.source, &found.ends.sink] {
+        let privileged = security::consent(end.users.privileged.as_deref(), &end.namespace)?;
+        if !matches!(end.consent, Consent::Refused(_)) {
+            let ownership = valid.params.preserve.ownership;
+            security::check(privileged, &valid.pods.security_context, ownership, &end.namespace)?;
+        }
+    }
     Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
 }
 
-/// Returns the step, with advice on how to run as root if a try failed for lack of root.
+/// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root.
 fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
-    let is_root =
-        |valid: &ValidatedSyncJob| security::is_root(found.privileged(), &valid.pods.security_context);
-    if valid.as_ref().map_or(true, is_root) {
+    let without = found.ends.without_root();
+    let names_user = |valid: &ValidatedSyncJob| !security::is_root(true, &valid.pods.security_context);
+    if without.is_empty() || valid.as_ref().map_or(true, names_user) {
         return step;
     }
     match step {
-        Step::Retry(outcome, at) => Step::Retry(outcome.without_root(), at),
-        Step::Finish(outcome) => Step::Finish(outcome.without_root()),
+        Step::Retry(outcome, at) => Step::Retry(outcome.without_root(&without), at),
+        Step::Finish(outcome) => Step::Finish(outcome.without_root(&without)),
         other => other,
     }
 }
@@ -293,10 +343,12 @@ fn patient(context: &Context, job: &SyncJob, step: Step, again: Option<Timestamp
         return step;
     }
     let uid = job.uid().unwrap_or_default();
-    let said = job.status.as_ref().and_then(|it| conditions::find(&it.conditions, conditions::RECONCILING));
+    let run = job.status.as_ref().and_then(|it| it.active_run.as_ref());
+    let said =
+        run.filter(|run| run.reason.as_deref().is_some_and(queued)).and_then(|run| run.message.clone());
     let is_recent = context.positions.get(&uid, POSITION_AGE).is_some_and(|until| Timestamp::now() < until);
-    match said.filter(|said| is_recent && queued(&said.reason)) {
-        Some(said) => Step::Wait(Fault::new(conditions::reason::QUEUED, said.message.clone())),
+    match said.filter(|_| is_recent) {
+        Some(said) => Step::Wait(Fault::new(conditions::reason::QUEUED, said)),
         None => {
             context.positions.put(&uid, again);
             step

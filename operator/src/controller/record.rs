@@ -1,6 +1,7 @@
 //! Writes the SyncRun of a run. It is created before all other objects of the run, and the stage of a run is written to
 //! it before the stage is acted on.
 
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
@@ -8,15 +9,16 @@ use kube::{
 use serde_json::json;
 use thiserror::Error;
 
+use super::read::GuardedRun;
 use crate::{
-    api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, conditions::reason},
+    api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, conditions::reason, is_namespace},
     fault::Fault,
     human::{clipped, sentence},
     model::{
         record::{self, Record},
         status,
     },
-    names::{FIELD_MANAGER, FINALIZER_HOOKS},
+    names::FIELD_MANAGER,
 };
 
 /// The maximum length of an API server message in a status, in bytes.
@@ -131,31 +133,50 @@ pub async fn write(
     }
 }
 
-/// Sets the finalizer that keeps a SyncRun until its run's hook `after` has run.
+/// Writes the conditions of a SyncRun whose other fields cannot be read. Fails if the API server rejects the write.
+pub async fn write_unread(client: &Client, run: &SyncRun, new: &SyncRunStatus) -> Result<(), RecordError> {
+    let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
+    let status = json!({"observedGeneration": new.observed_generation, "conditions": new.conditions});
+    let patch = Patch::Merge(json!({"metadata": {"uid": run.uid()}, "status": status}));
+    let api = Api::<GuardedRun>::namespaced(client.clone(), &namespace);
+    match api.patch_status(&name, &params(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+        Err(source) => Err(failed("write the status of", &name)(source)),
+    }
+}
+
+/// Has a SyncRun outlive its SyncJob until its run's hook `after` has run: its namespace becomes an owner, too, so that
+/// the garbage collector keeps it, and nothing holds up the namespace.
 pub async fn hold(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
-    set_held(client, run, true).await
+    let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
+    let found = Api::<Namespace>::all(client.clone()).get_metadata(&namespace).await;
+    let uid = found.map_err(failed("read the namespace of", &name))?.uid().unwrap_or_default();
+    let (api_version, kind) = ("v1".into(), "Namespace".into());
+    let owner = OwnerReference { api_version, kind, name: namespace, uid, ..OwnerReference::default() };
+    set_holder(client, run, Some(owner)).await
 }
 
-/// Removes the finalizer that [`hold`] sets.
+/// Undoes [`hold`].
 pub async fn release(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
-    set_held(client, run, false).await
+    set_holder(client, run, None).await
 }
 
-/// Sets or removes the finalizer. The SyncRun is read first, since others may have set finalizers of their own.
-async fn set_held(client: &Client, run: &SyncRun, held: bool) -> Result<(), RecordError> {
+/// Adds the namespace to the owners of a SyncRun, or removes it. The SyncRun is read first, since others may have set
+/// owners of their own.
+async fn set_holder(
+    client: &Client,
+    run: &SyncRun,
+    holder: Option<OwnerReference>,
+) -> Result<(), RecordError> {
     let (name, api) = (run.name_any(), namespaced(client, run));
     let now = api.get_opt(&name).await.map_err(failed("read", &name))?.filter(|now| now.uid() == run.uid());
-    let Some(now) = now else { return Ok(()) };
-    let mut finalizers = now.finalizers().to_vec();
-    finalizers.retain(|it| it != FINALIZER_HOOKS);
-    if held {
-        finalizers.push(FINALIZER_HOOKS.into());
-    }
-    if finalizers.len() == now.finalizers().len() {
-        return Ok(());
-    }
+    let Some(now) = now.filter(|now| now.is_held() != holder.is_some()) else { return Ok(()) };
+    let others = now.owner_references().iter().filter(|owner| !is_namespace(owner)).cloned();
+    let owners: Vec<OwnerReference> = others.chain(holder).collect();
     let version = now.resource_version();
-    let patch = json!({"metadata": {"uid": now.uid(), "resourceVersion": version, "finalizers": finalizers}});
+    let patch =
+        json!({"metadata": {"uid": now.uid(), "resourceVersion": version, "ownerReferences": owners}});
     match api.patch_metadata(&name, &params(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),

@@ -1,18 +1,21 @@
 //! Implements `volferry-operator controller`: watches, leader election and probes, until the process is told to stop.
 
-use std::{net::SocketAddr, pin::pin, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
 use clap::Args;
 use futures::StreamExt as _;
-use kube::{Client, runtime::controller};
+use kube::{Client, Config, ResourceExt as _, client::ClientBuilder, runtime::controller};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::{
+    abroad,
     accounts::Accounts,
     context::Context,
+    heard::Hearing,
     hook_tasks::HookTasks,
     hooks,
+    namespaces::{Namespaces, RENEWAL},
     recent::Recent,
     reconcile::{on_error, reconcile},
     strays,
@@ -23,7 +26,7 @@ use super::{
 use crate::{
     api::CommonPodSettings,
     events::Events,
-    health::{self, Health},
+    health::{self, Health, PULSE},
     lease::{Election, LeaseError},
     model::queue::Limits,
     resources::{Image, Settings},
@@ -45,18 +48,15 @@ pub struct ControllerArgs {
     /// groups or accounts.
     #[arg(long, env = "VOLFERRY_SYNCER_PODS", value_name = "JSON", default_value = "{}", value_parser = syncer_pods)]
     pub syncer_pods: CommonPodSettings,
-    /// Watch these namespaces only, with rights in no other; separated by commas. Absent: all namespaces.
-    #[arg(
-        long,
-        env = "VOLFERRY_WATCH_NAMESPACES",
-        value_name = "NAMESPACE",
-        value_delimiter = ',',
-        value_parser = clap::builder::NonEmptyStringValueParser::new()
-    )]
+    /// Watch these namespaces only, with rights in no other; separated by commas. Absent or empty: all namespaces.
+    #[arg(long, env = "VOLFERRY_WATCH_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
+    /// The file with a token that readers of /metrics have to show as `Authorization: Bearer TOKEN`. Absent: none.
+    #[arg(long, env = "VOLFERRY_METRICS_TOKEN_FILE", value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
     /// Work only while holding a Lease, so that several replicas can wait for each other.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub leader_elect: bool,
@@ -83,6 +83,10 @@ pub struct ControllerArgs {
 impl ControllerArgs {
     fn limits(&self) -> Limits {
         Limits { all: self.max_runs, namespace: self.max_runs_per_namespace, node: self.max_runs_per_node }
+    }
+
+    fn lease_namespace(&self, client: &Client) -> String {
+        self.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into())
     }
 }
 
@@ -128,11 +132,12 @@ pub enum ServeError {
 }
 
 /// Runs the controller until SIGTERM or SIGINT, or until leadership is lost.
-pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), ServeError> {
+pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<(), ServeError> {
+    args.watch_namespaces.retain(|namespace| !namespace.is_empty());
     let mut stops = Stops::new().map_err(ServeError::Signals)?;
     let mut stop = pin!(stops.next());
-    let client = Client::try_default().await.map_err(ServeError::Client)?;
-    let health = Arc::new(Health::default());
+    let health = Arc::new(Health::default().asking_for_token(args.metrics_token_file.clone()));
+    let client = connect(&health).await.map_err(ServeError::Client)?;
     let address = args.listen;
     health::serve(address, health.clone()).await.map_err(|source| ServeError::Listen { address, source })?;
     let identity = args.identity.clone().unwrap_or_else(host_name);
@@ -149,7 +154,7 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
     if !args.leader_elect {
         return work(context, feeds, stop).await;
     }
-    let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
+    let namespace = args.lease_namespace(&client);
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
     let mut leadership = tokio::select! {
         leadership = election.acquire() => leadership,
@@ -165,6 +170,12 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
     ended
 }
 
+/// Makes the client of the API server, which notes what it hears on watches.
+async fn connect(health: &Arc<Health>) -> Result<Client, kube::Error> {
+    let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    Ok(ClientBuilder::try_from(config)?.with_layer(&Hearing(health.clone())).build())
+}
+
 async fn context(
     args: &ControllerArgs,
     log_format: LogFormat,
@@ -175,10 +186,11 @@ async fn context(
     let namespaces = &args.watch_namespaces;
     let ((jobs, job_feed), (runs, run_feed)) = (watched(namespaces), watched(namespaces));
     let ((batch, batch_feed), (pods, pod_feed)) = (watched(namespaces), watched(namespaces));
-    let (claims, claim_feed) = watched(namespaces);
+    let ((claims, claim_feed), (grants, grant_feed)) = (watched(namespaces), watched(namespaces));
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let limits = args.limits();
     let (volumes, volume_feeds) = volumes(client, !namespaces.is_empty(), limits).await;
+    let release = format!("{}/{}", args.lease_namespace(client), args.lease_name);
     let (hook_ended, hooks_ended) = futures::channel::mpsc::unbounded();
     let context = Context {
         settings: Settings {
@@ -189,8 +201,9 @@ async fn context(
         },
         events: Events::new(client.clone(), identity),
         client: client.clone(),
+        namespaces: Namespaces::new(client.clone(), health.clone(), release),
         health,
-        known: Known { jobs, runs, batch, pods, claims },
+        known: Known { jobs, runs, batch, pods, claims, grants },
         volumes,
         consents: Recent::default(),
         accounts: Accounts::default(),
@@ -198,6 +211,7 @@ async fn context(
         positions: Recent::default(),
         users: Recent::default(),
         removed: Recent::default(),
+        failures: Recent::default(),
         limits,
         hooks: HookTasks::new(hook_ended),
         traces: Traces::from_env("volferry-operator"),
@@ -208,6 +222,7 @@ async fn context(
         batch: batch_feed,
         pods: pod_feed,
         claims: claim_feed,
+        grants: grant_feed,
         volumes: volume_feeds,
         hooks_ended,
     };
@@ -222,7 +237,7 @@ async fn work(
 ) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
     let mut watches = Watches::default();
-    for changes in std::mem::take(&mut feeds.volumes).changes(&context.client) {
+    for changes in std::mem::take(&mut feeds.volumes).changes(&context.client, &context.health) {
         drop(watches.follow(changes));
     }
     context.volumes.await_first().await;
@@ -235,19 +250,42 @@ async fn work(
             if let Err(controller::Error::ObjectNotFound(job)) = done {
                 let namespace = job.namespace.unwrap_or_default();
                 context.forget(&namespace, &job.name);
-                hooks::end_orphans(&context, &namespace, &job.name, None);
-                strays::tell(&context, &namespace, &job.name).await;
+                // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
+                if context.known.jobs.watches(&namespace)
+                    && matches!(context.namespaces.holds(&namespace).await, Ok(true))
+                {
+                    hooks::end_orphans(&context, &namespace, &job.name, None);
+                    abroad::clear(&context, &namespace, &job.name, None);
+                    strays::tell(&context, &namespace, &job.name).await;
+                }
             }
         })
     );
-    tokio::select! {
-        () = &mut reconciling => return Err(ServeError::Ended),
-        () = stop => {}
+    context.health.metrics.leads(true);
+    let mut pulse = tokio::time::interval(PULSE);
+    let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
+    loop {
+        tokio::select! {
+            () = &mut reconciling => return Err(ServeError::Ended),
+            () = &mut stop => break,
+            () = &mut renewing => {}
+            _ = pulse.tick() => context.health.beat(),
+        }
     }
     tracing::info!("stopping");
     drop(stopped);
     reconciling.await;
     Ok(())
+}
+
+/// Renews the Leases of the namespaces that have SyncJobs, without end.
+async fn renew(context: &Context) {
+    loop {
+        tokio::time::sleep(RENEWAL).await;
+        let jobs = context.known.jobs.state();
+        let namespaces: BTreeSet<_> = jobs.iter().filter_map(|job| job.namespace()).collect();
+        context.namespaces.renew(&namespaces).await;
+    }
 }
 
 fn host_name() -> String {

@@ -1,6 +1,6 @@
 //! Combines a job with everything that was read for it, for the step that decides.
 
-use contract::Side;
+use contract::{OtherSource, Side};
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 
@@ -20,13 +20,13 @@ use crate::{
         observe::EndState,
         pairs::Pair,
         place::Place,
-        readers, record, spec_hash,
+        readers, record, source, spec_hash,
         stored::Job,
         validate::ValidatedSyncJob,
     },
     names::{self, TryNames},
     resources::Settings,
-    stages::situation::{Situation, Step, Turn},
+    stages::situation::{Demand, Situation, Step, Turn},
 };
 
 /// A job as seen by one reconciliation.
@@ -40,6 +40,10 @@ pub(super) struct View<'a> {
     pub(super) found: &'a Found,
     image: &'a str,
     own_hooks: Option<&'a Hooks>,
+    accepted_source: Option<&'a str>,
+    is_accepted: bool,
+    /// The run that a person has canceled.
+    canceled: Option<&'a str>,
     active_names: Option<TryNames>,
 }
 
@@ -63,6 +67,9 @@ impl<'a> View<'a> {
             found,
             image: &settings.image.name,
             own_hooks: job.spec.hooks.as_ref(),
+            accepted_source: job.annotations().get(names::ANNOTATION_ACCEPT_SOURCE).map(String::as_str),
+            is_accepted: job.status.as_ref().is_some_and(|it| it.destination != status.destination),
+            canceled: job.annotations().get(names::ANNOTATION_CANCEL).map(String::as_str),
         }
     }
 
@@ -146,7 +153,7 @@ impl<'a> View<'a> {
     fn owner(&self) -> Owner {
         let runs = self.found.runs.iter().filter_map(|run| run.uid());
         let active = self.found.run.as_ref().and_then(ResourceExt::uid);
-        Owner { namespace: self.namespace.clone(), runs: runs.chain(active).collect() }
+        Owner { namespace: self.namespace.clone(), uid: self.uid.clone(), runs: runs.chain(active).collect() }
     }
 
     /// Returns the Jobs that are still to be removed: of past tries, and of the current try or end if the step
@@ -194,20 +201,25 @@ impl<'a> View<'a> {
             generation: self.generation,
             spec_hash: &self.spec_hash,
             status: self.status,
-            demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
+            demand: self.demand(valid),
             claims: self.claims(valid),
             creates: valid.as_ref().is_ok_and(|valid| creation::due(valid, &self.found.claims).is_some()),
             grows: valid.as_ref().is_ok_and(|valid| matches!(self.growth(valid), Growth::Due(_))),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
-            turn: self.turn(),
+            is_accepted: self.is_accepted,
+            turn: self.turn(now),
             round: self.found.round,
             crowd: self.found.crowd,
             nodes: &self.found.nodes,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
+            is_canceled: self.is_canceled(),
             refused: self.refused(valid),
+            withdrawn: self.found.withdrawn.as_ref(),
             hooks: self.hooks(),
+            captured: &self.found.captured,
+            imaged: &self.found.imaged,
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
             ran_since: self.ran_since(),
@@ -216,6 +228,18 @@ impl<'a> View<'a> {
             outdated: self.is_outdated(),
             now,
         }
+    }
+
+    /// Returns the demands of the spec, with the grants by which its claims are used.
+    fn demand(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<Demand, Fault> {
+        let mut demand = valid.as_ref().map(Demand::from).map_err(Clone::clone)?;
+        let grant = |side| self.found.ends.of(side).grant().map(|grant| grant.name.clone());
+        (demand.source.grant, demand.destination.grant) = (grant(Side::Source), grant(Side::Sink));
+        Ok(demand)
+    }
+
+    fn is_canceled(&self) -> bool {
+        self.active().is_some_and(|(run, _)| self.canceled == Some(&run.id))
     }
 
     fn refused(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Option<Fault> {
@@ -227,14 +251,14 @@ impl<'a> View<'a> {
         valid.as_ref().is_ok_and(|valid| destination::is_new(self.status, valid, uid))
     }
 
-    fn turn(&self) -> Turn {
-        self.active().map_or(Turn::Unknown, |(run, _)| self.turn_of(run))
+    fn turn(&self, now: Timestamp) -> Turn {
+        self.active().map_or(Turn::Unknown, |(run, _)| self.turn_of(run, now))
     }
 
     /// Returns whether `run` of this job has its turn, or which other run comes first.
-    pub(super) fn turn_of(&self, run: &ActiveRun) -> Turn {
+    pub(super) fn turn_of(&self, run: &ActiveRun, now: Timestamp) -> Turn {
         let rivals = self.found.rivals.as_ref();
-        if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid)) {
+        if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid, now)) {
             return Turn::Taken(fault);
         }
         let place = Place::of(run, &self.name, &self.uid);
@@ -247,15 +271,39 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Returns why a claim of another namespace may not be used. If that has ended the last run, its words stay, which
+    /// name the grant.
+    fn not_granted(&self) -> Option<Fault> {
+        let (_, fault) = self.found.ends.refusal()?;
+        let last = self.status.last_run.as_ref().filter(|_| self.status.active_run.is_none());
+        let last = last.filter(|run| run.reason.as_deref() == Some(&fault.reason));
+        let words = last.and_then(|run| run.message.clone());
+        Some(words.map_or_else(|| fault.clone(), |words| Fault::new(fault.reason.clone(), words)))
+    }
+
     fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
+        if let Some(fault) = self.not_granted() {
+            return Err(Blocked::Stalled(fault));
+        }
         let (pods, is_local) = valid.as_ref().map_or((1, true), |valid| (valid.parallelism, valid.is_local));
         let check = |claim| claims::check(claim).and_then(|()| claims::check_sharing(claim, pods));
         self.found.claims.iter().try_for_each(check)?;
         claims::check_both_ends(&self.found.claims, is_local)?;
+        if let Ok(valid) = valid {
+            let accepted = (self.accepted_source, self.found.is_source_a_copy);
+            source::check(self.status, valid, &self.found.claims, accepted)?;
+        }
         match valid.as_ref().map(|valid| self.growth(valid)) {
             Ok(Growth::Blocked(blocked)) => Err(blocked),
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether the destination refuses another source than that of its copy.
+    pub(super) fn other_source(&self, valid: &ValidatedSyncJob, run: &ActiveRun) -> Option<OtherSource> {
+        let accepted = (self.accepted_source, self.found.is_source_a_copy);
+        let sources = (&*self.found.claims, self.found.shared.is_none());
+        source::rule(self.status, (valid, run), sources, accepted)
     }
 
     fn growth(&self, valid: &ValidatedSyncJob) -> Growth {

@@ -1,7 +1,7 @@
 //! Finds the nodes of volumes by watches of cluster-scoped kinds. An operator without permission to read these kinds
 //! works without that knowledge.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _, future, stream::BoxStream};
 use k8s_openapi::{
@@ -18,7 +18,10 @@ use kube::{
 };
 
 use super::watched::{Feed, Watchable, Watched, slim, watched};
-use crate::model::{nodes, placement, queue::Limits};
+use crate::{
+    health::Health,
+    model::{nodes, placement, queue::Limits},
+};
 
 /// How long the controller waits for the first lists when it starts.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,7 +70,7 @@ impl Volumes {
     /// of volumes.
     pub async fn await_first(&self) {
         // A store without a feed never gets a list: waiting for it fails at once, which is ignored.
-        let both = future::join(self.volumes.catch_up(), self.attachments.catch_up());
+        let both = future::join(self.volumes.catch_up(""), self.attachments.catch_up(""));
         if tokio::time::timeout(PATIENCE, both).await.is_err() {
             tracing::warn!("where volumes are is not known yet: see the rights in the chart's files/rules");
         }
@@ -92,23 +95,32 @@ impl Volumes {
 
 impl VolumeFeeds {
     /// Returns the changes of the watched kinds. The stores are up to date as far as these streams are polled.
-    pub fn changes(self, client: &Client) -> Vec<BoxStream<'static, watcher::Result<()>>> {
-        let volumes = self.volumes.map(|feed| changes(client, feed, slim_volume));
-        let attachments = self.attachments.map(|feed| changes(client, feed, slim));
+    pub fn changes(
+        self,
+        client: &Client,
+        health: &Arc<Health>,
+    ) -> Vec<BoxStream<'static, watcher::Result<()>>> {
+        let volumes = self.volumes.map(|feed| changes((client, health), feed, slim_volume));
+        let attachments = self.attachments.map(|feed| changes((client, health), feed, slim));
         volumes.into_iter().chain(attachments).collect()
     }
 }
 
-fn changes<K>(client: &Client, feed: Feed<K>, slim: fn(&mut K)) -> BoxStream<'static, watcher::Result<()>>
+fn changes<K>(
+    (client, health): (&Client, &Arc<Health>),
+    feed: Feed<K>,
+    slim: fn(K) -> K,
+) -> BoxStream<'static, watcher::Result<()>>
 where
     K: Watchable + Resource<Scope = ClusterResourceScope>,
 {
-    feed.follow(|_| Api::all(client.clone()), "", slim).map_ok(drop).boxed()
+    feed.follow(|_| Api::all(client.clone()), "", slim, health).map_ok(drop).boxed()
 }
 
 /// Drops the fields of a PersistentVolume that the controller never reads.
-fn slim_volume(volume: &mut PersistentVolume) {
-    slim(volume);
+fn slim_volume(volume: PersistentVolume) -> PersistentVolume {
+    let mut volume = slim(volume);
     let node_affinity = volume.spec.take().and_then(|spec| spec.node_affinity);
     volume.spec = Some(PersistentVolumeSpec { node_affinity, ..PersistentVolumeSpec::default() });
+    volume
 }

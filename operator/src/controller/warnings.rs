@@ -4,13 +4,14 @@ use contract::Side;
 use futures::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::{Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::read::{DereferenceError, Result, api, is_forbidden, reading};
+use super::read::{DereferenceError, Result, is_forbidden, reading};
 use crate::{
     api::{ActiveRun, SyncJob},
     model::{
         children::{Children, Stuck},
+        end::Ends,
         warnings::{Warning, Warnings},
     },
     names::TryNames,
@@ -22,16 +23,17 @@ pub(super) async fn warnings(
     job: &SyncJob,
     run: &ActiveRun,
     children: &Children,
+    ends: &Ends,
 ) -> Result<Warnings> {
     let uid = job.uid().unwrap_or_default();
     let names = TryNames::new(&job.name_any(), &uid, run.number, run.past_tries());
     let warning = async |side| match children.stuck(&names, side, run.shard_count()) {
         Some(Stuck::Pod(uid)) => {
-            let text = last_warning(client, job, &uid).await?;
+            let text = last_warning(client, &ends.of(side).namespace, &uid).await?;
             Ok::<_, DereferenceError>(text.map(|text| Warning { pod: Some(uid), text }))
         }
         Some(Stuck::Job(uid)) => {
-            let text = last_warning(client, job, &uid).await?;
+            let text = last_warning(client, &ends.of(side).namespace, &uid).await?;
             Ok(text.map(|text| Warning { pod: None, text }))
         }
         None => Ok(None),
@@ -40,9 +42,9 @@ pub(super) async fn warnings(
     Ok(Warnings { source, sink })
 }
 
-async fn last_warning(client: &Client, job: &SyncJob, uid: &str) -> Result<Option<String>> {
+async fn last_warning(client: &Client, namespace: &str, uid: &str) -> Result<Option<String>> {
     let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
-    let events = match api::<Event>(client, job).list(&about).await {
+    let events = match Api::<Event>::namespaced(client.clone(), namespace).list(&about).await {
         Ok(events) => events.items,
         Err(error) if is_forbidden(&error) => return Ok(None),
         Err(error) => return Err(reading("events")(error)),

@@ -1,10 +1,11 @@
 //! Watches what SyncJobs depend on, and finds the SyncJobs that a change concerns.
 
-use std::{future::ready, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
+    future::select_all,
     stream,
 };
 use jiff::Timestamp;
@@ -24,13 +25,17 @@ use tokio::task::JoinSet;
 
 use super::{
     context::Context,
-    read::Guarded,
+    ends,
+    read::{Guarded, GuardedGrant, GuardedRun},
+    strays,
     volumes::VolumeFeeds,
-    watched::{Feed, Watchable, scopes, slim, slim_child, slim_run},
+    watched::{Feed, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncRun},
+    api::{ActiveRun, ClaimReference, RunFolder, SyncGrant, SyncJob, SyncRun},
+    health::Health,
     model::{
+        end,
         queue::{self, Limits},
         stored::{Job, Pod},
     },
@@ -51,16 +56,21 @@ pub(super) struct Feeds {
     pub(super) batch: Feed<Job>,
     pub(super) pods: Feed<Pod>,
     pub(super) claims: Feed<PersistentVolumeClaim>,
+    pub(super) grants: Feed<SyncGrant>,
     pub(super) volumes: VolumeFeeds,
     pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
 }
 
-/// Waits until the API server answers and serves SyncJobs and SyncRuns.
+/// Waits until the API server answers and serves SyncJobs and SyncRuns, in one of the namespaces if there are several:
+/// one that is gone holds up no other.
 pub(super) async fn await_api(client: &Client, namespaces: &[String]) {
-    for scope in scopes(namespaces) {
-        await_kind::<SyncJob>(client, scope.as_deref()).await;
-        await_kind::<SyncRun>(client, scope.as_deref()).await;
-    }
+    let served = scopes(namespaces).into_iter().map(|scope| {
+        Box::pin(async move {
+            await_kind::<SyncJob>(client, scope.as_deref()).await;
+            await_kind::<SyncRun>(client, scope.as_deref()).await;
+        })
+    });
+    select_all(served).await;
 }
 
 async fn await_kind<K>(client: &Client, namespace: Option<&str>)
@@ -88,6 +98,23 @@ pub(super) struct Watches {
 }
 
 impl Watches {
+    /// Tells each of these SyncRuns, in a task, that it cannot be read.
+    fn tell_unreadable(
+        &mut self,
+        context: &Arc<Context>,
+        runs: impl Stream<Item = SyncRun> + Send + 'static,
+    ) {
+        let context = context.clone();
+        self.tasks.spawn(async move {
+            let mut runs = std::pin::pin!(runs);
+            while let Some(run) = runs.next().await {
+                if matches!(context.namespaces.holds(&run.namespace().unwrap_or_default()).await, Ok(true)) {
+                    strays::tell_unreadable(&context, &run).await;
+                }
+            }
+        });
+    }
+
     /// Follows the changes of a watch in a task, and returns them as a stream. Errors are logged.
     pub(super) fn follow<T: Send + 'static>(
         &mut self,
@@ -108,28 +135,38 @@ impl Watches {
 
 /// Builds the controller from the watches: their events determine which SyncJobs are reconciled.
 pub(super) fn controller(
-    context: &Context,
+    context: &Arc<Context>,
     feeds: Feeds,
     watches: &mut Watches,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Controller<Guarded> {
     let (client, limits, store) = (&context.client, context.limits, context.known.jobs.store().clone());
     let (freeing, freed) = futures::channel::mpsc::unbounded();
-    let jobs = watches.follow(syncjobs(client, feeds.jobs, freeing));
-    let runs = watches.follow(syncruns(client, feeds.runs).map_ok(|run| job_of_run(&run)));
+    let (reading, unreadable) = futures::channel::mpsc::unbounded();
+    watches.tell_unreadable(context, unreadable);
+    let from = (client, &context.health);
+    let jobs = watches.follow(syncjobs(from, feeds.jobs, freeing));
+    let runs = watches.follow(syncruns(from, feeds.runs, reading).map_ok(|run| job_of_run(&run)));
     let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
-    let batch = changes(client, feeds.batch, &of_runs, slim_child);
+    let batch = changes(from, feeds.batch, &of_runs, slim_child);
     let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
-    let pods = changes(client, feeds.pods, &of_runs, slim_child);
+    let pods = changes(from, feeds.pods, &of_runs, slim_child);
     let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
-    let claims = watches.follow(changes(client, feeds.claims, "", slim));
-    let (referring, waiting) = (store.clone(), store.clone());
+    let claims = watches.follow(changes(from, feeds.claims, "", slim));
+    let grants = watches.follow(
+        feeds
+            .grants
+            .follow(|namespace| scoped::<GuardedGrant>(client, namespace), "", slim_grant, &context.health)
+            .touched_objects(),
+    );
+    let (referring, waiting, granted) = (store.clone(), store.clone(), store.clone());
     let of_claims = claims.flat_map(move |claim| stream::iter(jobs_of_claim(&referring, &claim)));
     Controller::for_stream(jobs.map(Ok), store)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(stream::select(batch, pods).filter_map(ready))
         .reconcile_on(runs.filter_map(ready))
         .reconcile_on(of_claims)
+        .reconcile_on(grants.flat_map(move |grant| stream::iter(jobs_of_grant(&granted, &grant))))
         .reconcile_on(freed.flat_map(move |job| stream::iter(jobs_waiting_for(&waiting, &job, limits))))
         .reconcile_on(feeds.hooks_ended)
         .graceful_shutdown_on(stop)
@@ -137,25 +174,25 @@ pub(super) fn controller(
 
 /// Watches the objects with these labels, and returns each that has changed.
 fn changes<K>(
-    client: &Client,
+    (client, health): (&Client, &Arc<Health>),
     feed: Feed<K>,
     labels: &str,
-    slim: fn(&mut K),
+    slim: fn(K) -> K,
 ) -> impl Stream<Item = watcher::Result<K>> + Send + 'static
 where
     K: Watchable + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    feed.follow(|namespace| scoped(client, namespace), labels, slim).touched_objects()
+    feed.follow(|namespace| scoped(client, namespace), labels, slim, health).touched_objects()
 }
 
 /// Watches SyncJobs, and returns each with a change that matters to the controller. SyncJobs without a started run are
 /// also sent to `freeing`, because other runs may have waited for theirs.
 fn syncjobs(
-    client: &Client,
+    (client, health): (&Client, &Arc<Health>),
     feed: Feed<Guarded>,
     freeing: UnboundedSender<Guarded>,
 ) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
-    feed.follow(|namespace| scoped(client, namespace), "", slim)
+    feed.follow(|namespace| scoped(client, namespace), "", slim, health)
         .map_ok(marked)
         .touched_objects()
         .inspect_ok(move |job| {
@@ -175,14 +212,22 @@ fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
     watcher::Event::Delete(job)
 }
 
-/// Watches SyncRuns, and returns each with a change that matters to the controller.
+/// Watches SyncRuns, and returns each with a change that matters to the controller. Those that cannot be read are also
+/// sent to `reading`.
 fn syncruns(
-    client: &Client,
+    (client, health): (&Client, &Arc<Health>),
     feed: Feed<SyncRun>,
+    reading: UnboundedSender<SyncRun>,
 ) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
-    feed.follow(|namespace| scoped(client, namespace), "", slim_run)
+    feed.follow(|namespace| scoped::<GuardedRun>(client, namespace), "", slim_run, health)
         .touched_objects()
         .predicate_filter(interest_in_run, Default::default())
+        .inspect_ok(move |run| {
+            if run.annotations().contains_key(names::ANNOTATION_UNREADABLE) {
+                // Fails only while the controller stops, as nobody receives any more.
+                let _ = reading.unbounded_send(run.clone());
+            }
+        })
 }
 
 /// Returns a hash of the fields of a SyncRun that matter to the controller. These are all fields but the contacts,
@@ -194,7 +239,8 @@ fn interest_in_run(run: &SyncRun) -> Option<u64> {
     run.metadata.uid.hash(&mut hasher);
     run.metadata.generation.hash(&mut hasher);
     run.metadata.deletion_timestamp.is_some().hash(&mut hasher);
-    run.metadata.finalizers.hash(&mut hasher);
+    run.is_held().hash(&mut hasher);
+    run.annotations().get(names::ANNOTATION_UNREADABLE).hash(&mut hasher);
     let mut status = run.status.clone().unwrap_or_default();
     status.progress = None;
     status.summary = None;
@@ -211,7 +257,15 @@ fn interest(job: &Guarded) -> Option<u64> {
     metadata.uid.hash(&mut hasher);
     metadata.generation.hash(&mut hasher);
     metadata.deletion_timestamp.is_some().hash(&mut hasher);
-    job.annotations().get(names::ANNOTATION_RESUME).hash(&mut hasher);
+    let ours = [
+        names::ANNOTATION_RESUME,
+        names::ANNOTATION_CANCEL,
+        names::ANNOTATION_ACCEPT_VOLUME,
+        names::ANNOTATION_ACCEPT_SOURCE,
+    ];
+    for name in ours {
+        job.annotations().get(name).hash(&mut hasher);
+    }
     if let Ok(job) = &job.0 {
         serde_json::to_string(&job.status).ok()?.hash(&mut hasher);
     }
@@ -220,19 +274,34 @@ fn interest(job: &Guarded) -> Option<u64> {
 
 fn job_of_child(child: &impl kube::ResourceExt) -> Option<ObjectRef<Guarded>> {
     let name = child.annotations().get(names::ANNOTATION_SYNCJOB)?;
-    Some(ObjectRef::new(name).within(&child.namespace()?))
+    Some(ObjectRef::new(name).within(&end::job_namespace(child)?))
 }
 
+/// Returns the jobs of other namespaces that name a claim of the grant's.
+fn jobs_of_grant(jobs: &Store<Guarded>, grant: &SyncGrant) -> Vec<ObjectRef<Guarded>> {
+    let refers = |job: &Guarded| {
+        let Ok(job) = &job.0 else { return false };
+        job.metadata.namespace != grant.metadata.namespace
+            && ends::namespaces(job).any(|it| Some(it) == grant.metadata.namespace.as_deref())
+    };
+    jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
+}
+
+/// Returns the SyncJob of a SyncRun; `None` if it cannot be read, and so names none.
 fn job_of_run(run: &SyncRun) -> Option<ObjectRef<Guarded>> {
-    Some(ObjectRef::new(&run.spec.sync_job.name).within(&run.namespace()?))
+    let name = Some(&run.spec.sync_job.name).filter(|name| !name.is_empty())?;
+    Some(ObjectRef::new(name).within(&run.namespace()?))
 }
 
 fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
     let refers = |job: &Guarded| {
         let Ok(job) = &job.0 else { return false };
         let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
-        job.metadata.namespace == claim.metadata.namespace
-            && named.iter().any(|named| Some(&named.claim_name) == claim.metadata.name.as_ref())
+        named.iter().any(|named| {
+            let namespace = named.namespace.as_ref().or(job.metadata.namespace.as_ref());
+            Some(&named.claim_name) == claim.metadata.name.as_ref()
+                && namespace == claim.metadata.namespace.as_ref()
+        })
     };
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
@@ -262,15 +331,19 @@ fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
 
 fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
     let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
+    let own = freed.namespace().unwrap_or_default();
     let claims = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
+    let claims = claims.map(|claim| {
+        let ClaimReference { claim_name, namespace } = claim.clone();
+        RunFolder { claim_name, namespace, ..RunFolder::default() }.seen_from(&own)
+    });
     let waits = |job: &Guarded| {
         let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
-        let Some(run) = run.filter(|run| !run.is_started() && job.namespace() == freed.namespace()) else {
-            return false;
-        };
+        let Some(run) = run.filter(|run| !run.is_started()) else { return false };
+        let namespace = job.namespace().unwrap_or_default();
         let mut folders = [&run.source, &run.destination].into_iter().flatten();
-        job.name_any() != freed.name_any()
-            && folders.any(|it| claims.iter().any(|claim| claim.claim_name == it.claim_name))
+        (job.name_any(), &namespace) != (freed.name_any(), &own)
+            && folders.any(|it| claims.iter().any(|claim| claim.is_of_same_claim(&it.seen_from(&namespace))))
     };
     jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
@@ -296,7 +369,7 @@ mod tests {
 
     fn job(claim: &str) -> SyncJob {
         let mut spec = SyncJobSpec::default();
-        spec.source.persistent_volume_claim = ClaimReference { claim_name: claim.into() };
+        spec.source.persistent_volume_claim = ClaimReference { claim_name: claim.into(), namespace: None };
         let mut job = SyncJob::new("web", spec);
         job.metadata.namespace = Some("prod".into());
         job
@@ -366,7 +439,11 @@ mod tests {
             job.metadata.name = Some(name.into());
             job.status.get_or_insert_default().active_run = run.map(|(started, reads)| ActiveRun {
                 start_time: started.map(|at| MicroTime(jiff::Timestamp::from_second(at).unwrap())),
-                source: Some(RunFolder { claim_name: reads.into(), path: "/".into() }),
+                source: Some(RunFolder {
+                    claim_name: reads.into(),
+                    path: "/".into(),
+                    ..RunFolder::default()
+                }),
                 ..ActiveRun::default()
             });
             DeserializeGuard(Ok(job))

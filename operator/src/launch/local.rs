@@ -33,7 +33,7 @@ use crate::{
     model::{
         destination,
         outcome::{self, Outcome},
-        status,
+        status, synced,
         validate::{ValidatedSyncJob, VolumeFolder},
     },
     names,
@@ -150,6 +150,7 @@ async fn run_one(
     };
     let outcome = try_once(job, folders, &params, program, &mut display).await?;
     status::finish(&mut status, &outcome, Some(job.history_limit), Timestamp::now());
+    synced::tell(&mut status, true, false, 1, Timestamp::now());
     destination::remember(&mut status, job, None, &outcome.report);
     display.finish(&status);
     Ok((status, outcome.exit))

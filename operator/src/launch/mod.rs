@@ -10,7 +10,7 @@ pub mod process;
 
 use std::net::SocketAddr;
 
-use contract::{DeleteLimit, Demands, RunParams, SnapshotParams};
+use contract::{DeleteLimit, Demands, RunParams};
 
 /// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,8 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args.push("--progress=json".into());
     let RunParams { compression, bandwidth_limit, .. } = RunParams::default();
     args.extend(asked(&RunParams { compression, bandwidth_limit, ..params.clone() }));
-    args.extend(params.demands.snapshot.iter().flat_map(SnapshotParams::to_args));
+    let Demands { snapshot, other_source, .. } = params.demands.clone();
+    args.extend(Demands { snapshot, other_source, ..Demands::default() }.to_args());
     args
 }
 
@@ -90,6 +91,8 @@ fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<S
 
 #[cfg(test)]
 mod tests {
+    use contract::SnapshotParams;
+
     use super::*;
 
     fn end() -> End {

@@ -71,6 +71,8 @@ impl Syncer {
     pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
         let mut child = Command::new(&program)
             .args(args)
+            // A run does what its SyncJob says, whatever this user has as defaults.
+            .env("VOLFERRY_CONFIG", "none")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -24,7 +24,8 @@ const MAX_NOTES: usize = 4;
 pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
     let mut spec = spec.clone();
     spec.files = Files::default();
-    (spec.source.snapshot, spec.snapshots, spec.hooks) = (None, None, None);
+    (spec.source.snapshot, spec.source.point_in_time) = (None, None);
+    (spec.snapshots, spec.hooks) = (None, None);
     (spec.parallelism, spec.suspend) = (1, false);
     spec
 }
@@ -268,8 +269,7 @@ mod tests {
             let notes = vec!["a note".into()];
             let told = Report { result, notes, ..report(figures(Some("a"), Some("b"))) };
             let outcome = Outcome { report: told, may_retry: false, exit };
-            status::report(&mut status, &outcome, None, Timestamp::UNIX_EPOCH);
-            status.active_run = None;
+            status::finish(&mut status, &outcome, None, Timestamp::UNIX_EPOCH);
             let found = status.last_benchmark.take().unwrap();
             assert_eq!((found.number, found.result, found.benchmark.is_some()), (8, result, true));
             assert_eq!(status, before);

@@ -142,8 +142,11 @@ impl Children {
     /// Returns the number of the service account for a try's pods of the SyncJob `job`: the one in the try's Jobs, or
     /// else the first that no pod uses, because a pod's token stays valid as long as the pod exists.
     pub fn account(&self, names: &TryNames, job: &str, uid: &str) -> u32 {
-        let own = [Side::Source, Side::Sink].into_iter().find_map(|side| self.job_of(names, side));
-        let own = own.and_then(|job| account_of(job.spec.as_ref()?.template.spec.as_ref()?));
+        // In another namespace, a Job has an account of its own name.
+        let own = [Side::Source, Side::Sink].into_iter().find_map(|side| {
+            let account = account_of(self.job_of(names, side)?.spec.as_ref()?.template.spec.as_ref()?)?;
+            (account != names.job(side)).then_some(account)
+        });
         let taken: Vec<&str> = self.pods.iter().filter_map(|pod| account_of(pod.spec.as_ref()?)).collect();
         let is_it = |number: &u32| {
             let name = names::access(job, uid, *number);

@@ -173,7 +173,7 @@ fn described(claim: &Claim) -> String {
 }
 
 /// Returns the field of the spec that describes an end.
-fn field(side: Side) -> &'static str {
+pub(super) fn field(side: Side) -> &'static str {
     match side {
         Side::Source => "source",
         Side::Sink => "destination",

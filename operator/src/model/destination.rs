@@ -6,15 +6,23 @@
 
 use contract::{Report, RunResult, VolumeId};
 
+use kube::ResourceExt;
+
 use super::validate::ValidatedSyncJob;
-use crate::api::{KnownDestination, SyncJobStatus};
+use crate::{
+    api::{ClaimReference, KnownDestination, RunFolder, SyncJob, SyncJobStatus},
+    human,
+};
+
+/// The bound for the names of other SyncJobs in a note.
+const MAX_NAMES_BYTES: usize = 512;
 
 /// The reason of a run that was refused because its destination is a different volume.
 pub const OTHER_DESTINATION: &str = "OtherDestination";
 /// The remedy for that, which follows the engine's message.
 pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
-                          instead, remove status.destination of the SyncJob (`kubectl edit syncjob \
-                          --subresource=status`).";
+                          instead, annotate the SyncJob with its id, volferry.dev/accept-volume=ID, or, if it has none, \
+                          with the name of this run.";
 
 /// Returns the volume id that a run must find, if the job's destination is the remembered one; `uid` is the UID of its
 /// claim.
@@ -23,10 +31,58 @@ pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str
     (*known == place(job, uid, known.volume)).then_some(known.volume)
 }
 
+/// Remembers another volume as the destination, if the last run was refused because of it and a person has `accepted`
+/// it: by its id, or, for a volume without one, by the name of that run.
+pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
+    let Some(last) = status.last_run.as_ref().filter(|_| status.active_run.is_none()) else { return };
+    let Some(accepted) = accepted.filter(|_| last.reason.as_deref() == Some(OTHER_DESTINATION)) else {
+        return;
+    };
+    if accepted == last.id {
+        status.destination = None;
+    } else if let (Some(known), Ok(id)) = (&mut status.destination, accepted.parse()) {
+        known.volume = id;
+    }
+}
+
 /// Returns whether the claim that the last successful run wrote to was recreated since, so that the copy is gone.
 pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
-    let known = status.destination.as_ref().filter(|known| known.claim_name == job.destination.claim.name);
+    let (namespace, name) = (namespace_of(job), &job.destination.claim.name);
+    let is_it = |known: &&KnownDestination| known.claim_name == *name && known.namespace == namespace;
+    let known = status.destination.as_ref().filter(is_it);
     known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
+}
+
+/// Returns a note about the other SyncJobs that write to the destination of `job`; `None` if there are none. Each
+/// undoes what the other does.
+pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) -> Option<String> {
+    let folder = |job: &SyncJob| {
+        let ClaimReference { claim_name, namespace } = job.spec.destination.persistent_volume_claim.clone();
+        let folder =
+            RunFolder { claim_name, namespace, grant: None, path: job.spec.destination.path.clone() };
+        folder.seen_from(&job.namespace().unwrap_or_default())
+    };
+    // One of another namespace that has never run may have no grant.
+    let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
+    let is_other = |other: &&SyncJob| match other.metadata.namespace == job.metadata.namespace {
+        true => other.name_any() != job.name_any(),
+        false => has_run(other),
+    };
+    let name = |other: &SyncJob| match other.metadata.namespace == job.metadata.namespace {
+        true => other.name_any(),
+        false => format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any()),
+    };
+    let others = others.into_iter().filter(is_other).filter(|other| !other.spec.suspend);
+    let mut names: Vec<String> =
+        others.filter(|other| folder(other).overlaps(&folder(job))).map(name).collect();
+    names.sort_unstable();
+    (!names.is_empty()).then(|| {
+        format!(
+            "The destination is also that of SyncJob {}: each run replaces what the other made. Give each a folder \
+             (spec.destination.path) or a claim of its own.",
+            human::clipped(&names.join(", "), MAX_NAMES_BYTES)
+        )
+    })
 }
 
 /// Stores the volume id of a successful run in the status.
@@ -38,9 +94,15 @@ pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<
     }
 }
 
+/// Returns the namespace of the destination's claim, if it is not the job's.
+fn namespace_of(job: &ValidatedSyncJob) -> Option<String> {
+    job.destination.claim.namespace_from(&job.namespace)
+}
+
 fn place(job: &ValidatedSyncJob, uid: Option<&str>, volume: VolumeId) -> KnownDestination {
     KnownDestination {
         claim_name: job.destination.claim.name.clone(),
+        namespace: namespace_of(job),
         claim_uid: uid.map(Into::into),
         path: job.destination.folder.as_str().into(),
         volume,
@@ -52,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::validate::validate;
+    use crate::{api::Run, model::validate::validate};
 
     const ID: VolumeId = VolumeId::new([7; 16]);
 
@@ -75,6 +137,23 @@ mod tests {
     }
 
     #[test]
+    fn another_job_onto_the_same_folder_is_named_and_one_beside_it_is_not() {
+        let job = |name: &str, path: &str, suspend: bool| {
+            let spec = json!({
+                "source": {"persistentVolumeClaim": {"claimName": "a"}},
+                "destination": {"persistentVolumeClaim": {"claimName": "b"}, "path": path},
+                "suspend": suspend,
+            });
+            SyncJob::new(name, serde_json::from_value(spec).unwrap())
+        };
+        let own = job("web", "/x", false);
+        let beside = [own.clone(), job("beside", "/y", false), job("paused", "/x", true)];
+        assert_eq!(shared(&own, &beside), None);
+        let note = shared(&own, &[job("below", "/x/z", false), job("all", "/", false)]).unwrap();
+        assert!(note.starts_with("The destination is also that of SyncJob all, below:"), "{note}");
+    }
+
+    #[test]
     fn the_destination_of_a_success_is_expected_by_the_next_run() {
         let status = after(&report(RunResult::Succeeded, Some(ID)));
         assert_eq!(expected(&status, &job("b", "/"), Some("u")), Some(ID));
@@ -91,6 +170,26 @@ mod tests {
         ] {
             assert_eq!(expected(&status, &job, uid), None, "{:?} {uid:?}", job.destination);
         }
+    }
+
+    #[test]
+    fn another_volume_is_accepted_by_its_id_once_a_run_was_refused_for_it() {
+        let other = VolumeId::new([8; 16]);
+        let accepted = |reason: Option<&str>, id: &str| {
+            let mut status = after(&report(RunResult::Succeeded, Some(ID)));
+            let reason = reason.map(Into::into);
+            status.last_run = Some(Run { id: "web-3".into(), reason, ..Run::default() });
+            accept(&mut status, Some(id));
+            expected(&status, &job("b", "/"), Some("u"))
+        };
+        assert_eq!(accepted(Some(OTHER_DESTINATION), &other.to_string()), Some(other));
+        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-3"), None, "it has no id");
+        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-2"), Some(ID), "that run was another");
+        assert_eq!(
+            accepted(None, &other.to_string()),
+            Some(ID),
+            "an annotation that was left is of no effect"
+        );
     }
 
     #[test]

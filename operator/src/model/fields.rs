@@ -55,8 +55,9 @@ pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> Valida
 }
 
 /// The spec fields that apply only to files and folders, each with its engine flag.
-pub(super) const FIELDS: [(&str, &str); 17] = [
+pub(super) const FIELDS: [(&str, &str); 18] = [
     ("--delete", "files.delete"),
+    ("--adopt", "files.delete"),
     ("--delete-anyway", "files.deleteAnyway"),
     ("--delete-limit", "files.deleteLimit"),
     ("--include", "files.include"),

@@ -162,6 +162,11 @@ fn under_way(
     Blocked::Waiting(Fault::new(reason::CLAIM_GROWS, message))
 }
 
+/// Returns the larger of two sizes; the first if one cannot be read.
+pub(super) fn larger(a: Quantity, b: Quantity) -> Quantity {
+    if bytes(&a).is_some() && bytes(&b) > bytes(&a) { b } else { a }
+}
+
 /// Parses a quantity of bytes, rounded up; `None` if it is not valid.
 fn bytes(quantity: &Quantity) -> Option<u128> {
     const UNITS: [(&str, f64); 13] = [

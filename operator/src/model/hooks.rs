@@ -6,10 +6,7 @@ use jiff::Timestamp;
 
 use super::fields::{ValidationError, duration, invalid};
 use crate::{
-    api::{
-        ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, StoppedRun, SyncJobPhase, SyncJobStatus,
-        conditions::{self, Cause, reason},
-    },
+    api::{ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, SyncJobStatus, conditions::reason},
     fault::Fault,
 };
 
@@ -79,7 +76,13 @@ pub fn in_progress(run: &ActiveRun) -> Option<Point> {
     [Point::Before, Point::After].into_iter().find(is_under_way)
 }
 
-/// Returns whether a run is past `before` but not yet at `after`, so that its pods may start.
+/// Returns whether the pods of a run may start: it is past `before`, and not yet at `after` unless it is captured.
+pub fn may_start(run: &ActiveRun) -> bool {
+    let is_captured = run.capture.as_ref().is_some_and(|capture| capture.taken_time.is_some());
+    is_opened(run) || (run.hooks.is_some() && is_captured)
+}
+
+/// Returns whether a run is past `before` but not yet at `after`.
 pub fn is_opened(run: &ActiveRun) -> bool {
     run.hooks.as_ref().is_some_and(|hooks| hooks.after.is_none())
 }
@@ -106,25 +109,6 @@ pub fn open(status: &mut SyncJobStatus) {
     if let Some(run) = &mut status.active_run {
         run.hooks = Some(RunHooks::default());
     }
-}
-
-/// Records that a hook starts, before its command does.
-pub fn begin(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedRun>, now: Timestamp) {
-    let Some(run) = &mut status.active_run else { return };
-    match point {
-        Point::Before => {
-            run.hooks = Some(RunHooks { before: Some(HookRun::begun(now)), ..RunHooks::default() });
-        }
-        Point::After => {
-            let hooks = run.hooks.get_or_insert_default();
-            (hooks.after, hooks.stopped) = (Some(HookRun::begun(now)), stopped.cloned());
-        }
-    }
-    let message = message(run, point);
-    let reason = if point == Point::Before { reason::PREPARING } else { reason::RUNNING };
-    let cause = Cause { reason, message: &message, generation: run.generation };
-    conditions::reconciling(&mut status.conditions, cause, now);
-    status.phase = Some(if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running });
 }
 
 /// Records that a hook has ended, with its failure if any. The time of a try starts after `before`.

@@ -9,6 +9,7 @@ use crate::api::Placement;
 /// network is chosen, which does not need both volumes on one node.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let is_local = match job.placement {
+        _ if job.source.claim.namespace != job.destination.claim.namespace => false,
         Placement::Local => true,
         Placement::Network => false,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),

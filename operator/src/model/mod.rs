@@ -1,14 +1,19 @@
 //! The knowledge and decisions of the operator about SyncJobs and their runs, as pure functions: no client, no clock.
 
 pub mod benchmark;
+pub mod capture;
+pub mod capture_demand;
 pub mod children;
 pub mod claims;
 pub mod creation;
 pub mod crowd;
 pub mod destination;
+pub mod end;
 pub mod fields;
+pub mod grants;
 pub mod growth;
 pub mod hooks;
+pub mod image;
 pub mod kinds;
 pub mod locality;
 pub mod nodes;
@@ -25,9 +30,13 @@ pub mod retry;
 pub mod rivals;
 pub mod security;
 pub mod snapshots;
+pub mod source;
 pub mod spec_hash;
+pub mod standing;
 pub mod status;
 pub mod stored;
+pub mod summary;
+pub mod synced;
 pub mod trend;
 pub mod validate;
 pub mod warnings;

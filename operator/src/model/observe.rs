@@ -12,7 +12,12 @@ use super::{
     outcome::Ending,
     stored::{ContainerStatus, Job, Pod, PodStatus},
 };
-use crate::{api::conditions::reason, fault::Fault, human::sentence, names::CONTAINER};
+use crate::{
+    api::conditions::reason,
+    fault::Fault,
+    human::sentence,
+    names::{ANNOTATION_PRIVILEGED, CONTAINER},
+};
 
 /// The prefix of the scheduler's warnings, which say nothing about a pod that has a node by now.
 const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
@@ -34,8 +39,6 @@ pub enum EndState {
     Starting(Option<Fault>),
     /// The process runs.
     Running,
-    /// The agent has reported success, and the kubelet has not reported yet that the process has ended.
-    Reported(Box<Report>),
     /// The end has ended.
     Ended(Box<Ending>),
 }
@@ -74,10 +77,15 @@ pub fn end_state(end: &End<'_>) -> EndState {
 /// Returns the state of an end whose Job has no pod for it, either not yet or no longer.
 fn job_state(end: &End<'_>, job: &Job) -> EndState {
     let Some(over) = over(end, job) else {
-        if let Some(fault) = end.warning.and_then(|warning| invalid_pod(end.side, warning)) {
+        let place = format!(
+            "The {} pod cannot be made in namespace {}",
+            end.side,
+            job.namespace().unwrap_or_default()
+        );
+        if let Some(fault) = end.warning.and_then(|warning| invalid_pod(&place, warning)) {
             return EndState::Ended(Box::new(Ending::of(fault)));
         }
-        return EndState::Starting(end.warning.map(|warning| no_pod(end.side, warning)));
+        return EndState::Starting(end.warning.map(|warning| no_pod(&place, warning)));
     };
     let report = end.report.filter(|report| report.run == end.try_id).cloned();
     let ending = match over.well {
@@ -141,18 +149,10 @@ fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
             ..Ending::of(pod_failed(end.side, pod, &status))
         }));
     }
-    let reported = success_of(end).map(|report| EndState::Reported(Box::new(report)));
-    if state.running.is_some() {
-        return reported.unwrap_or(EndState::Running);
+    match state.running {
+        Some(_) => EndState::Running,
+        None => EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref())),
     }
-    // The kubelet may be late to report that the process has started.
-    let fault = starting_fault(end, pod, &status, state.waiting.as_ref());
-    reported.filter(|_| fault.is_none() && has_node(pod)).unwrap_or(EndState::Starting(fault))
-}
-
-/// Returns the success that the end's agent wrote into the status, if it did.
-fn success_of(end: &End<'_>) -> Option<Report> {
-    report_of(end, None).filter(|report| report.result == RunResult::Succeeded)
 }
 
 /// Returns whether a process of the pod may be running, or may start. The kubelet reports a terminated container before
@@ -195,7 +195,8 @@ fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTermin
     Ending {
         exit: Some(terminated.exit_code),
         at: terminated.finished_at.as_ref().map(|Time(at)| *at),
-        fault: terminated_fault(end.side, pod, terminated),
+        fault: terminated_fault(end.side, pod, terminated)
+            .or_else(|| deleted(end.side, pod, report.as_ref())),
         last_words: message.filter(|_| report.is_none()).map(Into::into),
         report,
     }
@@ -234,6 +235,15 @@ fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
     Some(Fault::new("PodDisrupted", format!("The {side} pod was removed from its node ({why}). {message}")))
 }
 
+/// Returns the fault of a pod that was deleted while its Job stays, which the operator never does, if it says no more
+/// than that it was told to stop.
+fn deleted(side: Side, pod: &Pod, report: Option<&Report>) -> Option<Fault> {
+    pod.metadata.deletion_timestamp.as_ref()?;
+    report.filter(|report| report.result == RunResult::Canceled)?;
+    let message = format!("The {side} pod was deleted before it had ended, by a person or a controller.");
+    Some(Fault::new("PodDeleted", message))
+}
+
 fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
     if let Some(fault) = disruption(side, pod) {
         return fault;
@@ -259,22 +269,28 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
 
 /// Returns the fault of a pod that the API server always rejects because it is inconsistent, for example if a
 /// LimitRange of the namespace sets a limit below the request.
-fn invalid_pod(side: Side, warning: &str) -> Option<Fault> {
+fn invalid_pod(place: &str, warning: &str) -> Option<Fault> {
     let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
     let message = || {
         let words = sentence(warning);
-        format!(
-            "The {side} pod cannot be made: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it."
-        )
+        format!("{place}: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it.")
     };
     is_invalid.then(|| Fault::new(reason::CHILD_REFUSED, message()))
 }
 
-fn no_pod(side: Side, warning: &str) -> Fault {
-    Fault::new(
-        reason::POD_PENDING,
-        format!("The {side} pod cannot be made: {} The run goes on as soon as it can.", sentence(warning)),
-    )
+fn no_pod(place: &str, warning: &str) -> Fault {
+    let cure = if warning.contains("violates PodSecurity") {
+        format!(
+            " Let it enforce the baseline standard, or remove its annotation {ANNOTATION_PRIVILEGED}, with which its syncers run \
+             as root."
+        )
+    } else if warning.contains(" quota: ") {
+        " Raise that ResourceQuota, or correct spec.pods.resources.".into()
+    } else {
+        String::new()
+    };
+    let words = sentence(warning);
+    Fault::new(reason::POD_PENDING, format!("{place}: {words}{cure} The run goes on as soon as it can."))
 }
 
 fn starting_fault(

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use contract::{ExitCode, Report, RunResult, SNAPSHOTS_DAMAGED, Side, Work};
+use contract::{ExitCode, Report, RunResult, SNAPSHOT_NOT_FOUND, SNAPSHOTS_DAMAGED, Side, Work};
 use jiff::Timestamp;
 
 use super::{
     benchmark,
     destination::{OTHER_DESTINATION, REMEDY},
     security,
+    source::{ACCEPT, OTHER_SOURCE},
 };
 use crate::{
     api::conditions::reason,
@@ -18,6 +19,12 @@ use crate::{
 
 /// The reasons by which a syncer reports that a volume is in use by another one, with the end whose volume it is.
 const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
+
+/// The reasons of runs whose next try would end the same, because it finds the same snapshots.
+const NOT_TRIED_AGAIN: [&str; 2] = [SNAPSHOTS_DAMAGED, SNAPSHOT_NOT_FOUND];
+
+/// The flag by which the engine advises to delete before it writes.
+const DELETES_FIRST: &str = "--delete=before";
 
 /// The note for a try whose sink was killed before it could report.
 const SINK_IS_SILENT: &str = "The sink of a try left no figures: what it created, updated and deleted is not counted. What was scanned and what crossed \
@@ -118,11 +125,13 @@ impl Outcome {
         outcome
     }
 
-    /// Adds the remedy to the message, if files could not be read or changed because the syncer is not root.
+    /// Adds the remedy to the message, if files could not be read or changed because the syncers of these namespaces
+    /// are not root.
     #[must_use]
-    pub fn without_root(mut self) -> Self {
+    pub fn without_root(mut self, namespaces: &[&str]) -> Self {
         if security::is_for_lack_of_root(&self.report) {
-            self.report.message = format!("{} {}", sentence(&self.report.message), security::remedy());
+            self.report.message =
+                format!("{} {}", sentence(&self.report.message), security::remedy(namespaces));
         }
         self
     }
@@ -136,6 +145,14 @@ impl Outcome {
     pub fn volume_in_use(&self) -> Option<Side> {
         let reason = self.report.reason.as_deref()?;
         IN_USE.iter().find(|(word, _)| *word == reason).map(|(_, side)| *side)
+    }
+
+    /// Returns whether another run would end the same until a person acts: a check or the API server refused this one,
+    /// or snapshots are damaged or missing.
+    pub fn needs_person(&self) -> bool {
+        let refused = [Some(reason::CHILD_REFUSED), Some(SNAPSHOTS_DAMAGED), Some(SNAPSHOT_NOT_FOUND)];
+        matches!(self.exit, ExitCode::Guard | ExitCode::Identity | ExitCode::Usage)
+            || refused.contains(&self.report.reason.as_deref())
     }
 
     /// Returns whether the other shards of the run cannot succeed after this outcome.
@@ -222,7 +239,8 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     let mut report = own.or_else(|| other.cloned()).unwrap_or_default();
     report.result = match code {
         Some(ExitCode::Partial) => RunResult::PartiallyFailed,
-        _ if report.result == RunResult::Canceled => RunResult::Canceled,
+        // A process that was told to stop does not know who did that.
+        _ if report.result == RunResult::Canceled && end.fault.is_none() => RunResult::Canceled,
         _ => RunResult::Failed,
     };
     if let Some(fault) = &end.fault {
@@ -235,13 +253,18 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     if report.reason.as_deref() == Some(OTHER_DESTINATION) {
         report.message = format!("{} {REMEDY}", sentence(&report.message));
     }
+    if report.reason.as_deref() == Some(OTHER_SOURCE) {
+        report.message = format!("{} {ACCEPT}", sentence(&report.message));
+    }
     report.reason.get_or_insert_with(|| default_reason(code).into());
     let is_refused = end.fault.as_ref().is_some_and(|fault| fault.reason == reason::CHILD_REFUSED);
-    // Another try would find the same damage.
-    let is_damage = report.reason.as_deref() == Some(SNAPSHOTS_DAMAGED);
+    report.message = report.message.replace(DELETES_FIRST, "spec.files.deleteTiming: Before");
+    // Another try would add another snapshot.
+    let has_snapshot = report.snapshot.as_ref().is_some_and(|snapshot| snapshot.made.is_some());
+    let is_known = has_snapshot || NOT_TRIED_AGAIN.contains(&report.reason.as_deref().unwrap_or_default());
     Outcome {
         report,
-        may_retry: code.is_none_or(ExitCode::may_retry) && !is_refused && !is_damage,
+        may_retry: code.is_none_or(ExitCode::may_retry) && !is_refused && !is_known,
         exit: code.unwrap_or(ExitCode::Failed),
     }
 }
@@ -281,6 +304,8 @@ fn default_reason(code: Option<ExitCode>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use contract::{SnapshotEntry, SnapshotReport};
+
     use super::*;
 
     fn report(result: RunResult, reason: Option<&str>) -> Option<Report> {
@@ -347,12 +372,61 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_a_person_deletes_cancels_nothing() {
+        let stopped = report(RunResult::Canceled, Some("Stopped"));
+        let deleted = Ending { exit: Some(1), report: stopped, ..Ending::of(Fault::new("PodDeleted", "d")) };
+        let outcome = judge(&end(5, report(RunResult::Failed, Some("PeerLost"))), &deleted);
+        assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "PodDeleted"));
+        assert!(outcome.may_retry);
+        // One that is deleted by force is gone at once, and its Job says no more than that; its peer was stopped by it.
+        let stopped = || report(RunResult::Canceled, Some("Stopped"));
+        let lost = Ending { report: stopped(), ..Ending::of(Fault::new("PodLost", "l")) };
+        for peer in
+            [end(1, stopped()), end(5, report(RunResult::Failed, Some("PeerLost"))), Ending::default()]
+        {
+            let outcome = judge(&peer, &lost);
+            assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "PodLost"));
+            assert!(outcome.may_retry);
+        }
+    }
+
+    #[test]
+    fn advice_names_fields_and_no_flags() {
+        let mut full = end(4, report(RunResult::Failed, Some("NotEnoughSpace")));
+        full.report.as_mut().unwrap().message =
+            "make room, or have deletes make it with --delete=before".into();
+        let said = judge(&full, &full).report.message;
+        assert_eq!(said, "make room, or have deletes make it with spec.files.deleteTiming: Before");
+    }
+
+    #[test]
+    fn a_run_that_took_its_snapshot_does_not_take_another_one() {
+        let after = |reason: &str, made: Option<SnapshotEntry>| {
+            let mut kept = end(3, report(RunResult::PartiallyFailed, Some(reason)));
+            let snapshot = SnapshotReport { made, ..SnapshotReport::default() };
+            kept.report.as_mut().unwrap().snapshot = Some(snapshot);
+            judge(&kept, &kept).may_retry
+        };
+        for reason in ["RetentionFailed", "SnapshotInMotion", "SnapshotNotWhole"] {
+            assert!(!after(reason, Some(SnapshotEntry::default())), "{reason}");
+        }
+        assert!(after("SnapshotFailed", None));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_there_is_not_looked_for_again() {
+        let missing = end(1, report(RunResult::Failed, Some(SNAPSHOT_NOT_FOUND)));
+        let outcome = judge(&missing, &missing);
+        assert_eq!((outcome.may_retry, outcome.needs_person()), (false, true));
+    }
+
+    #[test]
     fn a_refusal_of_another_destination_says_how_to_accept_it() {
         let refused = end(4, report(RunResult::Failed, Some(OTHER_DESTINATION)));
         let outcome = judge(&refused, &refused);
         assert_eq!((reason_of(&outcome), outcome.may_retry), (OTHER_DESTINATION, false));
         assert!(outcome.report.message.starts_with("m. The expected id"), "{}", outcome.report.message);
-        assert!(outcome.report.message.contains("remove status.destination"), "{}", outcome.report.message);
+        assert!(outcome.report.message.contains("volferry.dev/accept-volume"), "{}", outcome.report.message);
     }
 
     #[test]

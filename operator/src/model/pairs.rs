@@ -1,6 +1,6 @@
 //! Combines the states of the pairs of pods that share a run, one pair for each shard. Pure.
 
-use contract::{ExitCode, Report, RunResult, Side};
+use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -27,8 +27,6 @@ pub struct Pair {
 pub enum Stand {
     /// The try is over.
     Over(Box<Outcome>),
-    /// All ends have reported success, and the kubelet has not yet reported all of them as ended.
-    Reported(Box<Outcome>),
     /// Some ends have ended, and the rest may end by itself until this time.
     Ending(Timestamp),
     /// Some ends are terminating.
@@ -45,18 +43,8 @@ pub enum Stand {
 enum PairStand {
     /// Ended, at that time if it is known.
     Over(Box<Outcome>, Option<Timestamp>),
-    Reported(Box<Outcome>),
     Ending(Timestamp),
     Open,
-}
-
-impl PairStand {
-    fn is_success(&self) -> bool {
-        match self {
-            Self::Over(outcome, _) | Self::Reported(outcome) => outcome.exit == ExitCode::Done,
-            Self::Ending(_) | Self::Open => false,
-        }
-    }
 }
 
 impl Pair {
@@ -85,28 +73,11 @@ impl Pair {
         }
     }
 
-    /// Returns the success that both ends report, while the kubelet has not reported at least one of them as ended.
-    fn reported(&self) -> Option<Outcome> {
-        let told = |end: &EndState| match end {
-            EndState::Reported(report) => {
-                Some(Ending { report: Some((**report).clone()), ..Ending::default() })
-            }
-            EndState::Ended(ending) => Some((**ending).clone()),
-            _ => None,
-        };
-        let is_open = self.ends().into_iter().any(|end| matches!(end, EndState::Reported(_)));
-        let (source, sink) = (told(&self.source)?, told(&self.sink)?);
-        (is_open && source.succeeded() && sink.succeeded()).then(|| outcome::judge(&source, &sink))
-    }
-
     fn ends(&self) -> [&EndState; 2] {
         [&self.source, &self.sink]
     }
 
     fn stand(&self, now: Timestamp) -> PairStand {
-        if let Some(outcome) = self.reported() {
-            return PairStand::Reported(Box::new(outcome));
-        }
         let silent = Ending::default();
         let (source, sink, other) = match (&self.source, &self.sink) {
             (EndState::Ended(source), EndState::Ended(sink)) => (&**source, &**sink, None),
@@ -116,7 +87,7 @@ impl Pair {
         };
         let at = source.at.max(sink.at);
         let may_report = match other {
-            Some(EndState::Running | EndState::Reported(_) | EndState::Stopping) => true,
+            Some(EndState::Running | EndState::Stopping) => true,
             // The kubelet of a busy node is late to report that a pod runs, or has ended.
             Some(EndState::Starting(_)) => source.met_peer() || sink.met_peer(),
             _ => false,
@@ -126,27 +97,6 @@ impl Pair {
             None => PairStand::Over(Box::new(outcome::judge(source, sink)), at),
         }
     }
-}
-
-/// Returns the outcome of a try whose ends had all reported success, as the kubelet confirms it; `None` while a process
-/// may be running. If an end's pod is gone or its exit status is lost, the reported success counts.
-pub fn confirmed(pairs: &[Pair]) -> Option<Outcome> {
-    let outcomes = (0..).zip(pairs).map(|(shard, pair)| {
-        let (source, sink) = (gone(&pair.source)?, gone(&pair.sink)?);
-        Some((shard, outcome::judge(&source, &sink)))
-    });
-    Some(outcome::of_shards(outcomes.collect::<Option<Vec<_>>>()?, pairs.len()))
-}
-
-fn gone(end: &EndState) -> Option<Ending> {
-    let ending = match end {
-        EndState::Ended(ending) => (**ending).clone(),
-        EndState::Absent => Ending::default(),
-        _ => return None,
-    };
-    let success = Report { result: RunResult::Succeeded, ..Report::default() };
-    let report = if ending.exit.is_none() { Some(success) } else { ending.report };
-    Some(Ending { report, ..ending })
 }
 
 /// Returns until when others may still end by themselves after something ended `at` that time; `None` if that time is
@@ -160,7 +110,7 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     let stands: Vec<PairStand> = pairs.iter().map(|pair| pair.stand(now)).collect();
     let told = || {
         let told = (0..).zip(&stands).filter_map(|(shard, stand)| match stand {
-            PairStand::Over(outcome, _) | PairStand::Reported(outcome) => Some((shard, (**outcome).clone())),
+            PairStand::Over(outcome, _) => Some((shard, (**outcome).clone())),
             PairStand::Ending(_) | PairStand::Open => None,
         });
         Box::new(outcome::of_shards(told.collect(), pairs.len()))
@@ -168,9 +118,6 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     let over = || Stand::Over(told());
     if stands.iter().all(|stand| matches!(stand, PairStand::Over(..))) {
         return over();
-    }
-    if stands.iter().all(PairStand::is_success) {
-        return Stand::Reported(told());
     }
     if let Some(broken) = broken_at(&stands) {
         return match patience(broken, now).filter(|_| any_is_under_way(pairs, &stands)) {
@@ -180,7 +127,7 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     }
     let ending = stands.iter().filter_map(|stand| match stand {
         PairStand::Ending(until) => Some(*until),
-        PairStand::Over(..) | PairStand::Reported(_) | PairStand::Open => None,
+        PairStand::Over(..) | PairStand::Open => None,
     });
     match ending.min() {
         Some(until) => Stand::Ending(until),
@@ -217,7 +164,7 @@ fn broken_at(stands: &[PairStand]) -> Option<Option<Timestamp>> {
 
 fn any_is_under_way(pairs: &[Pair], stands: &[PairStand]) -> bool {
     let left = pairs.iter().zip(stands).filter(|(_, stand)| !matches!(stand, PairStand::Over(..)));
-    let runs = |end: &EndState| matches!(end, EndState::Running | EndState::Reported(_) | EndState::Stopping);
+    let runs = |end: &EndState| matches!(end, EndState::Running | EndState::Stopping);
     left.flat_map(|(pair, _)| pair.ends()).any(runs)
 }
 
@@ -251,7 +198,7 @@ fn obstacle<'a>(ends: impl IntoIterator<Item = &'a EndState>) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use contract::Work;
+    use contract::{Report, RunResult, Work};
 
     use super::*;
 

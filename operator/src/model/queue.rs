@@ -44,7 +44,8 @@ pub struct Line {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
-    namespace: String,
+    /// The namespace of the job first, then those of its run's claims.
+    namespaces: Vec<String>,
     nodes: Vec<String>,
     place: Place,
     is_started: bool,
@@ -53,14 +54,23 @@ struct Member {
 impl Member {
     fn of(job: &SyncJob) -> Option<Self> {
         let (place, run) = place::recorded(job)?;
-        let (namespace, nodes) = (job.namespace().unwrap_or_default(), run.nodes.clone());
-        Some(Self { namespace, nodes, place, is_started: run.is_started() })
+        let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
+        Some(Self { namespaces, nodes, place, is_started: run.is_started() })
     }
 
     /// Orders started runs before waiting ones, and waiting ones by their places.
     fn order(&self) -> (bool, &Place) {
         (!self.is_started, &self.place)
     }
+}
+
+/// Returns the namespaces in which a run of a job of that namespace counts: that one, and those of its claims.
+fn namespaces(own: &str, run: &ActiveRun) -> Vec<String> {
+    let claims = [&run.source, &run.destination].into_iter().flatten();
+    let mut others: Vec<String> = claims.filter_map(|folder| folder.namespace.clone()).collect();
+    others.retain(|it| it != own);
+    others.dedup();
+    [own.to_string()].into_iter().chain(others).collect()
 }
 
 /// The reason why a run has to wait because of the limits.
@@ -124,7 +134,7 @@ impl Line {
         others.sort_unstable_by_key(|it| it.order());
         let mut ahead = Tally::default();
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
-        ahead.full(namespace, &run.nodes, self.limits).map(|full| queued(run, &full))
+        ahead.full(&namespaces(namespace, run), &run.nodes, self.limits).map(|full| queued(run, &full))
     }
 
     /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
@@ -135,7 +145,7 @@ impl Line {
         }
         let started = self.others.iter().filter(|it| it.is_started);
         let present = started.map(|it| it.place.round()).max().unwrap_or(0).max(0);
-        let own = self.others.iter().filter(|it| it.namespace == namespace).count();
+        let own = self.others.iter().filter(|it| it.namespaces[0] == namespace).count();
         present.saturating_add(1).saturating_add(i64::try_from(own).unwrap_or(i64::MAX))
     }
 }
@@ -151,20 +161,21 @@ impl Ahead {
 }
 
 impl<'a> Tally<'a> {
-    /// Returns the narrowest limit that leaves no room for a run in that namespace on those nodes.
-    fn full(&self, namespace: &str, nodes: &[String], limits: Limits) -> Option<Full> {
+    /// Returns the narrowest limit that leaves no room for a run in those namespaces on those nodes.
+    fn full(&self, namespaces: &[String], nodes: &[String], limits: Limits) -> Option<Full> {
         let full =
             |room: String, limit, ahead: Ahead| ahead.is_full(limit).then_some(Full { room, limit, ahead });
         let of_node = |node: &String| {
             let ahead = self.nodes.get(node.as_str()).copied().unwrap_or_default();
             full(format!("the node {node}"), limits.node, ahead)
         };
-        let of_namespace = || {
-            let ahead = self.namespaces.get(namespace).copied().unwrap_or_default();
+        let of_namespace = |namespace: &String| {
+            let ahead = self.namespaces.get(namespace.as_str()).copied().unwrap_or_default();
             full(format!("the namespace {namespace}"), limits.namespace, ahead)
         };
         let of_all = || full("all namespaces together".into(), limits.all, self.all);
-        nodes.iter().find_map(of_node).or_else(of_namespace).or_else(of_all)
+        let of_namespaces = || namespaces.iter().find_map(of_namespace);
+        nodes.iter().find_map(of_node).or_else(of_namespaces).or_else(of_all)
     }
 
     /// Counts the next run in order. A run that its node holds back takes no room from its namespace, and one that
@@ -178,9 +189,12 @@ impl<'a> Tally<'a> {
             ahead.count(is_started);
         }
         if is_started || has_room {
-            let ahead = self.namespaces.entry(&member.namespace).or_default();
-            has_room = !ahead.is_full(limits.namespace);
-            ahead.count(is_started);
+            has_room = true;
+            for namespace in &member.namespaces {
+                let ahead = self.namespaces.entry(namespace).or_default();
+                has_room &= !ahead.is_full(limits.namespace);
+                ahead.count(is_started);
+            }
         }
         if is_started || has_room {
             self.all.count(is_started);
@@ -196,7 +210,7 @@ pub fn next_in_line<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Lim
     let mut ahead = Tally::default();
     let mut next = Vec::new();
     for (member, job) in &members {
-        if !member.is_started && ahead.full(&member.namespace, &member.nodes, limits).is_none() {
+        if !member.is_started && ahead.full(&member.namespaces, &member.nodes, limits).is_none() {
             next.push(*job);
         }
         ahead.count(member, limits);

@@ -20,7 +20,7 @@ use crate::{
 /// those of them that are removed as soon as the next run has its turn.
 pub fn take(children: &mut Children, job: &SyncJob, claims: &[Claim]) -> Children {
     let Some(status) = &job.status else { return Children::default() };
-    let mut take = |run| take_run(children, run, |name| is_kept(name, job, claims));
+    let mut take = |run| take_run(children, run, |namespace, name| is_kept(namespace, name, job, claims));
     last_failed(status).map(&mut take);
     let Some(last) = status.last_run.as_ref().map(|run| run.id.as_str()) else { return Children::default() };
     match status.active_run.as_ref().is_some_and(ActiveRun::is_started) {
@@ -53,7 +53,7 @@ fn forget_leaving(children: &mut Children, run: &str) {
     });
 }
 
-fn take_run(children: &mut Children, run: &str, is_kept: impl Fn(&str) -> bool) -> Children {
+fn take_run(children: &mut Children, run: &str, is_kept: impl Fn(&str, &str) -> bool) -> Children {
     let pods = std::mem::take(&mut children.pods);
     let stays = |job: &Job| {
         let mut own = pods.iter().filter(|pod| record::is_of_job(pod, job)).peekable();
@@ -75,21 +75,26 @@ fn labelled(child: &impl ResourceExt, run: &str) -> bool {
 }
 
 /// Returns whether a pod has ended and keeps no claim from being deleted.
-fn stays(pod: &Pod, is_kept: impl Fn(&str) -> bool) -> bool {
+fn stays(pod: &Pod, is_kept: impl Fn(&str, &str) -> bool) -> bool {
+    let namespace = pod.namespace().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
     !observe::is_alive(pod)
         && pod.metadata.deletion_timestamp.is_none()
-        && claims.all(|claim| is_kept(&claim.claim_name))
+        && claims.all(|claim| is_kept(&namespace, &claim.claim_name))
 }
 
 /// Returns whether the SyncJob names that claim and the claim is not deleted. While a restore in place is due, the
 /// source's claim is not read, and counts as kept.
-fn is_kept(name: &str, job: &SyncJob, claims: &[Claim]) -> bool {
-    let full_name = format!("{}/{name}", job.namespace().unwrap_or_default());
+fn is_kept(namespace: &str, name: &str, job: &SyncJob, claims: &[Claim]) -> bool {
+    let full_name = format!("{namespace}/{name}");
     match claims.iter().find(|claim| claim.name == full_name) {
         Some(claim) => claim.found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_none()),
-        None => job.spec.source.persistent_volume_claim.claim_name == name,
+        None => {
+            let named = &job.spec.source.persistent_volume_claim;
+            let own = job.metadata.namespace.as_deref().unwrap_or_default();
+            named.claim_name == name && named.namespace.as_deref().unwrap_or(own) == namespace
+        }
     }
 }
 
@@ -134,7 +139,7 @@ mod tests {
             let containers = json!([{"name": "syncer", "image": "", "imageID": "", "ready": false, "restartCount": 0,
                 "state": state}]);
             let status = json!({"phase": phase, "containerStatuses": containers});
-            let pod = json!({"metadata": {"name": run, "ownerReferences": [owner], "labels": labels}, "status": status,
+            let pod = json!({"metadata": {"name": run, "namespace": "n", "ownerReferences": [owner], "labels": labels}, "status": status,
                 "spec": {"containers": [], "volumes": [volume]}});
             children.jobs.push(serde_json::from_value(job).unwrap());
             children.pods.push(serde_json::from_value(pod).unwrap());

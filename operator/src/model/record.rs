@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
 use super::{
-    status,
+    standing,
     stored::{Job, Pod},
+    summary,
 };
 use crate::{
     api::{
@@ -15,8 +16,11 @@ use crate::{
         conditions::{self, Cause, reason},
     },
     fault::Fault,
-    names,
+    human, names,
 };
+
+/// The maximum length of the reason why a SyncRun cannot be read, in bytes.
+const MAX_REASON_BYTES: usize = 2048;
 
 /// The state of the SyncRun of the run under way.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -139,7 +143,7 @@ pub fn under_way(
     new.report = None;
     new.retries = run.retries;
     new.hooks.clone_from(&run.hooks);
-    let message = status::stage_message(run, stage);
+    let message = standing::stage_message(run, stage);
     let (reason, message) =
         why.map_or((stage.word(), message.as_str()), |why| (why.reason.as_str(), why.message.as_str()));
     let cause = Cause { reason, message, generation };
@@ -210,12 +214,12 @@ pub fn ended(
         stage: Some(stage),
         conditions: old.conditions.clone(),
         retries: run.retries,
-        summary: Some(status::summary_of(run)),
+        summary: Some(summary::summary_of(run)),
         report: Some(run.clone()),
         ..SyncRunStatus::default()
     };
-    let message = status::standing_message(run);
-    let cause = Cause { reason: status::standing_reason(run), message: &message, generation };
+    let message = standing::standing_message(run);
+    let cause = Cause { reason: standing::standing_reason(run), message: &message, generation };
     match run.result {
         contract::RunResult::Succeeded => conditions::ready(&mut new.conditions, cause, now),
         _ => conditions::stalled(&mut new.conditions, cause, now),
@@ -238,6 +242,20 @@ pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
     new
 }
 
+/// Returns the status of a SyncRun that cannot be read. Its conditions are of the time of its creation, so that the
+/// same status is written each time.
+pub fn unreadable(run: &SyncRun, why: &str) -> SyncRunStatus {
+    let message = format!(
+        "This operator cannot read the SyncRun, and starts nothing for it: {} Delete it, and create one without that value.",
+        human::sentence(&human::clipped(why, MAX_REASON_BYTES))
+    );
+    let generation = run.metadata.generation.unwrap_or(1);
+    let cause = Cause { reason: reason::INVALID_SPEC, message: &message, generation };
+    let mut status = SyncRunStatus { observed_generation: Some(generation), ..SyncRunStatus::default() };
+    conditions::stalled(&mut status.conditions, cause, run.created().unwrap_or(Timestamp::UNIX_EPOCH));
+    status
+}
+
 /// Returns the status of such a SyncRun once its SyncJob exists; `None` if the status did not report it as missing.
 pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     let mut new = run.status.clone().unwrap_or_default();
@@ -250,6 +268,22 @@ pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> 
     let cause = Cause { reason: reason::QUEUED, message: &message, generation };
     new.observed_generation = Some(generation);
     conditions::reconciling(&mut new.conditions, cause, now);
+    Some(new)
+}
+
+/// Returns the status of a SyncRun that a person made with a number, which the operator counts; `None` for others.
+pub fn preset(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
+    let is_owned = run.metadata.owner_references.iter().flatten().next().is_some();
+    if is_owned || run.spec.number.is_none() || run.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut new = run.status.clone().unwrap_or_default();
+    let message = "The operator fills in spec.number and spec.cause of a SyncRun, and starts no run for one that has \
+                   them already. Create one with spec.syncJob alone, and restore or benchmark where wanted.";
+    let generation = run.metadata.generation.unwrap_or(1);
+    let cause = Cause { reason: reason::INVALID_SPEC, message, generation };
+    new.observed_generation = Some(generation);
+    conditions::stalled(&mut new.conditions, cause, now);
     Some(new)
 }
 
@@ -323,6 +357,18 @@ mod tests {
         assert_eq!(judge(&other, owner, Some(&asked)), Record::Deleted);
         asked.spec.number = Some(1);
         assert_eq!(judge(&known, owner, Some(&asked)), Record::Kept);
+    }
+
+    #[test]
+    fn a_syncrun_with_fields_of_the_operator_is_told_that_no_run_starts_for_it() {
+        let mut run = SyncRun::new("mine", SyncRunSpec::default());
+        assert_eq!(preset(&run, Timestamp::UNIX_EPOCH), None);
+        run.spec.number = Some(7);
+        let told = preset(&run, Timestamp::UNIX_EPOCH).unwrap();
+        let stalled = conditions::find(&told.conditions, conditions::STALLED).unwrap();
+        assert!(stalled.message.contains("spec.number"), "{}", stalled.message);
+        run.metadata.owner_references = Some(vec![Default::default()]);
+        assert_eq!(preset(&run, Timestamp::UNIX_EPOCH), None);
     }
 
     #[test]

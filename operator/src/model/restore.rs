@@ -9,8 +9,8 @@ use kube::ResourceExt as _;
 use super::benchmark;
 use crate::{
     api::{
-        ActiveRun, DeletionPolicy, Files, Placement, Restore, SourceEndpoint, SyncJob, SyncJobSpec,
-        SyncJobStatus, SyncRun, Transfer,
+        ActiveRun, DeletionPolicy, EndPodSettings, Files, Placement, Restore, SourceEndpoint, SyncJob,
+        SyncJobSpec, SyncJobStatus, SyncRun, Transfer,
         conditions::{self, Cause, reason},
     },
     human, names,
@@ -42,7 +42,17 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let snapshot = Some(restore.snapshot.clone());
     let (persistent_volume_claim, path) =
         (spec.destination.persistent_volume_claim.clone(), spec.destination.path.clone());
-    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot, ..SourceEndpoint::default() };
+    let Restore { trust_store, keep_going, .. } = *restore;
+    let pods = EndPodSettings::default();
+    spec.source = SourceEndpoint {
+        persistent_volume_claim,
+        path,
+        snapshot,
+        trust_store,
+        keep_going,
+        pods,
+        point_in_time: None,
+    };
     let Files { compare, preserve, write, mut delete_limit, .. } = spec.files;
     delete_limit.percent = 100;
     spec.files = Files { delete: true, delete_limit, compare, preserve, write, ..Files::default() };
@@ -60,6 +70,11 @@ pub fn tag_before(run: &ActiveRun) -> Option<String> {
     keeps.then(|| human::clipped(&format!("before-{}", run.id), MAX_TAG_BYTES))
 }
 
+/// Returns the only paths that a restore brings back; none if it brings back all.
+pub fn paths(run: &ActiveRun) -> Vec<String> {
+    run.restore.as_ref().map(|restore| restore.paths.clone()).unwrap_or_default()
+}
+
 /// Returns whether a restore in place holds back the runs that no person asks for.
 pub fn holds(status: &SyncJobStatus) -> bool {
     conditions::is_true(&status.conditions, conditions::RESTORED)
@@ -68,8 +83,12 @@ pub fn holds(status: &SyncJobStatus) -> bool {
 /// Sets the condition that a restore holds back further runs, from its start on. Any other run removes it.
 pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     let Some(restore) = &run.restore else { return resume(conditions) };
+    let what = match restore.paths.len() {
+        0 => "the destination".into(),
+        count => contract::plural(count as u64, "path", "paths") + " of the destination",
+    };
     let message = format!(
-        "Run {0} brings the destination back to its snapshot {1}. No run starts by the schedule or for a change of the \
+        "Run {0} brings {what} back to its snapshot {1}. No run starts by the schedule or for a change of the \
          spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}={0}. You can also \
          start one run now: change spec.trigger, or create a SyncRun.",
         run.id,
@@ -78,6 +97,19 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     );
     let cause = Cause { reason: reason::RESTORED_IN_PLACE, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
+}
+
+/// Returns whether a SyncRun may be the next run, or may end the one under way. A run that was asked for before a
+/// restore in place waits until the job is resumed, since it would undo the restore.
+pub fn lets_in(status: &SyncJobStatus, asked: &SyncRun) -> bool {
+    match &status.active_run {
+        Some(run) => asked.spec.restore.is_some() && run.restore.is_none() && run.benchmark.is_none(),
+        None if asked.spec.restore.is_some() || asked.spec.benchmark.is_some() => true,
+        None => {
+            let held = conditions::find(&status.conditions, conditions::RESTORED);
+            held.is_none_or(|held| asked.created() >= Some(held.last_transition_time.0))
+        }
+    }
 }
 
 /// Returns the restore whose hold a person can end now: it has ended, even if its pods still exist, and no other run
@@ -124,7 +156,8 @@ mod tests {
     }
 
     fn asked() -> SyncRun {
-        let spec = json!({"syncJob": {"name": "web"}, "restore": {"snapshot": "as-of:2026-11-22T18:00:00Z"}});
+        let restore = json!({"snapshot": "as-of:2026-11-22T18:00:00Z", "keepGoing": true});
+        let spec = json!({"syncJob": {"name": "web"}, "restore": restore});
         SyncRun::new("back", serde_json::from_value(spec).unwrap())
     }
 
@@ -135,6 +168,7 @@ mod tests {
         let valid = validate::validate(&wished.spec, "web", "prod").unwrap();
         assert_eq!(valid.source, valid.destination);
         assert_eq!(valid.params.source_snapshot.as_deref(), Some("as-of:2026-11-22T18:00:00Z"));
+        assert!(valid.params.keep_going && !valid.params.trust_store);
         assert!(valid.params.delete && valid.params.exclude.is_empty() && !valid.params.preserve.xattrs);
         assert_eq!((valid.params.delete_limit.0, valid.parallelism, valid.suspend), (100, 1, false));
         assert!(valid.is_local && valid.create.is_none() && valid.schedule.is_none());

@@ -4,10 +4,17 @@
 //! root, a sink may set foreign owners, and a source may read files that it does not own; the capabilities for that are
 //! all within the baseline standard.
 
+use std::collections::BTreeMap;
+
 use contract::{Ownership, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
-use crate::{api::PodSecurity, fault::Fault, human, names::ANNOTATION_PRIVILEGED};
+use crate::{
+    api::PodSecurity,
+    fault::Fault,
+    human,
+    names::{ANNOTATION_MAX_PRIORITY, ANNOTATION_PRIVILEGED},
+};
 
 /// The user and group of distroless images' `nonroot`, which nobody on the node has.
 pub const NONROOT: i64 = 65_532;
@@ -16,18 +23,58 @@ const MAX_QUOTED_BYTES: usize = 100;
 /// The texts by which the kernel refuses what only root may do: `EACCES` and `EPERM`, without their first letters.
 const REFUSALS: [&str; 2] = ["ermission denied", "peration not permitted"];
 
-/// Returns whether the namespace allows syncers to run as root, given the value of its annotation.
+/// The annotations of a namespace that decide who its syncers run as, and how far its priorities count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceUsers {
+    /// The value of the annotation that lets syncers run as root.
+    pub privileged: Option<String>,
+    /// Whether the cluster assigns users and groups to the namespace's pods, as OpenShift does.
+    pub is_assigned: bool,
+    /// The value of the annotation with the highest priority that counts.
+    pub max_priority: Option<String>,
+    /// The namespace's UID; `None` if the namespace cannot be read.
+    pub uid: Option<String>,
+    /// The namespace's labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NamespaceUsers {
+    /// Returns whether the namespace lets syncers run as root. An annotation that cannot be parsed counts as no.
+    pub fn is_privileged(&self) -> bool {
+        self.privileged.as_deref() == Some("true")
+    }
+
+    /// Returns the priority that a SyncJob of the namespace has. Without the annotation it is 0 at most, so that no
+    /// namespace gets ahead of others by itself.
+    ///
+    /// # Errors
+    /// If the annotation is no number.
+    pub fn priority(&self, asked: i32) -> Result<i32, Fault> {
+        let Some(text) = &self.max_priority else { return Ok(asked.min(0)) };
+        let most: i32 = text.parse().map_err(|_| {
+            let quoted = human::clipped(text, MAX_QUOTED_BYTES);
+            let message = format!(
+                "The namespace's annotation {ANNOTATION_MAX_PRIORITY} is {quoted:?}. Write the highest spec.priority that \
+                 counts, such as \"100\"."
+            );
+            Fault::new("InvalidAnnotation", message)
+        })?;
+        Ok(asked.min(most))
+    }
+}
+
+/// Returns whether a namespace allows syncers to run as root, given the value of its annotation.
 ///
 /// # Errors
 /// If the value is neither `true` nor `false`, since its author would otherwise not learn that it has no effect.
-pub fn consent(annotation: Option<&str>) -> Result<bool, Fault> {
+pub fn consent(annotation: Option<&str>, namespace: &str) -> Result<bool, Fault> {
     match annotation {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(other) => Err(Fault::new(
             "InvalidAnnotation",
             format!(
-                "The namespace's annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
+                "In namespace {namespace}, the annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
                  \"false\".",
                 human::clipped(other, MAX_QUOTED_BYTES)
             ),
@@ -41,15 +88,20 @@ pub fn is_root(privileged: bool, wanted: &PodSecurity) -> bool {
 }
 
 /// Checks that pods with these settings are allowed, and can preserve owners if the spec requires that.
-pub fn check(privileged: bool, wanted: &PodSecurity, ownership: Ownership) -> Result<(), Fault> {
+pub fn check(
+    privileged: bool,
+    wanted: &PodSecurity,
+    ownership: Ownership,
+    namespace: &str,
+) -> Result<(), Fault> {
     let annotate = format!("annotate it with `{ANNOTATION_PRIVILEGED}: \"true\"`");
     let message = match (privileged, wanted.run_as_user) {
         (false, Some(0)) => format!(
-            "spec.pods.securityContext.runAsUser is 0, and the namespace does not let syncers run as root: {annotate}, or \
+            "spec.pods.securityContext.runAsUser is 0, and the namespace {namespace} does not let syncers run as root: {annotate}, or \
              name another user."
         ),
         (false, _) if ownership == Ownership::Always => format!(
-            "spec.files.preserve.ownership is Always, which takes root, and the namespace does not let syncers run as root: \
+            "spec.files.preserve.ownership is Always, which takes root, and the namespace {namespace} does not let syncers run as root: \
              {annotate}, or write Auto."
         ),
         (true, Some(1..)) if ownership == Ownership::Always => {
@@ -69,30 +121,58 @@ pub fn is_for_lack_of_root(report: &Report) -> bool {
     report.result != RunResult::Succeeded && errors.into_iter().any(refused)
 }
 
-/// Returns the remedy for that, as a sentence.
-pub fn remedy() -> String {
+/// Returns the remedy for that, as a sentence. `namespaces` do not let syncers run as root.
+pub fn remedy(namespaces: &[&str]) -> String {
+    let which = namespaces.join(" and namespace ");
     format!(
-        "The syncers do not run as root: to read and keep files of any owner, annotate the namespace with \
+        "The syncers do not run as root: to read and keep files of any owner, annotate the namespace {which} with \
          `{ANNOTATION_PRIVILEGED}: \"true\"`."
     )
 }
 
+/// The kind of user that a pod runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodUser {
+    /// Root, with a few capabilities.
+    Root,
+    /// The user of the spec, or 65532.
+    Fixed,
+    /// The user of the spec, or else the one that the cluster's admission assigns.
+    Assigned,
+}
+
+impl PodUser {
+    /// Returns who a pod runs as in a namespace that allows root or not, and whose users the cluster assigns or not.
+    pub fn of(privileged: bool, is_assigned: bool, wanted: &PodSecurity) -> Self {
+        if is_root(privileged, wanted) {
+            Self::Root
+        } else if is_assigned {
+            Self::Assigned
+        } else {
+            Self::Fixed
+        }
+    }
+}
+
 /// Returns the security context of the pod.
 ///
-/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root, neither is needed, and
-/// leaving it out keeps the kubelet from changing the group of the destination's files.
-pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
-    let user = if root { 0 } else { wanted.run_as_user.unwrap_or(NONROOT) };
-    let default_group = (!root).then_some(NONROOT);
+/// Without root, `fsGroup` makes new volumes writable. With root, it is not needed, and leaving it out keeps the
+/// kubelet from changing the group of the destination's files. Where the cluster assigns users, only what the spec
+/// names is set: admission would refuse users out of its range.
+pub fn pod(user: PodUser, wanted: &PodSecurity) -> PodSecurityContext {
+    let root = user == PodUser::Root;
+    let default_group = (user == PodUser::Fixed).then_some(NONROOT);
+    let run_as_user = if root { Some(0) } else { wanted.run_as_user.or(default_group) };
     let fs_group = wanted.fs_group.or(default_group);
     let supplemental = (!wanted.supplemental_groups.is_empty()).then(|| wanted.supplemental_groups.clone());
     PodSecurityContext {
-        run_as_user: Some(user),
+        run_as_user,
         run_as_group: wanted.run_as_group.or(default_group),
         run_as_non_root: Some(!root),
         fs_group,
         fs_group_change_policy: fs_group.map(|_| "OnRootMismatch".into()),
         supplemental_groups: supplemental,
+        se_linux_options: wanted.se_linux_options.clone(),
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
         ..PodSecurityContext::default()
     }
@@ -135,42 +215,62 @@ mod tests {
     }
 
     #[test]
+    fn a_priority_counts_as_far_as_the_namespace_allows_it() {
+        let of = |most: Option<&str>, asked| {
+            NamespaceUsers { max_priority: most.map(Into::into), ..NamespaceUsers::default() }.priority(asked)
+        };
+        assert_eq!((of(None, 1000), of(None, -5)), (Ok(0), Ok(-5)));
+        assert_eq!(
+            (of(Some("100"), 1000), of(Some("100"), 7), of(Some("-10"), 0)),
+            (Ok(100), Ok(7), Ok(-10))
+        );
+        assert_eq!(of(Some("high"), 0).unwrap_err().reason, "InvalidAnnotation");
+    }
+
+    #[test]
     fn root_needs_the_namespaces_consent() {
         assert!(!is_root(false, &wanted(None)));
         assert!(!is_root(false, &wanted(Some(0))));
         assert!(is_root(true, &wanted(None)));
         assert!(!is_root(true, &wanted(Some(1000))));
-        assert_eq!(check(false, &wanted(Some(0)), Ownership::Auto).unwrap_err().reason, "RootNotAllowed");
+        assert_eq!(
+            check(false, &wanted(Some(0)), Ownership::Auto, "prod").unwrap_err().reason,
+            "RootNotAllowed"
+        );
         for (privileged, user) in [(true, Some(0)), (false, Some(1000)), (false, None)] {
-            assert_eq!(check(privileged, &wanted(user), Ownership::Auto), Ok(()));
+            assert_eq!(check(privileged, &wanted(user), Ownership::Auto, "prod"), Ok(()));
         }
     }
 
     #[test]
     fn owners_that_have_to_be_kept_take_root_and_the_message_names_the_annotation() {
-        assert_eq!(check(true, &wanted(None), Ownership::Always), Ok(()));
+        assert_eq!(check(true, &wanted(None), Ownership::Always, "prod"), Ok(()));
         for user in [None, Some(1000)] {
-            let fault = check(false, &wanted(user), Ownership::Always).unwrap_err();
+            let fault = check(false, &wanted(user), Ownership::Always, "prod").unwrap_err();
             assert!(fault.message.contains("volferry.dev/privileged-syncers: \"true\""), "{}", fault.message);
             assert!(!fault.message.contains("--"), "{}", fault.message);
         }
-        let fault = check(true, &wanted(Some(1000)), Ownership::Always).unwrap_err();
+        let fault = check(true, &wanted(Some(1000)), Ownership::Always, "prod").unwrap_err();
         assert!(fault.message.contains("remove runAsUser"), "{}", fault.message);
     }
 
     #[test]
     fn an_annotation_of_another_value_than_true_and_false_is_quoted() {
-        assert_eq!([None, Some("false"), Some("true")].map(|it| consent(it).unwrap()), [false, false, true]);
+        assert_eq!(
+            [None, Some("false"), Some("true")].map(|it| consent(it, "prod").unwrap()),
+            [false, false, true]
+        );
         for value in ["True", "yes", "", "1"] {
-            let fault = consent(Some(value)).unwrap_err();
+            let fault = consent(Some(value), "prod").unwrap_err();
             assert_eq!(fault.reason, "InvalidAnnotation");
+            assert!(fault.message.contains("namespace prod"), "{}", fault.message);
             assert!(fault.message.contains(&format!("privileged-syncers is {value:?}")), "{}", fault.message);
         }
     }
 
     #[test]
     fn a_named_user_keeps_the_group_that_makes_the_identity_readable() {
-        let pod = pod(false, &wanted(Some(1000)));
+        let pod = pod(PodUser::Fixed, &wanted(Some(1000)));
         assert_eq!(
             (pod.run_as_user, pod.fs_group, pod.run_as_non_root),
             (Some(1000), Some(NONROOT), Some(true))
@@ -178,8 +278,20 @@ mod tests {
     }
 
     #[test]
+    fn where_the_cluster_assigns_users_a_pod_names_only_those_of_the_spec() {
+        let users = |privileged, wanted: &PodSecurity| {
+            let pod = pod(PodUser::of(privileged, true, wanted), wanted);
+            (pod.run_as_user, pod.run_as_group, pod.fs_group, pod.run_as_non_root)
+        };
+        assert_eq!(users(false, &wanted(None)), (None, None, None, Some(true)));
+        let named = PodSecurity { run_as_group: Some(7), fs_group: Some(8), ..wanted(Some(1000)) };
+        assert_eq!(users(false, &named), (Some(1000), Some(7), Some(8), Some(true)));
+        assert_eq!(users(true, &wanted(None)), (Some(0), None, None, Some(false)));
+    }
+
+    #[test]
     fn root_leaves_the_volumes_group_alone() {
-        let pod = pod(true, &wanted(None));
+        let pod = pod(PodUser::Root, &wanted(None));
         assert_eq!((pod.run_as_user, pod.fs_group, pod.fs_group_change_policy), (Some(0), None, None));
     }
 

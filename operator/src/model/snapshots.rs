@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use contract::{
-    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams,
-    SnapshotReport, SnapshotVerify, VerifyReport,
+    AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams, SNAPSHOTS_DAMAGED, SnapshotEntry,
+    SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -45,7 +45,8 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
     let verify = snapshots.verify.as_ref().map(verify).transpose()?;
-    Ok(Some(SnapshotParams { tags: Vec::new(), job, engine: snapshots.engine, keep, verify }))
+    let min_keep = snapshots.min_keep.map(|count| number("snapshots.minKeep", count)).transpose()?;
+    Ok(Some(SnapshotParams { tags: Vec::new(), job, engine: snapshots.engine, keep, min_keep, verify }))
 }
 
 fn verify(verify: &VerifySnapshots) -> Result<SnapshotVerify, ValidationError> {
@@ -77,13 +78,14 @@ fn keep(retain: &Retain) -> Result<Retention, ValidationError> {
     })
 }
 
-/// Parses tags as the engine's flags do. Fails if one is empty, or contains spaces or control characters.
+/// Parses tags as the engine's flags do. Fails if one is no word, or selects a snapshot in another way.
 fn tags(tags: &[String]) -> Result<BTreeSet<String>, ValidationError> {
-    let is_odd = |tag: &&String| tag.is_empty() || tag.chars().any(|c| c.is_whitespace() || c.is_control());
-    match tags.iter().find(is_odd) {
+    match tags.iter().find(|tag| !contract::is_tag(tag)) {
         None => Ok(tags.iter().cloned().collect()),
         Some(odd) => {
-            let problem = format!("{odd:?} cannot be a tag; write one word without spaces");
+            let problem = format!(
+                "{odd:?} cannot be a tag; write one word that is not {LATEST} and does not begin with {AS_OF}"
+            );
             Err(invalid("snapshots.retain.tags", problem))
         }
     }
@@ -95,7 +97,14 @@ fn tags(tags: &[String]) -> Result<BTreeSet<String>, ValidationError> {
 /// Names the field to change.
 pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), ValidationError> {
     if params.source_snapshot.is_none() {
-        return Ok(());
+        let of_snapshots =
+            [("source.trustStore", params.trust_store), ("source.keepGoing", params.keep_going)];
+        return match of_snapshots.iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => {
+                Err(invalid(field, "goes with source.snapshot; remove it, or name a snapshot"))
+            }
+            None => Ok(()),
+        };
     }
     let claims = (&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim);
     if spec.transfer.placement == Placement::Network && claims.0 == claims.1 {
@@ -126,6 +135,7 @@ pub fn bounded(report: &SnapshotReport) -> SnapshotReport {
         kept: report.kept.iter().take(MAX_SNAPSHOTS).filter_map(bounded_entry).collect(),
         dropped_count: report.dropped_count,
         dropped: report.dropped.iter().take(MAX_SNAPSHOTS).filter(|id| is_id(id)).cloned().collect(),
+        dropped_for_room: report.dropped_for_room,
         freed_bytes: report.freed_bytes,
         verify: report.verify.as_ref().map(bounded_verify),
     }
@@ -156,6 +166,36 @@ fn bounded_entry(entry: &SnapshotEntry) -> Option<SnapshotEntry> {
 /// Returns whether text is a snapshot id: 16 hexadecimal digits.
 fn is_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Sets the condition that snapshots of this job are gone that no rule has dropped: `before` lists the newest that the
+/// run before had found, and none of them is left. A person ends it by any change of the spec.
+pub fn tell_gone(
+    conditions: &mut Vec<Condition>,
+    run: &Run,
+    before: Option<&SnapshotStatus>,
+    now: Timestamp,
+) {
+    let told = conditions::find(conditions, conditions::SNAPSHOTS_GONE);
+    if told.is_some_and(|told| told.observed_generation != Some(run.generation)) {
+        conditions::remove(conditions, conditions::SNAPSHOTS_GONE);
+    }
+    let Some(report) = run.snapshot.as_ref().filter(|report| report.made.is_some()) else { return };
+    let Some(before) = before.filter(|before| !before.items.is_empty()) else { return };
+    let names = || before.items.iter().map(|item| &item.name);
+    let is_left = |name: &String| report.kept.iter().any(|kept| kept.id == *name);
+    let is_listed = report.dropped_count <= report.dropped.len() as u64;
+    if !is_listed || names().any(|name| is_left(name) || report.dropped.contains(name)) {
+        return;
+    }
+    let message = format!(
+        "Run {} found none of the {} snapshots that the destination had after the run before, among them {}: somebody \
+         removed them, or .volferry/snapshots as a whole. Bring that folder back from a backup if there is one. Any \
+         change of the spec, such as of spec.trigger, ends this condition.",
+        run.id, before.count, before.items[0].name
+    );
+    let cause = Cause { reason: conditions::SNAPSHOTS_GONE, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::SNAPSHOTS_GONE, true, cause, now);
 }
 
 /// Returns the snapshot status after a run; if that run took no snapshot, the status `before` it.
@@ -248,6 +288,8 @@ mod tests {
         assert_eq!(args[2..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
         let args = asked(&json!({"snapshots": {"engine": "Copy"}})).unwrap().unwrap().to_args();
         assert_eq!(args[2], "--snapshot-engine=copy");
+        let args = asked(&json!({"snapshots": {"minKeep": 3}})).unwrap().unwrap().to_args();
+        assert_eq!(args[3..], ["--snapshot-min-keep=3"]);
         let verify = json!({"snapshots": {"verify": {"bandwidthLimit": "1Mi"}}});
         let args = asked(&verify).unwrap().unwrap().to_args();
         assert_eq!(args[3..], ["--snapshot-verify=30", "--snapshot-verify-bandwidth-limit=1048576"]);
@@ -260,6 +302,9 @@ mod tests {
             ("snapshots.retain", json!({"snapshots": {"retain": {"last": 0}}})),
             ("snapshots.retain.within", json!({"snapshots": {"retain": {"within": "long"}}})),
             ("snapshots.retain.tags", json!({"snapshots": {"retain": {"tags": ["two words"]}}})),
+            ("snapshots.retain.tags", json!({"snapshots": {"retain": {"tags": ["latest"]}}})),
+            ("snapshots.retain.tags", json!({"snapshots": {"retain": {"tags": ["as-of:2026-11-22"]}}})),
+            ("snapshots.minKeep", json!({"snapshots": {"minKeep": -1}})),
             ("snapshots.retain.maxBytes", json!({"snapshots": {"retain": {"maxBytes": "much"}}})),
             ("snapshots", json!({"snapshots": {}, "parallelism": 2})),
             ("snapshots.verify.parts", json!({"snapshots": {"verify": {"parts": 0}}})),
@@ -317,6 +362,31 @@ mod tests {
         for none in [None, Some(SnapshotReport::of_failed_run())] {
             assert_eq!(status(&run(none), Some(first.clone())).as_ref(), Some(&first));
         }
+    }
+
+    #[test]
+    fn snapshots_that_no_rule_dropped_and_that_are_gone_are_a_condition_until_the_spec_changes() {
+        let report = |kept: &[u8], dropped: &[u8]| SnapshotReport {
+            made: Some(entry("00000000000000ff")),
+            kept: kept.iter().map(|nth| entry(&format!("{nth:016x}"))).collect(),
+            dropped: dropped.iter().map(|nth| format!("{nth:016x}")).collect(),
+            dropped_count: dropped.len() as u64,
+            ..SnapshotReport::default()
+        };
+        let before = status(&run(Some(report(&[2, 1], &[]))), None);
+        let told = |conditions: &mut Vec<Condition>, kept: &[u8], dropped: &[u8], generation: i64| {
+            let run = Run { generation, ..run(Some(report(kept, dropped))) };
+            tell_gone(conditions, &run, before.as_ref(), Timestamp::UNIX_EPOCH);
+            conditions::find(conditions, conditions::SNAPSHOTS_GONE).map(|it| it.message.clone())
+        };
+        let mut conditions = Vec::new();
+        for (kept, dropped) in [(&[3, 2, 1][..], &[][..]), (&[3, 2], &[1]), (&[3], &[2, 1]), (&[3, 1], &[])] {
+            assert_eq!(told(&mut conditions, kept, dropped, 1), None, "{kept:?} {dropped:?}");
+        }
+        let message = told(&mut conditions, &[3], &[], 1).unwrap();
+        assert!(message.contains("among them 0000000000000002"), "{message}");
+        assert!(told(&mut conditions, &[3, 2], &[], 1).is_some(), "a person has not seen it yet");
+        assert_eq!(told(&mut conditions, &[3, 2], &[], 2), None);
     }
 
     #[test]

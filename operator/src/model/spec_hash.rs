@@ -9,6 +9,9 @@ use crate::api::SyncJobSpec;
 pub fn of(spec: &SyncJobSpec) -> String {
     let mut spec = spec.clone();
     spec.destination.create = None;
+    if let Some(images) = &mut spec.destination.volume_snapshots {
+        (images.retain, images.timeout) = Default::default();
+    }
     spec.schedule = None;
     spec.trigger = None;
     spec.suspend = false;

@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::Rule};
 
 use super::{
+    capture_demand::{self, CaptureDemand, ImageDemand},
     fields::{ValidationError, duration, invalid, number},
     hooks, snapshots,
 };
@@ -29,6 +30,10 @@ pub struct ValidatedSyncJob {
     pub namespace: String,
     /// The volume and folder of the files.
     pub source: VolumeFolder,
+    /// How the source is captured at one instant; `None` if it is read as it is.
+    pub capture: Option<CaptureDemand>,
+    /// How the destination's VolumeSnapshots are taken; `None` if none are.
+    pub images: Option<ImageDemand>,
     /// The volume and folder of the copy. Never overlaps with `source`.
     pub destination: VolumeFolder,
     /// How to create the destination's claim if it does not exist.
@@ -109,6 +114,13 @@ pub struct Claim {
     pub name: String,
 }
 
+impl Claim {
+    /// Returns the claim's namespace, unless it is that of its job.
+    pub fn namespace_from(&self, job: &str) -> Option<String> {
+        (self.namespace != job).then(|| self.namespace.clone())
+    }
+}
+
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
@@ -149,10 +161,13 @@ pub fn validate(
 ) -> Result<ValidatedSyncJob, ValidationError> {
     hooks::check(spec.hooks.as_ref())?;
     let (source, destination) = volumes(spec, namespace)?;
+    check_namespaces(spec, &source.claim, &destination.claim, namespace)?;
     Ok(ValidatedSyncJob {
         name: name.into(),
         namespace: namespace.into(),
         source,
+        capture: capture_demand::demand(spec)?,
+        images: capture_demand::images(spec)?,
         destination,
         create: spec.destination.create.clone(),
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
@@ -196,6 +211,37 @@ fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder)
     }
 }
 
+/// Refuses what cannot be done with claims of other namespaces.
+fn check_namespaces(
+    spec: &SyncJobSpec,
+    source: &Claim,
+    destination: &Claim,
+    own: &str,
+) -> Result<(), ValidationError> {
+    if spec.destination.create.is_some() && destination.namespace != own {
+        let problem = format!(
+            "is for a claim of the SyncJob's own namespace, {own}: remove it, and create the claim in {}",
+            destination.namespace
+        );
+        return Err(invalid("destination.create", problem));
+    }
+    if spec.source.point_in_time.is_some() && source.namespace != own {
+        let problem =
+            "is for a claim of the SyncJob's own namespace, where the temporary claim is made; remove it";
+        return Err(invalid("source.pointInTime", problem));
+    }
+    if spec.destination.volume_snapshots.is_some() && destination.namespace != own {
+        let problem =
+            "is for a claim of the SyncJob's own namespace, where VolumeSnapshots are made; remove it";
+        return Err(invalid("destination.volumeSnapshots", problem));
+    }
+    if spec.transfer.placement == Placement::Local && source.namespace != destination.namespace {
+        let problem = "Local is one pod with both claims, which have to be of one namespace; write Auto";
+        return Err(invalid("transfer.placement", problem));
+    }
+    Ok(())
+}
+
 /// One side of the spec, with the name of its path field.
 struct Volume<'a> {
     claim: &'a ClaimReference,
@@ -210,7 +256,8 @@ impl Volume<'_> {
                 format!("`{}` is not a folder inside the volume; write / or /data/uploads", self.path);
             invalid(self.path_field, problem)
         })?;
-        let claim = Claim { namespace: own.into(), name: self.claim.claim_name.clone() };
+        let namespace = self.claim.namespace.clone().unwrap_or_else(|| own.into());
+        let claim = Claim { namespace, name: self.claim.claim_name.clone() };
         Ok(VolumeFolder { claim, folder, is_block: false })
     }
 }
@@ -250,18 +297,28 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         dry_run: false,
         verify: false,
         delete: files.delete,
+        // The owner of a SyncJob names the claim, and its first run keeps the delete limit.
+        adopt: files.delete,
         delete_timing: if files.delete { files.delete_timing } else { Default::default() },
         delete_anyway: files.delete && files.delete_anyway,
         delete_limit: DeleteLimit(number("files.deleteLimit.percent", files.delete_limit.percent)?),
+        max_delete: None,
         force: false,
         include: files.include.clone(),
         exclude: files.exclude.clone(),
+        filter: Vec::new(),
         ignore_files: files.ignore_files,
         min_size,
         max_size,
         update: false,
+        existing: false,
+        ignore_existing: false,
+        remove_source_files: false,
+        chmod: None,
+        chown: None,
         files_from: None,
         one_file_system: false,
+        cross_mounts: false,
         compare: files.compare,
         preserve: files.preserve.into(),
         write: files.write,
@@ -272,7 +329,11 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         image: false,
         itemize_changes: false,
         source_snapshot: spec.source.snapshot.clone(),
+        trust_store: spec.source.trust_store,
+        keep_going: spec.source.keep_going,
         snapshot_before: None,
+        restore_paths: Vec::new(),
+        source_id: None,
         demands: Demands::default(),
     };
     snapshots::check_source(spec, &params)?;

@@ -2,7 +2,7 @@
 
 use contract::Side;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 
 use super::claims::Claim;
@@ -13,22 +13,24 @@ pub fn groups(claims: &[Claim], pods: &[Pod], known: Option<FsGroups>) -> FsGrou
     let known = known.unwrap_or_default();
     let of = |side| {
         let claim = claims.iter().find(|claim| claim.side == side)?.found.as_ref()?;
-        group_of(&claim.name_any(), pods)
+        group_of(claim, pods)
     };
     FsGroups { source: of(Side::Source).or(known.source), destination: of(Side::Sink).or(known.destination) }
 }
 
 /// Returns the group of the pods that use a claim, preferring running pods, then newer ones. Syncer pods and pods
 /// without a group do not count.
-fn group_of(claim: &str, pods: &[Pod]) -> Option<i64> {
+fn group_of(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<i64> {
     let users = pods.iter().filter(|pod| uses(pod, claim) && !pod.labels().contains_key(LABEL_TRY));
     let groups = users.filter_map(|pod| Some((pod, pod.spec.as_ref()?.security_context.as_ref()?.fs_group?)));
     groups.max_by_key(|(pod, _)| (is_running(pod), created(pod))).map(|(_, group)| group)
 }
 
-fn uses(pod: &Pod, claim: &str) -> bool {
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let (name, is_here) = (claim.name_any(), pod.metadata.namespace == claim.metadata.namespace);
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()).any(|it| it.claim_name == claim)
+    let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    is_here && claims.any(|it| it.claim_name == name)
 }
 
 fn is_running(pod: &Pod) -> bool {

@@ -47,6 +47,16 @@ pub(super) enum ClusterCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Show what all SyncJobs do right now, as it changes: phase, rate and rest of the runs under way, and what others
+    /// wait for. Ctrl-C ends it.
+    Top {
+        /// The SyncJobs of all namespaces.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+        /// Print the table once; so it is where standard output is no terminal.
+        #[arg(long)]
+        once: bool,
+    },
     /// List the runs of a SyncJob, the newest first.
     Runs {
         /// The SyncJob.
@@ -77,6 +87,11 @@ pub(super) enum ClusterCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Cancel the run of a SyncJob that is queued or in progress. What has arrived is kept for the next run.
+    Cancel {
+        /// The SyncJob.
+        job: String,
+    },
     /// Start no further run of a SyncJob. A run in progress goes on to its end.
     Suspend {
         /// The SyncJob.
@@ -94,9 +109,18 @@ pub(super) enum ClusterCommand {
         job: String,
         /// The snapshot's name or its first digits, a tag, `latest`, or `as-of:TIME`.
         snapshot: String,
+        /// Only this file or folder of the snapshot, such as /accounts/2026.csv; all else stays. May be repeated.
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<String>,
         /// Do not keep the state before in a pinned snapshot.
         #[arg(long)]
         no_safety: bool,
+        /// Restore all that is whole of a damaged snapshot.
+        #[arg(long)]
+        keep_going: bool,
+        /// Restore owners, set-id bits, capabilities and devices although other users can write to the volume.
+        #[arg(long)]
+        trust_store: bool,
         /// Wait until the run has ended; exit code 1 if it does not succeed.
         #[arg(long)]
         wait: bool,

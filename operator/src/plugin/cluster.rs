@@ -2,19 +2,21 @@ use std::fmt;
 
 use contract::Side;
 use futures::AsyncBufRead;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
 use kube::{
     Api, Client, Config, Resource, ResourceExt as _,
     api::{ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams},
     config::KubeConfigOptions,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::wait,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{args::Scope, error::PluginError};
+use super::{args::Scope, error::PluginError, output};
 use crate::{
-    api::{SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    api::{SyncGrant, SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    model::end::Places,
     names,
 };
 
@@ -49,10 +51,17 @@ impl Cluster {
 
     /// Returns the SyncJobs of the namespace, or of all, by namespace and name.
     pub(super) async fn jobs(&self, all_namespaces: bool) -> Result<Vec<SyncJob>, PluginError> {
-        let api = if all_namespaces { Api::all(self.client.clone()) } else { self.jobs_api() };
-        let mut jobs = self.list(&api, "SyncJobs", ListParams::default()).await?;
+        let mut jobs: Vec<SyncJob> = self.readable(&self.api(all_namespaces)).await?;
         jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
         Ok(jobs)
+    }
+
+    /// Returns the API of a kind in the namespace, or in all.
+    pub(super) fn api<K: Listed>(&self, all_namespaces: bool) -> Api<DeserializeGuard<K>> {
+        if all_namespaces {
+            return Api::all(self.client.clone());
+        }
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     pub(super) async fn run_if_any(&self, name: &str) -> Result<Option<SyncRun>, PluginError> {
@@ -69,14 +78,46 @@ impl Cluster {
 
     /// Returns the SyncRuns of the namespace.
     pub(super) async fn all_runs(&self) -> Result<Vec<SyncRun>, PluginError> {
-        self.list(&self.runs_api(), "SyncRuns", ListParams::default()).await
+        self.readable(&Api::namespaced(self.client.clone(), &self.namespace)).await
     }
 
-    /// Returns the pods of a run, the oldest first.
+    /// Returns the objects of a kind of the namespace that this program cannot read: what they are called, and why.
+    pub(super) async fn unreadable<K: Listed>(&self) -> Result<Vec<(String, String)>, PluginError> {
+        let api = Api::<DeserializeGuard<K>>::namespaced(self.client.clone(), &self.namespace);
+        let listed = self.list(&api, &K::plural(&()), ListParams::default()).await?;
+        Ok(listed.into_iter().filter_map(|object| object.0.err()).map(|it| named::<K>(&it)).collect())
+    }
+
+    /// Returns the objects that this program can read, and says which others there are.
+    async fn readable<K: Listed>(&self, api: &Api<DeserializeGuard<K>>) -> Result<Vec<K>, PluginError> {
+        let listed = self.list(api, &K::plural(&()), ListParams::default()).await?;
+        let read = |object: DeserializeGuard<K>| match object.0 {
+            Ok(object) => Some(object),
+            Err(unreadable) => {
+                let (name, why) = named::<K>(&unreadable);
+                output::complain(&format!("{name} is left out, because it cannot be read: {why}"));
+                None
+            }
+        };
+        Ok(listed.into_iter().filter_map(read).collect())
+    }
+
+    /// Returns the pods of a run, the oldest first. Says which pods of other namespaces the user may not list.
     pub(super) async fn pods(&self, run: &str, end: Option<Side>) -> Result<Vec<Pod>, PluginError> {
         let end = end.map(|end| format!(",{}={end}", names::LABEL_SIDE)).unwrap_or_default();
         let params = ListParams::default().labels(&format!("{}={run}{end}", names::LABEL_RUN));
-        let mut pods = self.list(&self.pods_api(), "pods", params).await?;
+        let mut pods = self.list(&self.pods_api(&self.namespace), "pods", params.clone()).await?;
+        let places = self.run_if_any(run).await?.map(|run| Places::of_run(&self.namespace, &run));
+        let places = places.unwrap_or_default();
+        for namespace in places.abroad() {
+            match self.list(&self.pods_api(namespace), "pods", params.clone()).await {
+                Ok(found) => pods.extend(found.into_iter().filter(|pod| places.have(pod))),
+                Err(error) if error.is_forbidden() => output::complain(&format!(
+                    "note: pods of the run in namespace {namespace} are left out, because your role may not list pods there"
+                )),
+                Err(error) => return Err(error),
+            }
+        }
         pods.sort_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.name_any()));
         Ok(pods)
     }
@@ -117,6 +158,13 @@ impl Cluster {
         done.map_err(failed(format!("suspend SyncJob {}", self.path(name))))
     }
 
+    /// Cancels a run of a SyncJob.
+    pub(super) async fn cancel(&self, name: &str, run: &str) -> Result<SyncJob, PluginError> {
+        let patch = json!({"metadata": {"annotations": {names::ANNOTATION_CANCEL: run}}});
+        let done = self.jobs_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        done.map_err(failed(format!("cancel run {run} of SyncJob {}", self.path(name))))
+    }
+
     /// Resumes a SyncJob: sets `spec.suspend` to false, and ends the hold of a completed restore in place.
     pub(super) async fn resume(&self, name: &str, restore: Option<&str>) -> Result<SyncJob, PluginError> {
         let mut patch = json!({"spec": {"suspend": false}});
@@ -129,12 +177,13 @@ impl Cluster {
 
     pub(super) async fn log(
         &self,
-        pod: &str,
+        pod: &Pod,
         follow: bool,
     ) -> Result<impl AsyncBufRead + use<>, PluginError> {
         let params = LogParams { container: Some(names::CONTAINER.into()), follow, ..LogParams::default() };
-        let log = self.pods_api().log_stream(pod, &params).await;
-        log.map_err(failed(format!("read the log of pod {}", self.path(pod))))
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let log = self.pods_api(&namespace).log_stream(&name, &params).await;
+        log.map_err(failed(format!("read the log of pod {namespace}/{name}")))
     }
 
     async fn list<K>(&self, api: &Api<K>, what: &str, params: ListParams) -> Result<Vec<K>, PluginError>
@@ -165,9 +214,27 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    fn pods_api(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    fn pods_api(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
     }
+}
+
+/// The kinds of which one object that cannot be read must not hide the others.
+pub(super) trait Listed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + fmt::Debug + DeserializeOwned
+{
+}
+
+impl Listed for SyncJob {}
+impl Listed for SyncRun {}
+impl Listed for SyncGrant {}
+
+/// Returns what an object that cannot be read is called, and why it cannot be.
+fn named<K: Listed>(unreadable: &InvalidObject) -> (String, String) {
+    let InvalidObject { metadata, error } = unreadable;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    (format!("{} {namespace}/{name}", K::kind(&())), error.clone())
 }
 
 /// Returns a function that makes the API server's error an error of the request named by `doing`.

@@ -7,7 +7,7 @@ use super::{
     cluster::Cluster,
     doctor,
     error::PluginError,
-    lines, logs, migrate, output,
+    lines, logs, migrate, output, top,
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
@@ -26,13 +26,15 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
     match command {
         It::Status { job: Some(job), form, .. } => status(cluster, &job, form).await,
         It::Status { job: None, all_namespaces, form } => statuses(cluster, all_namespaces, form).await,
+        It::Top { all_namespaces, once } => top::run(cluster, all_namespaces, once).await,
         It::Runs { job, form } => runs(cluster, &job, form).await,
         It::Logs { name, end, follow } => print_logs(cluster, name, end, follow).await,
         It::RunNow { job, wait, form } => run_now(cluster, &job, wait, form).await,
+        It::Cancel { job } => cancel(cluster, &job).await,
         It::Suspend { job } => suspend(cluster, &job).await,
         It::Resume { job } => resume(cluster, &job).await,
-        It::Restore { job, snapshot, no_safety, wait, form } => {
-            let restore = Restore { snapshot, safety: !no_safety };
+        It::Restore { job, snapshot, paths, no_safety, keep_going, trust_store, wait, form } => {
+            let restore = Restore { snapshot, paths, safety: !no_safety, keep_going, trust_store };
             let asked = SyncRunSpec { restore: Some(restore), ..SyncRunSpec::default() };
             let run = cluster.create_run(&job, "restore", asked).await?;
             follow(cluster, run, wait, form).await
@@ -130,10 +132,14 @@ async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Resul
 /// Waits for the end of a requested run, if `wait` is set, and prints its result.
 async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Result<(), PluginError> {
     if !wait {
-        return match form.output {
-            Output::Json => output::json(&run),
-            Output::Text => output::lines(&[format!("syncrun.volferry.dev/{} created", run.name_any())]),
-        };
+        if form.output == Output::Json {
+            return output::json(&run);
+        }
+        output::lines(&[format!("syncrun.volferry.dev/{} created", run.name_any())])?;
+        // The SyncJob still says how the run before ended.
+        let waits = format!("kubectl wait -n {} --for=condition=Ready --timeout=1h", cluster.namespace);
+        output::complain(&format!("hint: {waits} syncrun/{}", run.name_any()));
+        return Ok(());
     }
     output::complain(&format!("waiting for SyncRun {}/{}", cluster.namespace, run.name_any()));
     let run = cluster.ended(&run.name_any()).await?;
@@ -152,6 +158,14 @@ fn tell_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> 
         (Output::Text, Some(found)) => output::lines(&trend::bench_table(found).lines().collect::<Vec<_>>()),
         (Output::Text, None) => output::lines(&[lines::ended(report)]),
     }
+}
+
+async fn cancel(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
+    let status = cluster.job(name).await?.status.unwrap_or_default();
+    let (namespace, job) = (cluster.namespace.clone(), name.to_string());
+    let run = status.active_run.ok_or(PluginError::NothingToCancel { namespace, name: job })?;
+    cluster.cancel(name, &run.id).await?;
+    output::lines(&[format!("syncrun.volferry.dev/{} is being canceled", run.id)])
 }
 
 async fn suspend(cluster: &Cluster, name: &str) -> Result<(), PluginError> {

@@ -1,7 +1,10 @@
 use std::io;
 
 use contract::Side;
-use kube::{config::KubeconfigError, runtime::wait};
+use kube::{
+    config::KubeconfigError,
+    runtime::{wait, watcher},
+};
 use thiserror::Error;
 
 use super::migrate::migrate_error::MigrateError;
@@ -18,12 +21,16 @@ pub(super) enum PluginError {
     Api { doing: String, source: kube::Error },
     #[error("cannot wait for SyncRun {namespace}/{name}")]
     Wait { namespace: String, name: String, source: wait::Error },
+    #[error("cannot watch SyncJobs and SyncRuns")]
+    Watch(#[source] watcher::Error),
     #[error("there is no SyncJob {name} in namespace {namespace}")]
     NoJob { namespace: String, name: String },
     #[error("there is neither a SyncJob nor a SyncRun {name} in namespace {namespace}")]
     NoJobOrRun { namespace: String, name: String },
     #[error("SyncJob {namespace}/{name} has had no run")]
     NoRun { namespace: String, name: String },
+    #[error("SyncJob {namespace}/{name} has no run that is queued or in progress")]
+    NothingToCancel { namespace: String, name: String },
     #[error("SyncJob {namespace}/{name} has no snapshots in its status")]
     NoSnapshots { namespace: String, name: String },
     #[error("run {namespace}/{name} has no {}pods", end.map(|end| format!("{end} ")).unwrap_or_default())]
@@ -47,6 +54,11 @@ pub(super) enum PluginError {
 }
 
 impl PluginError {
+    /// Returns whether the user lacks a right.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.is_forbidden())
+    }
+
     /// Returns what the user can do next.
     pub(super) fn hint(&self) -> String {
         match self {
@@ -54,6 +66,7 @@ impl PluginError {
                 "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG".into()
             }
             Self::Api { source, .. } => api_hint(source).into(),
+            Self::Watch(_) => "you need the right to list and watch both; `kubectl volferry doctor` says which rights are missing".into(),
             Self::Wait { namespace, name, .. } => {
                 format!("the run goes on; `kubectl get -n {namespace} syncrun {name}` shows how far it is")
             }
@@ -62,6 +75,9 @@ impl PluginError {
             }
             Self::NoRun { namespace, name } => {
                 format!("`kubectl volferry status -n {namespace} {name}` shows what it waits for")
+            }
+            Self::NothingToCancel { namespace, name } => {
+                format!("`kubectl volferry runs -n {namespace} {name}` lists the runs that ended")
             }
             Self::NoSnapshots { .. } => {
                 "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself".into()

@@ -1,7 +1,6 @@
 //! Formats objects as lines of text. Pure.
 
 use contract::{Report, regression::PHASES};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
@@ -12,7 +11,7 @@ use crate::{
         SyncRun, conditions,
     },
     human,
-    model::restore,
+    model::{restore, standing},
     names,
 };
 
@@ -22,13 +21,15 @@ const NONE: &str = "-";
 /// Returns the state of a SyncJob, with a line for each heading. `progress` is the one of its run under way.
 pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> {
     let status = job.status.clone().unwrap_or_default();
-    let ready = conditions::find(&status.conditions, conditions::READY);
+    let (reason, message) = standing::told(&status).unzip();
     let last = status.last_run.as_ref();
+    let synced = conditions::find(&status.conditions, conditions::SYNCED);
     let lines = [
         ("SyncJob", Some(path(job))),
         ("State", Some(state(job))),
-        ("Reason", ready.map(|ready| ready.reason.clone())),
-        ("Message", ready.map(|ready| ready.message.clone())),
+        ("Reason", reason),
+        ("Message", message),
+        ("Synced", synced.map(|synced| format!("{}: {}", synced.status, synced.message))),
         ("Run now", status.active_run.as_ref().map(|run| active(run, progress))),
         ("Last run", Some(last.map_or_else(|| "none yet".into(), ended))),
         ("Timings", last.map(timings)),
@@ -43,11 +44,13 @@ pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> 
     lines
 }
 
-/// Returns the conditions besides `Ready` that report other problems.
+/// Returns the conditions besides `Ready` and `Synced` that report other problems.
 fn others(status: &SyncJobStatus) -> Vec<String> {
     let kinds = [
         conditions::INCOMPLETE,
+        conditions::OWNERS_NOT_KEPT,
         conditions::SNAPSHOT_FAILED,
+        conditions::SNAPSHOTS_GONE,
         conditions::CORRUPT,
         conditions::RESTORED,
         conditions::PERFORMANCE_REGRESSED,
@@ -60,7 +63,7 @@ fn others(status: &SyncJobStatus) -> Vec<String> {
 /// Returns a table with a line for each SyncJob.
 pub(super) fn jobs(jobs: &[SyncJob], with_namespace: bool) -> Vec<String> {
     let first = if with_namespace { &["NAMESPACE"][..] } else { &[] };
-    let headings = ["NAME", "READY", "STATE", "REASON", "LAST SUCCESS", "NEXT RUN", "DURATION"];
+    let headings = ["NAME", "READY", "SYNCED", "STATE", "REASON", "LAST SUCCESS", "NEXT RUN", "DURATION"];
     let mut rows = vec![first.iter().chain(&headings).map(ToString::to_string).collect::<Vec<_>>()];
     rows.extend(jobs.iter().map(|job| {
         let namespace = job.namespace().filter(|_| with_namespace);
@@ -69,15 +72,16 @@ pub(super) fn jobs(jobs: &[SyncJob], with_namespace: bool) -> Vec<String> {
     table(&rows)
 }
 
-fn job_cells(job: &SyncJob) -> [String; 7] {
+fn job_cells(job: &SyncJob) -> [String; 8] {
     let status = job.status.clone().unwrap_or_default();
-    let ready = conditions::find(&status.conditions, conditions::READY);
+    let condition = |kind| conditions::find(&status.conditions, kind).map(|it| it.status.clone());
     let shown = |text: Option<String>| text.unwrap_or_else(|| NONE.into());
     [
         job.name_any(),
-        shown(ready.map(|ready| ready.status.clone())),
+        shown(condition(conditions::READY)),
+        shown(condition(conditions::SYNCED)),
         state(job),
-        shown(ready.map(|ready| ready.reason.clone())),
+        shown(standing::told(&status).map(|(reason, _)| reason)),
         shown(status.last_success_time.as_ref().map(time)),
         shown(status.next_run_time.as_ref().map(time)),
         shown(status.summary.and_then(|summary| summary.duration)),
@@ -111,7 +115,7 @@ fn run_cells(run: &SyncRun) -> [String; 9] {
         shown(summary.map(|summary| summary.files.clone())),
         shown(summary.map(|summary| summary.transferred.clone())),
         shown(summary.and_then(|summary| summary.duration.clone())),
-        shown(run.created().map(whole_seconds)),
+        shown(run.created().map(human::seconds)),
     ]
 }
 
@@ -246,11 +250,7 @@ fn hint(job: &SyncJob) -> Option<String> {
 }
 
 fn time(time: &Time) -> String {
-    whole_seconds(time.0)
-}
-
-fn whole_seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    human::seconds(time.0)
 }
 
 #[cfg(test)]

@@ -24,13 +24,12 @@ pub(super) async fn print(cluster: &Cluster, pods: &[Pod], follow: bool) -> Resu
 }
 
 async fn print_one(cluster: &Cluster, pod: &Pod, prefix: String, follow: bool) -> Result<(), PluginError> {
-    let pod = pod.name_any();
-    let mut log = pin!(cluster.log(&pod, follow).await?);
+    let mut log = pin!(cluster.log(pod, follow).await?);
     loop {
         match next_line(&mut log).await {
             Ok(Some(line)) => output::lines(&[format!("{prefix}{line}")])?,
             Ok(None) => return Ok(()),
-            Err(source) => return Err(PluginError::Log { pod, source }),
+            Err(source) => return Err(PluginError::Log { pod: pod.name_any(), source }),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
-//! `args` defines the commands, `cluster` talks to the API server, `lines` and `table` format objects as text, `report`
-//! is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects of other
-//! tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
+//! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as
+//! text, `report` is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate`
+//! converts objects of other tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
+mod busy;
 mod cluster;
 mod commands;
 mod doctor;
@@ -15,6 +16,7 @@ mod migrate;
 mod output;
 pub mod report;
 mod table;
+mod top;
 
 use std::{io, process::ExitCode};
 

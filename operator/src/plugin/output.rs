@@ -6,9 +6,16 @@ use std::{
 };
 
 use contract::Escaping;
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use super::error::PluginError;
+
+const ALTERNATE_SCREEN: &str = "\x1b[?1049h";
+const USUAL_SCREEN: &str = "\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Prints lines on standard output.
 pub(super) fn lines<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
@@ -29,6 +36,37 @@ pub(super) fn complain(line: &str) {
     drop(writeln!(io::stderr(), "{}", escaped(line)));
 }
 
+/// A terminal that is filled again and again. What it showed before comes back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Screen(());
+
+impl Screen {
+    pub(super) fn open() -> Result<Self, PluginError> {
+        write(ALTERNATE_SCREEN.as_bytes()).map(|()| Self(()))
+    }
+
+    /// Shows lines from the top of the terminal on, as far as there is room.
+    pub(super) fn show(&self, lines: impl Iterator<Item = String>) -> Result<(), PluginError> {
+        let size =
+            tcgetwinsize(io::stdout()).map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
+        write(frame(lines, size).as_bytes())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        drop(write(USUAL_SCREEN.as_bytes()));
+    }
+}
+
+/// Returns what fills a terminal of these columns and rows with lines.
+fn frame(lines: impl Iterator<Item = String>, (columns, rows): (usize, usize)) -> String {
+    let shown = lines.take(rows).map(|line| escaped(&line).chars().take(columns).collect::<String>());
+    let text: Vec<String> = shown.map(|line| line + CLEAR_LINE).collect();
+    format!("{HOME}{}{CLEAR_BELOW}", text.join("\r\n"))
+}
+
 fn write(text: &[u8]) -> Result<(), PluginError> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text).and_then(|()| stdout.flush()).map_err(PluginError::Output)
@@ -44,6 +82,12 @@ fn escaped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_fits_the_terminal_and_no_status_moves_its_cursor() {
+        let lines = ["é long", "a\x1b[2J", "no room"].map(String::from);
+        assert_eq!(frame(lines.into_iter(), (4, 2)), "\x1b[Hé lo\x1b[K\r\na\\u{\x1b[K\x1b[J");
+    }
 
     #[test]
     fn no_status_moves_the_cursor() {

@@ -2,27 +2,42 @@
 //! service account belongs to the SyncJob, whose runs use it one after the other; the Role names the run that currently
 //! uses it.
 
-use k8s_openapi::api::{
-    core::v1::ServiceAccount,
-    rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+use contract::Side;
+use k8s_openapi::{
+    api::{
+        core::v1::ServiceAccount,
+        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource as _;
 
 use super::Try;
 use crate::{api::SyncRun, names};
 
-/// Builds the pods' ServiceAccount; `None` if the spec names one.
+/// Builds the ServiceAccount of the pods in the SyncJob's namespace; `None` if the spec names one, or no pod is there.
 pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
-    of.job.pods.service_account_name.is_none().then(|| ServiceAccount {
-        metadata: of.job_metadata(own_name(of)),
-        automount_service_account_token: Some(false),
-        ..ServiceAccount::default()
-    })
+    let is_here = of.sides().iter().any(|side| of.ends.of(*side).grant().is_none());
+    let is_made = is_here && of.job.pods.service_account_name.is_none();
+    is_made.then(|| account(of.job_metadata(own_name(of))))
 }
 
-/// Returns the name of the pods' ServiceAccount.
-pub fn service_account_name(of: &Try<'_>) -> String {
-    of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
+/// Builds the ServiceAccounts of the pods in other namespaces. Each is for one try, and named after its Job.
+pub fn accounts_abroad(of: &Try<'_>) -> Vec<ServiceAccount> {
+    let abroad = of.sides().iter().filter(|side| of.ends.of(**side).grant().is_some());
+    abroad.map(|side| account(of.metadata(*side))).collect()
+}
+
+fn account(metadata: ObjectMeta) -> ServiceAccount {
+    ServiceAccount { metadata, automount_service_account_token: Some(false), ..ServiceAccount::default() }
+}
+
+/// Returns the name of the ServiceAccount of an end's pods. A spec may name one of the SyncJob's namespace only.
+pub fn service_account_name(of: &Try<'_>, side: Side) -> String {
+    match of.ends.of(side).grant() {
+        Some(_) => of.names.job(side),
+        None => of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of)),
+    }
 }
 
 /// Builds the Role that allows, for this run's SyncRun only, `get` and `watch`, by which an end learns about its peer,
@@ -50,13 +65,21 @@ pub fn role_binding(of: &Try<'_>) -> RoleBinding {
             kind: "Role".into(),
             name: own_name(of),
         },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".into(),
-            name: service_account_name(of),
-            namespace: Some(of.job.namespace.clone()),
-            ..Subject::default()
-        }]),
+        subjects: Some(subjects(of)),
     }
+}
+
+/// Returns the accounts of all pods of the try, each once.
+fn subjects(of: &Try<'_>) -> Vec<Subject> {
+    let subject = |side: &Side| Subject {
+        kind: "ServiceAccount".into(),
+        name: service_account_name(of, *side),
+        namespace: Some(of.ends.of(*side).namespace.clone()),
+        ..Subject::default()
+    };
+    let mut subjects: Vec<Subject> = of.sides().iter().map(subject).collect();
+    subjects.dedup();
+    subjects
 }
 
 fn own_name(of: &Try<'_>) -> String {

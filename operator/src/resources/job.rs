@@ -21,7 +21,8 @@ use crate::{
     launch::{self, End, Folder, bench},
     model::{
         placement::{self, Placement},
-        restore, security,
+        restore,
+        security::{self, PodUser},
         validate::ValidatedSyncJob,
     },
     names,
@@ -45,7 +46,7 @@ const SCRATCH_DIR: &str = "/run/volferry";
 const TMP_DIR: &str = "/tmp";
 const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
-/// The UDP port that sinks listen on.
+/// The port that sinks listen on, over UDP and TCP.
 pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
 const GRACE_S: i64 = 60;
@@ -103,26 +104,35 @@ fn pinned<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
     sides(of, side).into_iter().filter_map(|side| of.placements.pinned(side)).collect()
 }
 
-/// Returns the pod settings of that end. A pod that mounts both volumes has the settings of both ends.
+/// Returns the pod settings of that end. A pod that mounts both volumes has the settings of both ends. In another
+/// namespace, a SyncJob cannot say which Services, policies and secrets of that namespace concern its pod.
 fn pods(of: &Try<'_>, side: Side) -> PodSettings {
-    let both = of.job.pods.over(&of.settings.pods);
-    sides(of, side).into_iter().fold(both, |pods, side| match side {
-        Side::Source => pods.with(&of.job.source_pods),
-        Side::Sink => pods.with(&of.job.destination_pods),
+    let is_abroad = of.ends.of(side).grant().is_some();
+    let own = |pods: &PodSettings| if is_abroad { pods.abroad() } else { pods.clone() };
+    let both = own(&of.job.pods).over(&of.settings.pods);
+    sides(of, side).into_iter().fold(both, |pods, side| {
+        let end = match side {
+            Side::Source => &of.job.source_pods,
+            Side::Sink => &of.job.destination_pods,
+        };
+        if is_abroad { pods.with(&end.abroad()) } else { pods.with(end) }
     })
 }
 
 fn params(of: &Try<'_>) -> contract::RunParams {
+    let demands = contract::Demands { other_source: of.other_source, ..of.job.params.demands.clone() };
     contract::RunParams {
         run: names::try_id(&of.run.id, of.run.past_tries()),
+        demands,
         expect_volume: of.expect_volume,
         snapshot_before: restore::tag_before(of.run),
+        restore_paths: restore::paths(of.run),
         ..of.job.params.clone()
     }
 }
 
 fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<String>) -> Job {
-    let mut metadata = of.metadata(of.names.job(side));
+    let mut metadata = of.metadata(side);
     metadata.labels.get_or_insert_default().insert(names::LABEL_SIDE.into(), side.to_string());
     let annotations = metadata.annotations.get_or_insert_default();
     let pod_annotations = pod_annotations(of, side, annotations);
@@ -187,14 +197,18 @@ fn pod_annotations(of: &Try<'_>, side: Side, own: &BTreeMap<String, String>) -> 
 fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<String>) -> PodSpec {
     let args = agent_args(of, side, more_agent_args, syncer_args);
     let pods = pods(of, side);
-    let root = security::is_root(of.privileged, &pods.security_context);
+    let user = PodUser::of(
+        of.ends.of(side).users.is_privileged(),
+        of.ends.of(side).users.is_assigned,
+        &pods.security_context,
+    );
     PodSpec {
         restart_policy: Some("Never".into()),
-        service_account_name: Some(access::service_account_name(of)),
+        service_account_name: Some(access::service_account_name(of, side)),
         automount_service_account_token: Some(true),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(GRACE_S),
-        security_context: Some(pod_security(of, side, root, &pods)),
+        security_context: Some(pod_security(of, side, user, &pods)),
         containers: vec![Container {
             name: names::CONTAINER.into(),
             image: Some(of.settings.image.name.clone()),
@@ -203,7 +217,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
             args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
             env: non_empty(environment(of, side), Vec::is_empty),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
-            security_context: Some(security::container(root, side)),
+            security_context: Some(security::container(user == PodUser::Root, side)),
             volume_mounts: Some(mounts(of, side)),
             volume_devices: non_empty(devices(of, side), Vec::is_empty),
             // If a process panics without writing a message, the end of its log takes its place.
@@ -215,6 +229,8 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
         tolerations: non_empty(tolerations(of, side), Vec::is_empty),
         affinity: affinity(of, side),
         priority_class_name: pods.priority_class_name.clone(),
+        runtime_class_name: pods.runtime_class_name.clone(),
+        topology_spread_constraints: non_empty(pods.topology_spread_constraints.clone(), Vec::is_empty),
         image_pull_secrets: non_empty(pods.image_pull_secrets.clone(), Vec::is_empty),
         ..PodSpec::default()
     }
@@ -273,10 +289,10 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
 
 /// Returns the security context of a pod. A pod that may write to the source, such as a benchmark's, gets the group
 /// only as a supplemental one, so that the kubelet does not change the files' group.
-fn pod_security(of: &Try<'_>, side: Side, root: bool, pods: &PodSettings) -> PodSecurityContext {
+fn pod_security(of: &Try<'_>, side: Side, user: PodUser, pods: &PodSettings) -> PodSecurityContext {
     let own = &pods.security_context;
-    let fs_group = of.fs_groups.of(side).filter(|_| !root).or(own.fs_group);
-    let security = security::pod(root, &PodSecurity { fs_group, ..own.clone() });
+    let fs_group = of.fs_groups.of(side).filter(|_| user != PodUser::Root).or(own.fs_group);
+    let security = security::pod(user, &PodSecurity { fs_group, ..own.clone() });
     match of.run.benchmark.is_some() && sides(of, side).contains(&Side::Source) {
         true => security::without_fs_group(security),
         false => security,
@@ -311,11 +327,16 @@ fn pod_ip() -> EnvVar {
     EnvVar { name: names::ENV_POD_IP.into(), value_from: Some(value_from), ..EnvVar::default() }
 }
 
-/// Returns the resource requests if the spec has none: enough to be scheduled fairly, without limits.
+/// Returns the resources if the spec has none: requests that are enough to be scheduled fairly, and a limit on memory
+/// that a tree of forty million files stays below (syncer/doc/scaling.md), so that no run takes a node's memory.
 fn modest_resources() -> ResourceRequirements {
-    let requests = [("cpu", "100m"), ("memory", "64Mi")];
+    let amounts = |amounts: &[(&str, &str)]| {
+        let amount = |(name, amount): &(&str, &str)| ((*name).to_string(), Quantity((*amount).into()));
+        Some(amounts.iter().map(amount).collect())
+    };
     ResourceRequirements {
-        requests: Some(requests.map(|(name, amount)| (name.to_string(), Quantity(amount.into()))).into()),
+        requests: amounts(&[("cpu", "100m"), ("memory", "64Mi")]),
+        limits: amounts(&[("memory", "2Gi")]),
         ..ResourceRequirements::default()
     }
 }

@@ -6,12 +6,16 @@ pub mod job;
 
 use std::collections::BTreeMap;
 
-use contract::VolumeId;
+use contract::{OtherSource, Side, VolumeId};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
     api::{ActiveRun, CommonPodSettings, FsGroups, SyncJob, SyncRun},
-    model::{placement::Placements, validate::ValidatedSyncJob},
+    model::{
+        end::{self, Ends},
+        placement::Placements,
+        validate::ValidatedSyncJob,
+    },
     names::{self, TryNames},
     telemetry::LogFormat,
 };
@@ -55,12 +59,14 @@ pub struct Try<'a> {
     pub names: &'a TryNames,
     /// The operator's settings.
     pub settings: &'a Settings,
-    /// Whether the namespace allows syncers to run as root.
-    pub privileged: bool,
+    /// The namespaces of the two ends.
+    pub ends: &'a Ends,
     /// The nodes that the pods have to run on.
     pub placements: &'a Placements,
     /// The volume id of the last successful run's destination, unless this run has to write to another.
     pub expect_volume: Option<VolumeId>,
+    /// Whether the destination refuses another source than that of its copy; `None` for a run that asks for no source.
+    pub other_source: Option<OtherSource>,
     /// The minimum interval between two progress writes of the pods, in seconds.
     pub progress_period_s: u32,
     /// The groups of the workloads that use the claims, if the spec takes them over.
@@ -68,12 +74,28 @@ pub struct Try<'a> {
 }
 
 impl Try<'_> {
-    /// Returns the metadata of an object of this try.
-    fn metadata(&self, name: String) -> ObjectMeta {
+    /// Returns the metadata of an object of an end of this try, which is named after that end's Job. In the SyncJob's
+    /// namespace, the SyncRun owns it; in another one, the grant does.
+    fn metadata(&self, side: Side) -> ObjectMeta {
         let mut labels = job_labels(&self.job.name);
         labels.insert(names::LABEL_RUN.into(), self.run.id.clone());
         labels.insert(names::LABEL_TRY.into(), self.names.label());
-        self.owned(name, labels, owner::<SyncRun>(&self.run.id, self.run_uid))
+        let (name, end) = (self.names.job(side), self.ends.of(side));
+        let Some(granted) = end.grant() else {
+            return self.owned(name, labels, owner::<SyncRun>(&self.run.id, self.run_uid));
+        };
+        let mut metadata = self.owned(name, labels, end::owner(granted));
+        metadata.namespace = Some(end.namespace.clone());
+        metadata.annotations.get_or_insert_default().extend([
+            (names::ANNOTATION_NAMESPACE.to_string(), self.job.namespace.clone()),
+            (names::ANNOTATION_UID.to_string(), self.uid.to_string()),
+        ]);
+        metadata
+    }
+
+    /// Returns the ends that have pods of their own.
+    fn sides(&self) -> &'static [Side] {
+        if self.run.local { &[Side::Sink] } else { &[Side::Source, Side::Sink] }
     }
 
     /// Returns the metadata of an object that runs of the job share, one after the other.

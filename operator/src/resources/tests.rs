@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use contract::VolumeId;
+use contract::{OtherSource, VolumeId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     api::PodSettings,
     controller::build,
-    model::{placement::Placement, status, validate},
+    model::{end::End, placement::Placement, security::NamespaceUsers, status, validate},
 };
 
 const UID: &str = "b6f2a4de-0000-4000-8000-000000000001";
@@ -24,6 +24,13 @@ fn job(more: Value) -> ValidatedSyncJob {
         spec.extend(more);
     }
     validate::validate(&serde_json::from_value(spec).unwrap(), "web-assets", "prod").unwrap()
+}
+
+/// Returns two ends in the SyncJob's own namespace.
+fn ends_in(namespace: &str, privileged: bool) -> Ends {
+    let users = NamespaceUsers { privileged: privileged.then(|| "true".into()), ..NamespaceUsers::default() };
+    let end = End { namespace: namespace.into(), users, ..End::default() };
+    Ends { source: end.clone(), sink: end }
 }
 
 fn run() -> ActiveRun {
@@ -57,9 +64,10 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
-        privileged,
+        ends: &ends_in("prod", privileged),
         placements: &placements,
         expect_volume: None,
+        other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
     })
@@ -116,12 +124,32 @@ fn a_run_with_every_pod_setting_in_a_privileged_namespace_is_as_recorded() {
         "annotations": {"note": "n"},
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccountName": "own",
+        "runtimeClassName": "kata",
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "securityContext": {"seLinuxOptions": {"level": "s0:c1,c2"}},
     }}));
     let ground = with_try(&job, true, build::groundwork);
     assert_eq!(ground.service_account, None);
     assert_eq!(ground.role_binding.subjects.as_ref().unwrap()[0].name, "own");
     let ends = ends(&job, true);
     assert_golden("settings", &[value(&ends.sink), value(&ends.source)]);
+}
+
+#[test]
+fn where_the_cluster_assigns_users_the_pods_of_both_ends_name_none() {
+    let job = job(json!({}));
+    let ends = with_try(&job, false, |of| {
+        let mut assigned = of.ends.clone();
+        (assigned.source.users.is_assigned, assigned.sink.users.is_assigned) = (true, true);
+        build::ends(&Try { ends: &assigned, ..*of })
+    });
+    for end in [&ends.source, &ends.sink] {
+        let security = pod(end).security_context.as_ref().unwrap();
+        assert_eq!((security.run_as_user, security.run_as_group, security.fs_group), (None, None, None));
+        assert_eq!(security.run_as_non_root, Some(true));
+    }
 }
 
 #[test]
@@ -199,9 +227,10 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
-        privileged: false,
+        ends: &ends_in("prod", false),
         placements: &placements,
         expect_volume: None,
+        other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
     };
@@ -216,9 +245,15 @@ fn both_ends_are_told_which_destination_is_expected() {
     let job = job(json!({}));
     let volume = VolumeId::new([7; 16]);
     let ends = with_try(&job, false, |of| {
-        let of = Try { expect_volume: Some(volume), ..*of };
+        let of = Try { expect_volume: Some(volume), other_source: Some(OtherSource::Refuse), ..*of };
         build::ends(&of)
     });
+    let told = |end| pod(end).containers[0].args.as_ref().unwrap().contains(&"--other-source=refuse".into());
+    assert_eq!(
+        (told(&ends.source), told(&ends.sink)),
+        (false, true),
+        "only the destination knows its copy's"
+    );
     for end in [&ends.source, &ends.sink] {
         let args = pod(end).containers[0].args.as_ref().unwrap();
         assert!(args.contains(&format!("--expect-volume={volume}")), "{args:?}");
@@ -240,9 +275,10 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
-        privileged: false,
+        ends: &ends_in("prod", false),
         placements: &placements,
         expect_volume: None,
+        other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
     };
@@ -277,9 +313,10 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         run_uid: RUN_UID,
         names: &names,
         settings: &settings,
-        privileged: false,
+        ends: &ends_in("prod", false),
         placements: &placements,
         expect_volume: None,
+        other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
     };

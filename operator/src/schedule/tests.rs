@@ -194,6 +194,41 @@ fn of_ten_times_that_were_missed_one_is_made_up() {
 }
 
 #[test]
+fn a_time_that_passed_before_the_starting_deadline_is_left_out() {
+    let spec = |cron: Option<&str>, interval: Option<&str>| api::Schedule {
+        cron: cron.map(Into::into),
+        interval: interval.map(Into::into),
+        starting_deadline: Some("2h".into()),
+        ..Default::default()
+    };
+    let recorded = at("2027-01-01T03:00:00Z");
+    let start = Some(at("2027-01-01T02:00:00Z"));
+    let past = Past { recorded: Some(recorded), is_of_this_spec: true, last_start: start };
+    for spec in [spec(Some("0 3 * * *"), None), spec(None, Some("1h"))] {
+        let schedule = Schedule::new(&spec).unwrap();
+        let due = |now: &str| schedule.due("u", past, at(now));
+        assert_eq!(due("2027-01-01T05:00:00Z"), Some(recorded), "{spec:?}");
+        let late = "2027-01-01T05:00:01Z";
+        assert_eq!(due(late), schedule.after("u", at(late)), "{spec:?}");
+    }
+}
+
+#[test]
+fn jitter_lengthens_an_interval_by_the_jobs_own_fraction_and_delays_its_first_run() {
+    let spec =
+        api::Schedule { interval: Some("1h".into()), jitter: Some("10m".into()), ..Default::default() };
+    let (schedule, now) = (Schedule::new(&spec).unwrap(), at("2027-01-01T10:00:00Z"));
+    let next = |uid: &str, start: Option<Timestamp>| {
+        let past = Past { last_start: start, recorded: start.map(|_| now), is_of_this_spec: false };
+        schedule.due(uid, past, now).unwrap().duration_since(now).as_secs()
+    };
+    let delays: std::collections::BTreeSet<i64> = (0..200).map(|n| next(&n.to_string(), None)).collect();
+    assert!(delays.len() > 100 && delays.iter().all(|delay| (0..=600).contains(delay)), "{delays:?}");
+    assert_eq!(next("a", Some(now)), 3600 + next("a", None));
+    assert!(is_admitted(&json!({"interval": "1h", "jitter": "10m"})));
+}
+
+#[test]
 fn a_recorded_time_of_another_schedule_is_none_of_this_one() {
     let now = at("2027-01-01T01:00:00Z");
     let due = |schedule: Schedule, recorded: &str| {

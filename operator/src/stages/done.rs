@@ -9,7 +9,7 @@ use super::{
     situation::{Demand, SLOW_PERIOD, Situation, Step, after},
 };
 use crate::{
-    api::{ActiveRun, RunCause, SyncRun},
+    api::{ActiveRun, RunCause, SyncRun, conditions::reason},
     model::{claims::Blocked, restore, status},
     schedule::Past,
 };
@@ -50,12 +50,15 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     let spec_hash = Some(situation.spec_hash.into());
     let uid = situation.asked.and_then(ResourceExt::uid);
     let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
-    (Step::Begin(queued::demanded(situation, demand, run)), None)
+    (Step::Begin(Box::new(queued::demanded(situation, demand, run))), None)
 }
 
-/// Decides whether the run under way has to be stopped because the next one falls due; otherwise returns when that may
-/// be so.
+/// Decides whether the run under way has to be stopped because a restore was asked for or the next one falls due;
+/// otherwise returns when that may be so.
 pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
+    if situation.is_restore_asked_for() {
+        return (Some(RunCause::Restore), None);
+    }
     let demand = situation.demand.as_ref().ok();
     let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
     let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && !is_asked_for) else {
@@ -93,13 +96,16 @@ fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
         return None;
     }
     let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
-    if succeeded && situation.is_new_destination {
+    if situation.is_accepted || (succeeded && situation.is_new_destination) {
         return Some(RunCause::Destination);
     }
     if demand.schedule.is_some() {
         return due_time(situation, demand).filter(|due| *due <= situation.now).map(|_| RunCause::Schedule);
     }
     let Some(last) = &situation.status.last_run else { return Some(RunCause::Spec) };
+    if last.reason.as_deref() == Some(reason::NOT_GRANTED) {
+        return Some(RunCause::Spec);
+    }
     let is_new =
         last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash);
     is_new.then_some(RunCause::Spec)

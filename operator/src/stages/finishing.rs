@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use contract::ExitCode;
 use jiff::Timestamp;
 
-use super::situation::{Situation, Step, deadline, moment};
+use super::situation::{Situation, Step, deadline};
 use crate::{
     api::{ActiveRun, RunCause, conditions::reason},
     fault::Fault,
-    model::{
-        outcome::{self, Outcome},
-        pairs,
-        record::Record,
-        retry,
-    },
+    human,
+    model::{outcome::Outcome, retry},
 };
 
 pub(super) fn next(
@@ -23,9 +18,7 @@ pub(super) fn next(
     outcome: Outcome,
 ) -> (Step, Option<Timestamp>) {
     if outcome.found_in_use() {
-        let at =
-            situation.now.checked_add(retry::wait(run.postponed.saturating_add(1))).unwrap_or(Timestamp::MAX);
-        return (Step::Postpone(outcome, at), Some(at));
+        return in_use(situation, run, outcome);
     }
     let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
     let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);
@@ -35,42 +28,30 @@ pub(super) fn next(
     }
 }
 
-/// Decides when to report a run whose ends have all reported success: at once, or, while many runs go on, after the
-/// pods have had a moment to end, so that one write reports both.
-pub(super) fn told(
-    situation: &Situation<'_>,
-    outcome: Outcome,
-    deadline: Timestamp,
-) -> (Step, Option<Timestamp>) {
-    let told = outcome.report.completion_time.parse().ok();
-    match told.and_then(|told| moment(situation, told)).filter(|_| situation.now < deadline) {
-        Some(until) => (Step::Linger, Some(until.min(deadline))),
-        None => (Step::Report(outcome), None),
+/// Waits for a volume that is in use, for as long as a run may take.
+fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> (Step, Option<Timestamp>) {
+    let since = run.busy_since.as_ref().map_or(situation.now, |since| since.0);
+    let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+    let limit = since.checked_add(timeout).unwrap_or(Timestamp::MAX);
+    if situation.now >= limit {
+        let message = human::sentence(&outcome.report.message);
+        let waited = human::duration(timeout);
+        outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
+        return (Step::Finish(outcome), None);
     }
-}
-
-/// Waits until the kubelet confirms the end of all pods of a run whose ends have reported success. If the kubelet
-/// contradicts the reports, the try is judged as if they did not exist.
-pub(super) fn confirm(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
-    if situation.record == Record::Deleted {
-        return (Step::Confirm, None);
-    }
-    let deadline = deadline(situation, run);
-    match pairs::confirmed(&situation.pairs) {
-        Some(outcome) if outcome.exit == ExitCode::Done => (Step::Confirm, None),
-        Some(outcome) => next(situation, run, outcome),
-        None if situation.now < deadline => (Step::Linger, Some(deadline)),
-        None => {
-            let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
-            let fault = outcome::timed_out(timeout, " All ends reported success, and a pod has not ended.");
-            (Step::Finish(Outcome::stopped(fault)), None)
-        }
-    }
+    let pause = retry::wait(run.postponed.saturating_add(1));
+    let at = situation.now.checked_add(pause).unwrap_or(limit).min(limit);
+    (Step::Postpone(outcome, at), Some(at))
 }
 
 /// Returns the fault of a run that is stopped because the next one falls due.
 pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
     let why = match cause {
+        RunCause::Restore => {
+            let message =
+                format!("Run {} was stopped, because a restore was asked for, which goes first.", run.id);
+            return Fault::new(reason::REPLACED, message);
+        }
         RunCause::Trigger => "spec.trigger changed",
         RunCause::Schedule => "the next one fell due by the schedule",
         _ => "the spec changed",
@@ -80,6 +61,13 @@ pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
         run.id
     );
     Fault::new(reason::REPLACED, message)
+}
+
+/// Returns the fault of a run that a person canceled.
+pub(super) fn canceled(run: &ActiveRun) -> Fault {
+    let message =
+        format!("Run {} was canceled. Change spec.trigger, or create a SyncRun, to run again.", run.id);
+    Fault::new("Canceled", message)
 }
 
 pub(super) fn deleted(run: &ActiveRun) -> Fault {

@@ -45,15 +45,14 @@ pub(super) fn around(
 ) -> Decision {
     let Some(hooks) = situation.hooks else { return (step, again) };
     match step {
-        Step::Launch if !hooks::is_opened(run) && hooks.before.is_some() => {
+        Step::Launch if !hooks::may_start(run) && hooks.before.is_some() => {
             (Step::BeginHook { point: Point::Before, stops: false, stopped: None }, None)
         }
-        Step::Launch if !hooks::is_opened(run) => (Step::OpenHooks, None),
+        Step::Launch if !hooks::may_start(run) => (Step::OpenHooks, None),
         step if ends_turn(&step) && hooks::owes_after(run, hooks) => {
             let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
             (Step::BeginHook { point: Point::After, stops: !is_over, stopped }, None)
         }
-        Step::Report(outcome) => (Step::Report(judged(outcome, run, hooks)), again),
         Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
         step => (step, again),
     }
@@ -70,7 +69,6 @@ fn ends_turn(step: &Step) -> bool {
     matches!(
         step,
         Step::Finish(_)
-            | Step::Report(_)
             | Step::Postpone(..)
             | Step::Halt(_)
             | Step::Block(_)

@@ -1,9 +1,11 @@
 //! The stages of a run, and the decisions in each of them. A stage is recorded in the status before it is acted on.
 //! Pure.
 
+pub mod capturing;
 pub mod done;
 pub mod finishing;
 pub mod hooks;
+pub mod imaging;
 pub mod plan;
 pub mod preparing;
 pub mod queued;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 pub use super::done::next_run;
 use super::{
-    done, finishing, hooks, preparing, queued, running,
+    capturing, done, finishing, hooks, imaging, preparing, queued, running,
     situation::{SLOW_PERIOD, Situation, Step, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
 };
@@ -40,8 +40,10 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     }
     let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
     let stand = pairs::stand(&pairs, situation.now);
-    let is_over = matches!(stand, Stand::Over(_) | Stand::Reported(_));
-    hooks::around(situation, run, is_over, of_run(situation, run, &pairs, stand))
+    let is_over = matches!(stand, Stand::Over(_));
+    let (step, again) = hooks::around(situation, run, is_over, of_run(situation, run, &pairs, stand));
+    let (step, again) = capturing::before_launch(situation, run, step, again);
+    imaging::before_end(situation, run, step, again)
 }
 
 /// Returns the next step of a run, apart from its hooks.
@@ -51,11 +53,11 @@ fn of_run(
     pairs: &[Pair],
     stand: Stand,
 ) -> (Step, Option<Timestamp>) {
-    if run.reported.is_some() {
-        return finishing::confirm(situation, run);
-    }
     if situation.record == Record::Deleted {
         return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
+    }
+    if situation.is_canceled {
+        return (Step::Finish(Outcome::canceled(finishing::canceled(run))), None);
     }
     if let Some(fault) = &situation.refused {
         return (Step::Finish(Outcome::stopped(fault.clone())), None);
@@ -66,15 +68,17 @@ fn of_run(
     if !run.is_started() {
         return queued::next(situation, run);
     }
+    if let Some(fault) = situation.withdrawn.filter(|_| !matches!(stand, Stand::Over(_))) {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
     let (replacing, due) = done::replacing(situation, run);
-    if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_) | Stand::Reported(_))) {
+    if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_))) {
         return (Step::Finish(Outcome::canceled(finishing::replaced(run, cause))), None);
     }
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let (step, again) = match stand {
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
-        Stand::Reported(outcome) => return finishing::told(situation, *outcome, deadline),
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
             let obstacle = running::obstacle(situation, &stand);

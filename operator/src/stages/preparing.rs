@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::{ActiveRun, conditions::reason},
     fault::Fault,
-    model::{outcome::Outcome, record::Record},
+    model::{capture::Captured, claims::Blocked, outcome::Outcome, record::Record},
 };
 
 /// How soon to check again for a SyncRun that is being deleted.
@@ -35,6 +35,9 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    if let Captured::Impossible(fault) = situation.captured {
+        return (Step::Block(Blocked::Stalled(fault.clone())), after(situation, SLOW_PERIOD));
     }
     // Of runs that were started at the same time, some give way before any of their objects are created.
     if let Some(waiting) = wait(situation, &situation.turn) {

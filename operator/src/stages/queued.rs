@@ -12,6 +12,9 @@ use crate::{
 /// Returns the step of a run without a turn. Existing objects of the run were created from an older spec, and are
 /// removed.
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if situation.is_restore_asked_for() {
+        return (Step::Yield, None);
+    }
     let demand = match &situation.demand {
         Ok(demand) => demand,
         Err(fault) => return (Step::Finish(Outcome::stopped(fault.clone())), None),
@@ -21,6 +24,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     }
     if !is_bare(situation) || run.generation != situation.generation {
         return renew(situation, run);
+    }
+    // A volume was in use: the run has no place meanwhile.
+    if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(|at| situation.now < *at) {
+        return (Step::Await, Some(at));
     }
     if situation.creates {
         return (Step::Create, after(situation, SLOW_PERIOD));
@@ -52,7 +59,7 @@ pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option
         // The UID of a SyncRun that a person created is known from the start.
         let uid = run.uid.clone().filter(|_| situation.record == Record::Asked);
         let run = ActiveRun { generation, uid, spec_hash, trigger, ..run.clone() };
-        return (Step::Begin(demanded(situation, demand, run)), None);
+        return (Step::Begin(Box::new(demanded(situation, demand, run))), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
@@ -71,7 +78,10 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
         nodes: situation.nodes.to_vec(),
         start_time: None,
         try_time: None,
+        again_time: None,
         hooks: None,
+        capture: None,
+        image: None,
         ..run
     }
 }

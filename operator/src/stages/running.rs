@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::situation::{Situation, Step, moment};
 use crate::{
     api::ActiveRun,
-    model::{pairs::Stand, status},
+    model::{pairs::Stand, standing},
     names::LABEL_SIDE,
     resources::job::PORT,
 };
@@ -27,7 +27,7 @@ pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
     let known = match stand {
         Stand::Starting(Some(fault)) => Some(fault.message.clone()),
         Stand::Absent => {
-            let status = || status::obstacle(situation.status).map(Into::into);
+            let status = || standing::obstacle(situation.status).map(Into::into);
             situation.leftovers.clone().or_else(status)
         }
         Stand::Running => (!have_met(situation)).then(not_met),
@@ -45,6 +45,6 @@ fn have_met(situation: &Situation<'_>) -> bool {
 fn not_met() -> String {
     format!(
         "Source and sink run, and have not said that they met: a NetworkPolicy may keep the pods labelled {LABEL_SIDE}=source \
-         from UDP port {PORT} of those labelled {LABEL_SIDE}=sink; config/samples/networkpolicy.yaml is one that lets them."
+         from port {PORT} (UDP, or TCP) of those labelled {LABEL_SIDE}=sink; config/samples/networkpolicy.yaml is one that lets them."
     )
 }

@@ -9,6 +9,7 @@ use crate::{
     api::{ActiveRun, Hooks, RunFolder, RunProgress, Stage, StoppedRun, SyncJobStatus, SyncRun},
     fault::Fault,
     model::{
+        capture::Captured,
         claims::Blocked,
         crowd::Crowd,
         hooks::Point,
@@ -46,6 +47,10 @@ pub struct Demand {
     pub schedule: Option<Schedule>,
     /// `spec.trigger`.
     pub trigger: Option<String>,
+    /// How long the capture of the source may take; `None` if it is not captured.
+    pub capture_timeout: Option<Duration>,
+    /// How long the VolumeSnapshot of the destination may take; `None` if none is taken.
+    pub image_timeout: Option<Duration>,
     /// The maximum duration of a run, including retries.
     pub timeout: Duration,
     /// The maximum number of retries of a failed run.
@@ -68,18 +73,21 @@ impl From<&ValidatedSyncJob> for Demand {
             priority: job.priority,
             schedule: job.schedule.clone(),
             trigger: job.trigger.clone(),
+            capture_timeout: job.capture.as_ref().map(|capture| capture.timeout),
+            image_timeout: job.images.as_ref().map(|images| images.timeout),
             timeout: job.timeout,
             retries: job.retries,
             shards: job.parallelism,
             is_local: job.is_local,
-            source: folder(&job.source),
-            destination: folder(&job.destination),
+            source: folder(&job.source, &job.namespace),
+            destination: folder(&job.destination, &job.namespace),
         }
     }
 }
 
-fn folder(volume: &VolumeFolder) -> RunFolder {
-    RunFolder { claim_name: volume.claim.name.clone(), path: volume.folder.as_str().into() }
+fn folder(volume: &VolumeFolder, own: &str) -> RunFolder {
+    let (claim_name, namespace) = (volume.claim.name.clone(), volume.claim.namespace_from(own));
+    RunFolder { claim_name, namespace, grant: None, path: volume.folder.as_str().into() }
 }
 
 /// Everything that a decision depends on.
@@ -107,6 +115,8 @@ pub struct Situation<'a> {
     pub lost: Option<(Side, Fault)>,
     /// Whether the destination's claim is not the one that the last successful run wrote to.
     pub is_new_destination: bool,
+    /// Whether a person has just accepted another volume as the destination.
+    pub is_accepted: bool,
     /// Whether other runs allow the run under way to start.
     pub turn: Turn,
     /// The queue round for a run that takes a place now.
@@ -119,12 +129,20 @@ pub struct Situation<'a> {
     pub pairs: Vec<Pair>,
     /// The state of the SyncRun of the run under way.
     pub record: Record,
-    /// The SyncRun by which a person asks for a run now.
+    /// The SyncRun by which a person asks for a run now; while a run is under way, only one for a restore.
     pub asked: Option<&'a SyncRun>,
+    /// Whether a person has canceled the run under way by the annotation that names it.
+    pub is_canceled: bool,
     /// Why the benchmark under way cannot be run; `None` if it can, or for other runs.
     pub refused: Option<Fault>,
+    /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
+    pub withdrawn: Option<&'a Fault>,
     /// The hooks of the run under way, as its own spec has them.
     pub hooks: Option<&'a Hooks>,
+    /// How far the capture of the source is.
+    pub captured: &'a Captured,
+    /// How far the VolumeSnapshot of the destination is.
+    pub imaged: &'a Captured,
     /// The progress of the current try that its pods have reported.
     pub progress: Option<&'a RunProgress>,
     /// When the last process of the current try began, by the kubelets' clocks; `None` unless all have begun.
@@ -137,6 +155,14 @@ pub struct Situation<'a> {
     pub outdated: bool,
     /// The present time.
     pub now: Timestamp,
+}
+
+impl Situation<'_> {
+    /// Returns whether a person asks for a restore in place while another run is under way. The restore goes first, so
+    /// that the other run neither writes what the restore replaces nor drops the snapshot.
+    pub fn is_restore_asked_for(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.spec.restore.is_some())
+    }
 }
 
 /// Whether other runs give a run its turn.
@@ -157,8 +183,10 @@ pub enum Turn {
 pub enum Step {
     /// Nothing is due.
     Rest,
-    /// Start no run, because the job is suspended.
+    /// Start no run, because the job is suspended. A run that has not started is removed.
     Suspend,
+    /// Remove the run under way, which has not started, because a restore that a person asks for goes first.
+    Yield,
     /// Report that the spec cannot be run.
     Refuse(Fault),
     /// Report that a due run cannot start.
@@ -168,7 +196,7 @@ pub enum Step {
     /// Expand the destination's claim.
     Grow,
     /// Record a run before any of its objects are created, or record a newer spec for a run without objects.
-    Begin(ActiveRun),
+    Begin(Box<ActiveRun>),
     /// Queue the run.
     Queue,
     /// Wait for other runs without any objects. A run that was started and has none counts as not started again.
@@ -190,6 +218,16 @@ pub enum Step {
     AwaitHook(Point),
     /// Record that a hook has ended, with its failure if any.
     EndHook(Point, Option<String>),
+    /// Record that the capture of the source begins, under that name, before anything is made for it.
+    BeginCapture(String),
+    /// Make what the capture needs and lacks, and wait for it; with the obstacle, if any.
+    Capture(Option<Fault>),
+    /// Record that the source is captured.
+    EndCapture,
+    /// Record that the storage takes a VolumeSnapshot of the destination under that name, before it is made.
+    BeginImage(String),
+    /// Make that VolumeSnapshot if it is missing, and wait for it; with the obstacle, if any.
+    Image(Option<Fault>),
     /// Create the missing objects of the run under way.
     Launch,
     /// Remove the objects of the run under way, none of which has done anything yet, to create them again.
@@ -208,12 +246,8 @@ pub enum Step {
     Linger,
     /// Record that the try failed, and try again at that time.
     Retry(Outcome, Timestamp),
-    /// Record that the try found a volume in use, and try again at that time, which costs neither a retry nor run time.
+    /// Record that the try found a volume in use, and take a place again at that time, which costs no retry.
     Postpone(Outcome, Timestamp),
-    /// Record the success that all ends have reported. The run keeps its claims until its pods have ended.
-    Report(Outcome),
-    /// Record that the pods of a run reported as succeeded have ended accordingly.
-    Confirm,
     /// Record that the run has ended.
     Finish(Outcome),
 }
@@ -222,16 +256,23 @@ impl Step {
     /// Returns the stage of a run in this step, given its stage before.
     pub fn stage(&self, before: Stage) -> Stage {
         match self {
-            Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
+            Self::Rest | Self::Suspend | Self::Yield | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => {
+                Stage::Queued
+            }
             Self::Create | Self::Grow | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
-            Self::Admit | Self::Retry(..) | Self::Postpone(..) | Self::OpenHooks => Stage::Preparing,
+            Self::Postpone(..) => Stage::Queued,
+            Self::Admit | Self::Retry(..) | Self::OpenHooks => Stage::Preparing,
             Self::BeginHook { point: Point::Before, .. }
             | Self::AwaitHook(Point::Before)
             | Self::EndHook(Point::Before, _) => Stage::Preparing,
+            Self::BeginCapture(_) | Self::Capture(_) | Self::EndCapture => Stage::Capturing,
+            Self::BeginHook { .. } | Self::AwaitHook(_) | Self::EndHook(..) if before == Stage::Capturing => {
+                before
+            }
             Self::BeginHook { .. } | Self::AwaitHook(_) | Self::EndHook(..) => Stage::Finishing,
             Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
             Self::Run => Stage::Running,
-            Self::Report(_) | Self::Confirm | Self::Finish(_) => Stage::Finishing,
+            Self::BeginImage(_) | Self::Image(_) | Self::Finish(_) => Stage::Finishing,
             Self::Await | Self::Linger => before,
         }
     }
@@ -242,7 +283,7 @@ impl Step {
             Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
             Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))
             | Self::Halt(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
-            Self::Start(fault) => fault.as_ref(),
+            Self::Start(fault) | Self::Capture(fault) | Self::Image(fault) => fault.as_ref(),
             _ => None,
         }
     }

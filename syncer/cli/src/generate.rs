@@ -9,15 +9,25 @@ use std::{
 use clap::CommandFactory as _;
 use contract::ExitCode;
 
-use crate::flags::{Flags, GenerateFlags};
+use crate::{
+    completions,
+    flags::{Flags, GenerateFlags, rsync_flags},
+    own_place,
+};
 use trend::human::chain;
 
 /// Makes the requested output. An error is printed, and names the folder.
 pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
     if let Some(shell) = flags.completions
-        && let Err(error) = print_completions(shell)
+        && let Err(error) = completions::script(shell).and_then(|script| print(&script))
     {
         let _ = writeln!(io::stderr(), "error: the completions cannot be printed: {error}");
+        return ExitCode::Failed;
+    }
+    if flags.rsync_flags
+        && let Err(error) = print(rsync_flags::table().as_bytes())
+    {
+        let _ = writeln!(io::stderr(), "error: the table cannot be printed: {error}");
         return ExitCode::Failed;
     }
     let Some(folder) = &flags.man else { return ExitCode::Done };
@@ -30,11 +40,9 @@ pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
     }
 }
 
-/// Prints a shell's completions. It is not an error if the reader, such as `head`, closes early.
-fn print_completions(shell: clap_complete::Shell) -> io::Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Flags::command(), "volferry", &mut script);
-    match io::stdout().write_all(&script).and_then(|()| io::stdout().flush()) {
+/// Prints a text. It is not an error if the reader, such as `head`, closes early.
+fn print(text: &[u8]) -> io::Result<()> {
+    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
@@ -42,6 +50,7 @@ fn print_completions(shell: clap_complete::Shell) -> io::Result<()> {
 
 /// Writes a page for the program and one for each subcommand, such as `volferry-snapshot-create.1`.
 fn write_pages(folder: &Path) -> io::Result<()> {
+    own_place::check(folder)?;
     fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Flags::command().disable_help_subcommand(true), folder)
 }

@@ -8,6 +8,7 @@ use std::{
 use contract::{ExitCode, IdentityError, IdentityPair};
 use thiserror::Error;
 
+use crate::own_place;
 use trend::human::chain;
 
 #[derive(Debug, Error)]
@@ -17,6 +18,8 @@ enum KeygenError {
         path = .0.display()
     )]
     Exists(PathBuf),
+    #[error("cannot make keys there")]
+    Place(#[from] io::Error),
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -42,6 +45,7 @@ pub(super) fn run(out: &Path) -> ExitCode {
 
 /// Writes a pair of identities to `out`, unless a file of it exists: a new half must never join an old one.
 fn generate(out: &Path) -> Result<(), KeygenError> {
+    own_place::check(out)?;
     let taken = ["source", "sink"]
         .map(|name| out.join(name))
         .into_iter()

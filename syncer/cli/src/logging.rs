@@ -1,4 +1,4 @@
-//! The log on standard error.
+//! The log on standard error, and in the file of `--log-file`.
 
 use std::{
     fmt::{self, Write as _},
@@ -22,27 +22,44 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::{config::Output, flags::LogFormat, run_log::RUNS, screen::Screen};
+use super::{
+    config::Output,
+    flags::LogFormat,
+    run_log::{FILE_ONLY, RUNS},
+    screen::Screen,
+};
 
 /// The module that warns of each failed file. The first of them are named at the end of the run, so these warnings are
 /// only shown with `-v`.
 const FAILED_FILES: &str = "syncer::report";
 
+/// The module that logs an error when the stream below a connection ends, which is no error after a run, and which the
+/// report tells of during one.
+const QUIC_ENDS: &str = "quinn::endpoint";
+
 /// The crates of this program: its engine, the engine's core, and the command line.
 const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
 
 /// Starts the log: warnings of this program and a line for each run, and more with each `-v`; the libraries log one
-/// level less. Writes above the bar.
+/// level less. Writes above the bar, and the lines of runs and failed files to the log file in any case.
 pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
-    let filter = filter(output.verbosity, output.quiet);
+    let filter = filter(output.verbosity, output.quiet).with_target(FILE_ONLY, LevelFilter::OFF);
     let screen = Arc::clone(screen);
     let lines = layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
     let lines = match output.log_format {
         LogFormat::Text => lines.fmt_fields(escaped_fields()).boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
+    let file = output.log_file.as_ref().map(|file| {
+        let lines = layer().with_ansi(false).with_writer(Arc::clone(file));
+        let lines = match output.log_format {
+            LogFormat::Text => lines.fmt_fields(escaped_fields()).boxed(),
+            LogFormat::Json => lines.json().boxed(),
+        };
+        lines.with_filter(self::filter(output.verbosity.max(1), false))
+    });
     // Fails only if the process has a subscriber already, which its owner has chosen.
-    let _ = registry().with(lines.with_filter(filter)).try_init();
+    let _ = registry().with(lines.with_filter(filter)).with(file).try_init();
 }
 
 /// Writes a message and its fields on one line, with control characters from a peer escaped.
@@ -60,6 +77,7 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
 fn filter(verbosity: u8, quiet: bool) -> Targets {
     let (own, others) = levels(verbosity);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
+    let filter = if verbosity == 0 { filter.with_target(QUIC_ENDS, LevelFilter::OFF) } else { filter };
     match verbosity {
         0 if quiet => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
         0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR).with_target(RUNS, LevelFilter::INFO),

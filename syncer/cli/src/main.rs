@@ -1,31 +1,44 @@
 //! `volferry`: moves one tree onto another, on one machine or over QUIC. The typed flags become a configuration, the
 //! configuration a session of the engine, and its outcome the exit code.
 
+mod asks;
 mod bar;
 mod bench;
+mod completions;
 mod config;
+mod defaults;
 mod doctor;
+mod enroll;
+mod filter_files;
 mod flags;
 mod generate;
 mod itemize;
+mod key_lines;
 mod keygen;
 mod list_file;
 mod live;
 mod logging;
 mod mounts;
+mod own_files;
+mod own_place;
 mod path_list;
 mod pattern_file;
+mod peers;
 mod rate;
+mod remote;
 mod report;
 mod report_file;
 mod run;
 mod run_log;
 mod screen;
+mod serve;
 mod signals;
 mod snapshot;
 mod summary;
 
 use std::{
+    env,
+    ffi::OsString,
     io::{self, Write as _},
     process,
 };
@@ -38,7 +51,8 @@ use contract::ExitCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use config::{Config, Surroundings};
-use flags::Flags;
+use defaults::{COMMANDS, Defaults};
+use flags::{Flags, rsync_flags};
 
 use syncer::buffers;
 
@@ -48,10 +62,16 @@ fn main() -> process::ExitCode {
 
 /// Carries out the command in the process's arguments.
 fn perform() -> ExitCode {
-    let config = Flags::try_parse().and_then(|flags| {
+    match completions::answer() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::Done,
+        Err(error) => return answer(&error.into()),
+    }
+    let config = parse().and_then(|flags| {
         let command = flags.command.name();
-        Config::resolve(flags, Surroundings::here()).map_err(|error| usage_error(command, &error))
+        Ok(Config::resolve(flags, Surroundings::here()).map_err(|error| usage_error(command, &error))?)
     });
+    signals::outlive_size_limit();
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
         Ok(Config::Report(flags)) => report::run(&flags),
@@ -64,10 +84,23 @@ fn perform() -> ExitCode {
             buffers::keep_freed_memory();
             bench::run(&flags, link)
         }
+        Ok(Config::Defaults) => show_defaults(),
         Ok(Config::Generate(flags)) => generate::run(&flags),
         Ok(Config::Snapshot(command)) => {
             raise_file_limit();
-            snapshot::run(*command)
+            snapshot::run(&command)
+        }
+        Ok(Config::Enroll(flags)) => enroll::run(&flags),
+        Ok(Config::Peers(command)) => peers::run(&command),
+        Ok(Config::Serve(flags)) => {
+            raise_file_limit();
+            buffers::keep_freed_memory();
+            serve::run(&flags, Surroundings::here())
+        }
+        Ok(Config::Remote) => {
+            raise_file_limit();
+            buffers::keep_freed_memory();
+            remote::far_end::run()
         }
         Ok(Config::Run(run)) => {
             raise_file_limit();
@@ -78,6 +111,85 @@ fn perform() -> ExitCode {
     }
 }
 
+/// Why the command line cannot be carried out.
+struct RefusedLine {
+    error: clap::Error,
+    /// A further line.
+    hint: Option<&'static str>,
+}
+
+impl From<clap::Error> for RefusedLine {
+    fn from(error: clap::Error) -> Self {
+        Self { error, hint: None }
+    }
+}
+
+/// Reads the process's arguments, and adds the defaults of flags.
+fn parse() -> Result<Flags, RefusedLine> {
+    let args: Vec<OsString> = env::args_os().collect();
+    let command = args.get(1).and_then(|name| name.to_str());
+    let Some(command) = command.filter(|name| COMMANDS.contains(name)) else {
+        return Ok(Flags::try_parse_from(&args)?);
+    };
+    let (parsed, args) = ours(&args, command)?;
+    let defaults = Defaults::read().map_err(|error| usage_error(command, &error))?;
+    if defaults.is_empty() {
+        return Ok(parsed);
+    }
+    let mut flags = Flags::command();
+    let typed = flags.try_get_matches_from_mut(&args)?;
+    let (Some(of), Some((_, typed))) = (flags.find_subcommand(command), typed.subcommand()) else {
+        return Ok(parsed);
+    };
+    let words = defaults.words(of, typed).map_err(|error| usage_error(command, &error))?;
+    let line = args[..2].iter().chain(&words).chain(&args[2..]);
+    Flags::try_parse_from(line).map_err(|error| RefusedLine {
+        error,
+        hint: Some(
+            "hint: a default has a part in this; `volferry config` shows them, and where they are set",
+        ),
+    })
+}
+
+/// Parses the arguments, and returns them with flags of this program only. Flags of rsync are translated only if there
+/// is another error without that.
+fn ours(args: &[OsString], command: &str) -> Result<(Flags, Vec<OsString>), clap::Error> {
+    let error = match Flags::try_parse_from(args) {
+        Err(error) if error.use_stderr() && command != "receive" => error,
+        parsed => return parsed.map(|flags| (flags, args.to_vec())),
+    };
+    let mut flags = Flags::command();
+    flags.build();
+    let shorts = flags.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
+    let shorts: Vec<char> = shorts.filter_map(clap::Arg::get_short).collect();
+    let translated = rsync_flags::translate(args[2..].iter().cloned(), &|letter| shorts.contains(&letter));
+    match translated {
+        Ok(ours) if ours[..] == args[2..] => Err(error),
+        Ok(ours) => {
+            let line: Vec<_> = args[..2].iter().cloned().chain(ours).collect();
+            Flags::try_parse_from(&line)
+                .map_err(|other| if error.kind() == ErrorKind::UnknownArgument { other } else { error })
+                .map(|flags| (flags, line))
+        }
+        Err(refused) => Err(usage_error(command, &refused)),
+    }
+}
+
+/// Prints the defaults of flags, after each was read as its flag would be.
+fn show_defaults() -> ExitCode {
+    let mut flags = Flags::command();
+    flags.build();
+    let shown = Defaults::read().and_then(|defaults| defaults.show(&flags));
+    match shown {
+        Ok(text) => {
+            // It is no error if the reader, such as `head`, closes early.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::Done
+        }
+        Err(error) => answer(&usage_error("config", &error).into()),
+    }
+}
+
 /// Raises the limit on open files to the largest that the process may have: a walk holds one for each level of a tree.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
@@ -85,10 +197,13 @@ fn raise_file_limit() {
 }
 
 /// Prints help or version on standard output, an error on standard error.
-fn answer(error: &clap::Error) -> ExitCode {
+fn answer(RefusedLine { error, hint }: &RefusedLine) -> ExitCode {
     // If the text cannot be printed, no error can be either.
     let _ = error.print();
     if let Some(hint) = takers(error) {
+        let _ = writeln!(io::stderr(), "{hint}");
+    }
+    if let Some(hint) = hint {
         let _ = writeln!(io::stderr(), "{hint}");
     }
     if error.use_stderr() { ExitCode::Usage } else { ExitCode::Done }
@@ -106,12 +221,14 @@ fn takers(error: &clap::Error) -> Option<String> {
     let takes = |command: &&clap::Command| command.get_arguments().any(is_it);
     let takers =
         flags.get_subcommands().filter(takes).map(|command| format!("`volferry {}`", command.get_name()));
-    let takers = takers.collect::<Vec<_>>().join(" and ");
-    (!takers.is_empty()).then(|| format!("hint: {flag} has no effect here; {takers} takes it"))
+    let takers: Vec<_> = takers.collect();
+    let verb = if takers.len() == 1 { "takes" } else { "take" };
+    (!takers.is_empty())
+        .then(|| format!("hint: {flag} has no effect here; {} {verb} it", takers.join(" and ")))
 }
 
 /// Returns `error` in the form of the parser's own errors, with the usage of `command`.
-fn usage_error(command: &str, error: &config::ConfigError) -> clap::Error {
+fn usage_error(command: &str, error: &dyn std::error::Error) -> clap::Error {
     let mut flags = Flags::command();
     flags.build();
     match flags.find_subcommand_mut(command) {

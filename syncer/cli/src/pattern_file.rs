@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use syncer::filter::{FilterError, read_pattern};
 use thiserror::Error;
 
 use crate::list_file::read_at_most;
@@ -21,6 +22,11 @@ pub(super) enum PatternFileError {
     Text(PathBuf),
     #[error("{path} has more than {} MiB of patterns: join some", MAX_BYTES >> 20, path = .0.display())]
     TooLong(PathBuf),
+    #[error(
+        "{path}, line {line}: {source}\nhint: patterns are those of .gitignore; `+ ` and `- ` at the start of a line are rsync's",
+        path = .path.display()
+    )]
+    Pattern { path: PathBuf, line: usize, source: FilterError },
 }
 
 /// Reads the patterns of these files, in their order. `-` is standard input.
@@ -34,13 +40,17 @@ fn read(path: &Path) -> Result<Vec<String>, PatternFileError> {
         .map_err(|source| PatternFileError::Read { path: path.into(), source })?
         .ok_or_else(|| PatternFileError::TooLong(path.into()))?;
     let text = String::from_utf8(bytes).map_err(|_| PatternFileError::Text(path.into()))?;
-    Ok(patterns(&text))
+    let checked = |(line, pattern): (usize, &str)| match read_pattern(pattern) {
+        Ok(_) => Ok(pattern.into()),
+        Err(source) => Err(PatternFileError::Pattern { path: path.into(), line, source }),
+    };
+    patterns(&text).map(checked).collect()
 }
 
-/// Returns the lines of a `.gitignore` file that are patterns, without empty lines and comments.
-fn patterns(text: &str) -> Vec<String> {
-    let lines = text.trim_start_matches('\u{feff}').lines();
-    lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(String::from).collect()
+/// Yields the lines of a `.gitignore` file that are patterns, with their numbers, without empty lines and comments.
+fn patterns(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
+    lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
 }
 
 #[cfg(test)]
@@ -50,7 +60,8 @@ mod tests {
     #[test]
     fn a_file_of_patterns_is_read_as_git_reads_one() {
         let text = "\u{feff}*.o\r\n# a comment\n\n   \n\\#name\n!keep.o\n /top \nlast";
-        assert_eq!(patterns(text), ["*.o", "\\#name", "!keep.o", " /top ", "last"]);
+        let found: Vec<_> = patterns(text).collect();
+        assert_eq!(found, [(1, "*.o"), (5, "\\#name"), (6, "!keep.o"), (7, " /top "), (8, "last")]);
     }
 
     #[test]
@@ -62,6 +73,12 @@ mod tests {
         assert!(error(dir.path()).contains("Is a directory"), "{}", error(dir.path()));
         std::fs::write(&path, b"*.o\n\xff\n").unwrap();
         assert!(error(&path).contains("is not UTF-8"), "{}", error(&path));
+        std::fs::write(&path, "# of rsync\n\n- *.tmp\n").unwrap();
+        assert!(
+            error(&path).contains("patterns, line 3: the pattern `- *.tmp` is a rule"),
+            "{}",
+            error(&path)
+        );
         std::fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert!(error(&path).contains("more than 8 MiB"), "{}", error(&path));
     }

@@ -10,6 +10,8 @@ use std::{
 
 use contract::Report;
 
+use crate::own_place;
+
 /// Returns a report in the form of its file.
 pub(super) fn text(report: &Report) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
@@ -27,6 +29,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    own_place::check(path.parent().unwrap_or(path))?;
     let (temporary, mut file) = new_beside(path, random_word)?;
     let written = file.write_all(content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {

@@ -8,24 +8,26 @@ use std::{
 };
 
 use contract::{
-    Contact, Demands, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side,
+    BusyAnswer, Contact, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side,
 };
 use thiserror::Error;
 
 use trend::human::chain;
 
 use super::{
+    asks::AskError,
     config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
     itemize,
     live::{Live, Look},
-    logging, report_file, run_log,
+    logging,
+    remote::near_end::RemoteError,
+    report_file, run_log,
     screen::Screen,
     signals, summary,
 };
 use syncer::{
     monitor::Monitor,
-    root::TreeLocation,
     session::{self, LinkOptions, Outcome, SessionError},
 };
 
@@ -39,6 +41,10 @@ pub(super) enum LinkError {
     Session(#[from] SessionError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     #[error(
         "identity file {path} is for the {of}, and this is the {end}: use {instead}",
         path = .path.display(), instead = .path.with_file_name(.end.to_string()).display()
@@ -52,7 +58,9 @@ impl LinkError {
     fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
         let (exit, reason) = self.refusal();
         match self {
-            Self::Session(error) => session::not_begun(run, error, monitor),
+            Self::Session(error) | Self::Remote(RemoteError::Session(error)) => {
+                session::not_begun(run, error, monitor)
+            }
             error => refused(run, reason, exit, chain(&error)),
         }
     }
@@ -61,12 +69,13 @@ impl LinkError {
     pub(super) fn refusal(&self) -> (ExitCode, &'static str) {
         match self {
             Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
+            Self::Remote(error) => error.refusal(),
             Self::Identity(IdentityError::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
                 (ExitCode::Usage, "IdentityUnusable")
             }
-            Self::Identity(_) => (ExitCode::Identity, "IdentityUnusable"),
+            Self::Identity(_) | Self::Ask(_) => (ExitCode::Identity, "IdentityUnusable"),
             Self::OtherSide { .. } => (ExitCode::Identity, "IdentityOfOtherSide"),
         }
     }
@@ -74,16 +83,23 @@ impl LinkError {
 
 /// Carries out `run`, and reports it in all requested forms.
 pub(super) fn run(run: Run) -> ExitCode {
-    let Run { job, output } = run;
-    let listens = job.listens();
+    let Run { jobs, output } = run;
+    let any = |is: fn(&Job) -> bool| jobs.iter().any(|(_, job)| is(job));
+    let (listens, is_far) = (any(Job::listens), any(Job::is_far));
+    let serves = any(|job| matches!(job, Job::Receive { once: false, .. } | Job::Send { once: false, .. }));
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
     logging::start(&output, &screen);
-    let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.changes));
+    let monitor = Monitor::new(announce(&screen))
+        .with_planned(show(&screen, &output))
+        .with_waiting(say_busy(&screen, &output));
     let monitor = Arc::new(monitor);
     match watch(&output, listens, &screen, &monitor) {
         Ok(live) => {
-            let serves = matches!(job, Job::Receive { once: false, .. });
-            work(job, &monitor, &mut Teller { output, screen, live, serves, told: None })
+            let reports = (jobs.len() > 1).then(String::new);
+            let (told, is_unwritten) = (None, false);
+            let mut teller = Teller { output, screen, live, serves, is_far, told, is_unwritten, reports };
+            let exit = work_all(jobs, &monitor, &mut teller);
+            if exit == ExitCode::Done && teller.is_unwritten { ExitCode::Failed } else { exit }
         }
         Err(error) => {
             screen.say(&format!("error: no thread for progress and signals: {error}\n"));
@@ -107,10 +123,31 @@ fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync
     }
 }
 
+/// Returns the function that says that the other end is busy.
+fn say_busy(screen: &Arc<Screen>, output: &Output) -> impl Fn(&BusyAnswer) + Send + Sync + 'static {
+    let (screen, quiet) = (Arc::clone(screen), output.quiet);
+    let (progress, log_format) = (output.progress, output.log_format);
+    move |answer| {
+        if progress == ProgressMode::Json
+            && let Err(error) = screen.event(&Event::Waiting(answer.clone()))
+        {
+            tracing::debug!(%error, "standard output is gone");
+        }
+        match log_format {
+            LogFormat::Json => tracing::info!(%answer, "the other end is busy"),
+            LogFormat::Text if quiet => {}
+            LogFormat::Text => screen.say(&format!("the other end is {answer}\n")),
+        }
+    }
+}
+
 /// Returns the function that shows each action as it is planned.
-fn show(screen: &Arc<Screen>, form: ChangeForm) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
-    let screen = Arc::clone(screen);
+fn show(screen: &Arc<Screen>, output: &Output) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
+    let (screen, form, logs) = (Arc::clone(screen), output.changes, output.log_file.is_some());
     move |action| {
+        if logs && form != ChangeForm::Log {
+            run_log::log_change_to_file(action);
+        }
         let shown = match form {
             ChangeForm::Words => screen.line(&action.to_string()),
             ChangeForm::Letters { sends } => screen.line(&itemize::line(action, sends)),
@@ -126,15 +163,61 @@ fn show(screen: &Arc<Screen>, form: ChangeForm) -> impl Fn(&PlannedAction) + Sen
     }
 }
 
+/// Carries out one run after the other, until one is stopped. Returns the exit code of the first that is not done.
+fn work_all(jobs: Vec<(PathBuf, Job)>, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+    let are_several = jobs.len() > 1;
+    let mut exit = ExitCode::Done;
+    for (source, job) in jobs {
+        if are_several && !teller.output.quiet {
+            teller.screen.say(&format!("{}:\n", source.to_string_lossy().escape_debug()));
+        }
+        let ended = work(job, monitor, teller);
+        exit = if exit == ExitCode::Done { ended } else { exit };
+        if monitor.cancelled() {
+            break;
+        }
+        monitor.reset();
+    }
+    exit
+}
+
 fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
-        Job::Send { source, link, params } => match open(link, &teller.screen, monitor) {
-            Ok(link) => session::send(source, &link, &params, monitor),
+        Job::Send { source, link, params, once } => match open(link, &teller.screen, monitor) {
+            Ok(link) => {
+                let serve = |told: &mut dyn FnMut(&Outcome)| {
+                    session::send_each(source, &link, &params, monitor, once, told)
+                };
+                return serve_runs(serve, once, teller);
+            }
             Err(error) => error.outcome(&params.run, monitor),
         },
+        Job::Push { source, far, params } => match far.start(&teller.screen, monitor) {
+            Ok((link, ssh)) => {
+                let outcome = session::send(source, &link, &params, monitor);
+                drop(link);
+                ssh.end();
+                outcome
+            }
+            Err(error) => LinkError::from(error).outcome(&params.run, monitor),
+        },
+        Job::Pull { far, destination, demands } => match far.start(&teller.screen, monitor) {
+            Ok((link, ssh)) => {
+                let outcome = session::receive(destination, &link, &demands, monitor, true, &mut |_| {});
+                drop(link);
+                ssh.end();
+                outcome
+            }
+            Err(error) => LinkError::from(error).outcome(&demands.run, monitor),
+        },
         Job::Receive { destination, link, once, demands } => match open(link, &teller.screen, monitor) {
-            Ok(link) => return receive(destination, &link, &demands, monitor, once, teller),
+            Ok(link) => {
+                let serve = |told: &mut dyn FnMut(&Outcome)| {
+                    session::receive(destination, &link, &demands, monitor, once, told)
+                };
+                return serve_runs(serve, once, teller);
+            }
             Err(error) => error.outcome(&demands.run, monitor),
         },
     };
@@ -143,16 +226,12 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
 }
 
 /// Serves runs, reports each of them when it ends, and finally the reason if this end cannot go on serving.
-fn receive(
-    destination: TreeLocation,
-    link: &LinkOptions,
-    demands: &Demands,
-    monitor: &Monitor,
+fn serve_runs(
+    serve: impl FnOnce(&mut dyn FnMut(&Outcome)) -> Outcome,
     once: bool,
     teller: &mut Teller,
 ) -> ExitCode {
-    let outcome =
-        session::receive(destination, link, demands, monitor, once, &mut |outcome| teller.tell(outcome));
+    let outcome = serve(&mut |outcome| teller.tell(outcome));
     let told = teller.told.as_ref() == Some(&outcome.report);
     if !told && (once || outcome.exit != ExitCode::Done) {
         teller.tell(&outcome);
@@ -166,13 +245,23 @@ pub(super) fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Resu
         LinkConfig::Exchanged(exchange) => {
             Ok(exchange.link(|own| screen.event(&Event::Contact(own)), hear_contact, monitor)?)
         }
-        LinkConfig::Known { endpoint, side, identity: path, connect_timeout } => {
-            let identity = Identity::read(&path)?;
-            if identity.side() != side {
-                return Err(LinkError::OtherSide { path, of: identity.side(), end: side });
-            }
-            Ok(LinkOptions { endpoint, identity, connect_timeout })
+        LinkConfig::Started(started) => Ok(started.link(monitor)?),
+        LinkConfig::Asks(asks) => Ok(asks.link()?),
+        LinkConfig::Known { endpoint, mode, side, identities, connect_timeout } => {
+            let read = |path| identity_of(side, path);
+            let mut others = identities.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            let identity = others.remove(0);
+            Ok(LinkOptions { endpoint, mode, identity, others, connect_timeout })
         }
+    }
+}
+
+/// Reads an identity file of the end on this `side`.
+fn identity_of(side: Side, path: PathBuf) -> Result<Identity, LinkError> {
+    let identity = Identity::read(&path)?;
+    match identity.side() == side {
+        true => Ok(identity),
+        false => Err(LinkError::OtherSide { path, of: identity.side(), end: side }),
     }
 }
 
@@ -208,7 +297,13 @@ struct Teller {
     live: Live,
     /// Whether this end serves run after run, so that the log has a line for each, with its peer and the time.
     serves: bool,
+    /// Whether another machine started this end, and tells of the run.
+    is_far: bool,
     told: Option<Report>,
+    /// Whether a report could not be written.
+    is_unwritten: bool,
+    /// The reports of the runs so far, which the report's file gets one after the other, if there are several runs.
+    reports: Option<String>,
 }
 
 impl Teller {
@@ -217,8 +312,14 @@ impl Teller {
         self.write(report);
         self.live.finish(report);
         let Output { log_format, quiet, verbosity, .. } = self.output;
+        if self.is_far && report.link.is_some() {
+            self.told = Some(report.clone());
+            return;
+        }
         if self.serves || log_format == LogFormat::Json {
             run_log::log(outcome);
+        } else if self.output.log_file.is_some() {
+            run_log::log_to_file(outcome);
         }
         match log_format {
             // With `-v`, each failed file was logged when it failed.
@@ -230,15 +331,21 @@ impl Teller {
         self.told = Some(report.clone());
     }
 
-    /// Writes the report to its file. A failure to do so changes neither the run nor its exit code.
-    fn write(&self, report: &Report) {
+    /// Writes the report to its file. A failure to do so does not change the run; a run that is done then exits with 1.
+    fn write(&mut self, report: &Report) {
         let Some(path) = &self.output.report else { return };
-        let written = report_file::text(report).and_then(|text| match path == Path::new("-") {
-            true => self.screen.line(text.trim_end()),
-            false => report_file::write(path, &text),
-        });
+        let written =
+            report_file::text(report).and_then(|text| match (path == Path::new("-"), &mut self.reports) {
+                (true, _) => self.screen.line(text.trim_end()),
+                (false, None) => report_file::write(path, &text),
+                (false, Some(all)) => {
+                    all.push_str(&text);
+                    report_file::write(path, all)
+                }
+            });
         if let Err(error) = written {
             tracing::error!(path = %path.display(), %error, "the report cannot be written");
+            self.is_unwritten = true;
         }
     }
 }

@@ -7,13 +7,19 @@ use std::{
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     flag,
     iterator::Signals,
 };
 
 use super::screen::Screen;
 use syncer::monitor::Monitor;
+
+/// Has writes beyond the limit on the size of files (`ulimit -f`) fail, instead of ending the process.
+pub(super) fn outlive_size_limit() {
+    // Where this fails, the signal has its default effect, as before.
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
 
 /// Passes signals on to `monitor` from a thread of its own, until the process ends.
 pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Result<()> {
@@ -29,7 +35,9 @@ pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Resul
         for signal in signals.forever() {
             monitor.cancel();
             if signal == SIGINT {
-                screen.hint("Stopping in order; press Ctrl-C again to stop at once.\n");
+                screen.hint(
+                    "Stopping in order, and the next run continues; press Ctrl-C again to stop at once.\n",
+                );
             }
         }
     };

@@ -56,17 +56,52 @@ fn hint_of_failures(report: &Report) -> Option<&'static str> {
 fn hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "DeleteLimitExceeded" => {
-            "raise --delete-limit at the end that sets it; --force overrides the limit of the source's end"
+            "raise --delete-limit or --max-delete at the end that sets it; --force overrides the limit of the source's end"
         }
+        "NotAdopted" => {
+            "see that DST is the folder itself: its entries become those of SRC. --adopt or --force deletes the others"
+        }
+        "DestinationMissing" => "make it first, or name another folder: only the last name of DST is made",
         "SourceEmpty" | "WrongDirection" => {
             "see what is mounted at SRC and DST; --force overrides this guard"
         }
+        "RsyncPattern" => "--exclude and --include say which: leave the first two characters out",
+        "NothingIncluded" => {
+            "with --include, only its matches are synced, so leave that --exclude out, and `*/`, which matches whole folders; \
+             --filter takes rsync's rules: '+ */', '+ *.jpg', '- *'"
+        }
+        "InvalidPattern" => {
+            "patterns are those of .gitignore, below SRC: `sub/` or `/sub/`, and `\\[` for a bracket"
+        }
+        "Canceled" => "the next run continues where this one stopped",
         "OtherDestination" => "give --expect-volume the id of this destination, or leave it out",
         "OtherFile" => "a folder as DST keeps the name; --force replaces the file all the same",
         "OtherJobsDestination" => "leave the folder out with --exclude; --force overrides this guard",
         "NotEnoughSpace" => "--delete=before makes room first; --force tries all the same",
         "IdentityUnusable" => "`volferry keygen --out DIR` makes the files of both ends",
+        "HostKeyRefused" => "if the machine is the right one, `ssh-keygen -R HOST` forgets its old key",
+        "SshFailed" | "RemoteEnded" => {
+            "`ssh HOST true` has to work; -e gives ssh flags, such as -e 'ssh -p 2222'"
+        }
+        "PeerLost" => {
+            "the next run continues with what has arrived; if none gets through, see that UDP or TCP is open, and leave --link out"
+        }
+        "RemoteShellMissing" => "install ssh, or name another command with --rsh",
+        "NoRemoteProgram" => {
+            "install volferry there, name it with --remote-program, or let --bootstrap copy this program"
+        }
+        "OtherProtocol" => {
+            "run the same version at both ends; `volferry sync --bootstrap` copies this one to the other machine"
+        }
+        "RemoteCopyUnusable" => {
+            "a static program of `make dist` runs on any Linux; see that HOME is not mounted noexec"
+        }
+        "RemoteCopyFailed" => "install volferry there, and name it with --remote-program",
         "BackupDirUnusable" => "name a new folder, or one of this user; a relative one is made below DST",
+        "SnapshotUnusable" => {
+            "`volferry snapshot verify` names what is damaged; --keep-going takes all that is whole, and `snapshot restore` \
+             has --path for a part"
+        }
         "DestinationBusy" | "SourceBusy" => "wait until the other run is over, and run again",
         _ => return None,
     })
@@ -75,8 +110,8 @@ fn hint(reason: &str) -> Option<&'static str> {
 fn outcome(report: &Report) -> String {
     let dry = if report.dry_run { "Dry run, nothing was changed: " } else { "" };
     let mut text = format!("{dry}{}\n{}\n", changes(&report.work), time(report));
-    let judged = report.bottleneck.iter();
-    judged.for_each(|it| add(&mut text, &format!("Bottleneck {}", it.cause), &it.message));
+    report.link.iter().for_each(|link| add(&mut text, "link", &link.to_string()));
+    report.bottleneck.iter().for_each(|it| add(&mut text, "bottleneck", &it.message));
     report.notes.iter().for_each(|note| add(&mut text, "note", note));
     text
 }
@@ -164,7 +199,7 @@ fn phases(timings: &Timings) -> [(&'static str, u64); 10] {
 
 #[cfg(test)]
 mod tests {
-    use contract::{Bottleneck, Cause, Failure};
+    use contract::{Bottleneck, Cause, Failure, LinkKind, RunLink};
 
     use super::*;
 
@@ -202,9 +237,16 @@ mod tests {
         let bottleneck = Some(Bottleneck { cause: Cause::SinkDisk, share: 71, message });
         let mut report = Report { bottleneck, ..report() };
         let last = |report: &Report| summary(report).lines().last().unwrap().to_owned();
-        assert_eq!(last(&report), "Bottleneck sinkDisk: 71 % of 140 ms waited for the destination's disk");
+        assert_eq!(last(&report), "bottleneck: 71 % of 140 ms waited for the destination's disk");
         report.bottleneck = None;
         assert!(last(&report).starts_with("Took 140 ms"));
+    }
+
+    #[test]
+    fn a_run_over_a_link_names_it_with_its_round_trip() {
+        let link = Some(RunLink { kind: LinkKind::Udp, rtt_us: 12_000 });
+        let summary = summary(&Report { link, ..report() });
+        assert_eq!(summary.lines().last(), Some("link: quic/udp 12 ms"));
     }
 
     #[test]
@@ -285,13 +327,13 @@ mod tests {
     fn a_run_that_failed_has_its_message_or_else_its_reason() {
         let mut report = Report {
             result: RunResult::Failed,
-            reason: Some("PeerLost".into()),
+            reason: Some("ShardLost".into()),
             message: "no answer from h:1 for 10 s".into(),
             ..report()
         };
         assert_eq!(summary(&report), "error: no answer from h:1 for 10 s\n");
         report.message.clear();
-        assert_eq!(summary(&report), "error: PeerLost\n");
+        assert_eq!(summary(&report), "error: ShardLost\n");
         report.result = RunResult::Canceled;
         report.reason = None;
         assert_eq!(summary(&report), "canceled: the run did not get to its end\n");

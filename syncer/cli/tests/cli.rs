@@ -27,6 +27,25 @@ fn keygen_writes_a_pair_that_only_its_owner_reads() {
 }
 
 #[test]
+fn every_flag_in_the_help_of_rsync_is_taken_or_refused_with_a_hint() {
+    let help =
+        Command::new("rsync").arg("--help").output().expect("rsync is not installed: `.ci/tools test`");
+    let (help, known) = (stdout(&help), stdout(&volferry(["generate", "--rsync-flags"])));
+    let flags = |line: &str| {
+        let names = line.split_whitespace().take_while(|word| word.starts_with('-'));
+        names.map(|name| name.trim_end_matches(',').split('=').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all: Vec<String> = help.lines().flat_map(flags).collect();
+    assert!(all.len() > 150, "{all:?}");
+    let ours = ["--help", "--no-OPTION"];
+    let missing: Vec<_> = all
+        .iter()
+        .filter(|name| !ours.contains(&name.as_str()) && !known.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn keygen_prints_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let run = volferry(["keygen", "--out", text(dir.path())]);
@@ -70,20 +89,20 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
         (&["sync", "a"], "<DST>"),
         (&["sync", "a", "b", "--dleete"], "a similar argument exists: '--delete'"),
         (&["sync", "a", "b", "--once"], "unexpected argument '--once'"),
-        (&["sync", "a", "b", "--compare", "size"], "is not `metadata` or `content`"),
+        (&["sync", "a", "b", "--compare", "sizes"], "is not `metadata`, `content` or `size`"),
         (&["sync", "a", "b", "--delete-limit", "101"], "a percentage from 0 to 100"),
         (&["send", "a", link[0], link[1], "--bandwidth-limit", "1.5Mi"], "such as 1048576, 100Mi or 2G"),
         (
             &["send", "a", link[0], link[1], link[2], link[3], "--bandwidth-limit", "0"],
             "leave it out for no limit",
         ),
-        (&["sync", "a", "b", "--compression", "none"], "`volferry send` takes it"),
-        (&["sync", "a", "b", "--bwlimit", "0"], "leave it out for no limit"),
+        (&["sync", "a", "b", "--compression", "none"], "without a place on another machine"),
+        (&["sync", "a", "b", "--bandwidth-limit", "0"], "leave it out for no limit"),
         (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
         (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),
         (
             &["receive", "a", link[0], link[1], link[2], link[3], "--delete"],
-            "`volferry send` and `volferry sync`",
+            "`volferry sync` and `volferry send` take it",
         ),
         (&["receive", "a", link[0], link[1], link[2], link[3], "--force"], "has no effect here"),
         (
@@ -93,6 +112,11 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
         (&["sync", "a", "b", "--shard", "2/2"], "i from 0 to n - 1"),
         (&["sync", "a", "b", "--progress", "yes"], "[possible values: auto, bar, json, none]"),
         (&["send", "a", "--connect", "h:1"], "--identity <FILE>"),
+        (
+            &["send", "a", "--identity", "i", "--identity", "j", "--connect", "h:1"],
+            "--identity more than once with --connect: an end that dials has one peer",
+        ),
+        (&["send", "a", "--identity", "i", "--connect", "h:1", "--once"], "--listen"),
         (&["send", "a", "--identity", "i"], "neither --listen nor --connect"),
         (&["send", "a", "--exchange", ""], "a job's name has 1 to 512 bytes"),
         (&["send", "a", "--exchange", "j", "--identity", "i"], "cannot be used with"),
@@ -335,18 +359,27 @@ fn sync(dir: &TempDir, flags: &[&str]) -> Output {
 
 #[test]
 fn a_folder_of_another_machine_is_told_from_one_of_this() {
-    for [source, destination] in [
-        ["web:/srv", "copy"],
-        ["a", "user@web:copy"],
-        ["rsync://web/module", "copy"],
-        ["a", "ssh://web/srv"],
-        ["a", "web:"],
-        ["web:data", "b"],
-    ] {
-        let run = volferry(["sync", source, destination]);
+    let refused = |args: [&str; 3]| {
+        let run = volferry(args);
         assert_eq!(exit(&run), ExitCode::Usage, "{}", stderr(&run));
-        assert!(stderr(&run).contains("\nhint: "), "{}", stderr(&run));
-        assert!(stderr(&run).contains("volferry send") && stderr(&run).contains("volferry receive"));
+        stderr(&run)
+    };
+    for [source, destination] in [["rsync://web/module", "copy"], ["a", "ssh://web/srv"]] {
+        let said = refused(["sync", source, destination]);
+        assert!(said.contains("\nhint: write HOST:PATH"), "{said}");
+    }
+    assert!(refused(["sync", "web:a", "user@web:b"]).contains("run this on one of them"));
+    for [source, destination] in
+        [["web:/srv", "copy"], ["a", "user@web:copy"], ["a", "web:"], ["web:data", "b"]]
+    {
+        let run = volferry(["sync", source, destination, "--rsh=false"]);
+        assert_eq!(exit(&run), ExitCode::PeerLost, "{}", stderr(&run));
+        assert!(stderr(&run).contains("web ended before it answered"), "{}", stderr(&run));
+    }
+    for flag in ["--rsh=x", "--remote-program=x", "--bootstrap", "--link=ssh", "--connect-timeout=1"] {
+        let run = volferry(["sync", "a", "b", flag]);
+        assert_eq!(exit(&run), ExitCode::Usage, "{flag}");
+        assert!(stderr(&run).contains("without a place on another machine"), "{}", stderr(&run));
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("a:b")).unwrap();

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
-    fs,
+    env, fs,
+    path::Path,
     process::{Command, Output, Stdio},
 };
 
@@ -12,21 +13,83 @@ fn volferry(args: &[&str]) -> Output {
     output
 }
 
+/// A shell of a user with a configuration of ssh, a folder with snapshots, and the script of the completions.
+struct Completed {
+    dir: tempfile::TempDir,
+}
+
+impl Completed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at(".ssh/more")).unwrap();
+        fs::write(at(".ssh/config"), "Include more/*.conf\nHost nas backup *.lan !no\n  User x\n").unwrap();
+        fs::write(at(".ssh/more/a.conf"), "host=nova\n").unwrap();
+        fs::write(at(".ssh/more/b.txt"), "Host nobody\n").unwrap();
+        fs::create_dir(at("data")).unwrap();
+        fs::write(at("nails"), "").unwrap();
+        fs::write(at("script"), volferry(&["generate", "--completions", "bash"]).stdout).unwrap();
+        Self { dir }
+    }
+
+    /// Returns what bash offers for the last of some words.
+    fn bash(&self, words: &str) -> Vec<String> {
+        let ask = format!(
+            "source ./script; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _clap_complete_volferry volferry \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\n' \"${{COMPREPLY[@]}}\""
+        );
+        let program = Path::new(env!("CARGO_BIN_EXE_volferry"));
+        let path = format!("{}:{}", program.parent().unwrap().display(), env::var("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", &ask])
+            .current_dir(self.dir.path())
+            .env("HOME", self.dir.path())
+            .env("PATH", path);
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words}");
+        let offered = String::from_utf8(output.stdout).unwrap();
+        offered.lines().filter(|line| !line.is_empty()).map(String::from).collect()
+    }
+}
+
 #[test]
 fn bash_completes_subcommands_and_flags() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("volferry.bash");
-    fs::write(&script, volferry(&["generate", "--completions", "bash"]).stdout).unwrap();
-    let complete = |words: &str| {
-        let ask = format!(
-            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             _volferry volferry \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\"",
-            script.display()
-        );
-        String::from_utf8(Command::new("bash").args(["-c", &ask]).output().unwrap().stdout).unwrap()
+    let shell = Completed::new();
+    assert_eq!(shell.bash("volferry sn"), ["snapshot"]);
+    assert_eq!(shell.bash("volferry sync --delete-l"), ["--delete-limit"]);
+    assert_eq!(shell.bash("volferry sync --progress j"), ["json"]);
+}
+
+#[test]
+fn bash_completes_files_and_the_hosts_that_ssh_knows() {
+    let shell = Completed::new();
+    assert_eq!(shell.bash("volferry sync na"), ["nails", "nas:"]);
+    assert_eq!(shell.bash("volferry sync data no"), ["nova:"]);
+    assert_eq!(shell.bash("volferry sync 'me@ba'"), ["me@backup:"]);
+    assert_eq!(shell.bash("volferry snapshot copy data na"), ["nails", "nas:"]);
+    assert_eq!(shell.bash("volferry enroll n"), ["nas", "nova"]);
+    assert_eq!(shell.bash("volferry send na"), ["nails"]);
+    assert_eq!(shell.bash("volferry sync --files-from na"), ["nails"]);
+    assert_eq!(shell.bash("volferry sync da"), ["data/"]);
+}
+
+#[test]
+fn bash_completes_the_ids_and_tags_of_the_volume_that_was_named() {
+    let shell = Completed::new();
+    let names = |line: &str| {
+        let mut offered = shell.bash(&format!("volferry {line} ''"));
+        offered.retain(|word| !word.starts_with('-'));
+        offered
     };
-    assert_eq!(complete("volferry sn").trim(), "snapshot");
-    assert_eq!(complete("volferry sync --delete-l").trim(), "--delete-limit");
+    assert_eq!(names("snapshot show data"), [""; 0]);
+    let data = shell.dir.path().join("data");
+    let created = volferry(&["snapshot", "create", data.to_str().unwrap(), "--tag", "before-upgrade"]);
+    let id = String::from_utf8(created.stdout).unwrap().trim().to_owned();
+    for line in ["snapshot show data", "snapshot diff '~/data' latest", "sync data /mnt --source-snapshot"] {
+        assert_eq!(names(line), [id.as_str(), "before-upgrade", "latest"], "{line}");
+    }
+    assert_eq!(shell.bash("volferry snapshot restore data be"), ["before-upgrade"]);
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn a_browser_shows_the_charts_and_tables_in_light_and_in_dark_and_asks_for_nothi
         let number = |name: &str| seen[name].as_f64().unwrap();
         assert_eq!(
             ["charts", "bars", "runs", "steps", "empty"].map(number),
-            [3.0, 36.0, 12.0, 3.0, 0.0],
+            [7.0, 28.0, 12.0, 3.0, 0.0],
             "{seen}"
         );
         assert!(number("visible") >= 12.0 && number("colours") >= 5.0, "{seen}");
@@ -188,6 +188,19 @@ fn a_browser_shows_the_charts_and_tables_in_light_and_in_dark_and_asks_for_nothi
     }
     browser.call("Emulation.setEmulatedMedia", json!({"media": "print"}));
     assert_eq!(browser.evaluate(LOOK)["paper"], 3 * 255, "a printed page is white");
+}
+
+#[test]
+fn the_page_fits_on_a_phone() {
+    let Some(mut browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = write_page(dir.path());
+    let phone = json!({"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true});
+    browser.call("Emulation.setDeviceMetricsOverride", phone);
+    browser.open(&page, "light");
+    let wide = "[document.documentElement.scrollWidth, ...[...document.querySelectorAll('h1, h2, section, svg, p, ul')]
+        .map((it) => Math.ceil(it.getBoundingClientRect().right))].filter((right) => right > 390)";
+    assert_eq!(browser.evaluate(wide), json!([]));
 }
 
 #[test]

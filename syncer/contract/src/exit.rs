@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// The destination now equals the source.
+    /// The destination has everything of the source that takes part, and with deletes nothing else that does.
     Done = 0,
     /// The run failed, for a reason at one of the ends: the source cannot be read, the destination cannot be written
     /// to, or the run was stopped. Most such runs have changed nothing; one that was stopped, or that failed during the

@@ -1,28 +1,21 @@
 use std::{
     fmt, fs,
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
     str::FromStr,
 };
 
-use aws_lc_rs::{
-    rand::{SecureRandom as _, SystemRandom},
-    signature::{Ed25519KeyPair, KeyPair as _},
-};
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::{contact::Fingerprint, report::Side};
-
-/// The largest size of an identity file, which has a few hundred bytes; a larger one is another file.
-const MAX_FILE_BYTES: usize = 4096;
-
-/// More bytes than an Ed25519 key in PKCS #8 takes.
-const MAX_KEY_BYTES: usize = 256;
+use crate::{
+    contact::Fingerprint,
+    own_key::{IdentityError, MAX_FILE_BYTES, OwnKey, read_private},
+    report::Side,
+};
 
 /// The most bytes that the name of a job may have.
 pub const MAX_JOB_BYTES: usize = 512;
@@ -30,70 +23,11 @@ pub const MAX_JOB_BYTES: usize = 512;
 /// The format version of identity files: since 2 they name the job.
 const FILE_VERSION: u32 = 2;
 
-/// Why an identity cannot be made, stored or used.
-#[derive(Debug, Error)]
-pub enum IdentityError {
-    /// The file cannot be read or written.
-    #[error("identity file {path}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// Users other than its owner may read the file.
-    #[error("identity file {path} can be read by others (mode {mode:o}): run `chmod 600 {path}`")]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The text is not an identity.
-    #[error("not an identity file as `volferry keygen` writes it: {0}")]
-    Malformed(&'static str),
-    /// The system has no randomness.
-    #[error("the system's random number generator failed")]
-    Random,
-}
-
-/// A key that exists only in this process's memory, of an end that does not know its peer yet.
-pub struct FreshKey {
-    pkcs8: Zeroizing<Vec<u8>>,
-    fingerprint: Fingerprint,
-}
-
-impl fmt::Debug for FreshKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreshKey").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
-    }
-}
-
-impl FreshKey {
-    /// Makes a key.
-    pub fn generate() -> Result<Self, IdentityError> {
-        let pkcs8 = generate_key()?;
-        let fingerprint = fingerprint(&pkcs8)?;
-        Ok(Self { pkcs8, fingerprint })
-    }
-
-    /// Returns the key's fingerprint, which the peer has to know.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-
-    /// Makes the identity of this end of the job `job` (1 to 512 bytes), which accepts only the peer with this key.
-    pub fn into_identity(self, side: Side, job: &str, peer: Fingerprint) -> Result<Identity, IdentityError> {
-        check_job(job)?;
-        Ok(Identity { side, job: job.into(), pkcs8: self.pkcs8, peer })
-    }
-}
-
 /// The key by which one end proves itself, and the one peer that it accepts. `Debug` shows no secret.
 pub struct Identity {
     side: Side,
     job: String,
-    pkcs8: Zeroizing<Vec<u8>>,
+    key: OwnKey,
     peer: Fingerprint,
 }
 
@@ -120,11 +54,11 @@ impl IdentityPair {
     /// Makes two fresh key pairs for the job `job` (1 to 512 bytes). An end refuses a peer of another job, even if it
     /// has the right key.
     pub fn generate(job: &str) -> Result<Self, IdentityError> {
-        let (source, sink) = (FreshKey::generate()?, FreshKey::generate()?);
+        let (source, sink) = (OwnKey::generate()?, OwnKey::generate()?);
         let (source_print, sink_print) = (source.fingerprint(), sink.fingerprint());
         Ok(Self {
-            source: source.into_identity(Side::Source, job, sink_print)?,
-            sink: sink.into_identity(Side::Sink, job, source_print)?,
+            source: Identity::of_key(source, Side::Source, job, sink_print)?,
+            sink: Identity::of_key(sink, Side::Sink, job, source_print)?,
         })
     }
 
@@ -168,39 +102,23 @@ fn check_job(job: &str) -> Result<(), IdentityError> {
 }
 
 impl Identity {
+    /// Takes the identity of one end of the job `job` (1 to 512 bytes), which accepts only the peer with this key.
+    pub fn of_key(key: OwnKey, side: Side, job: &str, peer: Fingerprint) -> Result<Self, IdentityError> {
+        check_job(job)?;
+        Ok(Self { side, job: job.into(), key, peer })
+    }
+
     /// Reads an identity from a file that no other user may use. A file of this user may have permission bits for its
     /// owner only. A Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`):
     /// bits for the group are accepted on a file of another user, and on one of root if this process is root and in the
     /// group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
-        let in_file = |source| IdentityError::File { path: path.into(), source };
-        let mut file = fs::File::open(path).map_err(in_file)?;
-        let metadata = file.metadata().map_err(in_file)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        let (owner, group) = (metadata.uid(), metadata.gid());
-        if mode & 0o007 != 0 || mode & 0o070 != 0 && !Self::group_may(owner, group) {
-            return Err(IdentityError::Exposed { path: path.into(), mode });
-        }
-        // A buffer that grew would leave copies of the key behind.
-        let mut buffer = Zeroizing::new([0; MAX_FILE_BYTES]);
-        let len = read_up_to(&mut file, &mut *buffer).map_err(in_file)?;
-        let text = std::str::from_utf8(&buffer[..len]);
-        text.map_err(|_| IdentityError::Malformed("not its JSON form"))?.parse()
-    }
-
-    /// Returns whether the group of a file was given access on purpose.
-    fn group_may(owner: u32, group: u32) -> bool {
-        let user = geteuid();
-        let in_group = || {
-            getegid().as_raw() == group
-                || getgroups().is_ok_and(|all| all.iter().any(|gid| gid.as_raw() == group))
-        };
-        owner != user.as_raw() || user.is_root() && in_group()
+        read_private(path)?.parse()
     }
 
     /// Returns the file's text, which contains the private key.
     pub fn to_text(&self) -> Zeroizing<String> {
-        let private_key = Zeroizing::new(BASE64.encode(&*self.pkcs8));
+        let private_key = Zeroizing::new(BASE64.encode(self.key.pkcs8()));
         let (job, peer) = (self.job.clone(), self.peer.to_string());
         let file = File { version: FILE_VERSION, side: self.side, job, private_key: &private_key, peer };
         // The text always fits: the longest name of a job takes 3 KiB once it is escaped.
@@ -228,7 +146,7 @@ impl Identity {
 
     /// Returns the private key, PKCS #8 in DER.
     pub fn pkcs8(&self) -> &[u8] {
-        &self.pkcs8
+        self.key.pkcs8()
     }
 
     fn write(&self, path: &Path) -> Result<(), IdentityError> {
@@ -259,41 +177,12 @@ impl FromStr for Identity {
         }
         let file: File<'_> = serde_json::from_str(text).map_err(|_| FORM)?;
         check_job(&file.job)?;
-        let mut key = Zeroizing::new([0; MAX_KEY_BYTES]);
-        let len = BASE64
-            .decode_slice(file.private_key, &mut *key)
-            .map_err(|_| IdentityError::Malformed("the private key is not base64"))?;
-        fingerprint(&key[..len])?;
-        let pkcs8 = Zeroizing::new(key[..len].to_vec());
+        let key = OwnKey::of_base64(file.private_key)?;
         let peer = file.peer.parse();
         let peer =
             peer.map_err(|_| IdentityError::Malformed("the peer's fingerprint is not 64 hex digits"))?;
-        Ok(Self { side: file.side, job: file.job, pkcs8, peer })
+        Ok(Self { side: file.side, job: file.job, key, peer })
     }
-}
-
-/// Reads up to the end of the file or of `buffer`, and returns the number of bytes read.
-fn read_up_to(file: &mut fs::File, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read(&mut buffer[len..])? {
-            0 => break,
-            more => len += more,
-        }
-    }
-    Ok(len)
-}
-
-fn generate_key() -> Result<Zeroizing<Vec<u8>>, IdentityError> {
-    let random = SystemRandom::new();
-    let document = Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| IdentityError::Random)?;
-    Ok(Zeroizing::new(document.as_ref().to_vec()))
-}
-
-fn fingerprint(pkcs8: &[u8]) -> Result<Fingerprint, IdentityError> {
-    let pair = Ed25519KeyPair::from_pkcs8(pkcs8)
-        .map_err(|_| IdentityError::Malformed("the private key is not Ed25519 in PKCS #8"))?;
-    Ok(Fingerprint::of(pair.public_key().as_ref()))
 }
 
 #[cfg(test)]
@@ -303,8 +192,8 @@ mod tests {
     #[test]
     fn each_end_knows_the_other() {
         let pair = IdentityPair::generate("job").unwrap();
-        assert_eq!(pair.source.peer(), fingerprint(pair.sink.pkcs8()).unwrap());
-        assert_eq!(pair.sink.peer(), fingerprint(pair.source.pkcs8()).unwrap());
+        assert_eq!(pair.source.peer(), pair.sink.key.fingerprint());
+        assert_eq!(pair.sink.peer(), pair.source.key.fingerprint());
     }
 
     #[test]
@@ -356,16 +245,5 @@ mod tests {
         fs::remove_file(dir.path().join("sink")).unwrap();
         pair.write(dir.path()).unwrap();
         assert!(dir.path().join("source").exists() && dir.path().join("sink").exists());
-    }
-
-    #[test]
-    fn debug_output_holds_no_secret() {
-        let key = FreshKey::generate().unwrap();
-        let shown = format!("{key:?}");
-        let identity = key.into_identity(Side::Source, "job", Fingerprint::of(b"peer")).unwrap();
-        let shown = format!("{shown} {identity:?}");
-        for secret in [BASE64.encode(identity.pkcs8()), format!("{:?}", identity.pkcs8())] {
-            assert!(!shown.contains(&secret), "{shown}");
-        }
     }
 }

@@ -4,50 +4,69 @@
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
+mod authorized;
 mod bench;
 mod bench_result;
 mod bottleneck;
+mod busy;
 mod contact;
 mod escape;
 mod exit;
+mod folder_request;
+pub mod human_bytes;
 mod identity;
+mod link;
+mod own_key;
 mod param_types;
 mod params;
 mod parse_error;
 mod phase;
 mod planned_action;
 mod plural;
+mod public_key;
+pub mod reason;
 pub mod regression;
 mod report;
+mod reshape;
 mod snapshots;
 mod timings;
 mod volume;
 
+pub use authorized::{
+    AuthorizedFileError, AuthorizedKey, AuthorizedKeyError, MAX_NAME_BYTES, is_name, read_authorized,
+};
 pub use bench::{
     BenchFigures, BenchFiles, BenchMachine, BenchPlace, BenchStep, BenchStepName, BenchTree, MAX_BENCH_BYTES,
     MAX_BENCH_FILES, MAX_BENCH_GROUPS,
 };
 pub use bench_result::BenchResult;
 pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
+pub use busy::{BusyAnswer, BusyAnswerError, BusyAnswers, MAX_BUSY_ANSWER_BYTES};
 pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
 pub use exit::ExitCode;
-pub use identity::{FreshKey, Identity, IdentityError, IdentityPair, MAX_JOB_BYTES};
+pub use folder_request::{FolderAccess, FolderRequest, service_job};
+pub use identity::{Identity, IdentityPair, MAX_JOB_BYTES};
+pub use link::{LinkKind, RunLink};
+pub use own_key::{IdentityError, OwnKey};
 pub use param_types::{
-    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, Ownership, Preserve, Shard, WriteMode,
-    parse_bytes,
+    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Ownership, Preserve, Shard,
+    WriteMode, parse_bytes,
 };
 pub use params::{Demands, FilesFrom, RunParams};
 pub use parse_error::ParseParamError;
 pub use phase::Phase;
 pub use planned_action::{Action, Difference, EntryKind, PlannedAction};
 pub use plural::plural;
+pub use public_key::PublicKey;
 pub use report::{
     Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, Side, Usage, Work, timestamp,
 };
+pub use reshape::{Chmod, Chown, ModeChange};
 pub use snapshots::{
-    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams,
-    SnapshotReport, SnapshotVerify, VerifyReport,
+    AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, MAX_TAG_BYTES, Retention, SNAPSHOT_NOT_FOUND,
+    SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify,
+    VerifyReport, is_tag,
 };
 pub use timings::Timings;
 pub use volume::VolumeId;

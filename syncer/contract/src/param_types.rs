@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     parse_error::{ParseParamError, bad},
     snapshots::SnapshotEngine,
+    volume::VolumeId,
 };
 
 /// How files at both ends are compared.
@@ -18,6 +19,8 @@ pub enum Compare {
     Metadata,
     /// The content's hash, computed at both ends.
     Content,
+    /// Size alone.
+    Size,
 }
 
 /// Whether owner and group are kept.
@@ -50,6 +53,17 @@ pub enum DeleteTiming {
     After,
     /// Before any content is written, which makes room for it.
     Before,
+}
+
+/// What happens to a run from another source than the one that the destination's copy is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OtherSource {
+    /// It is refused.
+    Refuse,
+    /// It makes the copy one of its own source.
+    Accept,
+    /// It does so if its source has this id, as the refusal names it.
+    Only(VolumeId),
 }
 
 /// How data is compressed on the wire.
@@ -143,10 +157,32 @@ macro_rules! words {
 }
 
 words!(DeleteTiming, "`before` or `after`", "before" => Before, "after" => After);
-words!(Compare, "`metadata` or `content`", "metadata" => Metadata, "content" => Content);
+words!(Compare, "`metadata`, `content` or `size`", "metadata" => Metadata, "content" => Content, "size" => Size);
 words!(Ownership, "`auto`, `always` or `never`", "auto" => Auto, "always" => Always, "never" => Never);
 words!(SnapshotEngine, "`auto`, `clone` or `copy`", "auto" => Auto, "clone" => Clone, "copy" => Copy);
 words!(WriteMode, "`atomic` or `in-place`", "atomic" => Atomic, "in-place" => InPlace);
+
+impl FromStr for OtherSource {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "refuse" => Ok(Self::Refuse),
+            "accept" => Ok(Self::Accept),
+            _ => s.parse().map(Self::Only).map_err(|_| bad(s, "`refuse`, `accept` or the id of a source")),
+        }
+    }
+}
+
+impl fmt::Display for OtherSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refuse => f.write_str("refuse"),
+            Self::Accept => f.write_str("accept"),
+            Self::Only(id) => write!(f, "{id}"),
+        }
+    }
+}
 
 impl FromStr for Compression {
     type Err = ParseParamError;

@@ -1,7 +1,10 @@
 use std::{fmt, path::PathBuf};
 
 use crate::{
-    param_types::{Compare, Compression, DeleteLimit, DeleteTiming, Ownership, Preserve, Shard, WriteMode},
+    param_types::{
+        Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Ownership, Preserve, Shard, WriteMode,
+    },
+    reshape::{Chmod, Chown},
     snapshots::SnapshotParams,
     volume::VolumeId,
 };
@@ -29,11 +32,32 @@ pub struct Demands {
     pub snapshot: Option<SnapshotParams>,
     /// The folder for entries that a run replaces or deletes; a relative path is below the destination.
     pub backup_dir: Option<PathBuf>,
+    /// What happens to a run from another source than the last one's, which the destination then remembers; `None`
+    /// looks at no source and remembers none.
+    pub other_source: Option<OtherSource>,
     /// Show each change before it is made. The process that shows changes sets it, so no flag spells it.
     pub itemize_changes: bool,
+    /// The run that this end asked the source for, and no other. No flag spells it.
+    pub asked: Option<Box<RunParams>>,
 }
 
 impl Demands {
+    /// Returns the demands of an end that asks the source for a run, so that the source cannot make it another one.
+    pub fn asking(params: &RunParams) -> Self {
+        let mut asked = RunParams { demands: Self::default(), ..params.clone() };
+        if let Some(list) = &mut asked.files_from {
+            list.paths.clear();
+        }
+        Self {
+            run: params.run.clone(),
+            dry_run: params.dry_run,
+            exclude: params.exclude.clone(),
+            image: params.image,
+            asked: Some(Box::new(asked)),
+            ..params.demands.clone()
+        }
+    }
+
     /// Returns the demands by which only the job's owner decides at the destination: all of the job's parameters that
     /// forbid something, without the guards if the job overrides them.
     pub fn of(params: &RunParams) -> Self {
@@ -47,8 +71,10 @@ impl Demands {
             expect_volume: params.expect_volume.filter(|_| guarded),
             image: params.image,
             itemize_changes: false,
+            asked: None,
             snapshot: params.demands.snapshot.clone(),
             backup_dir: params.demands.backup_dir.clone(),
+            other_source: params.demands.other_source,
         }
     }
 
@@ -73,6 +99,9 @@ impl Demands {
         if let Some(dir) = &self.backup_dir {
             value("--backup-dir", &dir.display());
         }
+        if let Some(rule) = self.other_source {
+            value("--other-source", &rule);
+        }
         args.extend(self.snapshot.iter().flat_map(SnapshotParams::to_args));
         args
     }
@@ -85,6 +114,7 @@ impl Demands {
             (self.expect_volume.is_some(), "--expect-volume"),
             (self.snapshot.is_some(), "--snapshot"),
             (self.backup_dir.is_some(), "--backup-dir"),
+            (self.other_source.is_some(), "--other-source"),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
     }
@@ -120,17 +150,26 @@ pub struct RunParams {
     /// The time of deletes.
     #[serde(default)]
     pub delete_timing: DeleteTiming,
+    /// Delete also in the first run onto a folder, where no run has put what is deleted.
+    #[serde(default)]
+    pub adopt: bool,
     /// Delete even if an entry could not be read, listed or written.
     #[serde(default)]
     pub delete_anyway: bool,
     /// The limit on deletes.
     pub delete_limit: DeleteLimit,
+    /// The most entries that a run may delete: a run that would delete more is refused.
+    #[serde(default)]
+    pub max_delete: Option<u64>,
     /// Override the guards.
     pub force: bool,
     /// gitignore patterns; if there are any, only matching entries are synced.
     pub include: Vec<String>,
     /// gitignore patterns of entries that are neither sent, changed nor deleted.
     pub exclude: Vec<String>,
+    /// Filter rules of rsync, without those that read a file once; they exclude entries as `exclude` does.
+    #[serde(default)]
+    pub filter: Vec<String>,
     /// Exclude the entries that match the source's `.gitignore` and `.volferryignore` files.
     #[serde(default)]
     pub ignore_files: bool,
@@ -143,12 +182,21 @@ pub struct RunParams {
     /// Leave files alone that are newer at the destination than at the source.
     #[serde(default)]
     pub update: bool,
+    /// Make no new entries at the destination.
+    #[serde(default)]
+    pub existing: bool,
+    /// Leave entries alone that the destination has, apart from folders.
+    #[serde(default)]
+    pub ignore_existing: bool,
     /// Only these paths take part, with everything below them.
     #[serde(default)]
     pub files_from: Option<FilesFrom>,
     /// Leave entries alone, at both ends, that are on other file systems than the root of the tree.
     #[serde(default)]
     pub one_file_system: bool,
+    /// Delete also in what is mounted inside the destination.
+    #[serde(default)]
+    pub cross_mounts: bool,
     /// How files are compared.
     pub compare: Compare,
     /// The metadata to keep.
@@ -174,10 +222,32 @@ pub struct RunParams {
     /// source needs it, so it does not cross the network.
     #[serde(skip)]
     pub source_snapshot: Option<String>,
-    /// The tag of the pinned snapshot that keeps the destination's state before a restore of one of its own snapshots.
+    /// Believe the owners, set-id bits, capabilities and devices of a snapshot although other users could write to the
+    /// list that has it. Only the source needs it.
+    #[serde(skip)]
+    pub trust_store: bool,
+    /// Copy all that is whole of a damaged snapshot, and count the rest as failed.
+    #[serde(default)]
+    pub keep_going: bool,
+    /// A change of all permission bits. The source lists its entries with these.
+    #[serde(skip)]
+    pub chmod: Option<Chmod>,
+    /// The owner of all entries. The source lists its entries with it.
+    #[serde(skip)]
+    pub chown: Option<Chown>,
+    /// Remove entries at the source, apart from folders, once the destination has them.
+    #[serde(default)]
+    pub remove_source_files: bool,
+    /// The tag of the snapshot that keeps the destination's state before a restore of one of its own snapshots.
     /// If a snapshot has this tag already, none is taken, so that a run that is tried again keeps the state only once.
     #[serde(skip)]
     pub snapshot_before: Option<String>,
+    /// The only files and folders that a restore brings back; all of the snapshot if there are none. All else stays.
+    #[serde(skip)]
+    pub restore_paths: Vec<String>,
+    /// The volume that the source is on, as its own process sees it, which sets this: no flag spells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_id: Option<VolumeId>,
     /// The demands of the destination's owner. No peer can send them, and the source has none.
     #[serde(skip)]
     pub demands: Demands,
@@ -186,19 +256,29 @@ pub struct RunParams {
 /// A flag for files, folders or metadata, which a block device does not have.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 22] = [
+const OF_TREES: [OfTrees; 32] = [
     ("--delete", |params| params.delete),
+    ("--adopt", |params| params.adopt),
     ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
+    ("--max-delete", |params| params.max_delete.is_some()),
     ("--force", |params| params.force),
     ("--include", |params| !params.include.is_empty()),
     ("--exclude", |params| !params.exclude.is_empty()),
+    ("--filter", |params| !params.filter.is_empty()),
     ("--ignore-files", |params| params.ignore_files),
     ("--min-size", |params| params.min_size.is_some()),
     ("--max-size", |params| params.max_size.is_some()),
     ("--update", |params| params.update),
+    ("--existing", |params| params.existing),
+    ("--ignore-existing", |params| params.ignore_existing),
+    ("--compare=size", |params| params.compare == Compare::Size),
+    ("--remove-source-files", |params| params.remove_source_files),
+    ("--chmod", |params| params.chmod.is_some()),
+    ("--chown", |params| params.chown.is_some()),
     ("--files-from", |params| params.files_from.is_some()),
     ("--one-file-system", |params| params.one_file_system),
+    ("--cross-mounts", |params| params.cross_mounts),
     ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
     ("--no-permissions", |params| !params.preserve.permissions),
     ("--no-times", |params| !params.preserve.times),
@@ -212,6 +292,11 @@ const OF_TREES: [OfTrees; 22] = [
 ];
 
 impl RunParams {
+    /// Returns whether failures keep no deletes back. What is damaged in a snapshot says nothing about what it lacks.
+    pub fn deletes_anyway(&self) -> bool {
+        self.delete_anyway || self.keep_going
+    }
+
     /// Returns the flags of these parameters that a run of block devices, or of images of them, refuses.
     pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
         OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
@@ -220,16 +305,19 @@ impl RunParams {
     /// Returns the flags of these parameters that a run of a single file refuses, because they choose among the entries
     /// of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
-        const OF_FOLDERS: [&str; 12] = [
+        const OF_FOLDERS: [&str; 15] = [
             "--delete",
+            "--max-delete",
             "--delete-limit",
             "--include",
             "--exclude",
+            "--filter",
             "--ignore-files",
             "--min-size",
             "--max-size",
             "--files-from",
             "--one-file-system",
+            "--cross-mounts",
             "--no-hard-links",
             "--no-specials",
             "--shard",
@@ -239,12 +327,18 @@ impl RunParams {
 
     /// Returns the flags of these parameters that a run from a snapshot refuses, because it copies all of the snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
-        const OF_LIVE: [&str; 8] = [
+        const OF_LIVE: [&str; 14] = [
             "--include",
             "--exclude",
+            "--filter",
             "--ignore-files",
             "--min-size",
             "--max-size",
+            "--existing",
+            "--ignore-existing",
+            "--remove-source-files",
+            "--chmod",
+            "--chown",
             "--files-from",
             "--one-file-system",
             "--shard",
@@ -264,11 +358,18 @@ impl RunParams {
         let before = self.delete_timing == DeleteTiming::Before;
         flag(self.delete && !before, "--delete");
         flag(self.delete && before, "--delete=before");
+        flag(self.adopt, "--adopt");
         flag(self.delete_anyway, "--delete-anyway");
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");
         flag(self.update, "--update");
+        flag(self.existing, "--existing");
+        flag(self.ignore_existing, "--ignore-existing");
+        flag(self.remove_source_files, "--remove-source-files");
         flag(self.one_file_system, "--one-file-system");
+        flag(self.trust_store, "--trust-store");
+        flag(self.keep_going, "--keep-going");
+        flag(self.cross_mounts, "--cross-mounts");
         flag(self.files_from.as_ref().is_some_and(|list| list.from0), "--from0");
         flag(!self.preserve.permissions, "--no-permissions");
         flag(!self.preserve.times, "--no-times");
@@ -284,8 +385,12 @@ impl RunParams {
         value(self.delete_limit != defaults.delete_limit, "--delete-limit", &self.delete_limit.0);
         self.include.iter().for_each(|pattern| value(true, "--include", pattern));
         self.exclude.iter().for_each(|pattern| value(true, "--exclude", pattern));
+        self.filter.iter().for_each(|rule| value(true, "--filter", rule));
         if let Some(list) = &self.files_from {
             value(true, "--files-from", &list.file);
+        }
+        if let Some(most) = self.max_delete {
+            value(true, "--max-delete", &most);
         }
         if let Some(size) = self.min_size {
             value(true, "--min-size", &size);
@@ -294,6 +399,12 @@ impl RunParams {
             value(true, "--max-size", &size);
         }
         value(self.compare != defaults.compare, "--compare", &self.compare);
+        if let Some(chmod) = &self.chmod {
+            value(true, "--chmod", chmod);
+        }
+        if let Some(chown) = &self.chown {
+            value(true, "--chown", chown);
+        }
         value(self.preserve.ownership != Ownership::Auto, "--ownership", &self.preserve.ownership);
         value(self.write != defaults.write, "--write", &self.write);
         value(self.compression != defaults.compression, "--compression", &self.compression);
@@ -312,6 +423,7 @@ impl RunParams {
         if let Some(tag) = &self.snapshot_before {
             value(true, "--snapshot-before", tag);
         }
+        self.restore_paths.iter().for_each(|path| value(true, "--restore-path", path));
         args
     }
 }
@@ -352,17 +464,27 @@ mod tests {
         };
         let asking = [
             RunParams { delete: true, ..RunParams::default() },
+            RunParams { adopt: true, ..RunParams::default() },
             RunParams { delete_anyway: true, ..RunParams::default() },
             RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
+            RunParams { max_delete: Some(1), ..RunParams::default() },
             RunParams { force: true, ..RunParams::default() },
             RunParams { include: vec!["a".into()], ..RunParams::default() },
             RunParams { exclude: vec!["a".into()], ..RunParams::default() },
+            RunParams { filter: vec!["- a".into()], ..RunParams::default() },
             RunParams { ignore_files: true, ..RunParams::default() },
             RunParams { min_size: Some(1), ..RunParams::default() },
             RunParams { max_size: Some(1), ..RunParams::default() },
             RunParams { update: true, ..RunParams::default() },
+            RunParams { existing: true, ..RunParams::default() },
+            RunParams { ignore_existing: true, ..RunParams::default() },
+            RunParams { compare: Compare::Size, ..RunParams::default() },
+            RunParams { remove_source_files: true, ..RunParams::default() },
+            RunParams { chmod: Some("u+w".parse().unwrap()), ..RunParams::default() },
+            RunParams { chown: Some(Chown { uid: Some(1), gid: None }), ..RunParams::default() },
             RunParams { files_from: Some(FilesFrom::default()), ..RunParams::default() },
             RunParams { one_file_system: true, ..RunParams::default() },
+            RunParams { cross_mounts: true, ..RunParams::default() },
             preserve(|preserve| preserve.ownership = Ownership::Always),
             preserve(|preserve| preserve.permissions = false),
             preserve(|preserve| preserve.times = false),

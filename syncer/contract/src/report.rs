@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bench::BenchFigures,
     bottleneck::{Bottleneck, Efforts},
+    busy::BusyAnswer,
     contact::Contact,
+    link::RunLink,
     phase::Phase,
     planned_action::PlannedAction,
     plural::plural,
@@ -38,7 +40,7 @@ impl std::fmt::Display for Side {
 /// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum RunResult {
-    /// The destination equals the source.
+    /// The destination has everything of the source that takes part, and with deletes nothing else that does.
     #[default]
     Succeeded,
     /// Some files failed, and all others are as at the source; or only the snapshot that follows failed.
@@ -47,6 +49,13 @@ pub enum RunResult {
     Failed,
     /// The run was stopped on request.
     Canceled,
+}
+
+impl RunResult {
+    /// Returns whether the run went wrong by itself, wholly or in part.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::PartiallyFailed | Self::Failed)
+    }
 }
 
 /// The entries and bytes that a run found and changed.
@@ -74,7 +83,7 @@ pub struct Work {
     pub bytes_total: u64,
     /// Sum of the sizes of the files whose content was created or updated.
     pub bytes_changed: u64,
-    /// Bytes that crossed the network as UDP payload, both directions; 0 for a local run.
+    /// Bytes that crossed the network as QUIC packets, both directions; 0 for a local run.
     pub bytes_on_wire: u64,
     /// Bytes of changed files that the destination already held and that were not sent.
     pub bytes_reused: u64,
@@ -204,6 +213,12 @@ pub struct Report {
     /// The destination of a completed run: the next run's `--expect-volume` takes this id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeId>,
+    /// Bytes that were free for this user on the destination's file system when the run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// The link between the two ends, once they had met; absent for a local run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<RunLink>,
     /// Wall time per phase.
     pub timings: Timings,
     /// The bottleneck of a completed run: what it waited for most.
@@ -249,6 +264,7 @@ impl Report {
             start_time: times(|report| &report.start_time).min().cloned().unwrap_or_default(),
             completion_time: times(|report| &report.completion_time).max().cloned().unwrap_or_default(),
             volume: shards.iter().find_map(|report| report.volume),
+            free_bytes: shards.iter().filter_map(|report| report.free_bytes).min(),
             timings: slowest.timings,
             bottleneck: slowest.bottleneck.clone(),
             efforts: slowest.efforts.clone(),
@@ -321,6 +337,11 @@ impl Report {
         {
             self.notes.push(format!("damaged objects of the snapshots healed: {healed}"));
         }
+        if snapshot.dropped_for_room > 0 {
+            let dropped = plural(snapshot.dropped_for_room, "snapshot was", "snapshots were");
+            self.notes
+                .push(format!("{dropped} dropped before the new one was taken, because it did not fit"));
+        }
         self.snapshot = Some(snapshot);
     }
 
@@ -385,6 +406,8 @@ pub enum Event {
     },
     /// The contact by which the peer finds and recognises this end, which waits for the peer's on its standard input.
     Contact(Contact),
+    /// The other end answers, and is busy; again when the place in its queue has changed.
+    Waiting(BusyAnswer),
     /// The progress of the run; at most a few times a second.
     Progress(Progress),
     /// A change that a dry run would make, or that a run with itemized changes is about to make.

@@ -9,6 +9,21 @@ pub const MAX_SNAPSHOTS: usize = 20;
 /// The number of damaged objects that a report names; [`VerifyReport::damaged`] counts all of them.
 pub const MAX_DAMAGED: usize = 10;
 
+/// The word for the newest snapshot.
+pub const LATEST: &str = "latest";
+
+/// The prefix of a text that selects the newest snapshot begun at a time or before; the time follows.
+pub const AS_OF: &str = "as-of:";
+
+/// The longest tag, in bytes.
+pub const MAX_TAG_BYTES: usize = 128;
+
+/// Returns whether a text can be a tag: one word that does not select a snapshot in another way.
+pub fn is_tag(text: &str) -> bool {
+    let is_word = !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    is_word && text.len() <= MAX_TAG_BYTES && text != LATEST && !text.starts_with(AS_OF)
+}
+
 /// The parameters of the snapshot that the owner of a destination wants after each run that succeeds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotParams {
@@ -20,6 +35,8 @@ pub struct SnapshotParams {
     pub engine: SnapshotEngine,
     /// The snapshots of this job that are kept. Without a rule, all are.
     pub keep: Retention,
+    /// The number of this job's snapshots that stay at least when room has to be made for the next one; `None` for 1.
+    pub min_keep: Option<u32>,
     /// The check of the volume's snapshots that follows, if any.
     pub verify: Option<SnapshotVerify>,
 }
@@ -84,7 +101,7 @@ impl Retention {
 impl SnapshotParams {
     /// Returns the flags of `volferry receive` and `sync` that express these parameters.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { tags, job, engine, keep, verify } = self;
+        let Self { tags, job, engine, keep, min_keep, verify } = self;
         let mut args = vec!["--snapshot".to_string()];
         args.extend(tags.iter().map(|tag| format!("--snapshot-tag={tag}")));
         if !job.is_empty() {
@@ -108,6 +125,7 @@ impl SnapshotParams {
         args.extend(within_seconds.map(|seconds| format!("--snapshot-keep-within={seconds}s")));
         args.extend(kept.iter().map(|tag| format!("--snapshot-keep-tag={tag}")));
         args.extend(max_bytes.map(|bytes| format!("--snapshot-max-bytes={bytes}")));
+        args.extend(min_keep.map(|count| format!("--snapshot-min-keep={count}")));
         if let Some(SnapshotVerify { parts, bandwidth_limit }) = verify {
             args.push(format!("--snapshot-verify={parts}"));
             let limit = bandwidth_limit.map(|bytes| format!("--snapshot-verify-bandwidth-limit={bytes}"));
@@ -125,7 +143,8 @@ pub struct SnapshotReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made: Option<SnapshotEntry>,
     /// A word for programs if something is missing: `RunNotWhole`, because only a run that succeeds takes a snapshot;
-    /// `SnapshotFailed`, `SnapshotNotWhole`, `RetentionFailed`, `VerifyFailed`, or [`SNAPSHOTS_DAMAGED`].
+    /// `SnapshotFailed`, `SnapshotNotWhole`, `SnapshotInMotion`, `RetentionFailed`, `VerifyFailed`, or
+    /// [`SNAPSHOTS_DAMAGED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What happened, for people.
@@ -143,12 +162,17 @@ pub struct SnapshotReport {
     /// The ids of the first [`MAX_SNAPSHOTS`] of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
+    /// The number of them that were dropped before the snapshot was taken, because it did not fit.
+    pub dropped_for_room: u64,
     /// Bytes that were freed by dropping them.
     pub freed_bytes: u64,
     /// The result of the check of the volume's snapshots; absent if none was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyReport>,
 }
+
+/// The reason of a run that is to read a snapshot that its volume does not have.
+pub const SNAPSHOT_NOT_FOUND: &str = "SnapshotNotFound";
 
 /// The reason of a run that succeeded otherwise, and whose check found damage that it could not heal.
 pub const SNAPSHOTS_DAMAGED: &str = "SnapshotsDamaged";
@@ -245,6 +269,7 @@ mod tests {
             job: "prod/web".into(),
             engine: SnapshotEngine::Copy,
             keep,
+            min_keep: Some(3),
             verify,
         };
         let expected = [
@@ -258,6 +283,7 @@ mod tests {
             "--snapshot-keep-within=172800s",
             "--snapshot-keep-tag=gold",
             "--snapshot-max-bytes=1073741824",
+            "--snapshot-min-keep=3",
             "--snapshot-verify=30",
             "--snapshot-verify-bandwidth-limit=1048576",
         ];

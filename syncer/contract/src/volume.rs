@@ -17,6 +17,11 @@ impl VolumeId {
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
+
+    /// Returns its bytes.
+    pub const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
 }
 
 impl fmt::Display for VolumeId {

@@ -8,8 +8,10 @@ use crate::{
     hash::TreeDigest,
     tree::{
         attrs::Classes,
-        entry::{Entry, Kind, Owner, SET_IDS, Time, kept_mode},
+        dir::Beyond,
+        entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
         filter::{Filter, SizeLimits},
+        kept_times::KeptTimes,
         listing::Listing,
         path::RelPath,
         rules::Rules,
@@ -23,6 +25,10 @@ pub struct Policy {
     pub delete: bool,
     /// Whether entries on other file systems than the sink's root stay.
     pub one_file_system: bool,
+    /// Whether sockets stay, and folders below the root that have a folder `.volferry`, with everything in them.
+    pub spares_foreign: bool,
+    /// Whether deletes cross into other mounts than the one of the sink's root.
+    pub cross_mounts: bool,
     /// Whether owner and group are compared.
     pub owners: bool,
     /// The user of the process that writes. A file that another user can write to gets an owner, set-id bits or
@@ -33,12 +39,18 @@ pub struct Policy {
     /// Whether modification times are kept. If not, only a file's time is compared, because it shows whether the
     /// content may differ.
     pub times: bool,
+    /// The times that the sink's file system can keep.
+    pub kept_times: KeptTimes,
     /// The kinds of extended attributes that are compared.
     pub attrs: Classes,
     /// The sizes of files that take part.
     pub sizes: SizeLimits,
     /// Whether files that are newer at the sink are left alone.
     pub update: bool,
+    /// Whether no new entries are made.
+    pub existing: bool,
+    /// Whether entries that the sink has are left alone, apart from directories.
+    pub ignore_existing: bool,
     /// How far metadata decides that contents are equal.
     pub content: Content,
 }
@@ -49,6 +61,8 @@ pub enum Content {
     /// Equal size and modification time mean equal content.
     #[default]
     Trusted,
+    /// Equal size means equal content.
+    BySize,
     /// Different sizes mean different content; with equal sizes, contents are compared.
     Compared,
     /// Contents are compared regardless of the metadata.
@@ -56,10 +70,16 @@ pub enum Content {
 }
 
 impl Policy {
+    /// Returns whether the entries of a sink's directory stay, because of where it is.
+    pub fn spares(&self, beyond: Beyond) -> bool {
+        beyond.mount && !self.cross_mounts || beyond.file_system && self.one_file_system
+    }
+
     /// Returns whether two directories are equal with everything below them.
     pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
-        // Digests do not cover contents.
-        self.content == Content::Trusted
+        // Digests do not cover contents. They differ where the sink's file system does not keep a time; the listings
+        // then decide.
+        matches!(self.content, Content::Trusted | Content::BySize)
             && a.entries == b.entries
             && (!self.owners || a.owners == b.owners)
             // If some kinds of attributes cannot be set, their digests may differ for ever. The listings then decide.
@@ -72,9 +92,23 @@ impl Policy {
     /// doubt.
     fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        let Time { seconds, nanos } = sink.meta.mtime;
+        let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
         let newest = Time { seconds: seconds.max(!seconds), nanos };
-        self.update && are_files && newest > source.meta.mtime
+        self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
+    }
+
+    /// Returns whether the sink's entry has the source's time, as far as the sink's file system keeps it.
+    fn same_time(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        source.meta.mtime == sink.meta.mtime || self.kept_times.kept(source.meta.mtime) == sink.meta.mtime
+    }
+
+    /// Returns whether the sink's mode may stay. Where owners are not kept, set-id bits may stay on a file that has the
+    /// source's owner nevertheless: an equal directory is not looked into.
+    fn same_mode(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        // A link's mode is always 0777, and is not compared.
+        matches!(source.kind, Kind::Symlink { .. })
+            || self.mode_of(source) == sink.meta.mode
+            || source.meta.mode == sink.meta.mode && source.meta.owner == sink.meta.owner
     }
 
     /// Returns the mode that an entry gets.
@@ -85,15 +119,20 @@ impl Policy {
     /// Returns whether the sink's file would get the source's owner, set-id bits or capabilities although another user
     /// could have written its content.
     fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        let is_anothers =
+            sink.meta.owner.uid != self.user.uid || sink.meta.mode & 0o022 != 0 || !self.permissions;
+        is_anothers && self.grants(source, sink)
+    }
+
+    /// Returns whether the sink's file would get another owner, set-id bits or capabilities.
+    pub fn grants(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
             return false;
         }
         let owner = self.owners && source.meta.owner != sink.meta.owner;
         let set_ids = self.mode_of(source) & SET_IDS & !sink.meta.mode != 0;
         let capabilities = source.attrs.classes().and(self.attrs).contains(Classes::CAPABILITY);
-        let is_anothers =
-            sink.meta.owner.uid != self.user.uid || sink.meta.mode & 0o022 != 0 || !self.permissions;
-        (owner || set_ids || capabilities) && is_anothers
+        owner || set_ids || capabilities
     }
 }
 
@@ -234,6 +273,7 @@ pub fn plan_dir<E>(
         };
         match order {
             Ordering::Less | Ordering::Equal if here.is_excluded(policy) || here.is_forbidden(spared) => {}
+            Ordering::Less if policy.existing => {}
             Ordering::Less => plan.create(&here),
             Ordering::Equal => plan.compare(&here, &there, policy, spared),
             Ordering::Greater if delete && !there.is_spared(spared) => plan.deletes.push(there.index),
@@ -256,12 +296,14 @@ impl DirPlan {
 
     fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy, spared: Spared<'_>) {
         let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
+        let (b, is_noted) = unmarked(b);
         if !a.kind.same_kind(&b.kind) && spared.by_rules(&b) {
             // The rules exclude a directory but not the file of its name, or the reverse. It stays, and an entry that
             // cannot be made beside it is a failure that names it.
             return self.create(here);
         }
-        if policy.spares_newer(&a, &b) {
+        let is_ignored = policy.ignore_existing && (a.kind, b.kind) != (Kind::Dir, Kind::Dir);
+        if is_ignored || policy.spares_newer(&a, &b) {
             return;
         }
         let step = step(&a, &b, policy);
@@ -269,7 +311,7 @@ impl DirPlan {
             self.steps.push((here.index, step));
         }
         let compares = match policy.content {
-            Content::Trusted => false,
+            Content::Trusted | Content::BySize => is_noted && step != Some(Step::Update),
             Content::Compared => step != Some(Step::Update),
             Content::Verified => true,
         };
@@ -292,7 +334,7 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
     if policy.spares_newer(source, sink) {
         return None;
     }
-    let same_mtime = source.meta.mtime == sink.meta.mtime;
+    let same_mtime = policy.same_time(source, sink);
     match (source.kind, sink.kind) {
         (a, b) if !a.same_kind(&b) => return Some(replace),
         (Kind::File { size: a }, Kind::File { size: b })
@@ -304,8 +346,7 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
         (a, b) if a != b => return Some(replace),
         _ => {}
     }
-    // A link's mode is always 0777, and is not compared.
-    let same_mode = policy.mode_of(source) == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
+    let same_mode = policy.same_mode(source, sink);
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
     let same_attrs = source.attrs.same(&sink.attrs, policy.attrs);
     match same_mode && same_owner && same_attrs && (same_mtime || !policy.times) {
@@ -318,10 +359,12 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
 /// Returns the differences between two entries of one name, as far as the policy keeps them. Contents of equal size
 /// count as different if `step` replaces them although metadata does not decide.
 pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Policy) -> Vec<Difference> {
-    let is_link = matches!(source.kind, Kind::Symlink { .. });
+    let (sink, is_noted) = unmarked(*sink);
     let content = match (source.kind, sink.kind) {
         (Kind::File { size: a }, Kind::File { size: b }) => {
-            a == b && step == Step::Update && policy.content != Content::Trusted
+            a == b
+                && step == Step::Update
+                && (is_noted || matches!(policy.content, Content::Compared | Content::Verified))
         }
         (a, b) => a != b,
     };
@@ -331,14 +374,20 @@ pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Pol
     let found = [
         (Difference::Content, content),
         (Difference::Size, size),
-        (Difference::Time, policy.times && source.meta.mtime != sink.meta.mtime),
-        (Difference::Mode, !is_link && policy.mode_of(source) != sink.meta.mode),
+        (Difference::Time, policy.times && !policy.same_time(source, &sink)),
+        (Difference::Mode, !policy.same_mode(source, &sink)),
         (Difference::Owner, policy.owners && from.uid != to.uid),
         (Difference::Group, policy.owners && from.gid != to.gid),
         (Difference::Acl, differs_in(Classes::ACL)),
         (Difference::Xattr, differs_in(Classes::ALL.without(Classes::ACL))),
     ];
     found.into_iter().filter(|(_, differs)| *differs).map(|(difference, _)| difference).collect()
+}
+
+/// Returns an entry of the sink with its own time, and whether its content is to be compared.
+fn unmarked(entry: Entry<'_>) -> (Entry<'_>, bool) {
+    let (mtime, is_noted) = entry.meta.mtime.unmarked();
+    (Entry { meta: Meta { mtime, ..entry.meta }, ..entry }, is_noted)
 }
 
 /// Walks a listing, counting entries and the directories among them.

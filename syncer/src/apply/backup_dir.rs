@@ -25,7 +25,8 @@ use rustix::{
 
 use super::{
     apply_error::ApplyError,
-    attr_writer, file_io, meta, node,
+    attr_writer::{self, LostAttrs},
+    file_io, meta, node,
     private::{Identity, Private},
     retire::{EntryAt, OldVersions, SavedEntry},
     settings::Settings,
@@ -55,6 +56,8 @@ pub struct BackupDir {
     root: Root,
     device: u64,
     settings: Settings,
+    /// Attributes that cannot be set here.
+    pub(super) lost_attrs: LostAttrs,
     /// The folders that this run has made or opened in it.
     folders: Mutex<BTreeSet<RelPath>>,
     next: AtomicU64,
@@ -77,9 +80,11 @@ impl BackupDir {
         let root = Root::of_dir(open_child(&folder, b".", OFlags::RDONLY)?);
         attr_writer::drop_default_acl(root.as_fd());
         let mut settings = Settings::resolve(&Preserve::default()).map_err(io::Error::other)?;
-        settings.attrs = attr_writer::probe(root.as_fd(), &format!("{NEW}probe"), settings.attrs);
+        let wanted = settings.attrs;
+        (settings.attrs, _) = attr_writer::probe(root.as_fd(), &format!("{NEW}probe"), wanted);
+        let lost_attrs = LostAttrs::of(wanted.without(settings.attrs));
         let device = rustix::fs::fstat(&root)?.st_dev;
-        Ok(Self { root, device, settings, folders: Mutex::default(), next: AtomicU64::new(0) })
+        Ok(Self { root, device, settings, lost_attrs, folders: Mutex::default(), next: AtomicU64::new(0) })
     }
 
     /// Sets the metadata of the folders that this run made here to that of the destination's folders, the deepest
@@ -248,10 +253,17 @@ impl BackupDir {
             _ => return Err(io::Error::other("an entry of this kind cannot be copied to the backup folder")),
         };
         node::create(to.dir, to.name, &kind)?;
-        let attrs = AttrsBuf::default();
+        let attrs = self.attrs_of(held.as_fd())?;
         let entry = Entry { name: to.name, kind, meta: meta_of(&stat), attrs: attrs.as_attrs() };
-        meta::set_made(self.settings, to.dir, &entry)?;
+        meta::set_made(self.settings, to.dir, &entry, !entry.attrs.is_empty())?;
         Ok(Identity::of(&rustix::fs::statat(to.dir, to.name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    /// Returns the attributes of an entry, and counts those that its copy will not have.
+    fn attrs_of(&self, entry: BorrowedFd<'_>) -> io::Result<AttrsBuf> {
+        let attrs = xattr::of_open(entry, self.settings.attrs | self.lost_attrs.classes())?;
+        self.lost_attrs.count(attrs.as_attrs());
+        Ok(attrs)
     }
 
     fn copy_file(
@@ -272,7 +284,7 @@ impl BackupDir {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let copy = rustix::fs::openat(to.dir, to.name, flags, OWNERS)?;
         file_io::content(from.as_fd(), copy.as_fd(), stat.st_size as u64, true, monitor)?;
-        let attrs = xattr::of_open(from.as_fd(), self.settings.attrs)?;
+        let attrs = self.attrs_of(from.as_fd())?;
         meta::set_open_file(self.settings, copy.as_fd(), &meta_of(&stat), attrs.as_attrs(), false)?;
         rustix::fs::fsync(&copy)?;
         Ok(Identity::of(&rustix::fs::fstat(&copy)?))

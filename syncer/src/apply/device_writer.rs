@@ -15,11 +15,13 @@ use rustix::{
 };
 
 use super::{
+    image_users::user_of,
     part_writer::{PartWriter, beyond},
     staged::Staged,
 };
 use crate::{
     device::{self, DeviceError, Opened, PathKind},
+    locate::refuse_own,
     root::{Root, TreeLocation},
 };
 
@@ -47,6 +49,12 @@ impl Device {
     /// [`DeviceError`] where the device is too small, or in use.
     pub(crate) fn take(place: &TreeLocation, len: u64, holes: bool) -> Result<Self, DeviceError> {
         let (path, found) = (place.path(), PathKind::at(place, true));
+        // A link to an image in there is judged by its target.
+        let real = place.real_path().map(|path| TreeLocation::from(&*path));
+        [Some(place), real.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|at| refuse_own(&device::folder_of(at)))?;
         let made_in = match found {
             // Like for folders, missing folders are made below a volume's own folder, but not on the way to it.
             PathKind::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
@@ -63,6 +71,7 @@ impl Device {
             opened.holds(len, &path)?;
         } else {
             lock(&opened, &path)?;
+            refuse_used(&opened, &path)?;
         }
         let was = opened.len();
         opened.limit(len);
@@ -134,6 +143,17 @@ impl Device {
         }
         rustix::fs::fsync(&self.opened)?;
         self.made_in.as_ref().map_or(Ok(()), |dir| Ok(rustix::fs::fsync(dir)?))
+    }
+}
+
+/// Refuses an image that something else uses, such as a loop device or a virtual machine.
+///
+/// # Errors
+/// [`DeviceError::InUse`].
+fn refuse_used(opened: &Opened, path: &std::path::Path) -> Result<(), DeviceError> {
+    match if opened.is_block() { None } else { user_of(opened) } {
+        Some(by) => Err(DeviceError::InUse { path: path.into(), by }),
+        None => Ok(()),
     }
 }
 

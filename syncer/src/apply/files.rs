@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Destination,
+    ApplyError, Destination,
     arrived::{ArrivalLog, ArrivedBlocks},
     clone, in_place,
     journal::JournalEntry,
@@ -19,9 +19,44 @@ use super::{
     staged_dir::StagedDir,
     staging_names::part_key,
 };
-use crate::{attrs::Attrs, delta::checked::FileVersion, entry::Meta, monitor::Monitor, path::RelPath};
+use crate::{
+    attrs::Attrs,
+    delta::checked::FileVersion,
+    entry::{Meta, Time},
+    monitor::Monitor,
+    path::RelPath,
+    tree::noted::NotedFiles,
+};
 
 impl Destination {
+    /// Returns the files that earlier runs noted as in motion when they were read.
+    pub fn noted(&self) -> &Arc<NotedFiles> {
+        self.state.motion().found()
+    }
+
+    /// Notes a file that may have been written to while it was read, so that the next run compares its content. Callers
+    /// do this before they make the file visible.
+    pub fn note_in_motion(&self, path: &RelPath, mtime: Time) -> io::Result<()> {
+        self.state.motion().add(self.state.dir(), path, mtime)
+    }
+
+    /// Removes the notes of earlier runs except for those that `stay`; `None` are the files that are noted by their
+    /// times. One of the processes of the run does this, when all have made their files visible.
+    pub fn settle_notes(&self, stay: impl Fn(Option<&RelPath>) -> bool) -> Result<(), ApplyError> {
+        self.still_held()?;
+        self.state.motion().settle(self.state.dir(), stay).map_err(|source| self.own_error(source))
+    }
+
+    /// Returns the error of a file that Volferry keeps on the volume.
+    pub fn own_error(&self, source: io::Error) -> ApplyError {
+        ApplyError::Own { path: self.path.clone(), source }
+    }
+
+    /// Returns a sentence for the report about the files that this process has noted.
+    pub fn motion_sentence(&self) -> Option<String> {
+        self.state.motion().sentence()
+    }
+
     /// Creates a staged file for an entry of `dir`, for content that is written in one go. `replaces` says whether an
     /// entry has the name already; `mode` is the mode that the file gets in the end.
     pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
@@ -108,7 +143,7 @@ impl Destination {
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
         self.state.check()?;
-        self.count_not_kept(wanted.owner, attrs);
+        self.count_not_kept(wanted, attrs);
         let mode = self.mode_of(staged, at, wanted)?;
         if let Some(overlay) = staged.below() {
             return self.rewrite(staged, overlay, at, &Meta { mode, ..*wanted }, attrs);

@@ -144,7 +144,7 @@ impl Destination {
     ) -> io::Result<Option<OwnedFd>> {
         self.state.check()?;
         if !path.is_root() {
-            self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
+            self.count_not_kept(wanted, attrs.unwrap_or_default());
         }
         let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
         let dir = match path.is_root() {

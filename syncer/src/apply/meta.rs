@@ -20,6 +20,9 @@ use crate::{
     stat::{changed, in_doubt, meta_of, modified},
 };
 
+/// Marks the mode that a directory gets back where permissions are not kept: without it, 0 stands for no mode.
+pub(crate) const KEPT: u16 = 0o10000;
+
 /// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
 
@@ -111,8 +114,13 @@ fn set_held(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>, with_at
 }
 
 /// Sets the metadata of a link, a pipe or a device that this process has just made in a folder of its own.
-pub(super) fn set_made(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-    set_held(settings, hold(dir, entry.name)?.as_fd(), entry, false)
+pub(super) fn set_made(
+    settings: Settings,
+    dir: BorrowedFd<'_>,
+    entry: &Entry<'_>,
+    with_attrs: bool,
+) -> io::Result<()> {
+    set_held(settings, hold(dir, entry.name)?.as_fd(), entry, with_attrs)
 }
 
 /// The facts by which a file is recognised before its metadata is set.
@@ -163,7 +171,7 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
 /// Returns whether the listing gave the file the time `seen`, possibly marked as in doubt.
 fn is_time(seen: Time, stat: &Stat) -> bool {
     let time = modified(stat);
-    seen == time || seen == in_doubt(time)
+    seen.unmarked().0 == time || seen == in_doubt(time)
 }
 
 /// Returns whether a user other than `user` can write to a file.
@@ -233,7 +241,7 @@ pub(super) fn set_dir(
         set_dir_attrs(settings, dir, attrs)?;
     }
     if settings.permissions || wanted.mode != 0 {
-        chmod_held(dir, Mode::from_raw_mode(wanted.mode.into()))?;
+        chmod_held(dir, Mode::from_raw_mode((wanted.mode & !KEPT).into()))?;
     }
     if settings.times {
         touch_held(dir, &times(wanted.mtime))?;
@@ -299,7 +307,8 @@ fn ids(owner: Owner) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
 }
 
-fn times(mtime: Time) -> Timestamps {
+/// Returns the times with which a system call sets a modification time and leaves the access time.
+pub(super) fn times(mtime: Time) -> Timestamps {
     let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() };
     Timestamps { last_access: omit, last_modification: mtime }

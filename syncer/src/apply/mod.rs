@@ -17,10 +17,13 @@ mod file_io;
 mod files;
 mod first_error;
 mod folders;
+mod image_users;
 mod in_place;
 mod journal;
 mod leftovers;
+mod made_mark;
 mod meta;
+mod motion_notes;
 mod node;
 mod overlay;
 mod part_writer;
@@ -34,6 +37,7 @@ mod staged_dir;
 mod staging_names;
 mod state_dir;
 mod state_files;
+mod time_probe;
 mod volume;
 
 use std::{
@@ -52,11 +56,15 @@ use rustix::{
     io::Errno,
 };
 
+use attr_writer::LostAttrs;
+
 use crate::{
-    attrs::{Attrs, Classes},
-    entry::{Entry, Owner, Time},
+    attrs::Attrs,
+    entry::{Entry, Meta, Owner, Time},
+    locate::refuse_own,
     path::{OWN_DIR, RelPath, display},
     root::{Root, RootError, TreeLocation, open_child},
+    tree::{kept_times::KeptTimes, noted::NotedFiles},
 };
 
 pub(crate) use apply_error::ApplyError;
@@ -75,11 +83,20 @@ pub(crate) use staged::{Staged, link_held};
 pub(crate) use staged_dir::StagedDir;
 pub(crate) use state_dir::StateDir;
 pub use state_dir::VolumeLock;
+pub use state_files::remove_folder;
+
+pub(crate) use meta::KEPT;
 
 use first_error::FirstError;
 use meta::Since;
+use motion_notes::MotionNotes;
 use retire::Retire;
 use staged_dir::StagedDirCount;
+
+/// Returns whether a run has begun to write to the folder at `root` before, or it has snapshots.
+pub(crate) fn is_adopted(root: &Root) -> bool {
+    volume::is_adopted(root).unwrap_or(true)
+}
 
 /// A directory that may become the destination of a run, and is still unchanged.
 #[derive(Debug)]
@@ -91,11 +108,13 @@ pub struct Candidate {
 impl Candidate {
     /// Opens the directory at `place`, and makes it if it is missing.
     pub fn open(place: &TreeLocation) -> Result<Self, ApplyError> {
+        refuse_own(place)?;
         Ok(Self { root: Root::prepare(place)?, path: place.path() })
     }
 
     /// Opens the directory at `place`; `None` if it is missing.
     pub fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
+        refuse_own(place)?;
         match Root::enter(place) {
             Err(RootError::Missing(_)) => Ok(None),
             result => Ok(Some(Self { root: result?, path: place.path() })),
@@ -105,6 +124,11 @@ impl Candidate {
     /// Returns the root, for scanning.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Returns the times that its file system keeps, as far as that can be found out without a new name.
+    pub fn kept_times(&self) -> KeptTimes {
+        time_probe::probe(self.root.as_fd(), None)
     }
 
     /// Checks, without writing, whether this process may write to the folder where a run writes first.
@@ -130,6 +154,26 @@ impl Candidate {
         })
     }
 
+    /// Returns the id of the source that the copy is of, if a run noted one.
+    ///
+    /// # Errors
+    /// [`ApplyError::Own`].
+    pub fn source(&self) -> Result<Option<VolumeId>, ApplyError> {
+        let found = match open_child(self.root.as_fd(), OWN_DIR, OFlags::RDONLY) {
+            Ok(own) => volume::source_of(own.as_fd()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        found.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Returns the files that earlier runs noted as in motion.
+    pub fn noted(&self) -> Arc<NotedFiles> {
+        let own = open_child(self.root.as_fd(), OWN_DIR, OFlags::RDONLY);
+        let notes = own.ok().and_then(|own| MotionNotes::look(own.as_fd(), 0).ok());
+        notes.map(|notes| Arc::clone(notes.found())).unwrap_or_default()
+    }
+
     /// Returns whether the destination has a `.volferry`, so that opening it changes nothing in its root.
     pub fn has_state(&self) -> bool {
         rustix::fs::statat(&self.root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).is_ok()
@@ -150,9 +194,12 @@ impl Candidate {
         if state.is_first() {
             in_place::replay(&root, &state)?.into_iter().for_each(|note| state.note(note));
         }
-        let settable = attr_writer::probe(state.staging(), &state.fresh_name(), settings.attrs);
-        settings.count_attrs = settings.attrs.without(settable);
-        settings.attrs = settable;
+        let (settable, by_policy) = attr_writer::probe(state.staging(), &state.fresh_name(), settings.attrs);
+        let lost_attrs = LostAttrs::of(settings.attrs.without(settable));
+        (settings.attrs, settings.by_policy) = (settable, by_policy);
+        if settings.times {
+            settings.kept_times = time_probe::probe(state.staging(), Some(&state.fresh_name()));
+        }
         Ok(Destination {
             opened: state.opened(),
             path,
@@ -162,7 +209,8 @@ impl Candidate {
             retire: Retire::default(),
             backup: None,
             owners_not_kept: AtomicU64::new(0),
-            attrs_not_kept: Default::default(),
+            times_not_kept: AtomicU64::new(0),
+            lost_attrs,
             has_attrs: AtomicBool::new(false),
             hidden: StagedDirCount::default(),
             not_durable: FirstError::default(),
@@ -184,7 +232,8 @@ pub struct Destination {
     /// The volume's time when it was opened, before it was scanned.
     opened: Time,
     owners_not_kept: AtomicU64,
-    attrs_not_kept: [AtomicU64; Classes::EACH.len()],
+    times_not_kept: AtomicU64,
+    lost_attrs: LostAttrs,
     /// Whether an entry of the destination may have extended attributes that the source's does not have.
     has_attrs: AtomicBool,
     /// The directories that are out of sight.
@@ -243,6 +292,17 @@ impl Destination {
             true => ApplyError::TakenOver { path: self.path.clone() },
             false => ApplyError::Own { path: self.path.clone(), source },
         })
+    }
+
+    /// Notes the source that the copy is of from now on.
+    pub fn note_source(&self, id: VolumeId) -> Result<(), ApplyError> {
+        let noted = volume::note_source(self.state.dir(), id);
+        noted.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Records that a run begins to write to it, after all guards have let the run pass.
+    pub fn adopt(&self) -> Result<(), ApplyError> {
+        self.state.adopt().map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
     /// Returns the root, for scanning.
@@ -313,7 +373,7 @@ impl Destination {
     /// Sets the metadata of an existing entry. A file has to have the time that was `seen`.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) -> io::Result<()> {
         self.state.check()?;
-        self.count_not_kept(entry.meta.owner, entry.attrs);
+        self.count_not_kept(&entry.meta, entry.attrs);
         let since = Since { user: self.state.user(), seen, opened: self.opened };
         meta::set_entry(self.settings, since, dir, entry, self.sets_attrs(entry.attrs))
     }
@@ -348,30 +408,32 @@ impl Destination {
     /// Returns a sentence for each kind of metadata that entries did not keep because this process may not set it.
     pub fn not_kept(&self) -> Vec<String> {
         let owners = (self.owners_not_kept.load(Relaxed), "owners: only root may give files away");
-        let attrs = self.attrs_not_kept.iter().zip(Classes::EACH);
-        let kinds = [owners]
-            .into_iter()
-            .chain(attrs.map(|(n, class)| (n.load(Relaxed), attr_writer::not_kept(class))));
-        kinds
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, kind)| {
-                let entries = plural(n, "entry did not keep its", "entries did not keep their");
-                format!("{entries} {kind}")
-            })
-            .collect()
+        let here =
+            [owners].into_iter().chain(self.lost_attrs.counted()).map(|lost| (lost, "entry", "entries"));
+        let of_backup = self.backup.iter().flat_map(|backup| backup.lost_attrs.counted());
+        let of_backup = of_backup
+            .map(|lost| (lost, "old version in the backup folder", "old versions in the backup folder"));
+        let kinds = here.chain(of_backup).filter(|((n, _), ..)| *n > 0);
+        let sentence = |((n, kind), one, many): ((u64, &str), &str, &str)| {
+            let entries =
+                plural(n, &format!("{one} did not keep its"), &format!("{many} did not keep their"));
+            format!("{entries} {kind}")
+        };
+        let times = self.times_not_kept.load(Relaxed);
+        let of_times = time_probe::not_kept(self.settings.kept_times);
+        let of_times = (times > 0).then(|| sentence(((times, &of_times), "entry", "entries")));
+        kinds.map(sentence).chain(of_times).collect()
     }
 
-    fn count_not_kept(&self, owner: Owner, attrs: Attrs<'_>) {
-        if self.settings.count_owners && owner != self.settings.user {
+    fn count_not_kept(&self, wanted: &Meta, attrs: Attrs<'_>) {
+        let Settings { count_owners, user, times, kept_times, .. } = self.settings;
+        if count_owners && wanted.owner != user {
             self.owners_not_kept.fetch_add(1, Relaxed);
         }
-        if self.settings.count_attrs.is_empty() || attrs.is_empty() {
-            return;
+        if times && kept_times.kept(wanted.mtime) != wanted.mtime {
+            self.times_not_kept.fetch_add(1, Relaxed);
         }
-        let lost = attrs.classes().and(self.settings.count_attrs);
-        for (count, class) in self.attrs_not_kept.iter().zip(Classes::EACH) {
-            count.fetch_add(u64::from(lost.contains(class)), Relaxed);
-        }
+        self.lost_attrs.count(attrs);
     }
 
     /// Removes one entry that is not a directory.
@@ -404,7 +466,7 @@ mod tests {
     use contract::Preserve;
 
     use super::*;
-    use crate::entry::{Kind, Meta};
+    use crate::entry::Kind;
 
     fn open(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();

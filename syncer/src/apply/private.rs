@@ -20,7 +20,12 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{epoch::fill_random, meta, state_files, volume};
+use super::{
+    epoch::fill_random,
+    made_mark, meta,
+    state_files::{self, FOLDERS},
+    volume,
+};
 use crate::{
     path::{OWN_DIR, SNAPSHOTS},
     root::{each_name, open_child},
@@ -31,9 +36,6 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
-
-/// The folders in `.volferry/`.
-const FOLDERS: [&[u8]; 3] = [state_files::STAGING, state_files::JOURNAL, state_files::SHARDS];
 
 /// An open folder that belongs to this process's user.
 #[derive(Debug)]
@@ -70,23 +72,25 @@ impl AsFd for Private {
 }
 
 impl Private {
-    /// Opens `.volferry/` of the destination at `root`, and makes it where it is missing; `path` is for messages. If
-    /// another user's folder had its place and was removed, also returns the facts about it that are kept.
+    /// Opens `.volferry/` of the destination at `root`, and makes it where it is missing; `path` is for messages.
     ///
     /// # Errors
-    /// [`NotOwn`] where the folder, or an entry of it, does not belong to this user; `WOULDBLOCK` when a run of another
-    /// user works in it.
-    pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<(Self, Option<Replaced>)> {
+    /// [`NotOwn`] where the folder, or an entry of it, does not belong to this user; those of [`made_mark::check`];
+    /// `WOULDBLOCK` when a run of another user works in it.
+    pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<OpenedOwn> {
         let own_path = path.join(".volferry");
         let mut replaced = None;
         loop {
             let (fd, stat) = open_or_make(root, OWN_DIR, &own_path)?;
             let user = user_of(root, &stat)?;
             if stat.st_uid == user {
-                let private = Self::keep(fd, &stat, own_path, user)?;
-                private.vet(OWN_DIR)?;
-                return Ok((private, replaced));
+                let is_marked = made_mark::check(fd.as_fd(), &stat, &own_path)?;
+                let dir = Self::keep(fd, &stat, own_path, user)?;
+                dir.vet(OWN_DIR)?;
+                return Ok(OpenedOwn { dir, is_marked, replaced });
             }
+            made_mark::check(fd.as_fd(), &stat, &own_path)
+                .map_err(|_| NotOwn::anothers(&own_path, &stat, user))?;
             match take_apart(root, &fd) {
                 Ok(volume) if replaced.is_none() => {
                     replaced = Some(Replaced { user: stat.st_uid, volume });
@@ -116,6 +120,12 @@ impl Private {
         let (fd, stat) = open_or_make(self.as_fd(), name, &path)?;
         if stat.st_uid != self.user {
             return Err(NotOwn::anothers(&path, &stat, self.user));
+        }
+        if !state_files::is_one_mount(self.as_fd(), fd.as_fd())? {
+            let path = path.display();
+            return Err(io::Error::other(format!(
+                "{path} is a mount\nhint: unmount it: nothing is cleaned up there"
+            )));
         }
         let folder = Self::keep(fd, &stat, path, self.user)?;
         Ok(Self { was_open: folder.was_open || self.was_open, ..folder })
@@ -215,6 +225,15 @@ impl Private {
             () => None,
         }
     }
+}
+
+/// The open `.volferry/` of a destination.
+pub(super) struct OpenedOwn {
+    pub(super) dir: Private,
+    /// Whether it has a valid mark.
+    pub(super) is_marked: bool,
+    /// The facts that are kept about another user's folder that had its place and was removed.
+    pub(super) replaced: Option<Replaced>,
 }
 
 /// Another user's folder that was removed from the place of this one.
@@ -363,7 +382,7 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
     let volume = volume::read(folder.as_fd()).ok().flatten();
     let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     for name in FOLDERS {
-        match open_child(folder, name, OFlags::RDONLY) {
+        match state_files::open_inside(folder, name) {
             Ok(inner) => {
                 state_files::empty(&inner, |_| true).map_err(failed)?;
                 rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;

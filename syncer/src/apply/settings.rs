@@ -7,6 +7,8 @@ use super::{apply_error::ApplyError, capability::may_change_owners};
 use crate::{
     attrs::Classes,
     entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},
+    tree::kept_times::KeptTimes,
+    xattr::within_rights,
 };
 
 /// The kinds of metadata that are set.
@@ -22,14 +24,17 @@ pub struct Settings {
     pub permissions: bool,
     /// Whether modification times are set.
     pub times: bool,
+    /// The times that the destination's file system can keep.
+    pub kept_times: KeptTimes,
     /// Whether holes in files are kept.
     pub holes: bool,
     /// Whether large files are written in place.
     pub in_place: bool,
     /// The kinds of extended attributes that are set.
     pub attrs: Classes,
-    /// The kinds of attributes that this process cannot set, and whose entries are counted.
-    pub count_attrs: Classes,
+    /// Those of them that a policy of the destination's machine gives to new files, too: they are set with what a run
+    /// writes, and not compared, because the policy may give an entry another one at any time.
+    pub by_policy: Classes,
 }
 
 impl Settings {
@@ -51,10 +56,11 @@ impl Settings {
             count_owners,
             permissions: preserve.permissions,
             times: preserve.times,
+            kept_times: KeptTimes::ALL,
             holes: preserve.sparse,
             in_place: false,
-            attrs: Classes::wanted(preserve),
-            count_attrs: Classes::NONE,
+            attrs: within_rights(Classes::wanted(preserve)),
+            by_policy: Classes::NONE,
         })
     }
 

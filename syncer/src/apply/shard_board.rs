@@ -92,6 +92,8 @@ pub enum OtherShards {
     Waiting {
         /// The first shard that has not joined, counted from 0.
         absent: Option<u32>,
+        /// The first awaited shard that has not reached the stage; `None` while another process reads the board.
+        behind: Option<u32>,
     },
 }
 
@@ -263,7 +265,9 @@ impl ShardBoard {
     /// # Errors
     /// When the board is another run's, which has taken the destination over, or cannot be read.
     pub fn look(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
-        let Some(meeting) = self.table.try_meet()? else { return Ok(OtherShards::Waiting { absent: None }) };
+        let Some(meeting) = self.table.try_meet()? else {
+            return Ok(OtherShards::Waiting { absent: None, behind: None });
+        };
         let seats = self.board(&meeting)?.seats;
         let awaited = if all { seats.len() } else { 1 };
         if seats.iter().take(awaited).all(|seat| seat.stage >= stage) {
@@ -277,8 +281,12 @@ impl ShardBoard {
                 return Ok(OtherShards::Gone(index));
             }
         }
-        let absent = seats.iter().position(|seat| seat.stage == Stage::Absent);
-        Ok(OtherShards::Waiting { absent: absent.map(|index| index as u32) })
+        let first = |seats: &[ShardState], stage| {
+            let found = seats.iter().position(|seat| seat.stage < stage);
+            found.map(|index| index as u32)
+        };
+        let (absent, behind) = (first(&seats, Stage::Joined), first(&seats[..awaited], stage));
+        Ok(OtherShards::Waiting { absent, behind })
     }
 
     /// Writes the assignment of directories to shards: digests of their paths, and shards.
@@ -359,7 +367,7 @@ mod tests {
     use super::*;
 
     fn folder(state: &OwnedFd) -> Private {
-        let (dir, _) = Private::open(state.as_fd(), "destination".as_ref()).unwrap();
+        let dir = Private::open(state.as_fd(), "destination".as_ref()).unwrap().dir;
         dir.folder(b"shards").unwrap()
     }
 
@@ -395,10 +403,14 @@ mod tests {
     fn one_that_died_is_seen_and_one_that_was_done_is_not_missed() {
         let (_dir, state) = begun();
         let first = sit(&state, 0, "run").unwrap();
-        assert_eq!(first.look(Stage::Planned, true).unwrap(), OtherShards::Waiting { absent: Some(1) });
+        assert_eq!(
+            first.look(Stage::Planned, true).unwrap(),
+            OtherShards::Waiting { absent: Some(1), behind: Some(0) }
+        );
         let second = sit(&state, 1, "run").unwrap();
         first.has_planned(0, 0).unwrap();
-        assert_eq!(first.look(Stage::Planned, true).unwrap(), OtherShards::Waiting { absent: None });
+        let behind = |index| OtherShards::Waiting { absent: None, behind: Some(index) };
+        assert_eq!(first.look(Stage::Planned, true).unwrap(), behind(1));
         second.has_planned(3, 1).unwrap();
         let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
         assert_eq!(seats[1], ShardState { stage: Stage::Planned, failures: 3, failed: 1 });
@@ -414,7 +426,8 @@ mod tests {
         let (_dir, state) = begun();
         let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
-        assert_eq!(second.look(Stage::Committed, false).unwrap(), OtherShards::Waiting { absent: None });
+        let waiting = OtherShards::Waiting { absent: None, behind: Some(0) };
+        assert_eq!(second.look(Stage::Committed, false).unwrap(), waiting);
         first.reach(Stage::Committed).unwrap();
         drop(first);
         assert!(matches!(second.look(Stage::Committed, false).unwrap(), OtherShards::All(_)));

@@ -14,7 +14,7 @@ use std::{
 
 use contract::{Shard, VolumeId};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, StatxFlags},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -24,10 +24,12 @@ use super::{
     dirty_mark::DirtyMark,
     epoch::{EPOCH, Epoch},
     leftovers::{blocks, drop_file, parts_before, sweep, unlink},
-    private::{Private, Replaced},
+    made_mark,
+    motion_notes::MotionNotes,
+    private::{OpenedOwn, Private, Replaced},
     shard_board::{BoardDir, ShardBoard},
     staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
-    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
+    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, is_one_mount, remove_dir},
     volume,
 };
 use crate::{
@@ -47,10 +49,13 @@ pub struct StateDir {
     staging: Private,
     journal: Private,
     volume: VolumeId,
+    /// Whether a run has begun to write to the destination before.
+    is_adopted: bool,
     epoch: Epoch,
     /// When the epoch was written.
     opened: Time,
     dirty: DirtyMark,
+    motion: MotionNotes,
     is_first: bool,
     /// The board, if several processes share the run.
     team: Option<ShardBoard>,
@@ -91,12 +96,13 @@ impl StateDir {
         shard: Option<(&str, Shard)>,
         held: Option<VolumeLock>,
     ) -> io::Result<Self> {
-        let (dir, replaced) = Private::open(root.as_fd(), path)?;
+        let OpenedOwn { dir, is_marked, replaced } = Private::open(root.as_fd(), path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
         let held = held.filter(|held| shard.is_none() && held.is_of(&lock));
         let lock = held.map_or_else(|| Arc::new(lock), |VolumeLock(held)| held);
-        let entering = Entering { root: root.as_fd().try_clone_to_owned()?, path, dir, replaced, lock };
+        let root = root.as_fd().try_clone_to_owned()?;
+        let entering = Entering { root, path, dir, is_marked, replaced, lock };
         let Some((run, shard)) = shard else {
             rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive)?;
             let epoch = Epoch::raise(entering.dir.as_fd())?;
@@ -150,6 +156,11 @@ impl StateDir {
         self.notes.push(note);
     }
 
+    /// Returns whether the file system keeps no permissions, so that every user of the volume can write to the folder.
+    pub fn has_no_modes(&self) -> bool {
+        self.dir.has_no_modes()
+    }
+
     /// Returns the user that files made on this volume belong to.
     pub fn user(&self) -> u32 {
         self.dir.user()
@@ -167,6 +178,11 @@ impl StateDir {
     /// Returns the id by which the destination is known from run to run.
     pub fn volume(&self) -> VolumeId {
         self.volume
+    }
+
+    /// Records that a run begins to write to the destination.
+    pub(super) fn adopt(&self) -> io::Result<()> {
+        if self.is_adopted { Ok(()) } else { volume::adopt(self.dir()) }
     }
 
     /// Returns whether this is the first process of its run.
@@ -215,6 +231,11 @@ impl StateDir {
         &self.dirty
     }
 
+    /// Returns the notes of the files that were in motion when they were read.
+    pub(super) fn motion(&self) -> &MotionNotes {
+        &self.motion
+    }
+
     /// Returns the folder for files that are not visible yet.
     pub fn staging(&self) -> BorrowedFd<'_> {
         self.staging.as_fd()
@@ -234,11 +255,7 @@ impl StateDir {
     /// Returns whether a directory is on another mount than staging, so that nothing can be renamed from one to the
     /// other.
     pub fn is_beyond(&self, dir: BorrowedFd<'_>) -> bool {
-        let place = |dir: BorrowedFd<'_>| {
-            let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-            Ok::<_, Errno>((found.stx_dev_major, found.stx_dev_minor, found.stx_mnt_id))
-        };
-        matches!((place(dir), place(self.staging())), (Ok(one), Ok(other)) if one != other)
+        is_one_mount(dir, self.staging()).is_ok_and(|is_one| !is_one)
     }
 
     /// Calls `make` to make an entry under a name in staging and rename it into `dir`. If `dir` is on another file
@@ -377,6 +394,7 @@ struct Entering<'a> {
     root: OwnedFd,
     path: &'a Path,
     dir: Private,
+    is_marked: bool,
     replaced: Option<Replaced>,
     lock: Arc<OwnedFd>,
 }
@@ -384,10 +402,14 @@ struct Entering<'a> {
 impl Entering<'_> {
     /// Opens the folders and cleans up staging. `is_first` is whether no other process of the run has joined before.
     fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<StateDir> {
-        let Self { root, path, dir, replaced, lock } = self;
+        let Self { root, path, dir, is_marked, replaced, lock } = self;
         let dirty = DirtyMark::look(dir.as_fd(), shard)?;
+        let motion = MotionNotes::look(dir.as_fd(), shard)?;
         let known = replaced.as_ref().and_then(|replaced| replaced.volume);
-        let volume = volume::read_or_make(dir.as_fd(), known)?;
+        let (volume, is_adopted) = volume::read_or_make(dir.as_fd(), known)?;
+        if is_first && !is_marked {
+            made_mark::write(dir.as_fd(), volume)?;
+        }
         let staging = dir.folder(STAGING)?;
         let journal = dir.folder(JOURNAL)?;
         let leftovers = match is_first {
@@ -406,10 +428,12 @@ impl Entering<'_> {
             staging,
             journal,
             volume,
+            is_adopted,
             is_first,
             epoch,
             opened,
             dirty,
+            motion,
             team: None,
             leftovers: Mutex::new(leftovers),
             is_over: AtomicBool::new(false),

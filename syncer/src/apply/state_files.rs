@@ -7,24 +7,73 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags, StatxFlags},
     io::Errno,
 };
 
-use super::staging_names::{beside, name_noted, parent_noted};
+use super::{
+    motion_notes::MOTION,
+    staging_names::{beside, name_noted, parent_noted},
+};
 use crate::root::{Root, each_name, open_child};
 
 pub(super) const STAGING: &[u8] = b"staging";
 pub(super) const JOURNAL: &[u8] = b"journal";
 pub(super) const SHARDS: &[u8] = b"shards";
 pub(super) const LOCK: &[u8] = b"lock";
+/// The mark that runs made the folder, and the name under which it is written.
+pub(super) const MARK: &[u8] = b"made";
+pub(super) const NEW_MARK: &[u8] = b"made.new";
+
+/// The folders in `.volferry/` that runs make.
+pub(super) const FOLDERS: [&[u8]; 3] = [STAGING, JOURNAL, SHARDS];
 
 /// The prefix of the names of directories in staging that are being removed.
 const LEAVING: &str = "leaving-";
 
 /// Returns whether runs make files of this name in `.volferry/` itself.
 pub(super) fn is_made_by_runs(name: &str) -> bool {
-    name.starts_with("dirty-") || ["lock", "volume", "volume.new", "epoch"].contains(&name)
+    name.starts_with("dirty-")
+        || name.starts_with(MOTION)
+        || ["lock", "volume", "volume.new", "source", "epoch", "made", "made.new"].contains(&name)
+}
+
+/// Opens a folder to read its names, but none where something is mounted: nothing is cleaned up across a mount.
+///
+/// # Errors
+/// `XDEV` if it is a mount.
+pub(super) fn open_inside(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let folder = open_child(&dir, name, OFlags::RDONLY)?;
+    match is_one_mount(dir.as_fd(), folder.as_fd())? {
+        true => Ok(folder),
+        false => Err(Errno::XDEV.into()),
+    }
+}
+
+/// Returns whether two folders are seen through one mount, or before Linux 5.8, whether they are on one file system.
+pub(super) fn is_one_mount(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+    let place = |dir: BorrowedFd<'_>| {
+        let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+        Ok::<_, Errno>((found.stx_dev_major, found.stx_dev_minor, found.stx_mnt_id))
+    };
+    Ok(place(one)? == place(other)?)
+}
+
+/// Removes the folder that is open as `held`, and has this `name` in `parent`, with all its content. Crosses no mount.
+///
+/// # Errors
+/// If another folder has the name, if the folder or one in it is a mount, and the errors of the system.
+pub fn remove_folder(parent: impl AsFd, name: &[u8], held: impl AsFd + Copy) -> io::Result<()> {
+    let (there, own) =
+        (rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?, rustix::fs::fstat(held)?);
+    if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino) {
+        return Err(io::Error::other("another folder is in its place"));
+    }
+    if !is_one_mount(parent.as_fd(), held.as_fd())? {
+        return Err(Errno::XDEV.into());
+    }
+    empty(held, |_| true)?;
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Removes the files and directories whose names `goes` accepts.
@@ -45,7 +94,7 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
 /// Removes a directory that was made beside its place, with all its content: directories in it are emptied as those in
 /// staging are.
 pub(super) fn remove_beside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let dir = open_child(parent, name, OFlags::RDONLY)?;
+    let dir = open_inside(parent, name)?;
     empty(&dir, |_| true)?;
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
@@ -66,7 +115,7 @@ pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<(
     let mut left = vec![name.to_vec()];
     let mut moved = 0u64;
     while let Some(name) = left.pop() {
-        let dir = open_child(staging, &name, OFlags::RDONLY)?;
+        let dir = open_inside(staging, &name)?;
         each_name(&dir, |below| {
             match rustix::fs::unlinkat(&dir, below, AtFlags::empty()) {
                 Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),

@@ -7,7 +7,7 @@ use std::{
 
 use contract::VolumeId;
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
@@ -17,10 +17,12 @@ use crate::{
     root::{Root, open_child},
 };
 
-const VOLUME: &[u8] = b"volume";
-/// The name under which a new id is synced to the disk before it is renamed: after a crash, one of the two files has
-/// it.
-const NEW: &[u8] = b"volume.new";
+pub(super) const VOLUME: &[u8] = b"volume";
+/// The name of a new id, from before the first run begins to write: a run that a guard refused adopts nothing.
+pub(super) const NEW_VOLUME: &[u8] = b"volume.new";
+
+/// The name of the id of the source that the copy is of.
+const SOURCE: &[u8] = b"source";
 
 /// 32 digits and a newline.
 const FILE_BYTES: usize = 33;
@@ -34,22 +36,48 @@ pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// Returns the id in the `.volferry/` that is open as `dir`. If there is none, writes the `known` one or a new one, and
-/// syncs it to the disk before it returns, so that no report names an id that a crash takes back. The caller holds the
-/// lock.
-pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
-    match read_file(dir, VOLUME)? {
-        Some(id) => Ok(id),
-        None => make(dir, known),
+/// Returns whether a run has begun to write to the destination at `root`, or it has snapshots.
+pub(super) fn is_adopted(root: &Root) -> io::Result<bool> {
+    let dir = match open_child(root, OWN_DIR, OFlags::PATH) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        dir => dir?,
+    };
+    let has = |name: &[u8]| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    Ok(has(VOLUME) || has(b"snapshots"))
+}
+
+/// Records in the `.volferry/` that is open as `dir` that a run begins to write to the destination.
+pub(super) fn adopt(dir: BorrowedFd<'_>) -> io::Result<()> {
+    match rustix::fs::renameat(dir, NEW_VOLUME, dir, VOLUME) {
+        Err(Errno::NOENT) => Ok(()),
+        result => Ok(result?),
     }
 }
 
-/// Reads the id, also if a crash left it under the name for new ones.
-pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+/// Returns the id in the `.volferry/` that is open as `dir`, and whether a run has [adopted](adopt) the destination. If
+/// there is none, writes the `known` one or a new one, and
+/// syncs it to the disk before it returns, so that no report names an id that a crash takes back. The caller holds the
+/// lock.
+pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<(VolumeId, bool)> {
     match read_file(dir, VOLUME)? {
-        Some(id) => Ok(Some(id)),
-        None => read_file(dir, NEW),
+        Some(id) => Ok((id, true)),
+        None => {
+            let id = make(dir, known)?;
+            // A folder that takes the place of another one goes on as that.
+            known.map_or(Ok(()), |_| adopt(dir))?;
+            Ok((id, known.is_some()))
+        }
     }
+}
+
+/// Reads the id, also under the name for new ones, from which another process may rename it meanwhile.
+pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+    for name in [VOLUME, NEW_VOLUME, VOLUME] {
+        if let Some(id) = read_file(dir, name)? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads the id in one file; `None` if the file has no valid id, for example because a crash of the machine left it
@@ -67,20 +95,34 @@ fn read_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<VolumeId>> {
     Ok(text.and_then(|text| text.strip_suffix('\n')).and_then(|text| text.parse().ok()))
 }
 
+/// Returns the id of the source that the copy is of; `None` if no run noted one.
+pub(super) fn source_of(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+    read_file(dir, SOURCE)
+}
+
+/// Notes the source that the copy is of, durably, unless it is noted.
+pub(super) fn note_source(dir: BorrowedFd<'_>, id: VolumeId) -> io::Result<()> {
+    if source_of(dir)? == Some(id) { Ok(()) } else { write(dir, SOURCE, id) }
+}
+
 /// Writes the `known` id, the one that an earlier run began to write, or a new one.
 fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
-    let id = match known.map_or_else(|| read_file(dir, NEW), |known| Ok(Some(known)))? {
+    let id = match known.map_or_else(|| read_file(dir, NEW_VOLUME), |known| Ok(Some(known)))? {
         Some(id) => id,
         None => VolumeId::new(random()?),
     };
+    write(dir, NEW_VOLUME, id)?;
+    Ok(id)
+}
+
+/// Writes an id to a file, durably.
+fn write(dir: BorrowedFd<'_>, name: &[u8], id: VolumeId) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, FILE_BYTES as u64)?;
     file_io::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
     rustix::fs::fsync(&file)?;
-    sync_names(dir)?;
-    rustix::fs::renameat(dir, NEW, dir, VOLUME)?;
-    Ok(id)
+    sync_names(dir)
 }
 
 fn random() -> io::Result<[u8; 16]> {
@@ -113,8 +155,12 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
             fs::create_dir(dir.path().join(".volferry")).unwrap();
             let state = fs::File::open(dir.path().join(".volferry")).unwrap();
-            let id = read_or_make(state.as_fd(), None).unwrap();
-            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), id);
+            let (id, _) = read_or_make(state.as_fd(), None).unwrap();
+            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, false));
+            assert!(!is_adopted(&root).unwrap());
+            [(); 2].iter().for_each(|()| adopt(state.as_fd()).unwrap());
+            assert!(is_adopted(&root).unwrap());
+            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, true));
             assert_eq!(of(&root).unwrap(), Some(id));
             id
         });
@@ -122,27 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_a_crash_left_under_its_first_name_is_the_destinations() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = fs::File::open(dir.path()).unwrap();
-        let id = read_or_make(state.as_fd(), None).unwrap();
-        fs::rename(dir.path().join("volume"), dir.path().join("volume.new")).unwrap();
-        assert_eq!(read(state.as_fd()).unwrap(), Some(id));
-        assert_eq!(read_or_make(state.as_fd(), None).unwrap(), id);
-        assert!(dir.path().join("volume").exists() && !dir.path().join("volume.new").exists());
-    }
-
-    #[test]
     fn what_is_not_an_id_is_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let state = fs::File::open(dir.path()).unwrap();
-        let id = read_or_make(state.as_fd(), None).unwrap();
+        let (id, _) = read_or_make(state.as_fd(), None).unwrap();
+        adopt(state.as_fd()).unwrap();
         for content in
             [String::new(), id.to_string(), format!("{id}\n\n"), format!("{id} \n"), "\0".repeat(33)]
         {
             fs::write(dir.path().join("volume"), &content).unwrap();
             assert_eq!(read(state.as_fd()).unwrap(), None, "{content:?}");
         }
-        assert_ne!(read_or_make(state.as_fd(), None).unwrap(), id);
+        assert_ne!(read_or_make(state.as_fd(), None).unwrap().0, id);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     spool::SPILL_BYTES,
     tree::{
         Tree,
-        dir::{Dir, DirId},
+        dir::{Beyond, Dir, DirId},
         seek::seek,
     },
 };
@@ -146,7 +146,7 @@ impl<'a> EarlierScan<'a> {
         for dir in below {
             let Some(name) = dir.path.names().last() else { continue };
             dir.known = seek(&mut children, name, |(known, _)| known).map(|(_, id)| id);
-            dir.is_elsewhere = dir.known.is_some_and(|id| dirs[id as usize].is_elsewhere);
+            dir.beyond = dir.known.map_or(Beyond::default(), |id| dirs[id as usize].beyond);
         }
     }
 }

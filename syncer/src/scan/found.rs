@@ -12,10 +12,11 @@ use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     path::OWN_DIR,
+    reshape::ModeOf,
     root::Root,
     rules::Rules,
     stat::{device_of, in_doubt},
-    tree::dir::ROOT,
+    tree::dir::{Beyond, ROOT},
     xattr::AttrReader,
 };
 
@@ -29,7 +30,8 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MTIME)
     .union(StatxFlags::CTIME)
     .union(StatxFlags::SIZE)
-    .union(StatxFlags::BLOCKS);
+    .union(StatxFlags::BLOCKS)
+    .union(StatxFlags::MNT_ID);
 
 /// The longest block of a file system, in bytes.
 const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
@@ -57,8 +59,8 @@ pub(super) struct Beside {
     pub stamp: u64,
     /// Its part of `Totals::sparse` of the tree.
     pub sparse: u64,
-    /// Whether a directory is on another file system than the root.
-    pub is_elsewhere: bool,
+    /// Where a directory is, seen from the root.
+    pub beyond: Beyond,
 }
 
 /// Buffers for the parts of an entry that have variable lengths.
@@ -73,6 +75,8 @@ pub(super) struct Lookup<'a> {
     pub options: &'a ScanOptions,
     /// The root's file system.
     device: u64,
+    /// The number of the root's mount; `None` before Linux 5.8.
+    mount: Option<u64>,
     /// The inode of Volferry's own folder.
     own: Option<u64>,
 }
@@ -81,7 +85,7 @@ impl<'a> Lookup<'a> {
     /// Starts below `root`, whose answer to [`stat`] is `found`.
     pub(super) fn below(root: &Root, found: &Statx, options: &'a ScanOptions) -> Self {
         let own = rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino);
-        Self { options, device: device_of(found), own }
+        Self { options, device: device_of(found), mount: mount_of(found), own }
     }
 
     /// Reads the entry `name` of the directory `work`, which is open as `fd`.
@@ -140,22 +144,34 @@ impl<'a> Lookup<'a> {
         if kind != Kind::Socket {
             attrs.read(name, &mut scratch.attrs)?;
         }
-        let mut meta = meta_of(&stat, self.options);
+        let mut meta = meta_of(&stat, self.options, Attrs::trusted(&scratch.attrs));
         if matches!(kind, Kind::File { .. }) && self.is_doubtful(&stat) {
             meta.mtime = in_doubt(meta.mtime);
+        } else if matches!(kind, Kind::File { .. })
+            && !self.options.noted.is_empty()
+            && self.options.noted.holds(&work.path, name.to_bytes(), meta.mtime)
+        {
+            meta.mtime = meta.mtime.to_compare();
         }
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
         let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
         let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket))
             .then(|| (device_of(&stat), stat.stx_ino));
         let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
-        let stamp = stamp.map_or(0, |before| stamp_of(&stat, before));
+        let stamp = stamp.map_or(0, |before| stamp_of(&stat, before, self.device));
         let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
             true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
             false => 0,
         };
-        let is_elsewhere = kind == Kind::Dir && device_of(&stat) != self.device;
-        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse, is_elsewhere }))
+        let beyond = if kind == Kind::Dir { self.beyond(&stat) } else { Beyond::default() };
+        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse, beyond }))
+    }
+
+    /// Returns where a directory is. Without numbers of mounts, another file system stands for another mount.
+    fn beyond(&self, stat: &Statx) -> Beyond {
+        let file_system = device_of(stat) != self.device;
+        let mounts = self.mount.zip(mount_of(stat));
+        Beyond { file_system, mount: mounts.map_or(file_system, |(root, here)| root != here) }
     }
 
     fn is_doubtful(&self, stat: &Statx) -> bool {
@@ -170,13 +186,23 @@ pub(super) fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, E
     rustix::fs::statx(fd, name, flags, FIELDS)
 }
 
-pub(super) fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
+fn mount_of(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+pub(super) fn meta_of(stat: &Statx, options: &ScanOptions, attrs: Attrs<'_>) -> Meta {
     let mtime = Time { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec };
-    Meta {
+    let meta = Meta {
         mode: if options.ignore_permissions { 0 } else { stat.stx_mode & 0o7777 },
         mtime,
         owner: Owner { uid: stat.stx_uid, gid: stat.stx_gid },
-    }
+    };
+    let of = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::Directory => ModeOf::Dir,
+        FileType::Symlink => ModeOf::Link,
+        _ => ModeOf::File,
+    };
+    options.reshape.apply(meta, of, attrs)
 }
 
 fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {

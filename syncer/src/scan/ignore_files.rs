@@ -1,4 +1,4 @@
-//! Reads the ignore files of a directory.
+//! Reads the ignore files or the merge files of a directory.
 
 use std::{
     fs::File,
@@ -13,7 +13,13 @@ use rustix::{
 };
 
 use super::{names::Names, pending::PendingDir};
-use crate::rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules};
+use crate::{
+    filter_rules::FilterRules,
+    rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules, put_merge_file},
+};
+
+/// The name of a file whose rules cannot be used, and the reason.
+pub(super) type UnreadRules = (Box<[u8]>, io::Error);
 
 /// The rules for a directory, and the text of its own ignore files.
 pub(super) struct Rulebook {
@@ -36,21 +42,62 @@ impl Rulebook {
         fd: &OwnedFd,
         names: &Names,
         patterns: &InUse,
-    ) -> Result<Self, (&'static [u8], io::Error)> {
+    ) -> Result<Self, UnreadRules> {
         let mut text = Vec::new();
         for name in IGNORE_FILES.into_iter().filter(|name| work.paths.is_some() || names.may_contain(name)) {
-            read_rules(fd, name, &mut text).map_err(|error| (name, error))?;
+            read_rules(fd, name, &mut text).map_err(|error| (name.into(), error))?;
         }
+        Self::of_text(work, text, IGNORE_FILES[0], patterns)
+    }
+
+    /// Reads the rules for a directory's entries from the files that the rules of the run look for.
+    ///
+    /// # Errors
+    /// If a file cannot be read or has a rule that cannot be used; the error names it.
+    pub(super) fn merge(
+        work: &PendingDir,
+        fd: &OwnedFd,
+        names: &Names,
+        merges: &FilterRules,
+        patterns: &InUse,
+    ) -> Result<Self, UnreadRules> {
+        let (mut text, mut last) = (Vec::new(), &b""[..]);
+        for (nth, file) in merges.merges().iter().enumerate() {
+            let name = file.name.as_bytes();
+            if work.paths.is_none() && !names.may_contain(name) {
+                continue;
+            }
+            let mut of_file = Vec::new();
+            let room = MAX_RULES_BYTES.saturating_sub(text.len());
+            read_rules(fd, name, &mut of_file).map_err(|error| (name.into(), error))?;
+            match of_file.len() + MERGE_FILE_BYTES > room {
+                _ if of_file.is_empty() => continue,
+                true => return Err((name.into(), io::Error::other(too_long()))),
+                false => put_merge_file(&mut text, nth, &of_file),
+            }
+            last = name;
+        }
+        Self::of_text(work, text, last, patterns)
+    }
+
+    fn of_text(work: &PendingDir, text: Vec<u8>, name: &[u8], patterns: &InUse) -> Result<Self, UnreadRules> {
         if text.is_empty() {
             return Ok(Self::inherited(work));
         }
         let rules = Rules::new(work.rules.clone(), &work.path, &text, patterns);
-        let rules = rules.map_err(|error| (IGNORE_FILES[0], io::Error::other(error)))?;
+        let rules = rules.map_err(|error| (name.into(), io::Error::other(error)))?;
         Ok(Self { rules: Some(Arc::new(rules)), text: text.into() })
     }
 }
 
-/// Appends the text of an ignore file. Only a regular file counts; a link is not followed, as in git.
+/// The most bytes that a merge file takes beside its own.
+const MERGE_FILE_BYTES: usize = 16;
+
+fn too_long() -> String {
+    format!("a folder's files of rules may have {MAX_RULES_BYTES} bytes together")
+}
+
+/// Appends the text of a file of rules. Only a regular file counts; a link is not followed, as in git.
 fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
@@ -64,9 +111,7 @@ fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> 
     File::from(fd).take(room).read_to_end(text)?;
     text.push(b'\n');
     match text.len() > MAX_RULES_BYTES {
-        true => Err(io::Error::other(format!(
-            "a folder's ignore files may have {MAX_RULES_BYTES} bytes together"
-        ))),
+        true => Err(io::Error::other(too_long())),
         false => Ok(()),
     }
 }

@@ -18,7 +18,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread::Scope,
 };
 
@@ -37,8 +37,11 @@ use crate::{
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::Root,
-    rules::InUse,
-    tree::{Tree, dir::ROOT},
+    rules::{InUse, Rules},
+    tree::{
+        Tree,
+        dir::{Beyond, ROOT},
+    },
     xattr::{self, AttrReader},
 };
 pub(crate) use earlier::{
@@ -82,8 +85,8 @@ pub(crate) fn scan_changes(
     let fd = root.read_dir(&RelPath::root())?;
     let is_few = has_few_entries(&fd)?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
-    let root_meta = meta_of(&root_stat, options);
     let root_attrs = xattr::of_open(fd.as_fd(), options.attrs)?;
+    let root_meta = meta_of(&root_stat, options, root_attrs.as_attrs());
     let walk = Walk {
         root,
         known,
@@ -94,9 +97,9 @@ pub(crate) fn scan_changes(
             id: ROOT,
             at: At::Open(fd),
             path: RelPath::root(),
-            rules: None,
+            rules: options.merges.clone().map(|merges| Arc::new(Rules::of_run(merges))),
             paths: options.paths.clone(),
-            is_elsewhere: false,
+            beyond: Beyond::default(),
             known: known.scan.map(|_| ROOT),
         }),
         lookup: Lookup::below(root, &root_stat, options),
@@ -131,8 +134,8 @@ pub(crate) fn scan_changes(
 /// If they cannot be read.
 pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
     let fd = root.read_dir(&RelPath::root())?;
-    let meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
-    Ok((meta, xattr::of_open(fd.as_fd(), options.attrs)?))
+    let attrs = xattr::of_open(fd.as_fd(), options.attrs)?;
+    Ok((meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options, attrs.as_attrs()), attrs))
 }
 
 /// Returns whether a directory has few entries and no subdirectories, as far as a listing shows it without reading each

@@ -1,10 +1,15 @@
 //! The options of a scan.
 
+use std::sync::Arc;
+
 use crate::{
     attrs::Classes,
     entry::Time,
     filter::{Filter, SizeLimits},
+    filter_rules::FilterRules,
     path_list::PathList,
+    reshape::Reshape,
+    tree::noted::NotedFiles,
 };
 
 /// The options of a scan.
@@ -12,17 +17,23 @@ use crate::{
 pub struct ScanOptions {
     /// The entries to exclude.
     pub filter: Filter,
+    /// Whether a directory of which an entry is excluded counts as incomplete.
+    pub marks_excluded: bool,
     /// The only entry of the root that is scanned, by its name.
     pub only: Option<Box<[u8]>>,
     /// The only paths that are scanned. A directory above them is incomplete.
     pub paths: Option<PathList>,
     /// Whether to read ignore files, and exclude their matches.
     pub ignore_files: bool,
+    /// Rules that look for files of further rules in each directory.
+    pub merges: Option<Arc<FilterRules>>,
     /// Whether to list folders of other file systems than the root's as empty, with rules that exclude all their
     /// entries.
     pub leave_mounts: bool,
     /// Whether to leave modes out of the comparison.
     pub ignore_permissions: bool,
+    /// The changes of permissions and owners with which entries are listed.
+    pub reshape: Reshape,
     /// Whether to leave out pipes, devices and sockets.
     pub ignore_specials: bool,
     /// Whether to list sockets, which are otherwise counted and left out.
@@ -35,6 +46,8 @@ pub struct ScanOptions {
     pub attrs: Classes,
     /// Files that were changed at this time or later get a time that no file has, because their content may be damaged.
     pub doubt: Option<Time>,
+    /// Files whose listed times are [marked](Time::to_compare), because their content may not be the source's.
+    pub noted: Arc<NotedFiles>,
     /// Whether to list the `user.*` attributes of unreadable files without values. Otherwise such a file is an error.
     pub unreadable_attrs: bool,
     /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or
@@ -51,12 +64,12 @@ impl ScanOptions {
         // Each option is named, so that a new one has to be judged here.
         #[rustfmt::skip]
         let Self {
-            filter, only, paths: _, ignore_files, leave_mounts, ignore_specials, sizes,
-            ignore_permissions: _, list_sockets: _, hard_links: _, attrs: _, doubt: _, unreadable_attrs: _, stamps: _,
-            is_source: _,
+            filter, only, paths: _, ignore_files, merges, leave_mounts, ignore_specials, sizes,
+            marks_excluded: _, ignore_permissions: _, reshape: _, list_sockets: _, hard_links: _, attrs: _, doubt: _, noted: _, unreadable_attrs: _,
+            stamps: _, is_source: _,
         } = self;
         let takes_any = filter.is_empty() && only.is_none() && *sizes == SizeLimits::default();
-        takes_any && !ignore_files && !leave_mounts && !ignore_specials
+        takes_any && !ignore_files && merges.is_none() && !leave_mounts && !ignore_specials
     }
 
     /// Returns whether the scan reads all properties of entries that a copy can keep.

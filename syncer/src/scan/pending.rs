@@ -16,7 +16,10 @@ use crate::{
     path_list::PathList,
     root::{Root, open_child},
     rules::Rules,
-    tree::{dir::DirId, seek::seek},
+    tree::{
+        dir::{Beyond, DirId},
+        seek::seek,
+    },
 };
 
 /// The way in which a worker opens a directory.
@@ -36,8 +39,8 @@ pub(super) struct PendingDir {
     pub rules: Option<Arc<Rules>>,
     /// The only paths below it that are scanned.
     pub paths: Option<PathList>,
-    /// Whether it is on another file system than the root.
-    pub is_elsewhere: bool,
+    /// Where it is, seen from the root.
+    pub beyond: Beyond,
     /// Its number in an earlier scan.
     pub known: Option<DirId>,
 }
@@ -141,7 +144,15 @@ pub(super) fn subdirectories(
         .filter_map(|(entry, id)| {
             let path = path.join(entry.name).ok()?;
             let rules = rules.cloned();
-            Some(PendingDir { id, at: at(), path, rules, paths: None, is_elsewhere: false, known: None })
+            Some(PendingDir {
+                id,
+                at: at(),
+                path,
+                rules,
+                paths: None,
+                beyond: Beyond::default(),
+                known: None,
+            })
         })
         .collect()
 }

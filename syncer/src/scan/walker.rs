@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{
     earlier::{KnownDir, KnownTree},
     found::{Lookup, NamedEntry, Scratch},
-    ignore_files::Rulebook,
+    ignore_files::{Rulebook, UnreadRules},
     names::Names,
     options::ScanOptions,
     pending::{At, PendingDir, Queue, limit, open, subdirectories},
@@ -33,7 +33,7 @@ use crate::{
     rules::{InUse, Rules},
     spool::Spool,
     tree::{
-        dir::{Dir, ROOT},
+        dir::{Beyond, Dir, ROOT},
         seek::seek,
         stamps::Stamps,
     },
@@ -85,7 +85,7 @@ impl Walk<'_> {
         attrs: &mut AttrReader,
         part: &mut WorkerTree,
     ) {
-        if work.is_elsewhere && self.options.leave_mounts {
+        if work.beyond.file_system && self.options.leave_mounts {
             return self.leave_mount(work, part);
         }
         if let Some(KnownDir { dir, changed: None }) = self.known_dir(work) {
@@ -100,7 +100,7 @@ impl Walk<'_> {
         attrs.enter(fd.as_fd());
         let Rulebook { rules, text } = match self.rulebook(work, &fd, names) {
             Ok(book) => book,
-            Err((name, error)) => return self.leave_out(work, name, &error, part),
+            Err((name, error)) => return self.leave_out(work, &name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
         let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
@@ -120,15 +120,12 @@ impl Walk<'_> {
         let at = || At::Below(Arc::clone(&fd));
         let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
         self.recognise(work, &mut below);
-        elsewhere.iter().for_each(|nth| below[*nth].is_elsewhere = true);
+        elsewhere.iter().for_each(|(nth, beyond)| below[*nth].beyond = *beyond);
         work.paths.iter().for_each(|paths| limit(&mut below, paths));
-        if !work.is_elsewhere {
-            elsewhere.iter().for_each(|nth| part.mounts.add(below[*nth].path.clone()));
-        }
+        self.count_mounts(work, &below, part);
         self.queue.done(below.into_iter());
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
-        let is_elsewhere = work.is_elsewhere;
         let bytes = part.totals.bytes - totals.bytes;
         let mut dir = Dir {
             listing,
@@ -137,7 +134,7 @@ impl Walk<'_> {
             rules: text,
             leaves_out,
             inode,
-            is_elsewhere,
+            beyond: work.beyond,
             stamps,
             bytes,
             seen: Stamps::unknown(),
@@ -160,20 +157,25 @@ impl Walk<'_> {
         let first_child = self.queue.number(listing.dirs());
         let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
         self.recognise(work, &mut below);
-        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
-        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
+        self.count_mounts(work, &below, part);
         self.queue.done(below.into_iter());
         part.totals.entries += listing.len() as u64;
         part.totals.bytes += before.bytes;
-        let Dir { inode, is_elsewhere, bytes, .. } = *before;
+        let Dir { inode, beyond, bytes, .. } = *before;
         let (digest, seen) = match listing.dirs() {
             0 => (before.digest, before.seen),
             _ => (listing.digest(), Stamps::unknown()),
         };
         let stamps = before.stamps.clone();
-        let dir =
-            Dir { listing, first_child, digest, inode, is_elsewhere, stamps, seen, bytes, ..Dir::default() };
+        let dir = Dir { listing, first_child, digest, inode, beyond, stamps, seen, bytes, ..Dir::default() };
         part.dirs.push((work.id, dir));
+    }
+
+    /// Counts the file systems that are mounted at directories `below` the one of this `work`.
+    fn count_mounts(&self, work: &PendingDir, below: &[PendingDir], part: &mut WorkerTree) {
+        part.has_mounts |= below.iter().any(|dir| !dir.beyond.is_nothing());
+        let is_mount = |dir: &&PendingDir| dir.beyond.file_system && !work.beyond.file_system;
+        below.iter().filter(is_mount).for_each(|dir| part.mounts.add(dir.path.clone()));
     }
 
     /// Returns the entries of the files of a directory that were written since the earlier scan, and their stamps.
@@ -239,22 +241,18 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    fn rulebook(
-        &self,
-        work: &PendingDir,
-        fd: &OwnedFd,
-        names: &Names,
-    ) -> Result<Rulebook, (&'static [u8], io::Error)> {
-        match self.options.ignore_files {
-            true => Rulebook::read(work, fd, names, &self.patterns),
-            false => Ok(Rulebook::inherited(work)),
+    fn rulebook(&self, work: &PendingDir, fd: &OwnedFd, names: &Names) -> Result<Rulebook, UnreadRules> {
+        match (&self.options.merges, self.options.ignore_files) {
+            (Some(merges), _) => Rulebook::merge(work, fd, names, merges, &self.patterns),
+            (None, true) => Rulebook::read(work, fd, names, &self.patterns),
+            (None, false) => Ok(Rulebook::inherited(work)),
         }
     }
 
     /// Treats a directory with unknown rules as unreadable, because they may exclude entries that must stay private.
     fn leave_out(&self, work: &PendingDir, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
         let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
-        self.failures.add(&path, "read ignore file", error);
+        self.failures.add(&path, "read rules", error);
         self.leave_unread(work, part);
     }
 
@@ -304,7 +302,7 @@ impl Walk<'_> {
                         part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
                     }
                     if entry.kind == Kind::Dir {
-                        elsewhere.extend(beside.is_elsewhere.then_some(dirs));
+                        elsewhere.extend((!beside.beyond.is_nothing()).then_some((dirs, beside.beyond)));
                         dirs += 1;
                     }
                     part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
@@ -316,7 +314,12 @@ impl Walk<'_> {
                     builder.push(&entry)?;
                 }
                 Ok(NamedEntry::Socket) => part.totals.skipped += 1,
-                Ok(NamedEntry::Excluded) => leaves_out = true,
+                Ok(NamedEntry::Excluded) => {
+                    leaves_out = true;
+                    if self.options.marks_excluded {
+                        builder.mark_incomplete();
+                    }
+                }
                 Ok(NamedEntry::Gone) if work.paths.is_some() => {
                     self.miss(work, name, below.as_ref(), Errno::NOENT);
                 }
@@ -362,6 +365,6 @@ struct DirNames {
     owners: Owners,
     /// One for each entry, if stamps are taken.
     stamps: Arc<[u64]>,
-    /// The directories on other file systems than the root, as indices among the listing's directories.
-    elsewhere: Vec<usize>,
+    /// The directories on other file systems or mounts than the root, as indices among the listing's directories.
+    elsewhere: Vec<(usize, Beyond)>,
 }

@@ -20,6 +20,7 @@ pub(super) struct WorkerTree {
     pub dirs: Vec<(DirId, Dir)>,
     pub totals: Totals,
     pub mounts: Mounts,
+    pub has_mounts: bool,
     pub owners: Owners,
     pub shared: Vec<Shared>,
     pub has_unstorable: bool,
@@ -39,6 +40,7 @@ pub(super) fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
         tree.totals.bytes += part.totals.bytes;
         tree.totals.skipped += part.totals.skipped;
         tree.mounts.merge(part.mounts);
+        tree.has_mounts |= part.has_mounts;
         tree.owners.merge(part.owners);
         tree.totals.sparse = tree.totals.sparse.saturating_add(part.totals.sparse);
         tree.totals.newest = tree.totals.newest.max(part.totals.newest);

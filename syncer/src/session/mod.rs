@@ -20,16 +20,31 @@ mod session_error;
 mod sink;
 mod source;
 
+pub use crate::apply::remove_folder;
+
 pub use self::{
     local::stored_tree::Restore,
+    plan::{
+        owners_demands::check_request,
+        plan_id::{PlanHasher, PlanId},
+    },
     run::{
-        endpoint::{not_begun, receive, restore, send, sync},
-        exchange::Exchange,
-        link_options::{Endpoint, LinkOptions},
+        endpoint::{not_begun, receive, restore, send, send_each, sync},
+        exchange::{Exchange, Meets},
+        link_options::{Endpoint, LinkOptions, show_key},
+        local_run::is_same_tree,
         local_session::LocalSession,
         outcome::Outcome,
-        restore::all_but,
+        restore::{all_but, outermost},
+        service::{Service, ServiceLimits, ServiceVisit},
         source_session::SendSession,
     },
     session_error::SessionError,
+};
+pub use crate::{
+    transport::{
+        Guests,
+        quic::{ByteStream, LinkMode, Sockets},
+    },
+    wire::PROTOCOL,
 };

@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use contract::ExitCode;
+use contract::{ExitCode, SNAPSHOT_NOT_FOUND};
 use thiserror::Error;
 
 use crate::{
@@ -35,6 +35,31 @@ pub enum SessionError {
         /// The reason.
         why: String,
     },
+    /// A peer asked a service for a folder that it may not use in this way, or that is not there.
+    #[error(
+        "{peer} may not {access} a folder `{folder}` here: its owner decides that, by the service's configuration or its file of keys"
+    )]
+    NotAllowed {
+        /// The peer's name.
+        peer: String,
+        /// `read` or `write to`.
+        access: &'static str,
+        /// The folder's name.
+        folder: String,
+    },
+    /// A demand of a folder's owner would not hold for what a peer asks.
+    #[error(
+        "{what} of this folder cannot be used: its owner's `{demand}` would not hold there\nhint: use the folder itself"
+    )]
+    NotHeld {
+        /// What the peer asks for.
+        what: &'static str,
+        /// The demand, as the service's configuration spells it.
+        demand: &'static str,
+    },
+    /// Too many peers wait for a folder.
+    #[error("{0} peers wait for this folder already, and no more may: try again later")]
+    QueueFull(usize),
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -135,21 +160,31 @@ impl SessionError {
         let (exit, reason) = match self {
             Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
             Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
+            Self::Apply(ApplyError::Open(RootError::Missing(_))) | Self::Folder(RootError::Missing(_)) => {
+                (ExitCode::Failed, "DestinationMissing")
+            }
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
             Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
             Self::Apply(ApplyError::Backup { .. }) => (ExitCode::Failed, "BackupDirUnusable"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Snapshot(error) if error.is_missing() => (ExitCode::Failed, SNAPSHOT_NOT_FOUND),
             Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
+            Self::NotAllowed { .. } | Self::NotHeld { .. } => (ExitCode::Identity, "NotAllowed"),
+            Self::QueueFull(_) => (ExitCode::Failed, "QueueFull"),
             Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
             Self::ShardedBackup => (ExitCode::Usage, "ShardedBackup"),
             Self::BackupPlace { .. } => (ExitCode::Usage, "BackupDirUnusable"),
+            Self::Filter(FilterError::Rule(_)) => (ExitCode::Usage, "RsyncPattern"),
+            Self::Filter(FilterError::NoWay(_)) => (ExitCode::Usage, "NothingIncluded"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::FilesFrom(_) => (ExitCode::Usage, "InvalidPath"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
             Self::Folder(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
-            Self::Device(DeviceError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Device(DeviceError::Busy { .. } | DeviceError::InUse { .. }) => {
+                (ExitCode::Failed, "DestinationBusy")
+            }
             Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
             Self::Device(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Kinds(_) => (ExitCode::Usage, "KindMismatch"),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
+use contract::{MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport, plural};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
@@ -11,6 +11,7 @@ use super::{
     id::SnapshotId,
     labels::{Labels, check_tags},
     moment::time_of,
+    purpose::Purpose,
     retain::{Reason, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
@@ -19,7 +20,16 @@ use super::{
     verify_after_run::verify_after_run,
     written::KnownFromRun,
 };
-use crate::{apply::Destination, monitor::Monitor, report::Failures, root::Root};
+use crate::{
+    apply::Destination, entry::Time, filter::Filter, monitor::Monitor, report::Failures, root::Root,
+};
+
+/// The number of a job's snapshots that stay at least when the next one needs room.
+const DEFAULT_MIN_KEEP: u32 = 1;
+
+/// Says why no room is given back, and what to do.
+const DAMAGED_LIST: &str =
+    "the list of snapshots has damaged records; `volferry snapshot repair` shows what can be done";
 
 /// Takes the snapshot of the destination at `path` that `asked` describes, once the run `run` has committed, and drops
 /// the snapshots that the job's rules do not keep. Scans only the entries that may differ from the scan in `known`.
@@ -40,11 +50,18 @@ pub fn take(
             done.unwrap_or_else(|error| tell_error(&mut report, &error));
             if let Some(verify) = asked.verify {
                 let by = if run.is_empty() { user() } else { run.into() };
-                verify_after_run(&writer, root, (verify, &by), monitor, &mut report);
+                verify_after_run(&mut writer, root, (verify, &by), monitor, &mut report);
             }
         }
         Err(error) => tell_error(&mut report, &error),
     }
+    report
+}
+
+/// Reports a snapshot that was not taken because of an error.
+pub fn refused(error: &SnapshotError) -> SnapshotReport {
+    let mut report = SnapshotReport::default();
+    tell_error(&mut report, error);
     report
 }
 
@@ -68,13 +85,21 @@ fn take_and_drop(
     let labels = labels(asked, run);
     labels.check()?;
     let failures = Failures::default();
-    remember_rules(&mut writer.roots, asked)?;
-    let made = create_in(writer, root, labels, asked.engine, &failures, known, monitor)?;
+    let create = |writer: &mut Writer<'_>| {
+        remember_rules(&mut writer.roots, asked)?;
+        let how = (asked.engine, Filter::default());
+        create_in(writer, root, labels.clone(), how, &failures, known, monitor)
+    };
+    let by = if run.is_empty() { labels.user.as_str() } else { run };
+    let made = match create(writer) {
+        Err(error) if error.is_no_room() && make_room(writer, asked, by, report, monitor)? => create(writer)?,
+        result => result?,
+    };
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
     if asked.keep.has_rule() {
-        apply_rules(writer, asked, &made, report, monitor)?;
+        apply_rules(writer, asked, by, report, monitor)?;
     }
     Ok(())
 }
@@ -96,6 +121,7 @@ fn labels(asked: &SnapshotParams, run: &str) -> Labels {
         tags: asked.tags.iter().cloned().collect(),
         run: run.into(),
         job: asked.job.clone(),
+        purpose: Purpose::AfterRun,
         user: user(),
         ..Labels::default()
     }
@@ -107,7 +133,7 @@ fn user() -> String {
 
 fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
     if made.is_whole() {
-        return;
+        return tell_in_motion(report, made, failures);
     }
     report.reason = Some("SnapshotNotWhole".into());
     let first = failures.named().into_iter().next();
@@ -120,11 +146,21 @@ fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failur
     );
 }
 
-/// Drops the snapshots of this job that its rules do not keep. Leaves forgotten ones, and those of other jobs.
+fn tell_in_motion(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
+    let (count, first) = failures.in_motion();
+    if let Some(first) = first.first() {
+        report.reason = Some("SnapshotInMotion".into());
+        let files = plural(count, "file that kept changing", "files that kept changing");
+        report.message = format!("snapshot {} may have a mix of {files} while it was read: {first}", made.id);
+    }
+}
+
+/// Drops the snapshots of this job that its rules do not keep. Leaves forgotten ones, and those of other jobs and of
+/// persons.
 fn apply_rules(
     writer: &mut Writer<'_>,
     asked: &SnapshotParams,
-    made: &Snapshot,
+    by: &str,
     report: &mut SnapshotReport,
     monitor: &Monitor,
 ) -> Result<(), SnapshotError> {
@@ -133,20 +169,86 @@ fn apply_rules(
     let verdicts = judge(&judged, &asked.keep, now, &TimeZone::system())?;
     let gone: BTreeSet<SnapshotId> =
         verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
-    if !gone.is_empty() {
-        let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
-        let by = if made.run.is_empty() { &made.user } else { &made.run };
-        let collected = collect::collect(writer, &plan, by)?;
-        report.dropped_count = plan.snapshots.len() as u64;
-        report.dropped = plan.snapshots.iter().take(MAX_SNAPSHOTS).map(ToString::to_string).collect();
-        report.freed_bytes = if collected == collect::Collected::All { plan.bytes } else { 0 };
-    }
+    drop_snapshots(writer, &gone, by, report, monitor)?;
     list(report, &writer.roots, &asked.job, &verdicts);
+    Ok(())
+}
+
+/// Drops snapshots, frees their room, and adds that to the report.
+fn drop_snapshots(
+    writer: &mut Writer<'_>,
+    gone: &BTreeSet<SnapshotId>,
+    by: &str,
+    report: &mut SnapshotReport,
+    monitor: &Monitor,
+) -> Result<(), SnapshotError> {
+    if !gone.is_empty() {
+        let plan = collect::plan(&writer.store, &writer.roots, gone)?;
+        let collected = collect::collect(writer, &plan, by)?;
+        report.dropped_count += plan.snapshots.len() as u64;
+        let named = plan.snapshots.iter().map(ToString::to_string);
+        report.dropped.extend(named.take(MAX_SNAPSHOTS - report.dropped.len()));
+        report.freed_bytes += if collected == collect::Collected::All { plan.bytes } else { 0 };
+        if collected == collect::Collected::Damaged && report.reason.is_none() {
+            report.reason = Some("RetentionFailed".into());
+            report.message = format!("the run succeeded, and no room was given back: {DAMAGED_LIST}");
+        }
+    }
     writer.empty_trash(None, monitor)
 }
 
+/// Drops what the job's rules would not keep beside the snapshot that did not fit, so that it fits. Returns whether any
+/// was dropped.
+fn make_room(
+    writer: &mut Writer<'_>,
+    asked: &SnapshotParams,
+    by: &str,
+    report: &mut SnapshotReport,
+    monitor: &Monitor,
+) -> Result<bool, SnapshotError> {
+    if writer.roots.damages() > 0 {
+        return Ok(false);
+    }
+    let gone = superseded(&writer.roots, asked, time_of(SystemTime::now()), &TimeZone::system())?;
+    drop_snapshots(writer, &gone, by, report, monitor)?;
+    report.dropped_for_room = gone.len() as u64;
+    Ok(!gone.is_empty())
+}
+
+/// Returns the snapshots of the job that its rules would not keep beside one that is taken now. As many as the job
+/// keeps at least are not among them.
+fn superseded(
+    roots: &Roots,
+    asked: &SnapshotParams,
+    now: Time,
+    zone: &TimeZone,
+) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
+    let mut judged: Vec<&Snapshot> = of_job(roots, &asked.job).collect();
+    judged.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
+    let Some(newest) = judged.first().copied().filter(|_| asked.keep.has_rule()) else {
+        return Ok(BTreeSet::new());
+    };
+    let tags = asked.tags.iter().cloned().collect();
+    let id = SnapshotId(u64::MAX);
+    let next = Snapshot { id, taken: now, tags, pinned: false, failed: 0, ..newest.clone() };
+    let with_next: Vec<&Snapshot> = std::iter::once(&next).chain(judged.iter().copied()).collect();
+    let verdicts = judge(&with_next, &asked.keep, now, zone)?;
+    let goes = |id| verdicts.iter().any(|verdict| verdict.id == id && !verdict.is_kept());
+    let mut stay = judged.iter().filter(|snapshot| !goes(snapshot.id)).count();
+    let least = asked.min_keep.unwrap_or(DEFAULT_MIN_KEEP) as usize;
+    let mut gone = BTreeSet::new();
+    for snapshot in judged.iter().filter(|snapshot| goes(snapshot.id)) {
+        match stay < least {
+            true => stay += 1,
+            false => drop(gone.insert(snapshot.id)),
+        }
+    }
+    Ok(gone)
+}
+
+/// Yields the snapshots that runs of this job took; runs without a job share an empty one.
 fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
-    roots.kept().filter(move |snapshot| snapshot.job == job)
+    roots.kept().filter(move |snapshot| snapshot.purpose == Purpose::AfterRun && snapshot.job == job)
 }
 
 /// Lists the job's snapshots in the report, the newest first.
@@ -190,7 +292,7 @@ mod tests {
     use crate::{
         apply::{Candidate, Settings},
         attrs::Classes,
-        entry::{Kind, Time},
+        entry::Kind,
         path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},

@@ -4,17 +4,26 @@
 //! remove a line unseen, one has to rewrite all lines after it.
 
 use std::{
-    io::{self, Read as _},
+    collections::BTreeSet,
+    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags, RenameFlags},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
-use super::store_files::open_file;
+use super::{
+    id::SnapshotId,
+    store_files::{AUDIT, read_regular, regular},
+};
 use crate::{apply::write_all, slice::Slice};
 
-const AUDIT: &str = "audit";
+/// The longest log that is read, and the longest line that is looked for at its end, in bytes.
+const MAX_AUDIT_BYTES: u64 = 1 << 30;
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// The number of bytes at the end of the file that nearly always contain the last line.
 const FEW_BYTES: u64 = 1 << 10;
@@ -36,6 +45,9 @@ pub struct Event {
     pub by: String,
     /// The affected snapshots.
     pub snapshots: Vec<String>,
+    /// What else is to be known; empty for most.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 /// The content of a log, and whether all of it can be trusted.
@@ -61,9 +73,9 @@ pub(super) enum Durable {
 /// # Errors
 /// If the file cannot be written to.
 pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
-    let len = rustix::fs::fstat(&file)?.st_size as u64;
+    let len = regular(&file)?.st_size as u64;
     let (whole, last) = last_line(&file, len)?;
     if whole < len {
         rustix::fs::ftruncate(&file, whole)?;
@@ -76,11 +88,30 @@ pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io
     }
 }
 
+/// Puts a log aside under the first free name, which is returned, so that the next line begins a new chain.
+///
+/// # Errors
+/// If the system refuses.
+pub(super) fn put_aside(dir: BorrowedFd<'_>) -> io::Result<String> {
+    let mut nth = 1;
+    loop {
+        let name = format!("{AUDIT}.{nth}");
+        match rustix::fs::renameat_with(dir, AUDIT, dir, &name, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) => nth += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Returns the length of all complete lines in bytes, and the hash of the last one; `len` is the file's length. Reads
 /// backwards from the end of the file, only as far as the last line needs.
 fn last_line(file: &OwnedFd, len: u64) -> io::Result<(u64, String)> {
     let mut start = len.saturating_sub(FEW_BYTES);
     loop {
+        if len - start > MAX_LINE_BYTES {
+            return Err(io::Error::other("its last line is longer than any line"));
+        }
         let mut end = vec![0; (len - start) as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut end, start)?;
         let newline = end.iter().rposition(|byte| *byte == b'\n');
@@ -115,16 +146,24 @@ fn hash_of(before: &str, text: &str) -> String {
 /// # Errors
 /// If the file cannot be read.
 pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
-    let file = match open_file(dir, AUDIT) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::default()),
-        result => result?,
-    };
-    let mut bytes = Vec::new();
-    std::fs::File::from(file).read_to_end(&mut bytes)?;
-    Ok(Log::decode(&bytes))
+    Ok(Log::decode(&read_regular(dir, AUDIT, MAX_AUDIT_BYTES)?))
 }
 
 impl Log {
+    /// Returns the snapshots that were forgotten or collected, and not brought back since.
+    pub(super) fn gone(&self) -> BTreeSet<SnapshotId> {
+        let mut gone = BTreeSet::new();
+        for event in &self.events {
+            let ids = event.snapshots.iter().filter_map(|id| id.parse().ok());
+            match event.action.as_str() {
+                "forget" | "collect" => gone.extend(ids),
+                "create" | "copy" | "unforget" => gone = &gone - &ids.collect(),
+                _ => {}
+            }
+        }
+        gone
+    }
+
     /// Decodes the lines of a log up to the first that does not continue the chain. Ignores a torn last line.
     pub fn decode(bytes: &[u8]) -> Self {
         let mut log = Self::default();
@@ -159,7 +198,13 @@ pub(super) mod tests {
 
     pub(in crate::snapshot) fn event(nth: usize) -> Event {
         let snapshots = vec![format!("{nth:016x}")];
-        Event { time: "2026-11-22T18:00:00Z".into(), action: "create".into(), by: "uid 0".into(), snapshots }
+        Event {
+            time: "2026-11-22T18:00:00Z".into(),
+            action: "create".into(),
+            by: "uid 0".into(),
+            snapshots,
+            note: String::new(),
+        }
     }
 
     fn with_lines(count: usize) -> (tempfile::TempDir, fs::File) {
@@ -207,10 +252,27 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_has_no_end_is_no_log() {
+        use std::os::unix::fs::symlink;
+
+        let (dir, fd) = with_lines(0);
+        let path = dir.path().join(AUDIT);
+        symlink("/dev/zero", &path).unwrap();
+        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+        fs::remove_file(&path).unwrap();
+        // Names of devices need a capability, and a pipe behaves like one.
+        let flags = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(&fd, AUDIT, flags, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+    }
+
+    #[test]
     fn every_flipped_bit_is_found() {
         let (_dir, fd) = with_lines(2);
-        let mut bytes = Vec::new();
-        fs::File::from(open_file(fd.as_fd(), AUDIT).unwrap()).read_to_end(&mut bytes).unwrap();
+        let bytes = read_regular(fd.as_fd(), AUDIT, MAX_AUDIT_BYTES).unwrap();
         for at in 0..bytes.len() - 1 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;

@@ -1,94 +1,118 @@
-//! Records that a restore in place leaves on the volume: a snapshot of the previous state, and a line in the audit log.
+//! Records that a restore leaves on the volume before it changes anything: a snapshot of the previous state, and a line
+//! in the audit log.
 
-use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use contract::SnapshotEngine;
 
 use super::{
-    create::{create_in, take},
+    create::create_in,
     id::SnapshotId,
     labels::Labels,
-    roots::Snapshot,
+    purpose::{MAX_SAFETY, Purpose},
+    roots::{Roots, Snapshot},
     snapshot_error::SnapshotError,
     store_writer::Writer,
     written::KnownFromRun,
 };
-use crate::{monitor::Monitor, path::OWN_DIR, report::Failures, root::TreeLocation};
+use crate::{apply::Destination, filter::Filter, monitor::Monitor, report::Failures};
 
 /// A restore that is about to begin.
-#[derive(Debug)]
-pub struct Before<'a> {
-    /// The volume that is restored.
-    pub place: &'a TreeLocation,
-    /// The snapshot that it is brought back to.
+#[derive(Debug, Clone)]
+pub struct Before {
+    /// The snapshot that is restored.
     pub restored: SnapshotId,
-    /// The tag of the snapshot that keeps the state before.
-    pub tag: &'a str,
+    /// Whether the snapshot is one of the volume that is changed, whose log then gets a line.
+    pub in_place: bool,
+    /// The tag of the snapshot that keeps the state before; `None` if none is wanted.
+    pub tag: Option<String>,
     /// Whether to take no snapshot if one with this tag exists, because an earlier try of the same run took it.
     pub once: bool,
     /// The run that the snapshot is labelled with.
-    pub run: &'a str,
+    pub run: String,
     /// The user or run that the log names.
-    pub by: &'a str,
+    pub by: String,
 }
 
-impl Before<'_> {
-    /// Takes a pinned snapshot of the volume's current state, so that the restore can be undone. Unreadable entries go
-    /// to `failures`. Returns `None` if the volume has no files, or an earlier try has taken the snapshot.
+impl Before {
+    /// Returns the records of a restore into another folder that keeps no state.
+    pub fn nothing_of(restored: SnapshotId) -> Self {
+        let (run, by) = (String::new(), String::new());
+        Self { restored, in_place: false, tag: None, once: false, run, by }
+    }
+
+    /// Writes the restore to the volume's log, and takes a snapshot of its current state, so that the restore can be
+    /// undone. Returns notes for the report.
     ///
     /// # Errors
     /// If the volume cannot be scanned or written to.
-    pub fn keep(&self, failures: &Failures, monitor: &Monitor) -> Result<Option<Snapshot>, SnapshotError> {
-        let path = self.place.path();
-        if !has_files(&path) {
+    pub(crate) fn record(
+        &self,
+        destination: &Destination,
+        path: &Path,
+        monitor: &Monitor,
+    ) -> Result<Option<String>, SnapshotError> {
+        if !self.in_place && self.tag.is_none() {
             return Ok(None);
         }
-        let labels = self.labels();
-        labels.check()?;
-        let destination = take(self.place)?;
-        let root = destination.root();
-        let mut writer = Writer::open(destination.state(), root, &path, monitor)?;
-        if self.once && writer.roots.kept().any(|snapshot| snapshot.tags.contains(self.tag)) {
-            return Ok(None);
+        let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
+        let has_tag = |snapshot: &Snapshot| self.tag.as_ref().is_some_and(|tag| snapshot.tags.contains(tag));
+        let note = match &self.tag {
+            Some(tag) if !(self.once && writer.roots.kept().any(has_tag)) => {
+                Some(self.keep(&mut writer, destination, tag, monitor)?)
+            }
+            _ => None,
+        };
+        if self.in_place {
+            writer.log("restore", &self.by, &[self.restored])?;
         }
-        let kept = create_in(
-            &mut writer,
-            root,
-            labels,
-            SnapshotEngine::Auto,
-            failures,
-            KnownFromRun::default(),
-            monitor,
-        )?;
-        drop(writer);
-        destination.close();
-        Ok(Some(kept))
+        Ok(note)
     }
 
-    fn labels(&self) -> Labels {
+    /// Takes the snapshot, in place of the oldest one from before a restore if there are as many as a volume keeps.
+    fn keep(
+        &self,
+        writer: &mut Writer<'_>,
+        destination: &Destination,
+        tag: &str,
+        monitor: &Monitor,
+    ) -> Result<String, SnapshotError> {
+        let labels = self.labels(tag);
+        labels.check()?;
+        let surplus = surplus(&writer.roots, self.restored);
+        if !surplus.is_empty() {
+            writer.log("forget", &self.by, &surplus)?;
+            // The new list is published with the snapshot. The restore reads from the store, so the room of the others
+            // is left to the next collection.
+            writer.roots.snapshots.retain(|snapshot| !surplus.contains(&snapshot.id));
+        }
+        let how = (SnapshotEngine::Auto, Filter::default());
+        let (failures, known) = (Failures::default(), KnownFromRun::default());
+        let kept = create_in(writer, destination.root(), labels, how, &failures, known, monitor)?;
+        let lacks = match kept.failed {
+            0 => String::new(),
+            count => format!(", without {count} entries that could not be read"),
+        };
+        Ok(format!("the state before is kept in snapshot {}{lacks}", kept.id))
+    }
+
+    fn labels(&self, tag: &str) -> Labels {
         Labels {
-            tags: [self.tag.into()].into(),
+            tags: [tag.into()].into(),
             note: format!("the state before {} was restored", self.restored),
-            run: self.run.into(),
-            user: self.by.into(),
-            pinned: true,
+            purpose: Purpose::Safety,
+            run: self.run.clone(),
+            user: self.by.clone(),
             ..Labels::default()
         }
     }
-
-    /// Writes the restore to the volume's audit log.
-    ///
-    /// # Errors
-    /// If the volume cannot be written to.
-    pub fn log(&self) -> Result<(), SnapshotError> {
-        let destination = take(self.place)?;
-        let path = self.place.path();
-        let writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
-        writer.log("restore", self.by, &[self.restored])
-    }
 }
 
-fn has_files(dir: &std::path::Path) -> bool {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().as_bytes() != OWN_DIR)
+/// Returns the snapshots from before restores that are too many once another one is taken. The one that is being
+/// restored stays, and so do pinned ones.
+fn surplus(roots: &Roots, restored: SnapshotId) -> Vec<SnapshotId> {
+    let judged = roots.kept().filter(|snapshot| snapshot.purpose == Purpose::Safety && !snapshot.pinned);
+    let oldest_first: Vec<SnapshotId> = judged.map(|snapshot| snapshot.id).collect();
+    let count = (oldest_first.len() + 1).saturating_sub(MAX_SAFETY as usize);
+    oldest_first.into_iter().take(count).filter(|id| *id != restored).collect()
 }

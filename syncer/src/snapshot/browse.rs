@@ -1,10 +1,10 @@
 //! Looks up a path in a snapshot, compares two snapshots, and finds the versions of a path.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::HashMap};
 
 use super::{
     content::ContentRef,
-    folder::{Folder, FolderRef},
+    folder::{Folder, FolderRef, FolderRow},
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Store,
@@ -13,6 +13,7 @@ use crate::{
     attrs::AttrsBuf,
     entry::{Entry, Kind, Meta},
     path::RelPath,
+    tree::stamps::IN_MOTION,
 };
 
 /// The longest chain of hard links that is followed. A link leads to a file, never to another link.
@@ -27,6 +28,8 @@ pub struct Node {
     pub meta: Meta,
     /// Extended attributes.
     pub attrs: AttrsBuf,
+    /// Whether another process may have been writing to the file while it was read, so that its content may be a mix.
+    pub in_motion: bool,
 }
 
 /// The kind of an entry, with the data that only that kind has.
@@ -54,6 +57,11 @@ pub enum What {
 }
 
 impl Node {
+    /// Returns whether two nodes have the same content and metadata, wherever the store has their content.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        change(Some(self), Some(other)).is_none()
+    }
+
     /// Returns the entry that a listing has for it under this name.
     pub fn entry<'a>(&'a self, name: &'a [u8]) -> Entry<'a> {
         let kind = match &self.what {
@@ -83,6 +91,11 @@ impl What {
         }
     }
 
+    /// Returns whether it is a pipe or a device.
+    pub fn is_special(&self) -> bool {
+        matches!(self, Self::Fifo | Self::CharDevice(_) | Self::BlockDevice(_))
+    }
+
     /// Returns whether both have the same kind and content. Any two directories count as equal.
     fn has_same_content(&self, other: &Self) -> bool {
         match (self, other) {
@@ -97,11 +110,10 @@ impl What {
 
 /// Yields the entries of a directory, in the order of their names.
 pub fn nodes(folder: &Folder) -> impl Iterator<Item = (&[u8], Node)> {
-    let (mut children, mut contents) = (folder.children.iter(), folder.contents.iter());
-    folder.listing.iter().filter_map(move |entry| {
-        let content = entry.kind.has_content().then(|| contents.next().copied()).flatten();
-        let child = (entry.kind == Kind::Dir).then(|| children.next().copied()).flatten();
-        Some((entry.name, node(&entry, content, child)?))
+    folder.rows().filter_map(|FolderRow { entry, child, content }| {
+        let in_motion = content.is_some_and(|(_, stamp)| stamp == IN_MOTION);
+        let node = node(&entry, content.map(|(content, _)| content), child)?;
+        Some((entry.name, Node { in_motion, ..node }))
     })
 }
 
@@ -116,12 +128,13 @@ fn node(entry: &Entry<'_>, content: Option<ContentRef>, child: Option<FolderRef>
         Kind::BlockDevice { rdev } => What::BlockDevice(rdev),
         Kind::Socket => return None,
     };
-    Some(Node { what, meta: entry.meta, attrs: entry.attrs.into() })
+    Some(Node { what, meta: entry.meta, attrs: entry.attrs.into(), in_motion: false })
 }
 
 /// Returns the root of a snapshot.
 pub fn root(snapshot: &Snapshot) -> Node {
-    Node { what: What::Dir(snapshot.tree), meta: snapshot.root_meta, attrs: snapshot.root_attrs.clone() }
+    let (meta, attrs) = (snapshot.root_meta, snapshot.root_attrs.clone());
+    Node { what: What::Dir(snapshot.tree), meta, attrs, in_motion: false }
 }
 
 /// Finds the entry at a path of a snapshot; `None` if there is none.
@@ -138,6 +151,50 @@ pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<N
         at = node;
     }
     Ok(Some(at))
+}
+
+/// Counts the further names of entries of a snapshot, by the paths that hard links lead to.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn link_counts(store: &Store, snapshot: &Snapshot) -> Result<HashMap<RelPath, u32>, SnapshotError> {
+    let (mut counts, mut left) = (HashMap::new(), vec![snapshot.tree]);
+    while let Some(dir) = left.pop() {
+        let folder = store.folder(&dir)?;
+        for entry in &folder.listing {
+            if let Kind::HardLink { to } = entry.kind
+                && let Ok(to) = RelPath::parse(to)
+            {
+                *counts.entry(to).or_default() += 1;
+            }
+        }
+        left.extend(&folder.children);
+    }
+    Ok(counts)
+}
+
+/// Finds the files of a snapshot to which another process may have been writing while they were read. Reads only
+/// directories that have a file without a stamp in or below them.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath>, SnapshotError> {
+    let (mut found, mut left) = (Vec::new(), vec![(RelPath::root(), snapshot.tree)]);
+    while let Some((path, dir)) = left.pop() {
+        if !dir.seen.is_unknown() {
+            continue;
+        }
+        for (name, node) in nodes(&store.folder(&dir)?) {
+            let Ok(below) = path.join(name) else { continue };
+            match node.what {
+                What::Dir(dir) => left.push((below, dir)),
+                _ if node.in_motion => found.push(below),
+                _ => {}
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Finds the file at a path, following a hard link.

@@ -47,6 +47,8 @@ pub struct Plan {
     holes: Vec<(String, Range<u64>)>,
     /// Bytes that it frees.
     pub bytes: u64,
+    /// Damaged records of the list: as long as there are any, no object goes.
+    pub damaged_records: usize,
 }
 
 impl Plan {
@@ -61,24 +63,26 @@ impl Plan {
 pub enum Collected {
     /// Everything was removed.
     All,
-    /// A restore reads from the store, so the objects are left for the next collection.
+    /// A command reads from the store, so the objects are left for the next collection.
     Later,
+    /// The list has damaged records, so the objects are left until it is repaired.
+    Damaged,
 }
 
-/// Plans the removal of these snapshots and of all objects that only they refer to.
+/// Plans the removal of these snapshots and of all objects that only they refer to. While records of the list are
+/// damaged, no object goes, because the snapshots of these records may need it.
 ///
 /// # Errors
 /// If a directory cannot be read, because it is then unknown which objects are still needed.
 pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result<Plan, SnapshotError> {
-    if roots.damages() > 0 {
-        let path = store.path().join("roots");
-        return Err(SnapshotError::DamagedRoots { path, records: roots.damages() });
-    }
     let stay: Vec<&Snapshot> =
         roots.snapshots.iter().filter(|snapshot| !gone.contains(&snapshot.id)).collect();
     let snapshots =
         roots.snapshots.iter().map(|snapshot| snapshot.id).filter(|id| gone.contains(id)).collect();
-    let mut plan = Plan { snapshots, ..Plan::default() };
+    let mut plan = Plan { snapshots, damaged_records: roots.damages(), ..Plan::default() };
+    if plan.damaged_records > 0 {
+        return Ok(plan);
+    }
     let failed = |error| io_error("look for what can go in", store.path())(error);
     let packs = packs_of_none(store, &stay).map_err(failed)?;
     let has_contents = has_contents(store).map_err(failed)?;
@@ -300,6 +304,9 @@ pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collect
         roots.collections += 1;
         writer.commit_by(roots, "collect", by, &plan.snapshots)?;
     }
+    if plan.damaged_records > 0 {
+        return Ok(Collected::Damaged);
+    }
     let failed = || io_error("move to the trash in", writer.store.path());
     let Some(_alone) = lock_out_readers(writer.store.dir()).map_err(failed())? else {
         return Ok(Collected::Later);
@@ -308,11 +315,11 @@ pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collect
     let dir = writer.store.dir();
     let moved = (|| -> io::Result<()> {
         for name in &plan.packs {
-            rustix::fs::renameat(dir, format!("{PACKS}/{name}"), dir, format!("{TRASH}/{name}"))?;
+            discard(dir, &format!("{PACKS}/{name}"), name)?;
         }
         for path in &plan.contents {
             let name = path.rsplit('/').next().unwrap_or(path);
-            rustix::fs::renameat(dir, format!("{CONTENT}/{path}"), dir, format!("{TRASH}/{name}"))?;
+            discard(dir, &format!("{CONTENT}/{path}"), name)?;
         }
         plan.holes.iter().try_for_each(|(name, hole)| punch(dir, name, hole))
     })();
@@ -320,13 +327,21 @@ pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collect
     Ok(Collected::All)
 }
 
-/// Frees a range, if the file system can.
+/// Moves an object to the trash, or removes it at once if a full file system has no room for its name there.
+fn discard(dir: BorrowedFd<'_>, path: &str, name: &str) -> io::Result<()> {
+    match rustix::fs::renameat(dir, path, dir, format!("{TRASH}/{name}")) {
+        Err(Errno::NOSPC | Errno::DQUOT) => Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?),
+        moved => Ok(moved?),
+    }
+}
+
+/// Frees a range, if the file system can, and has room to note that.
 fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, format!("{PACKS}/{name}"), flags, Mode::empty())?;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(&file, flags, hole.start, hole.end - hole.start) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOSPC | Errno::DQUOT) => Ok(()),
         result => Ok(result?),
     }
 }

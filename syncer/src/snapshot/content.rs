@@ -82,7 +82,7 @@ fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Con
 }
 
 /// The place of a file's content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Home {
     /// In a file of its own, named by its id.
     Own,
@@ -96,7 +96,7 @@ pub enum Home {
 }
 
 /// The content of a file that is not empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentRef {
     /// Its hash.
     pub id: ContentId,

@@ -10,7 +10,7 @@ use super::{
     moment::time_of,
     publish::publish,
     roots::Snapshot,
-    snapshot_error::{SnapshotError, io_error},
+    snapshot_error::{SnapshotError, chain, io_error},
     store_writer::Writer,
     take_files::ScannedTree,
     written::KnownFromRun,
@@ -19,6 +19,7 @@ use crate::{
     apply::{Candidate, Destination, Settings, visible_attrs},
     attrs::Classes,
     entry::Time,
+    filter::Filter,
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
@@ -34,7 +35,18 @@ const TICK_NANOS: u32 = 100_000_000;
 /// # Errors
 /// If it does not exist, or another run holds it.
 pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
-    let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
+    lock(Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?, place)
+}
+
+/// Opens and locks the volume at `place` as [`take`] does, and makes the last name of its path if it is missing.
+///
+/// # Errors
+/// If it cannot be made, or another run holds it.
+pub fn take_or_make(place: &TreeLocation) -> Result<Destination, SnapshotError> {
+    lock(Candidate::open(place)?, place)
+}
+
+fn lock(candidate: Candidate, place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let is_first = !candidate.has_state();
     let before = rustix::fs::fstat(candidate.root().as_fd());
     // The tree is not written to, so the attributes that can be set there need no probing.
@@ -54,21 +66,23 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
     rustix::fs::futimens(root.as_fd(), &Timestamps { last_access, last_modification })
 }
 
-/// Takes a snapshot of the volume at `place`. Unreadable entries go to `failures`.
+/// Takes a snapshot of the volume at `place`, without the entries that match the patterns of `exclude`. Unreadable ones
+/// go to `failures`.
 ///
 /// # Errors
 /// If the volume cannot be scanned or written to; its snapshots are then unchanged.
 pub fn create(
     place: &TreeLocation,
     labels: Labels,
-    engine: SnapshotEngine,
+    (engine, exclude): (SnapshotEngine, &[String]),
     failures: &Failures,
 ) -> Result<Snapshot, SnapshotError> {
+    let how = (engine, excluding(exclude)?);
     let destination = take(place)?;
     let path = place.path();
     let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
     let (root, monitor) = (destination.root(), Monitor::default());
-    let snapshot = create_in(&mut writer, root, labels, engine, failures, KnownFromRun::default(), &monitor)?;
+    let snapshot = create_in(&mut writer, root, labels, how, failures, KnownFromRun::default(), &monitor)?;
     drop(writer);
     destination.close();
     Ok(snapshot)
@@ -83,19 +97,14 @@ pub(super) fn create_in(
     writer: &mut Writer<'_>,
     root: &Root,
     labels: Labels,
-    engine: SnapshotEngine,
+    (engine, filter): (SnapshotEngine, Filter),
     failures: &Failures,
     known: KnownFromRun<'_>,
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
     let began = time_of(SystemTime::now());
     let before = before_tick(writer.now()?);
-    let options = ScanOptions {
-        hard_links: true,
-        attrs: Classes::ALL.and(visible_attrs()),
-        stamps: Some(before),
-        ..ScanOptions::default()
-    };
+    let options = ScanOptions { filter, marks_excluded: true, ..options_of(before) };
     let scanning = io_error("scan", writer.store.path());
     let scanned;
     let (tree, root_meta) = match known.scan.filter(|scan| scan.changed.is_empty()) {
@@ -109,6 +118,23 @@ pub(super) fn create_in(
     };
     let source = ScannedTree { tree, root, root_meta, before, began, written: known.written };
     publish(writer, &source, labels, engine, failures, monitor)
+}
+
+/// Returns the filter that leaves out what matches these patterns.
+///
+/// # Errors [`SnapshotError::Invalid`], which names the pattern.
+pub(super) fn excluding(patterns: &[String]) -> Result<Filter, SnapshotError> {
+    Filter::new(&[], patterns).map_err(|error| SnapshotError::Invalid(chain(&error)))
+}
+
+/// Returns the options of a scan of all that a snapshot has. Files that were changed since `before` get no stamp.
+pub(super) fn options_of(before: Time) -> ScanOptions {
+    ScanOptions {
+        hard_links: true,
+        attrs: Classes::ALL.and(visible_attrs()),
+        stamps: Some(before),
+        ..ScanOptions::default()
+    }
 }
 
 /// Returns whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would.

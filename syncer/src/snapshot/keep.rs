@@ -23,13 +23,15 @@ use crate::{
     entry::{Entry, Kind, Meta, Time},
     hash::ContentId,
     monitor::Monitor,
+    motion::is_in_motion,
     path::RelPath,
     scan::stamp_of_stat,
     slice::{Slice, data_in},
     stat::{changed, meta_of, modified},
+    tree::stamps::IN_MOTION,
 };
 
-/// Attempts to read a file before it is given up because it keeps changing.
+/// Attempts to read a file before what was read last is kept although the file keeps changing.
 const MAX_ATTEMPTS: u32 = 4;
 
 /// A file at the moment when its content was taken.
@@ -41,8 +43,10 @@ pub(super) struct TakenFile {
     pub len: u64,
     /// Its metadata.
     pub meta: Meta,
-    /// Its stamp, or 0.
+    /// Its stamp, 0, or [`IN_MOTION`].
     pub stamp: u64,
+    /// Whether it changed in each attempt to read it.
+    pub kept_changing: bool,
     /// Bytes that it added to the store as a file of its own. Packed content counts with the pack.
     pub added: u64,
 }
@@ -61,6 +65,8 @@ pub(super) struct Keeper<'a> {
     pub engine: Engine,
     /// Files that changed at this time or later get no stamp.
     pub before: Time,
+    /// The file system of the volume's root.
+    pub device: u64,
     /// The files that the preceding run wrote.
     pub written: Option<&'a WrittenFiles>,
     pub monitor: &'a Monitor,
@@ -72,7 +78,7 @@ impl Keeper<'_> {
     /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
     ///
     /// # Errors
-    /// If it cannot be read, or keeps changing.
+    /// If it cannot be read.
     pub(super) fn take(
         &self,
         dir: BorrowedFd<'_>,
@@ -82,17 +88,41 @@ impl Keeper<'_> {
         self.go_on()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-        let mut stat = regular(&file)?;
+        let mut whole: Option<(ReadFile, Stat)> = None;
         for _ in 0..MAX_ATTEMPTS {
-            let content = self.attempt(&file, &stat, old);
-            let after = regular(&file)?;
-            if key(&stat) == key(&after) {
-                let (content, added) = content?;
-                return Ok(self.taken(content, &stat, added));
+            let mut stat = regular(&file)?;
+            let in_motion = is_in_motion(&file, &stat);
+            if in_motion && !self.clones(&stat) {
+                // Once dirty pages are on the disk, the next store to a mapping gives the file another time.
+                let _ = rustix::fs::fdatasync(&file);
+                stat = regular(&file)?;
             }
-            stat = after;
+            match self.read(&file, &stat) {
+                Ok(read) => {
+                    let is_quiet = key(&stat) == key(&read.after);
+                    let stamp = match (is_quiet, read.is_clone) {
+                        (true, true) => stamp_of_stat(&stat, self.before, self.device),
+                        (true, false) if !in_motion => stamp_of_stat(&stat, self.before, self.device),
+                        (false, true) => 0,
+                        (_, false) => IN_MOTION,
+                    };
+                    if is_quiet || read.is_clone {
+                        whole.iter().for_each(|(read, _)| self.discard(read));
+                        return self.keep(read, old, &stat, stamp);
+                    }
+                    whole.replace((read, stat)).iter().for_each(|(read, _)| self.discard(read));
+                }
+                Err(error) if self.broken.get().is_some() || key(&stat) == key(&regular(&file)?) => {
+                    whole.iter().for_each(|(read, _)| self.discard(read));
+                    return Err(error);
+                }
+                // It became shorter while it was read.
+                Err(_) => {}
+            }
         }
-        Err(io::Error::other("the file kept changing while it was read"))
+        let (read, stat) =
+            whole.ok_or_else(|| io::Error::other("the file kept changing while it was read"))?;
+        Ok(TakenFile { kept_changing: true, ..self.keep(read, old, &stat, IN_MOTION)? })
     }
 
     /// Returns the new files of a directory that the run has packed, from the first of these names on.
@@ -124,48 +154,59 @@ impl Keeper<'_> {
         self.stored(self.monitor.check())
     }
 
-    fn taken(&self, content: Option<ContentRef>, stat: &Stat, added: u64) -> TakenFile {
-        let (meta, stamp) = (meta_of(stat), stamp_of_stat(stat, self.before));
-        TakenFile { content, len: stat.st_size as u64, meta, stamp, added }
+    /// Returns whether a file with this status is cloned, if the file system can.
+    fn clones(&self, stat: &Stat) -> bool {
+        self.engine == Engine::Clone && !self.engine.packs(stat.st_size as u64)
     }
 
-    fn attempt(
-        &self,
-        file: &OwnedFd,
-        stat: &Stat,
-        old: Option<ContentRef>,
-    ) -> io::Result<(Option<ContentRef>, u64)> {
+    /// Reads a file, whose present status is `stat`, into memory or into a file of the store.
+    fn read(&self, file: &OwnedFd, stat: &Stat) -> io::Result<ReadFile> {
         let len = stat.st_size as u64;
-        if len == 0 {
-            return Ok((None, 0));
+        if len > 0 && !self.engine.packs(len) {
+            let (to, part) = self.stored(self.packing.create())?;
+            return self.fill(file, stat, (&to, &part)).inspect_err(|_| self.packing.discard(&part));
         }
-        let (content, added) = match self.engine.packs(len) {
-            // Packed content counts with the length of the pack.
-            true => (self.pack(file, len, old)?, 0),
-            false => self.own(file, stat, len)?,
-        };
-        Ok((Some(content), added))
-    }
-
-    fn pack(&self, file: &OwnedFd, len: u64, old: Option<ContentRef>) -> io::Result<ContentRef> {
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
-        let id = ContentId::of(&bytes);
-        match old.filter(|old| old.id == id && self.is_stored(old, len)) {
-            Some(old) => Ok(old),
-            None => Ok(ContentRef { id, home: self.stored(self.packing.content(id, &bytes))? }),
+        Ok(ReadFile { content: ReadContent::Small(bytes), after: regular(file)?, is_clone: false })
+    }
+
+    /// Stores what was read of a file that had the status `stat` before.
+    fn keep(
+        &self,
+        read: ReadFile,
+        old: Option<ContentRef>,
+        stat: &Stat,
+        stamp: u64,
+    ) -> io::Result<TakenFile> {
+        let (content, len, added) = match read.content {
+            ReadContent::Small(bytes) => {
+                // Packed content counts with the length of the pack.
+                let content = if bytes.is_empty() { None } else { Some(self.pack(&bytes, old)?) };
+                (content, bytes.len() as u64, 0)
+            }
+            ReadContent::Own { part, id, len } => {
+                let content = ContentRef { id, home: Home::Own };
+                let is_stored = self.is_stored(&content, len);
+                let is_new = self.stored(self.packing.name(&part, id, is_stored))?;
+                (Some(content), len, if is_new { len } else { 0 })
+            }
+        };
+        Ok(TakenFile { content, len, meta: meta_of(stat), stamp, kept_changing: false, added })
+    }
+
+    fn discard(&self, read: &ReadFile) {
+        if let ReadContent::Own { part, .. } = &read.content {
+            self.packing.discard(part);
         }
     }
 
-    fn own(&self, file: &OwnedFd, stat: &Stat, len: u64) -> io::Result<(ContentRef, u64)> {
-        let (to, part) = self.stored(self.packing.create())?;
-        let filled = self.fill(file, stat, &to, len);
-        let done = filled.and_then(|id| {
-            let is_stored = self.is_stored(&ContentRef { id, home: Home::Own }, len);
-            Ok((id, self.stored(self.packing.name(&part, id, is_stored))?))
-        });
-        let (id, is_new) = done.inspect_err(|_| self.packing.discard(&part))?;
-        Ok((ContentRef { id, home: Home::Own }, if is_new { len } else { 0 }))
+    fn pack(&self, bytes: &[u8], old: Option<ContentRef>) -> io::Result<ContentRef> {
+        let id = ContentId::of(bytes);
+        match old.filter(|old| old.id == id && self.is_stored(old, bytes.len() as u64)) {
+            Some(old) => Ok(old),
+            None => Ok(ContentRef { id, home: self.stored(self.packing.content(id, bytes))? }),
+        }
     }
 
     /// Returns whether the store has this content undamaged. If not, the file's content replaces the damaged one.
@@ -182,23 +223,32 @@ impl Keeper<'_> {
         })
     }
 
-    fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, len: u64) -> io::Result<ContentId> {
+    /// Fills a file of the store with a clone or a copy of another file.
+    fn fill(&self, from: &OwnedFd, stat: &Stat, (to, part): (&OwnedFd, &str)) -> io::Result<ReadFile> {
+        let read = |id, len, after, is_clone| {
+            let content = ReadContent::Own { part: part.into(), id, len };
+            ReadFile { content, after, is_clone }
+        };
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
-                // A file that the run wrote need not be read again: its status is checked again after the clone.
+                // Nothing changes a clone any more, so only a change before it counts.
                 Ok(()) => {
-                    let known = self.written.and_then(|written| written.id_of(stat));
-                    let read = || id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on());
-                    return known.map_or_else(read, Ok);
+                    let (after, len) = (regular(from)?, rustix::fs::fstat(to)?.st_size as u64);
+                    // A file that the run wrote need not be read again.
+                    let known = self.written.filter(|_| key(stat) == key(&after));
+                    let known = known.and_then(|written| written.id_of(stat));
+                    let hash = || id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on());
+                    return Ok(read(known.map_or_else(hash, Ok)?, len, after, true));
                 }
                 // The file is on another file system below the volume's root.
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
                 Err(error) => return self.stored(Err(error.into())),
             }
         }
+        let len = stat.st_size as u64;
         self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
         let has_holes = (stat.st_blocks as u64) * 512 < len;
-        id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| {
+        let id = id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| {
             self.go_on()?;
             match has_holes {
                 false => self.stored(write_all(to.as_fd(), bytes, offset)),
@@ -207,8 +257,25 @@ impl Keeper<'_> {
                     self.stored(write_all(to.as_fd(), &bytes[inside], data.start))
                 }),
             }
-        })
+        })?;
+        Ok(read(id, len, regular(from)?, false))
     }
+}
+
+/// What was read of a file, and is not part of the snapshot yet.
+struct ReadFile {
+    content: ReadContent,
+    /// The status of the file when it was cloned, or when all of it was read.
+    after: Stat,
+    /// Whether it is a clone, which has the content of one moment.
+    is_clone: bool,
+}
+
+enum ReadContent {
+    /// Content that is packed.
+    Small(Vec<u8>),
+    /// Content in a file of the store that has no final name.
+    Own { part: String, id: ContentId, len: u64 },
 }
 
 fn regular(file: &OwnedFd) -> io::Result<Stat> {

@@ -1,17 +1,14 @@
 //! The record of damage that checks found and could not heal, in a file of the store. Publications do not reuse these
 //! objects.
 
-use std::{
-    collections::HashSet,
-    io::{self, Read as _},
-};
+use std::{collections::HashSet, io};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::{
     snapshot_error::{SnapshotError, io_error},
     store::Store,
-    store_files::{open_file, write_all},
+    store_files::{read_regular, write_all},
 };
 use crate::hash::ContentId;
 
@@ -66,27 +63,27 @@ fn content_id(line: &str) -> Option<ContentId> {
     blake3::Hash::from_hex(line).ok().map(|hash| ContentId(*hash.as_bytes()))
 }
 
-/// Reads a small file of the store; one that is missing or not text counts as empty.
+/// Reads a small file of the store; one that is missing, too long or not text counts as empty.
 pub(super) fn read_text(store: &Store, name: &str, most: u64) -> Result<String, SnapshotError> {
-    let read = || -> io::Result<String> {
-        let file = match open_file(store.dir(), name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-            result => result?,
-        };
-        let mut text = Vec::new();
-        std::fs::File::from(file).take(most).read_to_end(&mut text)?;
-        Ok(String::from_utf8(text).unwrap_or_default())
-    };
-    read().map_err(io_error("read", store.path().join(name)))
+    match read_regular(store.dir(), name, most) {
+        Ok(text) => Ok(String::from_utf8(text).unwrap_or_default()),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(String::new()),
+        Err(error) => Err(io_error("read", store.path().join(name))(error)),
+    }
 }
 
 /// Replaces a small file of the store by one rename.
 pub(super) fn replace_text(store: &Store, name: &str, text: &str) -> Result<(), SnapshotError> {
+    replace_bytes(store, name, text.as_bytes())
+}
+
+/// Replaces a file of the store by one rename.
+pub(super) fn replace_bytes(store: &Store, name: &str, bytes: &[u8]) -> Result<(), SnapshotError> {
     let replace = || -> io::Result<()> {
         let (dir, new) = (store.dir(), format!("{name}.new"));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, &new, flags, Mode::RUSR | Mode::WUSR)?;
-        write_all(&file, text.as_bytes())?;
+        write_all(&file, bytes)?;
         rustix::fs::fsync(&file)?;
         Ok(rustix::fs::renameat(dir, &new, dir, name)?)
     };

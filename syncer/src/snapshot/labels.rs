@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use contract::{AS_OF, LATEST, MAX_TAG_BYTES, is_tag};
+
 use super::{
+    purpose::Purpose,
     roots::Snapshot,
-    select::{AS_OF, LATEST},
     snapshot_error::SnapshotError,
-    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS},
+    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAGS},
 };
 
 /// The labels that users and runs give to a snapshot.
@@ -16,6 +18,8 @@ pub struct Labels {
     pub tags: BTreeSet<String>,
     /// The user's note.
     pub note: String,
+    /// What it is taken for.
+    pub purpose: Purpose,
     /// The run that takes it.
     pub run: String,
     /// The SyncJob that it belongs to.
@@ -64,8 +68,7 @@ impl Snapshot {
 ///
 /// # Errors [`SnapshotError::Invalid`], which names the tag.
 pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
-    let is_text = !tag.is_empty() && !tag.chars().any(|c| c.is_whitespace() || c.is_control());
-    match is_text && tag.len() <= MAX_TAG_BYTES && tag != LATEST && !tag.starts_with(AS_OF) {
+    match is_tag(tag) {
         true => Ok(()),
         false => Err(SnapshotError::Invalid(format!(
             "`{}` cannot be a tag: a tag has 1 to {MAX_TAG_BYTES} bytes without spaces, is not `{LATEST}`, and does \

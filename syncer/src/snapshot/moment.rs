@@ -2,23 +2,30 @@
 
 use std::time::SystemTime;
 
-use jiff::{Timestamp, civil, tz::TimeZone};
+use jiff::{Span, SpanRelativeTo, Timestamp, civil, tz::TimeZone};
 
 use super::snapshot_error::SnapshotError;
 use crate::entry::Time;
 
-/// Parses a time: RFC 3339 with a zone, or without a zone in the machine's time zone. A date alone means the end of
-/// that day.
+/// Parses a time: RFC 3339 with a zone, or without a zone in the machine's time zone; a date, which means the end of
+/// that day; or a length of time before `now`, such as `2h ago`.
 ///
 /// # Errors
 /// If the text is none of these.
-pub fn parse(text: &str) -> Result<Time, SnapshotError> {
+pub fn parse(text: &str, now: Timestamp) -> Result<Time, SnapshotError> {
     let zoned = text.parse::<Timestamp>().ok();
     let local = || in_zone(text.parse::<civil::DateTime>().ok().filter(|_| text.len() > "2026-11-22".len())?);
     let day = || in_zone(text.parse::<civil::Date>().ok()?.tomorrow().ok()?.at(0, 0, 0, 0));
-    let found = zoned.or_else(local).or_else(day);
+    let ago = || {
+        let span: Span = text.strip_suffix(" ago")?.parse().ok().filter(|span: &Span| !span.is_negative())?;
+        let days = SpanRelativeTo::days_are_24_hours();
+        now.checked_sub(span.to_duration(days).ok()?).ok()
+    };
+    let found = zoned.or_else(local).or_else(day).or_else(ago);
     let found = found.ok_or_else(|| {
-        SnapshotError::Invalid(format!("`{text}` is no time: write it as 2026-11-22T18:00:00Z"))
+        SnapshotError::Invalid(format!(
+            "`{text}` is no time: write it as 2026-11-22T18:00:00Z, 2026-11-22 or 2h ago"
+        ))
     })?;
     Ok(Time { seconds: found.as_second(), nanos: found.subsec_nanosecond().unsigned_abs() })
 }
@@ -42,6 +49,11 @@ mod tests {
     #[test]
     fn times_are_read_as_they_are_written() {
         let time = Time { seconds: 1_795_370_400, nanos: 0 };
+        let parse = |text| super::parse(text, Timestamp::from_second(time.seconds).unwrap());
+        for (text, ago) in [("2h ago", 7200), ("1d 30m ago", 88_200), ("1w ago", 604_800)] {
+            assert_eq!(parse(text).unwrap(), Time { seconds: time.seconds - ago, nanos: 0 }, "{text}");
+        }
+        assert!(parse("-2h ago").is_err() && parse("1mo ago").is_err() && parse("ago").is_err());
         assert_eq!(parse("2026-11-22T18:00:00Z").unwrap(), time);
         assert_eq!(parse("2026-11-22T19:00:00+01:00").unwrap(), time);
         assert_eq!(parse("2026-11-22").unwrap(), parse("2026-11-23T00:00").unwrap());

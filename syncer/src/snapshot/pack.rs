@@ -1,5 +1,5 @@
 //! The pack that a publication writes: directories and small contents, one after the other. It has no table, because
-//! each reference to an object contains its place.
+//! each reference to an object contains its place. The record of its snapshot is the last object.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use super::{
     content::{ContentRef, Home, VisitData},
     folder::ObjectRef,
     id::SnapshotId,
-    store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
+    store_files::{PACK_MAGIC, PACK_NEW, PART, make_dir, own_name, write_all},
     store_writer::Writer,
 };
 use crate::{apply::link_held, hash::ContentId};
@@ -216,6 +216,23 @@ impl<'a> Packing<'a> {
         Ok(is_new)
     }
 
+    /// Moves a complete file to the place of its content at once, where a publication that is tried again finds it.
+    /// Returns whether the store had none there.
+    pub(super) fn place_own(&self, part: &str, id: ContentId) -> io::Result<bool> {
+        let mut state = self.lock();
+        let (dir, name) = (self.writer.store.dir(), own_name(&id));
+        let is_new = !self.writer.has_own(&id);
+        make_dir(dir, name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        rustix::fs::renameat(self.folder_of(&mut state)?, part, dir, name)?;
+        state.own.insert(id, ());
+        Ok(is_new)
+    }
+
+    /// Removes content of [`Self::place_own`] that nothing refers to.
+    pub(super) fn remove_own(&self, id: &ContentId) {
+        let _ = rustix::fs::unlinkat(self.writer.store.dir(), own_name(id), rustix::fs::AtFlags::empty());
+    }
+
     /// Removes a file of [`Self::create`] that is not kept.
     pub(super) fn discard(&self, part: &str) {
         if let Some(folder) = &self.lock().folder {
@@ -229,6 +246,14 @@ impl<'a> Packing<'a> {
         let Some(pack) = &mut state.pack else { return Ok(0) };
         pack.flush()?;
         Ok(pack.written)
+    }
+
+    /// Appends the snapshot's record, from which a lost list is repaired. A publication without a pack leaves none.
+    pub(super) fn close(&self, record: &[u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        let Some(pack) = &mut state.pack else { return Ok(()) };
+        pack.append(record)?;
+        pack.flush()
     }
 
     /// Returns whether the publication has added anything to the store.

@@ -55,6 +55,13 @@ pub(super) struct Making {
     pub slots: Vec<Slot>,
 }
 
+impl Making {
+    /// Returns the number of names in its path.
+    pub(super) fn depth(&self) -> usize {
+        self.path.names().count()
+    }
+}
+
 /// The directories to write, and those that the store has.
 #[derive(Debug, Default)]
 pub(super) struct PlannedFolders {
@@ -84,8 +91,25 @@ pub(super) fn plan(
     last: Option<&FolderRef>,
     damage: &KnownDamage,
 ) -> PlannedFolders {
+    plan_from(vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }], tree, store, damage)
+}
+
+/// Plans to write these directories of a tree and all below them, whatever the store has of them.
+pub(super) fn plan_all_below(dirs: Vec<(DirId, RelPath)>, tree: &Tree, store: &Store) -> PlannedFolders {
+    let dirs = dirs.into_iter().map(|(dir, path)| ComparedDir { dir, path, old: None });
+    let mut planned = plan_from(dirs.collect(), tree, store, &KnownDamage::default());
+    // They need not be equally deep, and a directory is written after those in it.
+    planned.making.sort_by_key(Making::depth);
+    planned
+}
+
+fn plan_from(
+    mut level: Vec<ComparedDir>,
+    tree: &Tree,
+    store: &Store,
+    damage: &KnownDamage,
+) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
-    let mut level = vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }];
     while !level.is_empty() {
         level.retain(|ComparedDir { dir: id, old, .. }| {
             let dir = &tree.dirs[*id as usize];

@@ -46,16 +46,23 @@ pub(super) fn publish(
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
     let ScannedTree { before, written, .. } = *source;
     let packing = Packing::new(writer, id, written.and_then(WrittenFiles::take_pack));
-    let mut keeper = Keeper { packing: &packing, engine, before, written, monitor, broken: OnceLock::new() };
+    let device = source.root.device().map_err(io_error("look at", writer.store.path()))?;
+    let mut keeper =
+        Keeper { packing: &packing, engine, before, device, written, monitor, broken: OnceLock::new() };
     let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
-    drop(packing);
     let snapshot = record(id, source, labels, engine, &made, failures);
+    let closed = packing.close(&snapshot.record());
+    drop(packing);
+    closed.map_err(|error| {
+        writer.drop_new(id);
+        io_error("write to", writer.store.path())(error)
+    })?;
     let mut roots = writer.roots.clone();
     roots.snapshots.push(snapshot.clone());
     let by =
         [&snapshot.run, &snapshot.user].into_iter().find(|by| !by.is_empty()).cloned().unwrap_or_default();
     let committed = match made.is_new {
-        true => writer.commit_with_objects(roots, &by, id),
+        true => writer.commit_with_objects(roots, ("create", &by, ""), id),
         false => writer.commit_by(roots, "create", &by, &[id]),
     };
     if let Err(error) = committed {
@@ -84,7 +91,7 @@ fn make(
 ) -> Result<MadeSnapshot, SnapshotError> {
     let store = &writer.store;
     let damage = KnownDamage::read(store)?;
-    let mut planned = plan(source.tree, store, writer.roots.last().map(|last| &last.tree), &damage);
+    let mut planned = plan(source.tree, store, writer.last().map(|last| &last.tree), &damage);
     let added = take_files(&mut planned, source, keeper, failures);
     let bytes = source.tree.totals.bytes.saturating_add_signed(planned.grown);
     let writing = || io_error("write to", store.path());
@@ -104,7 +111,7 @@ fn record(
     made: &MadeSnapshot,
     failures: &Failures,
 ) -> Snapshot {
-    let Labels { tags, note, run, job, user, pinned } = labels;
+    let Labels { tags, note, purpose, run, job, user, pinned } = labels;
     Snapshot {
         id,
         tree: made.tree,
@@ -117,6 +124,7 @@ fn record(
         added_bytes: made.added_bytes,
         failed: failures.count(),
         engine,
+        purpose,
         run,
         job,
         user,
@@ -124,5 +132,7 @@ fn record(
         tags,
         pinned,
         forgotten: None,
+        is_exposed: false,
+        origin: None,
     }
 }

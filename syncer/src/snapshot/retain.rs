@@ -15,6 +15,7 @@ use thiserror::Error;
 pub use super::retention::Period;
 use super::{
     id::SnapshotId,
+    purpose::{MAX_SAFETY, Purpose},
     retention::{JobRules, counts},
     roots::{Roots, Snapshot},
 };
@@ -44,6 +45,8 @@ pub enum Rule {
     NewestWhole,
     /// The limit of bytes is the only rule, and it is within that.
     Room,
+    /// It has the state before one of the last restores.
+    Safety,
     /// Its job has applied no rules.
     NoRule,
 }
@@ -111,6 +114,7 @@ impl fmt::Display for Rule {
             Self::Future => f.write_str("in the future"),
             Self::NewestWhole => f.write_str("newest whole"),
             Self::Room => f.write_str("room"),
+            Self::Safety => f.write_str("safety"),
             Self::NoRule => f.write_str("no rule"),
         }
     }
@@ -134,7 +138,8 @@ impl Verdict {
     }
 }
 
-/// Judges snapshots, those of each SyncJob separately. The verdicts are in the order of the snapshots.
+/// Judges snapshots: those of each SyncJob, and those of persons, separately. Those from before restores follow their
+/// own limit. The verdicts are in the order of the snapshots.
 ///
 /// # Errors [`EmptyPolicy`], because a policy without rules would remove everything.
 pub fn judge(
@@ -146,25 +151,56 @@ pub fn judge(
     if !policy.has_rule() {
         return Err(EmptyPolicy);
     }
-    let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
-    snapshots.iter().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
-    let judged = jobs.into_values().flat_map(|job| judge_job(job, policy, now, zone));
+    let judged = by_owner(snapshots).into_iter().flat_map(|((purpose, _), of_one)| match purpose {
+        Purpose::Safety => judge_safety(of_one),
+        _ => judge_job(of_one, policy, now, zone),
+    });
     Ok(in_order_of(snapshots, judged))
+}
+
+/// Groups snapshots by what they were taken for and by their job: each group is judged by itself.
+fn by_owner<'s>(snapshots: &[&'s Snapshot]) -> BTreeMap<(Purpose, &'s str), Vec<&'s Snapshot>> {
+    let mut groups: BTreeMap<_, Vec<&Snapshot>> = BTreeMap::new();
+    for snapshot in snapshots {
+        let job = if snapshot.purpose == Purpose::Safety { "" } else { &snapshot.job };
+        groups.entry((snapshot.purpose, job)).or_default().push(snapshot);
+    }
+    groups
+}
+
+/// Judges the snapshots from before restores: pinned ones stay, and the newest few others.
+fn judge_safety(mut newest_first: Vec<&Snapshot>) -> Vec<Verdict> {
+    newest_first.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
+    let mut left = MAX_SAFETY;
+    let verdicts = newest_first.into_iter().map(|snapshot| {
+        let mut reasons = Vec::new();
+        if snapshot.pinned {
+            reasons.push(Reason::new(Rule::Pinned, Until::Unpinned));
+        } else if left > 0 {
+            reasons.push(Reason::new(Rule::Safety, Until::Newer(Period::Snapshot, left)));
+            left -= 1;
+        }
+        Verdict { id: snapshot.id, reasons, is_limited: false }
+    });
+    verdicts.collect()
 }
 
 /// Explains why each snapshot that is not forgotten is kept, by the rules that its job applied last. `zone` is used for
 /// jobs whose own time zone is unknown. The verdicts are in the order of the list.
 pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
-    let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
-    roots.kept().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
-    let judged = jobs.into_iter().flat_map(|(job, snapshots)| match roots.rules.get(job) {
-        Some(JobRules { retention, zone: name }) if retention.has_rule() => {
-            let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
-            judge_job(snapshots, retention, now, named.as_ref().unwrap_or(zone))
+    let kept: Vec<&Snapshot> = roots.kept().collect();
+    let judged = by_owner(&kept).into_iter().flat_map(|(owner, snapshots)| {
+        let rules = roots.rules.get(owner.1).filter(|_| owner.0 == Purpose::AfterRun);
+        match (owner.0, rules) {
+            (Purpose::Safety, _) => judge_safety(snapshots),
+            (_, Some(JobRules { retention, zone: name })) if retention.has_rule() => {
+                let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
+                judge_job(snapshots, retention, now, named.as_ref().unwrap_or(zone))
+            }
+            _ => snapshots.into_iter().map(|snapshot| without_rules(snapshot, now)).collect(),
         }
-        _ => snapshots.into_iter().map(|snapshot| without_rules(snapshot, now)).collect(),
     });
-    in_order_of(&roots.kept().collect::<Vec<_>>(), judged)
+    in_order_of(&kept, judged)
 }
 
 /// Explains why a snapshot is kept whose job has no known rules.
@@ -470,7 +506,7 @@ mod tests {
     #[test]
     fn a_snapshot_of_a_job_without_rules_is_kept_until_a_prune() {
         let mut snapshots = two_a_day(1);
-        snapshots[0].job = String::new();
+        (snapshots[0].job, snapshots[0].purpose) = (String::new(), Purpose::Manual);
         (snapshots[1].job, snapshots[1].pinned) = ("other".into(), true);
         let rules = [("other".to_string(), JobRules::default())].into();
         let roots = Roots { snapshots, rules, ..Roots::default() };

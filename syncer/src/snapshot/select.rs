@@ -1,5 +1,7 @@
 //! Finds the snapshot that a user's text means.
 
+use contract::{AS_OF, LATEST};
+
 use super::{
     id::SnapshotId,
     moment,
@@ -8,28 +10,23 @@ use super::{
 };
 use crate::entry::Time;
 
-/// The word for the newest snapshot.
-pub const LATEST: &str = "latest";
-
-/// The prefix of a text that selects the newest snapshot begun at a time or before; the time follows.
-pub const AS_OF: &str = "as-of:";
-
 /// Finds the snapshot that `text` selects: an id or its first digits, a tag (its newest snapshot), `latest`, or
-/// `as-of:TIME`. Forgotten snapshots are found by their full id only.
+/// `as-of:TIME`. Forgotten snapshots are found by their full id only, and those from before a restore by id or tag.
 ///
 /// # Errors
 /// If no snapshot matches, or several do, or the time cannot be read.
 pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
     if let Some(time) = text.strip_prefix(AS_OF) {
-        return as_of(roots, moment::parse(time)?);
+        return as_of(roots, moment::parse(time, jiff::Timestamp::now())?);
     }
     if let Some(whole) = text.parse().ok().and_then(|id| roots.get(id)) {
         return Ok(whole);
     }
     // The list is in the order of publication, which a wrong clock does not change.
-    let newest = |fits: &dyn Fn(&&Snapshot) -> bool| roots.kept().filter(fits).last();
-    let named =
-        if text == LATEST { newest(&|_| true) } else { newest(&|snapshot| snapshot.tags.contains(text)) };
+    let named = match text {
+        LATEST => roots.offered().next_back(),
+        tag => roots.kept().filter(|snapshot| snapshot.tags.contains(tag)).last(),
+    };
     if let Some(named) = named {
         return Ok(named);
     }
@@ -46,7 +43,8 @@ pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotEr
 
 /// Finds the newest snapshot that was begun at this time or before.
 fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
-    let before = roots.kept().filter(|snapshot| snapshot.began <= time).max_by_key(|snapshot| snapshot.began);
+    let before =
+        roots.offered().filter(|snapshot| snapshot.began <= time).max_by_key(|snapshot| snapshot.began);
     before.ok_or_else(|| SnapshotError::Unknown("as old as that".into()))
 }
 

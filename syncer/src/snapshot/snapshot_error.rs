@@ -2,10 +2,10 @@
 
 use std::{io, path::PathBuf};
 
-use contract::plural;
+use contract::{human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
-use super::{id::SnapshotId, retain::EmptyPolicy};
+use super::{id::SnapshotId, reserve::is_full, retain::EmptyPolicy};
 use crate::{apply::ApplyError, codec::DecodeError, root::RootError};
 
 /// The reason why an operation on a volume's snapshots failed.
@@ -48,17 +48,15 @@ pub enum SnapshotError {
     /// An object does not have the hash of its name.
     #[error("{0} is damaged: its content does not have the hash that it was stored under")]
     Hash(String),
-    /// The list of snapshots has unreadable records, so it is unknown which objects they refer to.
+    /// The store has objects or a log, and no list.
     #[error(
-        "{path} has {records} damaged records, so it is not known which objects are still needed: nothing is removed",
-        path = .path.display()
+        "{path} is missing or damaged, with its copy, and the folder has snapshots: nothing is changed",
+        path = .0.display()
     )]
-    DamagedRoots {
-        /// The list.
-        path: PathBuf,
-        /// The number of unreadable records.
-        records: usize,
-    },
+    NoList(PathBuf),
+    /// The list is lost, and its copy may be older.
+    #[error("{path} is missing or damaged: its copy is read, and nothing is changed", path = .0.display())]
+    OnlyCopy(PathBuf),
     /// No snapshot has this id or tag.
     #[error("there is no snapshot {0}")]
     Unknown(String),
@@ -81,6 +79,9 @@ pub enum SnapshotError {
         /// The path in it.
         path: String,
     },
+    /// No snapshot has this path.
+    #[error("no snapshot has {0}")]
+    NoHistory(String),
     /// A path of a snapshot is of another kind than the command needs.
     #[error("{path} in snapshot {id} is {is}")]
     WrongKind {
@@ -97,6 +98,56 @@ pub enum SnapshotError {
     /// The policy has no rule.
     #[error(transparent)]
     EmptyPolicy(#[from] EmptyPolicy),
+    /// The first snapshot would copy more than fits.
+    #[error(
+        "{path} cannot clone files, so its first snapshot copies {bytes}, and {free} are free: no snapshot was taken",
+        path = .path.display(), bytes = human_bytes(*.bytes), free = human_bytes(*.free)
+    )]
+    NoRoomForFirst {
+        /// The volume.
+        path: PathBuf,
+        /// The bytes of all files.
+        bytes: u64,
+        /// The free bytes.
+        free: u64,
+    },
+    /// What is copied does not fit.
+    #[error(
+        "{bytes} are to be copied to {path}, and {free} are free: nothing was copied",
+        path = .path.display(), bytes = human_bytes(*.bytes), free = human_bytes(*.free)
+    )]
+    NoRoomForCopy {
+        /// The volume.
+        path: PathBuf,
+        /// The bytes that are missing there.
+        bytes: u64,
+        /// The free bytes.
+        free: u64,
+    },
+    /// The store that snapshots are copied from is damaged, or answers with something else than was asked.
+    #[error("the store that is copied from cannot be used: {0}")]
+    Elsewhere(String),
+    /// A restore would do something else than what was shown.
+    #[error(
+        "the restore would do something else than the plan that was shown, its plan is {0}: nothing was changed"
+    )]
+    OtherPlan(String),
+    /// An archive cannot be imported.
+    #[error("the archive cannot be imported, and nothing was changed: {0}")]
+    Archive(String),
+    /// The files of an archive are longer than is allowed.
+    #[error(
+        "the archive cannot be imported, and nothing was changed: its files up to {path} are longer than {max} bytes together"
+    )]
+    ArchiveTooLong {
+        /// The file with which they are longer.
+        path: String,
+        /// The bytes that are allowed.
+        max: u64,
+    },
+    /// The other end of a copy was lost.
+    #[error("the other end was lost")]
+    Link(#[source] io::Error),
     /// The file system cannot clone.
     #[error("{} cannot clone files", .0.display())]
     CannotClone(PathBuf),
@@ -119,13 +170,59 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// Returns whether there is no such snapshot, so that another try finds none either.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::Ambiguous { .. } | Self::None(_) | Self::NoPath { .. })
+    }
+
+    /// Returns whether another run or command holds the volume.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Apply(ApplyError::Busy { .. }))
+    }
+
+    /// Returns whether the other end of a copy was lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Link(_))
+    }
+
+    /// Returns whether the error is of an object of the store that is copied from: other snapshots may be whole.
+    pub(super) fn is_of_an_object(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. }
+                | Self::Hash(_)
+                | Self::Version { .. }
+                | Self::Elsewhere(_)
+                | Self::Invalid(_)
+        ) || matches!(self, Self::Io { operation: "read" | "open", .. })
+    }
+
+    /// Returns whether the file system, or the user's quota, is full.
+    pub(super) fn is_no_room(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
+    /// Returns whether the store is damaged as a whole, which needs a repair.
+    pub fn needs_repair(&self) -> bool {
+        matches!(self, Self::NoList(_) | Self::OnlyCopy(_))
+    }
+
     /// Returns the next step for the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::Io { source, .. } if is_full(source) => {
+                "`volferry snapshot prune` needs no room, and gives back that of the snapshots that it drops"
+                    .into()
+            }
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
-            Self::Damaged { .. } | Self::Hash(_) | Self::NotWhole { .. } | Self::DamagedRoots { .. } => {
+            Self::NoList(_) | Self::OnlyCopy(_) => {
+                "`volferry snapshot repair DIR` shows what it would bring back and what it would forget"
+                    .into()
+            }
+            Self::Damaged { .. } | Self::Hash(_) | Self::NotWhole { .. } => {
                 "`volferry snapshot verify` names everything that is damaged, and repairs what it can".into()
             }
+            Self::NoHistory(_) => "`volferry snapshot ls DIR ID` shows what a snapshot has".into(),
             Self::Unknown(_) => "`volferry snapshot list` shows all snapshots".into(),
             Self::Ambiguous { .. } => "give more digits of the id".into(),
             Self::None(_) => "`volferry snapshot create` makes one".into(),
@@ -133,6 +230,19 @@ impl SnapshotError {
             Self::Pinned(id) => format!("`volferry snapshot unpin DIR {id}` first"),
             Self::EmptyPolicy(_) => {
                 "give a rule such as `--keep-daily 7`, or `--forgotten` to collect only what was forgotten"
+                    .into()
+            }
+            Self::NoRoomForFirst { .. } => {
+                "make room, or see with `--engine copy` whether it fits all the same: equal files are stored once".into()
+            }
+            Self::Archive(_) => {
+                "`tar -tvf` lists an archive; `volferry snapshot create` takes a snapshot of what `tar -xf` makes of it"
+                    .into()
+            }
+            Self::ArchiveTooLong { .. } => "`--max-bytes` allows longer ones".into(),
+            Self::OtherPlan(_) => "`-n` shows what it would do now".into(),
+            Self::NoRoomForCopy { .. } => {
+                "make room there, or name fewer snapshots: what an old one needs may not be needed by newer ones"
                     .into()
             }
             Self::CannotClone(_) => {

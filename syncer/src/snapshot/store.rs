@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, Read as _},
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,9 +16,13 @@ use super::{
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder, ObjectRef},
     folder_changes::{self, StoredFolder},
     id::SnapshotId,
-    roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
+    record::{MAX_RECORD_BYTES, Snapshot},
+    roots::Roots,
+    roots_file::RootsFile,
     snapshot_error::{SnapshotError, io_error},
-    store_files::{NEW, PACK_NEW, PACKS, ROOTS, names, open_file, own_name},
+    store_files::{
+        AUDIT, NEW, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, is_exposed, names, open_file, own_name,
+    },
 };
 use crate::{
     codec::DecodeError,
@@ -28,6 +32,9 @@ use crate::{
     slice::Slice,
 };
 
+/// The bytes at the end of a pack that nearly always have the record of its snapshot.
+const FEW_RECORD_BYTES: u64 = 4 << 10;
+
 /// The largest number of packs that are held open at once.
 const OPEN_PACKS: usize = 64;
 
@@ -36,6 +43,8 @@ const OPEN_PACKS: usize = 64;
 pub struct Store {
     path: PathBuf,
     dir: OwnedFd,
+    /// The user, besides root, whose files are believed.
+    user: u32,
     packs: Mutex<OpenPacks>,
 }
 
@@ -76,10 +85,18 @@ impl Store {
         let opened = open_child(root, OWN_DIR, OFlags::PATH)
             .and_then(|own| open_child(own, SNAPSHOTS, OFlags::RDONLY));
         match opened {
-            Ok(dir) => Ok(Some(Self { path, dir, packs: Mutex::default() })),
+            Ok(dir) => {
+                let user = rustix::process::geteuid().as_raw();
+                Ok(Some(Self { path, dir, user, packs: Mutex::default() }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error("open", path)(error)),
         }
+    }
+
+    /// Believes the files of this user, as which the process writes on the volume, in place of its own user's.
+    pub(super) fn written_by(self, user: u32) -> Self {
+        Self { user, ..self }
     }
 
     /// Returns its path.
@@ -91,28 +108,18 @@ impl Store {
         self.dir.as_fd()
     }
 
-    /// Reads the list of snapshots.
+    /// Reads the list of snapshots, from its copy if it is damaged. All of them count as exposed if another user can
+    /// write to the file.
     ///
     /// # Errors
-    /// If it cannot be read, or has another version.
+    /// If it cannot be read or has another version; if it is missing beside objects or a log of snapshots.
     pub fn roots(&self) -> Result<Roots, SnapshotError> {
-        let path = || self.path.join(ROOTS);
-        let file = match open_file(self.dir.as_fd(), ROOTS) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Roots::default()),
-            result => result.map_err(|error| io_error("open", path())(error))?,
-        };
-        // With room for all of it, the file is read by one call.
-        let len = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64).min(MAX_ROOTS_BYTES);
-        let mut bytes = Vec::with_capacity(len as usize + 1);
-        let read = std::fs::File::from(file).take(MAX_ROOTS_BYTES).read_to_end(&mut bytes);
-        read.map_err(|error| io_error("read", path())(error))?;
-        Roots::decode(&bytes).map_err(|error| match error {
-            NotRoots::Version(version) => SnapshotError::Version { path: path(), version, known: VERSION },
-            NotRoots::Magic => SnapshotError::Damaged {
-                what: path().display().to_string(),
-                source: DecodeError::Invalid("it does not begin as a list of snapshots does"),
-            },
-        })
+        self.list().read()
+    }
+
+    /// Returns the files of the list.
+    pub(super) fn list(&self) -> RootsFile<'_> {
+        RootsFile { dir: self.dir(), path: &self.path, user: self.user }
     }
 
     /// Reads the audit log.
@@ -120,7 +127,7 @@ impl Store {
     /// # Errors
     /// If it cannot be read.
     pub fn audit(&self) -> Result<audit::Log, SnapshotError> {
-        audit::read(self.dir()).map_err(io_error("read", self.path.join("audit")))
+        audit::read(self.dir()).map_err(io_error("read", self.path.join(AUDIT)))
     }
 
     /// Reads a directory and checks its id.
@@ -242,6 +249,56 @@ impl Store {
     /// Returns the length in bytes of a pack that was read before.
     pub(super) fn len_of_open(&self, pack: u64) -> Option<u64> {
         self.packs().lens.get(&pack).copied()
+    }
+
+    /// Forgets a pack that is open, because it was replaced or grew.
+    pub(super) fn close_pack(&self, pack: u64) {
+        let mut packs = self.packs();
+        packs.files.remove(&pack);
+        packs.lens.remove(&pack);
+    }
+
+    /// Reads the record at the end of a snapshot's pack; `None` if the pack is missing, or of the version without.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(super) fn record_in_pack(&self, pack: u64) -> Result<Option<Snapshot>, SnapshotError> {
+        let mut exposed = false;
+        let mut read = || -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+            let file = match self.pack(pack) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                file => file?,
+            };
+            exposed = is_exposed(&rustix::fs::fstat(&file)?, self.user);
+            let (file, len) = (Slice::all_of(file.as_fd()), self.len_of_open(pack).unwrap_or(0));
+            let read = |at: u64, count: u64| -> io::Result<Vec<u8>> {
+                let mut bytes = vec![0; count as usize];
+                file.read_exact_at(&mut bytes, at)?;
+                Ok(bytes)
+            };
+            let magic = read(0, len.min(PACK_MAGIC.len() as u64))?;
+            let at_end = |most: u64| read(len.saturating_sub(most), len.min(most));
+            let mut end = at_end(FEW_RECORD_BYTES)?;
+            if Snapshot::at_end_of(&end).is_none() && magic != OLD_PACK_MAGIC {
+                end = at_end(MAX_RECORD_BYTES)?;
+            }
+            Ok(Some((magic, end)))
+        };
+        let found = read().map_err(|error| io_error("read", self.pack_path(pack))(error))?;
+        let Some((magic, end)) = found else { return Ok(None) };
+        match Snapshot::at_end_of(&end).filter(|snapshot| snapshot.id.0 == pack) {
+            Some(snapshot) => Ok(Some(Snapshot { is_exposed: snapshot.is_exposed || exposed, ..snapshot })),
+            None if magic == OLD_PACK_MAGIC => Ok(None),
+            None => Err(SnapshotError::Damaged {
+                what: self.name_of_record(SnapshotId(pack)),
+                source: DecodeError::Invalid("it does not end with the record of its snapshot"),
+            }),
+        }
+    }
+
+    /// Names the record at the end of a snapshot's pack for messages.
+    pub(super) fn name_of_record(&self, id: SnapshotId) -> String {
+        format!("{} at its end", self.pack_path(id.0).display())
     }
 
     /// Opens content without checking it; [`Self::check`] does that.

@@ -1,12 +1,12 @@
 //! Names of the files of a store, and basic operations on them.
 
 use std::{
-    io,
+    io::{self, Read as _},
     os::fd::{BorrowedFd, OwnedFd},
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -15,8 +15,11 @@ use crate::{
     root::{each_name, open_child},
 };
 
-/// The list of snapshots.
-pub(super) const ROOTS: &str = "roots";
+/// The permission bits that let other users write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The log of changes.
+pub(super) const AUDIT: &str = "audit";
 
 /// The additions of publications that are not settled.
 pub(super) const NEW: &str = "new";
@@ -34,7 +37,10 @@ pub(super) const PACK_NEW: &str = "pack";
 pub(super) const PART: &str = ".part";
 
 /// The first bytes of a pack: its name and its version.
-pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
+pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x02\0";
+
+/// The first bytes of a pack of the version that does not end with the record of its snapshot.
+pub(super) const OLD_PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
 
 /// Returns the name of content in a file of its own, below the store's folder.
 pub(super) fn own_name(id: &ContentId) -> String {
@@ -46,6 +52,45 @@ pub(super) fn own_name(id: &ContentId) -> String {
 pub(super) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Reads a regular file of at most `most` bytes; one that is missing counts as empty.
+pub(super) fn read_regular(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
+    Ok(read_with_stat(dir, name, most)?.map(|(bytes, _)| bytes).unwrap_or_default())
+}
+
+/// Reads a regular file of at most `most` bytes, with its status; `None` if it is missing.
+pub(super) fn read_with_stat(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    most: u64,
+) -> io::Result<Option<(Vec<u8>, Stat)>> {
+    let file = match open_file(dir, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    let stat = regular(&file)?;
+    if stat.st_size as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than any such file"));
+    }
+    // With room for all of it, the file is read by one call.
+    let mut bytes = Vec::with_capacity(stat.st_size as usize + 1);
+    std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
+    Ok(Some((bytes, stat)))
+}
+
+/// Returns whether a user other than `user` and root can write to the file, or has made it.
+pub(super) fn is_exposed(file: &Stat, user: u32) -> bool {
+    ![0, user].contains(&file.st_uid) || file.st_mode & OTHERS_WRITE != 0
+}
+
+/// Returns the status of an open file, which has to be a regular one: a device may have no end.
+pub(super) fn regular(file: &OwnedFd) -> io::Result<Stat> {
+    let stat = rustix::fs::fstat(file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {

@@ -1,21 +1,25 @@
 //! Changes the store of a volume: the way in which a change becomes durable, and what a crash leaves.
 //!
-//! The rename of `roots.new` to `roots` is the only commit point. Until then, the additions of a publication are in
-//! `new/ID/`. The next writer moves them to their places if `roots` has the snapshot, and removes them if not.
+//! The rename of `roots.new` to `roots` (`RootsFile::write`) is the only commit point. Until then, the additions of a
+//! publication are in `new/ID/`. The next writer moves them to their places if `roots` has the snapshot, and removes
+//! them if not. So a store has its list before it has anything else.
 
 use std::{io, os::fd::OwnedFd, path::Path, time::SystemTime};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
+use contract::VolumeId;
+use rustix::fs::{AtFlags, OFlags, Timestamps};
 
 use super::{
     audit::{self, Durable, Event},
     id::SnapshotId,
-    roots::Roots,
+    reserve,
+    roots::{ListState, Roots, Snapshot},
+    roots_file::ROOTS,
     snapshot_error::{SnapshotError, io_error},
     store::Store,
     store_files::{
-        CONTENT, NEW, PACK_NEW, PACKS, PART, READERS, ROOTS, TRASH, make_dir, names, own_name, readers,
-        remove_flat, write_all,
+        AUDIT, CONTENT, NEW, PACK_NEW, PACKS, PART, READERS, TRASH, make_dir, names, own_name, readers,
+        remove_flat,
     },
     trash,
 };
@@ -27,8 +31,6 @@ use crate::{
     root::{Root, open_child},
     stat::changed,
 };
-
-const ROOTS_NEW: &str = "roots.new";
 
 /// A store that this process may change, because it holds the volume's lock.
 #[derive(Debug)]
@@ -53,20 +55,29 @@ impl<'a> Writer<'a> {
         path: &Path,
         monitor: &Monitor,
     ) -> Result<Self, SnapshotError> {
-        let store = match Store::open(root, path)? {
-            Some(store) => store,
-            None => {
-                let at = path.join(".volferry/snapshots");
-                make_dir(own.dir(), "snapshots").map_err(io_error("make", at))?;
-                Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?
-            }
-        };
-        make_parts(&store)?;
+        let store = open_or_make(own, root, path)?;
         let roots = store.roots()?;
-        let writer = Self { own, store, roots };
+        if roots.state == ListState::OnlyCopy {
+            return Err(SnapshotError::OnlyCopy(store.path().join(ROOTS)));
+        }
+        make_parts(&store)?;
+        let mut writer = Self { own, store, roots };
+        if writer.roots == Roots::default() && !has(&writer.store, ROOTS) {
+            writer.commit(Roots::default())?;
+        }
         writer.settle()?;
         writer.empty_trash(None, monitor)?;
         Ok(writer)
+    }
+
+    /// Opens a store to repair it: without its list, and without settling anything.
+    ///
+    /// # Errors
+    /// If something cannot be made.
+    pub(super) fn open_to_repair(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
+        let store = open_or_make(own, root, path)?;
+        make_parts(&store)?;
+        Ok(Self { own, store, roots: Roots::default() })
     }
 
     /// Removes the files in the trash, at most `per_second` a second, until it is told to stop.
@@ -78,12 +89,28 @@ impl<'a> Writer<'a> {
             .map_err(io_error("empty the trash in", self.store.path()))
     }
 
+    /// Returns the snapshot that a new one may build on: the last one, unless another user could have made it up and
+    /// cannot do so any more.
+    pub(super) fn last(&self) -> Option<&Snapshot> {
+        self.roots.last().filter(|last| !last.is_exposed || self.own.has_no_modes())
+    }
+
     /// Checks that this process still holds the volume.
     ///
     /// # Errors
     /// If another process has taken it over.
     pub fn check(&self) -> Result<(), SnapshotError> {
         self.own.check().map_err(io_error("check the lock of", self.store.path()))
+    }
+
+    /// Returns the id of the volume.
+    pub(super) fn volume(&self) -> VolumeId {
+        self.own.volume()
+    }
+
+    /// Returns whether the store has a pack of this name.
+    pub(super) fn has_pack(&self, id: SnapshotId) -> bool {
+        has(&self.store, &format!("{PACKS}/{id}"))
     }
 
     /// Returns the time by the clock of the volume's file system.
@@ -146,10 +173,18 @@ impl<'a> Writer<'a> {
     pub(super) fn commit_with_objects(
         &mut self,
         roots: Roots,
-        by: &str,
+        line: (&str, &str, &str),
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
-        self.append_line("create", by, &[id], Durable::Later)?;
+        self.append_line(line, &[id], Durable::Later)?;
+        self.commit_synced(roots)
+    }
+
+    /// Publishes a list whose objects are in their places and not durable yet.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(super) fn commit_synced(&mut self, roots: Roots) -> Result<(), SnapshotError> {
         self.replace_roots(roots, |store, _| rustix::fs::syncfs(store.dir()))
     }
 
@@ -158,13 +193,29 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If it cannot be written to.
     pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
-        self.append_line(action, by, snapshots, Durable::Now)
+        self.log_with_note((action, by, ""), snapshots)
+    }
+
+    /// Appends a line with a note to the audit log, on a full file system in the room that is held back.
+    ///
+    /// # Errors
+    /// If it cannot be written to.
+    pub(super) fn log_with_note(
+        &self,
+        line: (&str, &str, &str),
+        snapshots: &[SnapshotId],
+    ) -> Result<(), SnapshotError> {
+        match self.append_line(line, snapshots, Durable::Now) {
+            Err(error) if error.is_no_room() && reserve::release(self.store.dir()) => {
+                self.append_line(line, snapshots, Durable::Now)
+            }
+            result => result,
+        }
     }
 
     fn append_line(
         &self,
-        action: &str,
-        by: &str,
+        (action, by, note): (&str, &str, &str),
         snapshots: &[SnapshotId],
         durable: Durable,
     ) -> Result<(), SnapshotError> {
@@ -173,9 +224,10 @@ impl<'a> Writer<'a> {
             action: action.into(),
             by: by.into(),
             snapshots: snapshots.iter().map(ToString::to_string).collect(),
+            note: note.into(),
         };
         audit::append(self.store.dir(), &event, durable)
-            .map_err(|error| io_error("write to", self.store.path().join("audit"))(error))
+            .map_err(|error| io_error("write to", self.store.path().join(AUDIT))(error))
     }
 
     /// Publishes a changed list: the only commit point. The objects that it refers to must be durable.
@@ -183,26 +235,29 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
     pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
-        self.replace_roots(roots, |_, list| rustix::fs::fsync(list))
+        match self.replace_roots(roots.clone(), |_, list| rustix::fs::fsync(list)) {
+            Err(error) if error.is_no_room() => self.replace_in_reserve(roots).map_err(|_| error),
+            result => result,
+        }
     }
 
-    /// Writes the list under a temporary name, makes it durable with `sync`, and renames it.
     fn replace_roots(
         &mut self,
-        roots: Roots,
+        mut roots: Roots,
         sync: impl FnOnce(&Store, &OwnedFd) -> rustix::io::Result<()>,
     ) -> Result<(), SnapshotError> {
         self.check()?;
-        let write = || -> io::Result<()> {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(self.store.dir(), ROOTS_NEW, flags, Mode::RUSR | Mode::WUSR)?;
-            write_all(&file, &roots.encode())?;
-            sync(&self.store, &file)?;
-            rustix::fs::renameat(self.store.dir(), ROOTS_NEW, self.store.dir(), ROOTS)?;
-            Ok(rustix::fs::fsync(self.store.dir())?)
-        };
-        write().map_err(|error| io_error("write", self.store.path().join(ROOTS_NEW))(error))?;
-        self.roots = roots;
+        roots.changes += 1;
+        self.store.list().write(&roots, |list| sync(&self.store, list))?;
+        self.roots = Roots { state: ListState::Read, ..roots };
+        Ok(())
+    }
+
+    /// Replaces the list in the room that is held back for that, when the file system is full.
+    fn replace_in_reserve(&mut self, mut roots: Roots) -> io::Result<()> {
+        roots.changes += 1;
+        self.store.list().write_in_reserve(&roots)?;
+        self.roots = Roots { state: ListState::Read, ..roots };
         Ok(())
     }
 
@@ -259,6 +314,18 @@ impl<'a> Writer<'a> {
     pub(super) fn has_own(&self, id: &ContentId) -> bool {
         has(&self.store, &own_name(id))
     }
+}
+
+fn open_or_make(own: &StateDir, root: &Root, path: &Path) -> Result<Store, SnapshotError> {
+    let store = match Store::open(root, path)? {
+        Some(store) => store,
+        None => {
+            let at = path.join(".volferry/snapshots");
+            make_dir(own.dir(), "snapshots").map_err(io_error("make", at))?;
+            Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?
+        }
+    };
+    Ok(store.written_by(own.user()))
 }
 
 /// Makes the folders of a store that are missing, and the file that readers lock. Tools that copy a volume may leave

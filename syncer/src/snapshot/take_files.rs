@@ -18,6 +18,7 @@ use crate::{
     cores::on_cores,
     entry::{Entry, Kind, Meta, Time},
     listing::EntryIndex,
+    path::RelPath,
     report::Failures,
     root::Root,
     tree::{Tree, seek::seek},
@@ -141,6 +142,9 @@ impl Taking<'_> {
         if let Kind::File { size } = entry.kind {
             self.grown.fetch_add(taken.len as i64 - size as i64, Relaxed);
         }
+        if taken.kept_changing {
+            self.failures.add_in_motion(&path_of(making, entry));
+        }
         Ok(Slot::Taken(Box::new(taken)))
     }
 
@@ -151,10 +155,14 @@ impl Taking<'_> {
         if error.kind() == io::ErrorKind::NotFound {
             return Slot::Gone;
         }
-        let path = making.path.join(entry.name).unwrap_or_else(|_| making.path.clone());
-        self.failures.add(&path, "take into the snapshot", error);
+        self.failures.add(&path_of(making, entry), "take into the snapshot", error);
         Slot::Failed
     }
+}
+
+/// Returns the path of an entry, for messages.
+fn path_of(making: &Making, entry: &Entry<'_>) -> RelPath {
+    making.path.join(entry.name).unwrap_or_else(|_| making.path.clone())
 }
 
 /// Returns the file that the run has packed under an entry's name, if the scan has listed it as the run left it.

@@ -1,9 +1,8 @@
 //! Bounds of the texts in the list of snapshots, and how they are read.
 
-use crate::codec::{DecodeError, Reader};
+use contract::MAX_TAG_BYTES;
 
-/// The longest tag, in bytes.
-pub(super) const MAX_TAG_BYTES: usize = 128;
+use crate::codec::{DecodeError, Reader};
 
 /// The most tags of one snapshot, or of one job's rules.
 pub(super) const MAX_TAGS: usize = 64;

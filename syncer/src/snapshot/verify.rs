@@ -1,63 +1,27 @@
-//! Checks the objects of a store against their ids, names the files that need damaged ones, and heals them.
+//! Checks the objects of a store against their ids, and names the files that need damaged ones.
 //!
-//! Damaged content is replaced by content with the same id: another copy in the store, or a file of the live tree.
-//! Without one it is left as it is.
+//! What is found is healed by [`heal`](super::heal::heal).
 
-use std::{
-    collections::{HashMap, HashSet},
-    io,
-    os::fd::AsFd as _,
-};
-
-use rustix::fs::{AtFlags, Mode, OFlags};
+use std::{collections::HashSet, io};
 
 use super::{
-    content::{ContentRef, Home, id_of_file, id_of_visited},
-    folder::FolderRef,
-    id::SnapshotId,
-    roots::Roots,
+    content::{ContentRef, Home},
+    damage::{Damage, Damaged},
+    name_damage::name_damage,
+    roots::{ListState, Roots},
     scrub::ReadPace,
-    snapshot_error::{SnapshotError, chain, io_error},
+    snapshot_error::{SnapshotError, io_error},
     store::Store,
-    store_files::{PACKS, make_dir, own_name},
-    store_writer::Writer,
     turn::Turn,
     walk::walk,
 };
-use crate::{
-    apply::write_all, cores::on_cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice,
-};
-
-/// The most files of a damaged object that are named.
-const MAX_NAMED: usize = 20;
+use crate::{cores::on_cores, entry::Kind, hash::ContentId};
 
 /// The number of contents that all cores check together.
 const BATCH: usize = 4096;
 
 /// The number of contents for which one more thread is started.
 const CONTENTS_PER_THREAD: usize = 64;
-
-/// A damaged object.
-#[derive(Debug)]
-pub struct Damage {
-    /// The object and its place.
-    pub object: String,
-    /// The error.
-    pub error: String,
-    /// The number of files and directories that need it.
-    pub count: u64,
-    /// The first of them.
-    pub files: Vec<(SnapshotId, RelPath)>,
-    /// The origin of the bytes that healed it.
-    pub healed_from: Option<String>,
-    what: Damaged,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Damaged {
-    Content(ContentRef, u64),
-    Folder(FolderRef),
-}
 
 /// The results of a check.
 #[derive(Debug, Default)]
@@ -68,21 +32,48 @@ pub struct Verified {
     pub bytes: u64,
     /// The damaged objects.
     pub damaged: Vec<Damage>,
-    /// Unreadable places of the list of snapshots.
+    /// Unreadable places of the list of snapshots that no copy has.
     pub damaged_records: u64,
+    /// Damage of the list or of its copy by which nothing is lost.
+    pub list: Option<ListDamage>,
+    /// Whether the list and its copy were written anew.
+    pub is_list_healed: bool,
     /// The first line of the audit log that does not continue its chain.
     pub audit_broken_at: Option<u64>,
+}
+
+/// Damage of the list of snapshots by which nothing is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListDamage {
+    /// The list is damaged, and its copy is not.
+    List,
+    /// The list is lost, and its copy may be older.
+    OnlyCopy,
+    /// The copy is damaged.
+    Copy,
 }
 
 impl Verified {
     /// Returns whether any damage was found.
     pub fn is_damaged(&self) -> bool {
-        !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
+        !self.damaged.is_empty()
+            || self.damaged_records > 0
+            || self.list.is_some()
+            || self.audit_broken_at.is_some()
+    }
+
+    /// Returns whether something was found that [`heal`](super::heal::heal) may put right.
+    pub fn may_heal(&self) -> bool {
+        !self.damaged.is_empty() || matches!(self.list, Some(ListDamage::List | ListDamage::Copy))
     }
 
     /// Returns the ids of damaged contents that nothing healed; `None` for each such directory.
     pub fn unhealed_contents(&self) -> impl Iterator<Item = Option<ContentId>> {
-        self.unhealed().map(Damage::content)
+        self.unhealed().filter_map(|damage| match damage.what {
+            Damaged::Content(content, _) => Some(Some(content.id)),
+            Damaged::Folder(_) => Some(None),
+            Damaged::Record(_) => None,
+        })
     }
 
     /// Returns the damaged objects that nothing healed.
@@ -91,7 +82,8 @@ impl Verified {
     }
 }
 
-/// Checks every directory of all snapshots, and the contents that `turn` selects, at this pace. Changes nothing.
+/// Checks every directory of all snapshots, and the contents that `turn` selects, at this pace. Changes nothing. The
+/// caller keeps collections from removing objects meanwhile.
 ///
 /// # Errors
 /// If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
@@ -104,6 +96,7 @@ pub fn verify(
     let log = store.audit()?;
     let mut verified = Verified {
         damaged_records: roots.damages() as u64,
+        list: damage_of_list(store, roots)?,
         audit_broken_at: log.broken,
         ..Verified::default()
     };
@@ -111,8 +104,8 @@ pub fn verify(
     let stopped = || io_error("check", store.path());
     walk(store, roots.snapshots.iter(), &mut |visited, folder| {
         verified.objects += 1;
-        verified.bytes += u64::from(visited.folder.place.len);
-        pace.spend(u64::from(visited.folder.place.len)).map_err(stopped())?;
+        verified.bytes += u64::from(visited.place.len);
+        pace.spend(u64::from(visited.place.len)).map_err(stopped())?;
         match folder {
             Ok(folder) => {
                 let files = folder.files().filter_map(|(entry, content, _)| match entry.kind {
@@ -122,7 +115,8 @@ pub fn verify(
                 files.for_each(|(content, len)| checks.push(content, len));
             }
             Err(error) => {
-                verified.damaged.push(Damage::new(Damaged::Folder(*visited.folder), String::new(), &error));
+                let object = store.name_of_folder(visited);
+                verified.damaged.push(Damage::new(Damaged::Folder(*visited), object, &error));
             }
         }
         if checks.batch.len() >= BATCH {
@@ -131,25 +125,26 @@ pub fn verify(
         Ok(())
     })?;
     checks.run(&mut verified).map_err(stopped())?;
-    name_files(store, roots, &mut verified.damaged)?;
+    name_damage(store, roots, &mut verified.damaged);
+    check_records(store, roots, &mut verified);
     Ok(verified)
 }
 
-impl Damage {
-    fn new(what: Damaged, object: String, error: &SnapshotError) -> Self {
-        Self { object, error: chain(error), count: 0, files: Vec::new(), healed_from: None, what }
-    }
+fn damage_of_list(store: &Store, roots: &Roots) -> Result<Option<ListDamage>, SnapshotError> {
+    Ok(match roots.state {
+        ListState::OnlyCopy => Some(ListDamage::OnlyCopy),
+        ListState::Known => Some(ListDamage::List),
+        ListState::Read => store.list().is_copy_damaged()?.then_some(ListDamage::Copy),
+    })
+}
 
-    /// Returns the id of damaged content; `None` for a directory.
-    fn content(&self) -> Option<ContentId> {
-        match self.what {
-            Damaged::Content(content, _) => Some(content.id),
-            Damaged::Folder(_) => None,
+/// Checks the records at the ends of the snapshots' packs, from which a lost list is repaired.
+fn check_records(store: &Store, roots: &Roots, verified: &mut Verified) {
+    for snapshot in &roots.snapshots {
+        if let Err(error) = store.record_in_pack(snapshot.id.0) {
+            let object = store.name_of_record(snapshot.id);
+            verified.damaged.push(Damage::new(Damaged::Record(snapshot.id), object, &error));
         }
-    }
-
-    fn is_of(&self, content: &ContentRef) -> bool {
-        matches!(&self.what, Damaged::Content(own, _) if own == content)
     }
 }
 
@@ -193,176 +188,4 @@ impl ContentsToCheck<'_> {
         self.batch.clear();
         self.pace.go_on()
     }
-}
-
-/// Names the files and directories that need the damaged objects.
-fn name_files(store: &Store, roots: &Roots, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
-    if damaged.is_empty() {
-        return Ok(());
-    }
-    for snapshot in &roots.snapshots {
-        walk(store, std::iter::once(snapshot), &mut |visited, folder| {
-            for damage in &mut *damaged {
-                if damage.what == Damaged::Folder(*visited.folder) {
-                    damage.object = store.name_of_folder(visited.folder);
-                    damage.name(snapshot.id, visited.path.clone());
-                }
-            }
-            let Ok(folder) = folder else { return Ok(()) };
-            for (entry, content, _) in folder.files() {
-                for damage in damaged.iter_mut().filter(|damage| damage.is_of(&content)) {
-                    damage.name(
-                        snapshot.id,
-                        visited.path.join(entry.name).unwrap_or_else(|_| visited.path.clone()),
-                    );
-                }
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-impl Damage {
-    fn name(&mut self, id: SnapshotId, path: RelPath) {
-        self.count += 1;
-        if self.files.len() < MAX_NAMED {
-            self.files.push((id, path));
-        }
-    }
-}
-
-/// Heals the damaged objects that have a good copy, and records in each where that came from.
-///
-/// # Errors
-/// If the store cannot be written to.
-pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
-    let copies = copies(writer, damaged)?;
-    for damage in damaged {
-        let healed = match damage.what {
-            Damaged::Content(content, len) => heal_content(writer, live, (content, len), damage, &copies),
-            Damaged::Folder(folder) => heal_folder(writer, &folder, &copies),
-        };
-        damage.healed_from = healed.map_err(io_error("heal an object of", writer.store.path()))?;
-    }
-    Ok(())
-}
-
-/// Other copies of damaged objects.
-#[derive(Debug, Default)]
-struct Copies {
-    contents: HashMap<ContentId, Vec<ContentRef>>,
-    folders: HashMap<super::folder::FolderId, Vec<FolderRef>>,
-}
-
-fn copies(writer: &Writer<'_>, damaged: &[Damage]) -> Result<Copies, SnapshotError> {
-    let mut copies = Copies::default();
-    for damage in damaged {
-        match damage.what {
-            Damaged::Content(content, _) => drop(copies.contents.insert(content.id, Vec::new())),
-            Damaged::Folder(folder) => drop(copies.folders.insert(folder.id, Vec::new())),
-        }
-    }
-    walk(&writer.store, writer.roots.snapshots.iter(), &mut |visited, folder| {
-        if let Some(others) = copies.folders.get_mut(&visited.folder.id) {
-            others.push(*visited.folder);
-        }
-        if let Ok(folder) = folder {
-            for content in &folder.contents {
-                if let Some(others) =
-                    copies.contents.get_mut(&content.id).filter(|others| !others.contains(content))
-                {
-                    others.push(*content);
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Ok(copies)
-}
-
-fn heal_content(
-    writer: &Writer<'_>,
-    live: &Root,
-    (content, len): (ContentRef, u64),
-    damage: &Damage,
-    copies: &Copies,
-) -> io::Result<Option<String>> {
-    let store = &writer.store;
-    let own = ContentRef { id: content.id, home: Home::Own };
-    let others = copies.contents.get(&content.id).into_iter().flatten().chain(std::iter::once(&own));
-    for other in others.filter(|other| **other != content) {
-        let Ok(open) = store.content(other) else { continue };
-        if replace(writer, open.slice(), (content, len))? {
-            return Ok(Some(store.name_of(other)));
-        }
-    }
-    for (_, path) in &damage.files {
-        let Ok(file) = live.file(path) else { continue };
-        if replace(writer, Slice::all_of(file.as_fd()), (content, len))? {
-            return Ok(Some(format!("the volume's own {path}")));
-        }
-    }
-    Ok(None)
-}
-
-/// Replaces damaged content by that of a file, if it has the id. Otherwise returns false.
-fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (ContentRef, u64)) -> io::Result<bool> {
-    if !matches!(id_of_file(from, len), Ok(id) if id == content.id) {
-        return Ok(false);
-    }
-    match content.home {
-        Home::Own => replace_own(writer, from, &content.id, len),
-        Home::Pack { pack, offset } => {
-            let mut bytes = vec![0; len as usize];
-            from.read_exact_at(&mut bytes, 0)?;
-            match ContentId::of(&bytes) == content.id {
-                true => overwrite(writer, pack, offset, &bytes).map(|()| true),
-                false => Ok(false),
-            }
-        }
-    }
-}
-
-/// Writes a new file, checks it, and renames it over the damaged one.
-fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -> io::Result<bool> {
-    let folder = SnapshotId::random()?;
-    let dir = writer.make_new(folder)?;
-    let done = (|| {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let to = rustix::fs::openat(&dir, "healed", flags, Mode::RUSR | Mode::WUSR)?;
-        let written = id_of_visited(from, len, &|bytes, offset| write_all(to.as_fd(), bytes, offset))?;
-        if written != *id {
-            return Ok(false);
-        }
-        rustix::fs::fsync(&to)?;
-        let name = own_name(id);
-        make_dir(writer.store.dir(), name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
-        rustix::fs::renameat(&dir, "healed", writer.store.dir(), &name)?;
-        Ok(true)
-    })();
-    if !matches!(done, Ok(true)) {
-        let _ = rustix::fs::unlinkat(&dir, "healed", AtFlags::empty());
-    }
-    writer.drop_new(folder);
-    done
-}
-
-fn heal_folder(writer: &Writer<'_>, folder: &FolderRef, copies: &Copies) -> io::Result<Option<String>> {
-    let others = copies.folders.get(&folder.id).into_iter().flatten();
-    let fits = |other: &&FolderRef| other.place != folder.place && other.place.len == folder.place.len;
-    for other in others.filter(fits) {
-        let Ok(bytes) = writer.store.folder_bytes(other) else { continue };
-        overwrite(writer, folder.place.pack, folder.place.offset, &bytes)?;
-        return Ok(Some(writer.store.name_of_folder(other)));
-    }
-    Ok(None)
-}
-
-fn overwrite(writer: &Writer<'_>, pack: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = format!("{PACKS}/{}", SnapshotId(pack));
-    let file = rustix::fs::openat(writer.store.dir(), name, flags, Mode::empty())?;
-    write_all(file.as_fd(), bytes, offset)?;
-    Ok(rustix::fs::fsync(&file)?)
 }

@@ -3,11 +3,13 @@
 use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, VerifyReport};
 
 use super::{
+    damage::Damage,
+    heal::heal,
     scrub::{ReadPace, StoreShare},
     snapshot_error::{SnapshotError, chain},
     store_writer::Writer,
     turn::Turn,
-    verify::{Damage, Verified, heal, verify},
+    verify::{Verified, verify},
 };
 use crate::{monitor::Monitor, root::Root};
 
@@ -16,7 +18,7 @@ const MAX_NAME: usize = 300;
 
 /// Checks the next part of the volume's snapshots after a run, heals what it can, and adds the result to the report.
 pub(super) fn verify_after_run(
-    writer: &Writer<'_>,
+    writer: &mut Writer<'_>,
     live: &Root,
     (asked, by): (SnapshotVerify, &str),
     monitor: &Monitor,
@@ -40,7 +42,7 @@ pub(super) fn verify_after_run(
 }
 
 fn check(
-    writer: &Writer<'_>,
+    writer: &mut Writer<'_>,
     live: &Root,
     (asked, by): (SnapshotVerify, &str),
     monitor: &Monitor,
@@ -48,19 +50,20 @@ fn check(
     let turn = Turn::next(&writer.store, asked.parts)?;
     let pace = ReadPace::new(asked.bandwidth_limit, monitor);
     let mut verified = verify(&writer.store, &writer.roots, &turn, &pace)?;
-    if !verified.damaged.is_empty() {
-        heal(writer, live, &mut verified.damaged)?;
-        writer.log("heal", by, &[])?;
+    if verified.may_heal() {
+        heal(writer, live, &mut verified, by, monitor)?;
     }
     turn.note(&writer.store, verified.unhealed_contents())?;
     Ok(told(turn.part, &verified))
 }
 
 fn told(part: StoreShare, verified: &Verified) -> VerifyReport {
-    let lists = u64::from(verified.damaged_records > 0) + u64::from(verified.audit_broken_at.is_some());
+    let is_list_damaged =
+        verified.damaged_records > 0 || (verified.list.is_some() && !verified.is_list_healed);
+    let lists = u64::from(is_list_damaged) + u64::from(verified.audit_broken_at.is_some());
     let damaged = verified.unhealed().count() as u64;
     let mut files: Vec<String> = verified.unhealed().take(MAX_DAMAGED).map(name).collect();
-    files.extend((verified.damaged_records > 0).then(|| "the list of snapshots".into()));
+    files.extend(is_list_damaged.then(|| "the list of snapshots".into()));
     files.extend(verified.audit_broken_at.map(|line| format!("the audit log from line {line} on")));
     files.truncate(MAX_DAMAGED);
     VerifyReport {
@@ -74,7 +77,7 @@ fn told(part: StoreShare, verified: &Verified) -> VerifyReport {
 }
 
 fn name(damage: &Damage) -> String {
-    let Some((snapshot, path)) = damage.files.first() else { return damage.object.clone() };
-    let path: String = path.to_string().chars().take(MAX_NAME).collect();
-    format!("{path} in {snapshot}")
+    let Some(first) = damage.files.first() else { return damage.object.clone() };
+    let path: String = first.path.to_string().chars().take(MAX_NAME).collect();
+    format!("{path} in {}", first.first)
 }

@@ -16,7 +16,7 @@ use super::{
     snapshot_error::SnapshotError,
     store::Store,
 };
-use crate::{cores::cores, entry::Kind, path::RelPath};
+use crate::{cores::cores, entry::Kind};
 
 /// One more thread is started for about this many directories.
 const FOLDERS_PER_THREAD: u64 = 32;
@@ -27,20 +27,11 @@ const MAX_REFERENCES_OF_BASES: usize = 1 << 19;
 /// The approximate number of entries of a directory.
 const ENTRIES_PER_FOLDER: u64 = 64;
 
-/// A directory of a snapshot.
-pub(super) struct Visited<'a> {
-    /// Its path.
-    pub path: &'a RelPath,
-    /// The reference of its parent to it.
-    pub folder: &'a FolderRef,
-}
-
-/// Receives a directory, or the reason why it cannot be read.
+/// Receives a directory as its parent refers to it, and its content or the reason why it cannot be read.
 pub(super) type VisitFolder<'a> =
-    dyn FnMut(&Visited<'_>, Result<&Folder, SnapshotError>) -> Result<(), SnapshotError> + 'a;
+    dyn FnMut(&FolderRef, Result<&Folder, SnapshotError>) -> Result<(), SnapshotError> + 'a;
 
-/// Reads every directory of these snapshots. A directory that several of them share is visited once, for the first of
-/// them.
+/// Reads every directory of these snapshots. A directory that several of them share is visited once.
 ///
 /// # Errors
 /// Any error of `visit`.
@@ -51,22 +42,18 @@ pub(super) fn walk<'s>(
 ) -> Result<(), SnapshotError> {
     let mut seen: HashSet<ObjectRef> = HashSet::new();
     for snapshot in snapshots {
-        let mut stack = vec![(snapshot.tree, RelPath::root())];
-        while let Some((folder, path)) = stack.pop() {
+        let mut stack = vec![snapshot.tree];
+        while let Some(folder) = stack.pop() {
             if !seen.insert(folder.place) {
                 continue;
             }
-            let visited = Visited { path: &path, folder: &folder };
             let read = store.folder(&folder);
             if let Ok(read) = &read {
-                let names =
-                    read.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
-                let below = names.zip(&read.children).map(|(name, child)| (*child, path.join(name)));
-                stack.extend(below.map(|(child, below)| (child, below.unwrap_or_else(|_| path.clone()))));
+                stack.extend(&read.children);
             }
             match read {
-                Ok(read) => visit(&visited, Ok(&read))?,
-                Err(error) => visit(&visited, Err(error))?,
+                Ok(read) => visit(&folder, Ok(&read))?,
+                Err(error) => visit(&folder, Err(error))?,
             }
         }
     }

@@ -21,16 +21,27 @@ const SHARE_OF_FOLDER: usize = 4;
 /// Shorter directories are stored as a whole.
 const SMALL_FOLDER_BYTES: usize = 256;
 
-/// Writes the new directories on several threads: first the deepest ones, and the root at last.
+/// Writes the new directories of a snapshot, and returns its root.
 pub(super) fn write_folders(
     planned: PlannedFolders,
     tree: &Tree,
     store: &Store,
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
+    let there = write_planned(planned, tree, store, packing)?;
+    there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
+}
+
+/// Writes planned directories on several threads, the deepest ones first. Returns the directories of the tree that the
+/// store has then, by their numbers.
+pub(super) fn write_planned(
+    planned: PlannedFolders,
+    tree: &Tree,
+    store: &Store,
+    packing: &Packing<'_>,
+) -> std::io::Result<Vec<Option<FolderRef>>> {
     let PlannedFolders { making, mut there, .. } = planned;
-    let depth = |making: &Making| making.path.names().count();
-    for level in making.chunk_by(|one, other| depth(one) == depth(other)).rev() {
+    for level in making.chunk_by(|one, other| one.depth() == other.depth()).rev() {
         let written = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
             let Making { dir, old, slots, .. } = &level[nth];
             let scanned = &tree.dirs[*dir as usize];
@@ -43,11 +54,11 @@ pub(super) fn write_folders(
             there[making.dir as usize] = Some(folder?);
         }
     }
-    there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
+    Ok(there)
 }
 
 /// Writes a directory, unless the last snapshot has the same one, undamaged, with the same stamps and objects.
-fn write_folder(
+pub(super) fn write_folder(
     folder: &Folder,
     old: Option<FolderRef>,
     store: &Store,

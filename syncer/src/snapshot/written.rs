@@ -42,6 +42,8 @@ const ALL: Time = Time { seconds: i64::MAX, nanos: 0 };
 #[derive(Debug)]
 pub struct WrittenFiles {
     engine: Engine,
+    /// The file system of the destination's root.
+    device: u64,
     packed: Mutex<PackedFiles>,
     /// Other files by their stamps after the write. Any later change of a file changes its stamp.
     unpacked: Mutex<HashMap<u64, UnpackedFile>>,
@@ -96,11 +98,12 @@ impl WrittenFiles {
             return None;
         }
         let dir = destination.state().staging();
+        let device = destination.root().device().ok()?;
         let engine = choose_engine(wanted, dir)?;
         let free = rustix::fs::fstatvfs(dir).map_or(0, |at| at.f_bavail.saturating_mul(at.f_frsize));
         let pack = BegunPack::begin(dir, free / SHARE_OF_ROOM).ok();
         let packed = Mutex::new(PackedFiles { pack, dirs: HashMap::new() });
-        Some(Self { engine, packed, unpacked: Mutex::default(), sorted: OnceLock::new() })
+        Some(Self { engine, device, packed, unpacked: Mutex::default(), sorted: OnceLock::new() })
     }
 
     /// Returns whether the snapshot will take the content of a new file of `len` bytes from memory, if it is given to
@@ -119,7 +122,7 @@ impl WrittenFiles {
     /// attributes, have several names, or were written to since: the snapshot has to look at them.
     pub fn add_new(&self, (dir, name): (&RelPath, &[u8]), file: BorrowedFd<'_>, mtime: Time, content: &[u8]) {
         let is_own = |entry: &WrittenEntry| (entry.size, entry.meta.mtime) == (content.len() as u64, mtime);
-        let Some(entry) = entry_of(file).filter(is_own) else { return };
+        let Some(entry) = entry_of(file, self.device).filter(is_own) else { return };
         let id = ContentId::of(content);
         let mut packed = lock(&self.packed);
         let PackedFiles { pack, dirs } = &mut *packed;
@@ -135,7 +138,7 @@ impl WrittenFiles {
         let is_own = |stat: &Stat| (stat.st_size as u64, modified(stat)) == (len, mtime);
         let Some(stat) = rustix::fs::fstat(file).ok().filter(is_own) else { return };
         let unpacked = UnpackedFile { id, len, mtime };
-        lock(&self.unpacked).insert(stamp_of_stat(&stat, ALL), unpacked);
+        lock(&self.unpacked).insert(stamp_of_stat(&stat, ALL, self.device), unpacked);
     }
 
     /// Forgets a new file that gets another name.
@@ -148,7 +151,7 @@ impl WrittenFiles {
 
     /// Returns the id of an open file's content, if it is as the run left it.
     pub(super) fn id_of(&self, stat: &Stat) -> Option<ContentId> {
-        let file = lock(&self.unpacked).get(&stamp_of_stat(stat, ALL)).copied()?;
+        let file = lock(&self.unpacked).get(&stamp_of_stat(stat, ALL, self.device)).copied()?;
         ((file.len, file.mtime) == (stat.st_size as u64, modified(stat))).then_some(file.id)
     }
 
@@ -235,13 +238,13 @@ fn append(pack: &mut Option<BegunPack>, id: ContentId, content: &[u8]) -> Option
 }
 
 /// Returns the entry of an open file without attributes, if it has one name.
-fn entry_of(file: BorrowedFd<'_>) -> Option<WrittenEntry> {
+fn entry_of(file: BorrowedFd<'_>, device: u64) -> Option<WrittenEntry> {
     let stat = rustix::fs::fstat(file).ok().filter(|stat| stat.st_nlink == 1)?;
     Some(WrittenEntry {
         size: stat.st_size as u64,
         meta: meta_of(&stat),
         changed: changed(&stat),
-        stamp: stamp_of_stat(&stat, ALL),
+        stamp: stamp_of_stat(&stat, ALL, device),
     })
 }
 

@@ -48,6 +48,46 @@ fn past_first_probe(mut bbr: Box<dyn Controller>, now: Instant) -> Box<dyn Contr
     bbr
 }
 
+/// Makes the controller of a path over a stream, on which no packet is lost and the stream itself slows this end down.
+#[derive(Debug, Default)]
+pub(super) struct OfStream;
+
+impl ControllerFactory for OfStream {
+    fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Unlimited)
+    }
+}
+
+/// Limits nothing.
+struct Unlimited;
+
+impl Unlimited {
+    /// More than any peer lets be in flight. quinn spaces out no packets of windows above 4 GiB.
+    const WINDOW_BYTES: u64 = 1 << 40;
+}
+
+impl Controller for Unlimited {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
+
+    fn on_mtu_update(&mut self, _: u16) {}
+
+    fn window(&self) -> u64 {
+        Self::WINDOW_BYTES
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self)
+    }
+
+    fn initial_window(&self) -> u64 {
+        Self::WINDOW_BYTES
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
 /// Runs two controllers, of which one is in charge. Both see the same events, except for random losses.
 struct ByRoundTrip {
     near: Box<dyn Controller>,

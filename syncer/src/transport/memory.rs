@@ -36,6 +36,7 @@ fn peer(
             .collect(),
         receiver: DataReceiver { incoming: frames },
         fault,
+        link: None,
         last: Arc::new(AtomicBool::new(true)),
         threads: Threads::default(),
     }

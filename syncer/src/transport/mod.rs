@@ -4,11 +4,14 @@
 //! All channels are bounded, so a slow end slows the other down instead of filling memory.
 
 mod congestion;
+mod guests;
 mod listing_frames;
 #[cfg(test)]
 pub(crate) mod memory;
 pub(crate) mod quic;
 mod tls;
+
+pub use guests::Guests;
 
 use std::{
     io,
@@ -19,6 +22,7 @@ use std::{
 };
 
 use async_channel::{Receiver, Sender};
+use contract::RunLink;
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -51,7 +55,7 @@ pub enum TransportError {
     #[error("the connection to the peer was lost: {0}")]
     Lost(String),
     /// No peer answered at this address (`host:port`) while it was dialled.
-    #[error("no answer from {0}: does the other end listen there, and is UDP open on the way?")]
+    #[error("no answer from {0}: does the other end listen there, and is UDP or TCP open on the way?")]
     NoAnswer(String),
     /// The contact of the peer did not arrive.
     #[error("the peer's contact did not come on standard input: {0}")]
@@ -275,6 +279,8 @@ pub(crate) struct Peer {
     pub receiver: DataReceiver,
     /// The reason why the run cannot continue.
     pub fault: Fault,
+    /// What the link is; `None` within one process.
+    pub link: Option<RunLink>,
     /// Whether the session ends with this run: a failure then ends the connection, too.
     last: Arc<AtomicBool>,
     /// The numbers of the transport's own threads.

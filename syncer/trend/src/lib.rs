@@ -1,8 +1,10 @@
 //! Renders the reports of several runs together, in the forms of `volferry report`.
 //!
-//! `history` judges each run by those before it; `columns`, `page` and `bench_table` render that as text.
+//! `history` judges each run by those before it; `columns`, `page` with its charts, and `bench_table` render that as
+//! text.
 
 mod bench_table;
+mod chart;
 mod columns;
 mod history;
 pub mod human;

@@ -1,28 +1,31 @@
 //! The runs as one HTML page that needs nothing else: no script, no font, no network. Colours follow the reader's light
 //! or dark mode; each bar can be reached by the keyboard and leads to its run's line; printed, it is black on white.
 //!
-//! Charts are SVG made here. Chart libraries put colours into the picture, where a page's style cannot change them, or
-//! bring a script; a bar is one element.
+//! Runs of one kind share charts: a first run is so much longer than the others that their bars would vanish beside it.
 
 use std::fmt::Write as _;
 
-use contract::{BenchFigures, regression::PHASES};
+use contract::{
+    BenchFigures,
+    regression::{PHASES, RunKind},
+};
 
 use super::{
+    chart::charts,
     columns::{conclusion, note, took},
     history::{History, RunRow},
 };
 use crate::{
     bench_table::machines,
-    human::{bytes, count},
+    human::{bytes, count, escaped},
 };
 
-/// Size of a chart, in units of its view box.
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 240.0;
-/// Room for the scale's words, left and below.
-const LEFT: f64 = 70.0;
-const BELOW: f64 = 24.0;
+/// The kinds of runs in the order of their sections, with their headings.
+const KINDS: [(RunKind, &str); 3] = [
+    (RunKind::Changed, "Runs that found changes"),
+    (RunKind::Unchanged, "Runs that found no change"),
+    (RunKind::First, "First runs"),
+];
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #d8dee4; --alarm: #b42318;
@@ -30,9 +33,11 @@ const STYLE: &str = "
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14171a; --faint: #3a4047; --alarm: #ff8a80;
   --p0: #93a1b0; --p1: #6aa5e6; --p2: #9ccdf0; --p3: #b99be3; --p4: #6cc492; --p5: #e8b75a; --p6: #cf9168; --p7: #90b4c9; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
+h3 { font-size: .9rem; margin: .5rem 0 0; } svg { width: 100%; height: auto; }
+svg text { fill: var(--ink); font-size: 13px; }
+div.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 0 1.5rem; }
 .scale { stroke: var(--faint); } .usual { stroke: var(--ink); stroke-dasharray: 2 4; fill: none; }
 .limit { stroke: var(--alarm); stroke-dasharray: 6 3; fill: none; }
 a:focus-visible { outline: 2px solid var(--alarm); } a:focus-visible rect { stroke: var(--alarm); stroke-width: 2; }
@@ -44,7 +49,7 @@ tr:target { outline: 2px solid var(--alarm); } .alarm { color: var(--alarm); fon
 ul.key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem 1rem; }
 ul.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem; }
 @media print { div.wide { overflow: visible; } :root { --ink: #000; --paper: #fff; --faint: #bbb; --alarm: #a00; } body { max-width: none; margin: 0; }
-  svg, tr { break-inside: avoid; } a { color: inherit; text-decoration: none; } }
+  div.charts section, tr { break-inside: avoid; } a { color: inherit; text-decoration: none; } }
 ";
 
 /// Returns the page.
@@ -60,16 +65,11 @@ pub(super) fn page(history: &History, benches: &[BenchFigures]) -> String {
         runs = history.runs.len(),
     );
     benches.iter().for_each(|found| bench(&mut html, found));
-    chart(&mut html, "Time of each run, by phase", &times(&history.runs));
     key(&mut html);
-    let rate = |row: &RunRow| row.bytes_per_second;
-    chart(
-        &mut html,
-        "Changed bytes per second",
-        &plain(&history.runs, rate, |it| format!("{}/s", bytes(it as u64))),
-    );
-    let size = |row: &RunRow| row.bytes_changed as f64;
-    chart(&mut html, "Changed bytes", &plain(&history.runs, size, |it| bytes(it as u64)));
+    for (kind, title) in KINDS {
+        let of_kind: Vec<_> = history.runs.iter().enumerate().filter(|(_, row)| row.kind == kind).collect();
+        charts(&mut html, title, &of_kind);
+    }
     rows(&mut html, &history.runs);
     html.push_str("</body>\n</html>\n");
     html
@@ -113,90 +113,6 @@ fn bench(html: &mut String, found: &BenchFigures) {
     html.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// A bar: its stacked parts, each with a colour, and its title.
-struct Bar {
-    parts: Vec<(usize, f64)>,
-    title: String,
-    usual: Option<(f64, f64)>,
-}
-
-/// The content of a chart, and the format of its scale.
-struct Chart {
-    bars: Vec<Bar>,
-    unit: fn(f64) -> String,
-}
-
-fn times(rows: &[RunRow]) -> Chart {
-    let bar = |row: &RunRow| Bar {
-        parts: PHASES.iter().enumerate().map(|(at, (_, of))| (at, of(&row.timings) as f64)).collect(),
-        title: format!("{}: {}", row.start_time, took(row.timings.running())),
-        usual: row.verdict.usual.map(|usual| (usual.median_ms as f64, usual.limit_ms as f64)),
-    };
-    Chart { bars: rows.iter().map(bar).collect(), unit: |ms| took(ms as u64) }
-}
-
-fn plain(rows: &[RunRow], of: fn(&RunRow) -> f64, unit: fn(f64) -> String) -> Chart {
-    let bar = |row: &RunRow| Bar {
-        parts: vec![(1, of(row))],
-        title: format!("{}: {}", row.start_time, unit(of(row))),
-        usual: None,
-    };
-    Chart { bars: rows.iter().map(bar).collect(), unit }
-}
-
-fn chart(html: &mut String, title: &str, chart: &Chart) {
-    let heights = chart.bars.iter().map(|bar| bar.parts.iter().map(|(_, part)| part).sum::<f64>());
-    let limits = chart.bars.iter().filter_map(|bar| bar.usual.map(|(_, limit)| limit));
-    let top = heights.chain(limits).fold(1.0, f64::max);
-    let y = |value: f64| HEIGHT - BELOW - value / top * (HEIGHT - BELOW - 10.0);
-    let step = (WIDTH - LEFT) / chart.bars.len().max(1) as f64;
-    let _ = writeln!(
-        html,
-        "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"{title}\">"
-    );
-    for share in [0.0, 0.5, 1.0] {
-        let (at, words) = (y(top * share), escaped(&(chart.unit)(top * share)));
-        let _ = writeln!(
-            html,
-            "<line class=\"scale\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{words}</text>",
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-    for (at, bar) in chart.bars.iter().enumerate() {
-        let x = LEFT + step * at as f64;
-        draw(html, bar, at, (x + step * 0.1, step * 0.8), &y);
-        if let Some((usual, limit)) = bar.usual {
-            for (class, value) in [("usual", usual), ("limit", limit)] {
-                let _ = writeln!(
-                    html,
-                    "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{1:.1}\" y2=\"{1:.1}\"/>",
-                    x + step,
-                    y(value)
-                );
-            }
-        }
-    }
-    html.push_str("</svg>\n");
-}
-
-fn draw(html: &mut String, bar: &Bar, at: usize, (x, width): (f64, f64), y: &dyn Fn(f64) -> f64) {
-    let title = escaped(&bar.title);
-    let _ = write!(html, "<a href=\"#run-{at}\" aria-label=\"{title}\"><title>{title}</title>");
-    let mut below = 0.0;
-    for (colour, part) in &bar.parts {
-        let (top, bottom) = (y(below + part), y(below));
-        let _ = write!(
-            html,
-            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"var(--p{colour})\"/>",
-            bottom - top
-        );
-        below += part;
-    }
-    html.push_str("</a>\n");
-}
-
 fn key(html: &mut String) {
     html.push_str("<ul class=\"key\">");
     for (at, (name, _)) in PHASES.iter().enumerate() {
@@ -234,22 +150,6 @@ fn rows(html: &mut String, rows: &[RunRow]) {
         let _ = writeln!(html, "<td class=\"{class}\">{}</td></tr>", note(row));
     }
     html.push_str("</tbody>\n</table>\n</div>\n");
-}
-
-/// Escapes text for a page, because a report may come from another user.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]
@@ -292,5 +192,31 @@ mod tests {
         }
         // Ten runs make a baseline: each of the last three has two lines.
         assert_eq!(page.matches("class=\"limit\"").count(), 3);
+    }
+
+    #[test]
+    fn a_first_run_shares_no_chart_with_the_short_runs_after_it() {
+        let run = |total: u64, created: u64, updated: u64| Report {
+            timings: Timings { total, transfer: total, ..Timings::default() },
+            work: Work {
+                files_scanned: 10,
+                files_created: created,
+                files_updated: updated,
+                ..Work::default()
+            },
+            ..Report::default()
+        };
+        let history = History::of(&[run(900_000, 10, 0), run(180, 0, 1), run(12, 0, 0)], Rule::default());
+        let page = page(&history, &[]);
+        let sections: Vec<_> = page.split("<h2>").skip(1).map(|it| it.split('<').next().unwrap()).collect();
+        let expected =
+            ["Runs that found changes: 1", "Runs that found no change: 1", "First runs: 1", "Runs"];
+        assert_eq!(sections, expected);
+        let scales: Vec<_> =
+            page.split("text-anchor=\"end\">").skip(1).map(|it| it.split('<').next().unwrap()).collect();
+        let expected =
+            ["0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "0 ms", "5 ms", "10 ms", "15 ms", "0 ms"];
+        assert_eq!(scales[..10], expected);
+        assert_eq!(scales[10..], ["5:00", "10:00", "15:00"], "no chart of bytes where none changed");
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Pair<'a> {
                 self.contacts[usize::from(side == Side::Sink)] = Some(contact);
             }
             Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
-            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
+            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. } | Event::Waiting(_)) => {}
             None => return false,
         }
         true
@@ -179,7 +179,11 @@ async fn follow(
         match event {
             Event::Finished(it) => *report = Some(*it),
             Event::Planned(action) if side == Side::Source => screen.planned(&action),
-            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } | Event::Contact(_) => {}
+            Event::Planned(_)
+            | Event::Progress(_)
+            | Event::Listening { .. }
+            | Event::Waiting(_)
+            | Event::Contact(_) => {}
         }
     }
     syncer.wait().await

@@ -6,7 +6,7 @@ use super::*;
 const TRY: &str = "web-1";
 
 fn job(status: &Value) -> Job {
-    serde_json::from_value(json!({"metadata": {"name": "j"}, "status": status})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": "j", "namespace": "prod"}, "status": status})).unwrap()
 }
 
 fn pod(status: &Value) -> Pod {
@@ -64,9 +64,21 @@ fn an_end_without_job_is_absent_only_once_its_pods_are_gone() {
 fn a_job_without_pod_is_starting_and_a_quota_that_forbids_the_pod_is_named() {
     let job = job(&json!({}));
     assert_eq!(state_of(Some(&job), None, None, None), EndState::Starting(None));
-    let fault = fault_of(state_of(Some(&job), None, Some("pods \"x\" is forbidden: exceeded quota."), None));
-    assert_eq!(fault.reason, "PodPending");
-    assert!(fault.message.contains("exceeded quota"));
+    for (words, cure) in [
+        ("exceeded quota: pods, used: pods=2, limited: pods=2", "Raise that ResourceQuota"),
+        (
+            "violates PodSecurity \"restricted:latest\": runAsUser=0",
+            "remove its annotation volferry.dev/privileged-syncers",
+        ),
+        ("denied by a webhook", "denied by a webhook. The run goes on"),
+    ] {
+        let warning = format!("FailedCreate: Error creating: pods \"x\" is forbidden: {words}");
+        let fault = fault_of(state_of(Some(&job), None, Some(&warning), None));
+        assert_eq!(fault.reason, "PodPending");
+        for part in ["The sink pod cannot be made in namespace prod", words, cure] {
+            assert!(fault.message.contains(part), "{part}: {}", fault.message);
+        }
+    }
 }
 
 #[test]
@@ -227,4 +239,19 @@ fn a_shard_without_pod_is_as_the_indexes_of_its_job_say_and_else_starts() {
     for shard in [1, 6, 10] {
         assert_eq!(state(shard), EndState::Starting(None));
     }
+}
+
+#[test]
+fn a_pod_that_was_told_to_stop_because_it_is_deleted_says_so() {
+    let stopped = Report { result: contract::RunResult::Canceled, ..report("web-1") };
+    let message = serde_json::to_string(&stopped).unwrap();
+    let terminated = json!({"terminated": {"exitCode": 1, "message": message}});
+    let mut pod = pod(&container(&terminated));
+    let fault = |pod: &Pod| match state_of(Some(&job(&json!({}))), Some(pod), None, None) {
+        EndState::Ended(ending) => ending.fault.map(|fault| fault.reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fault(&pod), None);
+    pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert_eq!(fault(&pod).as_deref(), Some("PodDeleted"));
 }

@@ -12,7 +12,7 @@ fn at(second: i64) -> Timestamp {
 
 fn folder_of(name: &str) -> RunFolder {
     let (claim, path) = name.split_once(':').unwrap_or((name, "/"));
-    RunFolder { claim_name: claim.into(), path: path.into() }
+    RunFolder { claim_name: claim.into(), path: path.into(), ..RunFolder::default() }
 }
 
 /// Returns a run from one folder to another, each given as `claim` or `claim:/path`, with a place since that second.
@@ -33,13 +33,14 @@ fn started(run: ActiveRun) -> ActiveRun {
 fn job(name: &str, run: ActiveRun) -> SyncJob {
     let mut job = SyncJob::new(name, SyncJobSpec::default());
     job.metadata.uid = Some(format!("uid-of-{name}"));
+    job.metadata.namespace = Some("prod".into());
     job.status = Some(SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() });
     job
 }
 
 fn pod(of: &str, claim: &str, read_only: bool, phase: &str) -> Pod {
     serde_json::from_value(json!({
-        "metadata": {"name": format!("pod-of-{of}"), "annotations": {names::ANNOTATION_SYNCJOB: of}},
+        "metadata": {"name": format!("pod-of-{of}"), "namespace": "prod", "annotations": {names::ANNOTATION_SYNCJOB: of}},
         "spec": {"nodeName": "n1", "containers": [],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}]},
         "status": {"phase": phase},
@@ -48,7 +49,9 @@ fn pod(of: &str, claim: &str, read_only: bool, phase: &str) -> Pod {
 }
 
 fn ahead(own: &ActiveRun, others: &[SyncJob]) -> Option<String> {
-    Rivals::new("own", others, vec![]).ahead_of(own, "own", "uid-of-own").map(|fault| fault.message)
+    Rivals::new(("prod", "own"), others, vec![])
+        .ahead_of(own, "own", "uid-of-own", at(9))
+        .map(|fault| fault.message)
 }
 
 #[test]
@@ -69,6 +72,19 @@ fn a_run_waits_for_one_that_writes_what_it_reads_or_uses_what_it_writes() {
 }
 
 #[test]
+fn a_reader_that_pauses_before_its_next_try_holds_up_no_writer() {
+    let pausing = |run: ActiveRun| ActiveRun { try_time: Some(MicroTime(at(20))), ..started(run) };
+    let waits = |other: ActiveRun, now: i64| {
+        let known = Rivals::new(("prod", "own"), &[job("other", other)], vec![]);
+        known.ahead_of(&run("a", "b", 5), "own", "u", at(now)).is_some()
+    };
+    assert!(!waits(pausing(run("b", "x", 1)), 19));
+    assert!(waits(pausing(run("b", "x", 1)), 20), "its time has come");
+    assert!(waits(pausing(run("x", "b", 1)), 19), "it writes, and has written a part");
+    assert!(waits(pausing(run("x", "a", 1)), 19), "this run would read what is half written");
+}
+
+#[test]
 fn folders_of_one_claim_that_hold_no_file_in_common_are_no_reason_to_wait() {
     let own = run("a:/one", "b:/one", 5);
     for (destination, waits) in [
@@ -86,8 +102,8 @@ fn folders_of_one_claim_that_hold_no_file_in_common_are_no_reason_to_wait() {
 
 #[test]
 fn the_message_names_who_is_waited_for_and_why() {
-    let fault = Rivals::new("own", &[job("db", started(run("x", "a", 1)))], vec![])
-        .ahead_of(&run("a", "b", 5), "own", "u")
+    let fault = Rivals::new(("prod", "own"), &[job("db", started(run("x", "a", 1)))], vec![])
+        .ahead_of(&run("a", "b", 5), "own", "u", at(9))
         .unwrap();
     assert_eq!(fault.reason, "WaitingForRun");
     assert_eq!(
@@ -136,10 +152,10 @@ fn play(places: [i64; 2], order: &[usize]) -> Vec<usize> {
         match (&player.run, player.seen.take()) {
             _ if player.launched => {}
             (None, _) => player.run = Some(run("x", "a", places[own])),
-            (Some(_), None) => player.seen = Some(Rivals::new(&name, recorded.as_slice(), vec![])),
+            (Some(_), None) => player.seen = Some(Rivals::new(("prod", &name), recorded.as_slice(), vec![])),
             (Some(run), Some(seen)) => {
                 let uid = format!("uid-of-{name}");
-                let is_free = seen.ahead_of(run, &name, &uid).is_none();
+                let is_free = seen.ahead_of(run, &name, &uid, at(9)).is_none();
                 player.launched = is_free && run.is_started();
                 let start_time = is_free.then(|| MicroTime(at(9)));
                 player.run = Some(ActiveRun { start_time, ..run.clone() });
@@ -165,7 +181,9 @@ fn a_run_without_a_place_or_of_a_job_that_goes_is_in_nobodys_way() {
 fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
     let own = run("a", "b", 5);
     let waits = |pod: Pod, jobs: &[SyncJob]| {
-        Rivals::new("own", jobs, vec![pod]).ahead_of(&own, "own", "u").map(|fault| fault.message)
+        Rivals::new(("prod", "own"), jobs, vec![pod])
+            .ahead_of(&own, "own", "u", at(9))
+            .map(|fault| fault.message)
     };
     let message = waits(pod("gone", "a", false, "Running"), &[]).unwrap();
     assert!(message.contains("the pod pod-of-gone on node n1"), "{message}");
@@ -175,15 +193,15 @@ fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
     assert_eq!(waits(pod("own", "a", false, "Running"), &[]), None, "its own are another matter");
     let apart = job("gone", started(run("x", "a:/elsewhere", 9)));
     let own = run("a:/here", "b", 5);
-    let told = Rivals::new("own", &[apart], vec![pod("gone", "a", false, "Running")]);
-    assert_eq!(told.ahead_of(&own, "own", "u"), None, "its record says more than its pod");
+    let told = Rivals::new(("prod", "own"), &[apart], vec![pod("gone", "a", false, "Running")]);
+    assert_eq!(told.ahead_of(&own, "own", "u", at(9)), None, "its record says more than its pod");
 }
 
 #[test]
 fn who_probably_uses_a_volume_is_named() {
     let own = started(run("a", "b", 5));
     let others = [job("db", started(run("b:/elsewhere", "x", 1))), job("waits", run("b", "x", 1))];
-    let known = Rivals::new("own", &others, vec![]);
+    let known = Rivals::new(("prod", "own"), &others, vec![]);
     assert_eq!(known.suspects(&own, Side::Sink), "The claim b is used by run r-1 of SyncJob db.");
     assert!(known.suspects(&own, Side::Source).contains("of another namespace or cluster"));
 }

@@ -1,15 +1,15 @@
 use contract::{Failure, Timings, Work};
 
 use super::*;
-use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, STALLED, is_true};
+use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, is_true};
 
-const KEEP: Option<KeptRuns> = Some(KeptRuns { succeeded: 10, failed: 10 });
+pub(in crate::model) const KEEP: Option<KeptRuns> = Some(KeptRuns { succeeded: 10, failed: 10 });
 
-fn at(ms: i64) -> Timestamp {
+pub(in crate::model) fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + ms).unwrap()
 }
 
-fn begun() -> SyncJobStatus {
+pub(in crate::model) fn begun() -> SyncJobStatus {
     let mut status = SyncJobStatus::default();
     begin(&mut status, new_run("web", 1, 3, Some("now".into()), at(0)), at(0));
     status
@@ -39,7 +39,7 @@ fn report() -> Report {
     }
 }
 
-fn failed(reason: &str) -> Outcome {
+pub(in crate::model) fn failed(reason: &str) -> Outcome {
     let report = Report {
         result: RunResult::Failed,
         reason: Some(reason.into()),
@@ -49,7 +49,7 @@ fn failed(reason: &str) -> Outcome {
     Outcome { report, may_retry: true, exit: contract::ExitCode::Failed }
 }
 
-fn succeeded() -> Outcome {
+pub(in crate::model) fn succeeded() -> Outcome {
     Outcome { report: report(), may_retry: false, exit: contract::ExitCode::Done }
 }
 
@@ -57,7 +57,7 @@ fn last(status: &SyncJobStatus) -> &Run {
     status.last_run.as_ref().unwrap()
 }
 
-fn ready_of(status: &SyncJobStatus) -> (&str, &str) {
+pub(in crate::model) fn ready_of(status: &SyncJobStatus) -> (&str, &str) {
     let ready = conditions::find(&status.conditions, READY).unwrap();
     (&ready.reason, &ready.message)
 }
@@ -81,8 +81,11 @@ fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
     assert_eq!(status.phase, Some(SyncJobPhase::Succeeded));
     assert_eq!(status.last_success_time, last(&status).completion_time);
     assert_eq!(ready_of(&status).1, "Run web-1: 102/1008 entries changed, 19.9Mi bytes, in 500ms.");
-    let columns =
-        Summary { files: "102/1008".into(), transferred: "19.9Mi".into(), duration: Some("500ms".into()) };
+    let columns = crate::api::Summary {
+        files: "102/1008".into(),
+        transferred: "19.9Mi".into(),
+        duration: Some("500ms".into()),
+    };
     assert_eq!(status.summary, Some(columns));
     let mut next = status.clone();
     begin(&mut next, new_run("web", 2, 3, None, at(3000)), at(3000));
@@ -221,16 +224,19 @@ fn a_note_is_said_once_and_again_when_it_changes() {
 }
 
 #[test]
-fn owners_that_differ_are_counted_in_the_message_as_long_as_they_do() {
+fn owners_that_differ_are_a_condition_as_long_as_they_do_and_no_part_of_other_messages() {
     let mut status = begun();
     let mut outcome = succeeded();
     outcome.report.work.owners_not_kept = 6;
     finish(&mut status, &outcome, KEEP, at(2000));
-    let (_, message) = ready_of(&status);
-    assert!(message.contains("At least 6 entries do not have the owner that the source says"), "{message}");
-    assert!(message.contains("volferry.dev/privileged-syncers"), "{message}");
+    let told = conditions::find(&status.conditions, conditions::OWNERS_NOT_KEPT).unwrap();
+    assert!(told.message.starts_with("At least 6 entries do not have the owner"), "{}", told.message);
+    assert!(told.message.contains("volferry.dev/privileged-syncers"), "{}", told.message);
+    assert!(!ready_of(&status).1.contains("owner"), "{}", ready_of(&status).1);
+    next_run(&mut status, &failed("PeerLost"));
+    assert!(is_true(&status.conditions, conditions::OWNERS_NOT_KEPT), "the copy is as it was");
     next_run(&mut status, &succeeded());
-    assert!(!ready_of(&status).1.contains("owners"), "{}", ready_of(&status).1);
+    assert!(conditions::find(&status.conditions, conditions::OWNERS_NOT_KEPT).is_none());
 }
 
 #[test]
@@ -254,18 +260,6 @@ fn a_pods_clock_that_is_behind_does_not_make_times_negative() {
     );
     assert_eq!((last(&status).timings.pod_start, last(&status).timings.total), (0, 500));
     assert!(last(&status).completion_time >= last(&status).start_time);
-}
-
-#[test]
-fn a_failure_stalls_and_says_what_to_do() {
-    let mut status = begun();
-    status.last_success_time = Some(Time(at(-5000)));
-    finish(&mut status, &failed("DeleteLimitExceeded"), KEEP, at(3000));
-    assert!(is_true(&status.conditions, STALLED));
-    let (reason, message) = ready_of(&status);
-    assert_eq!(reason, "DeleteLimitExceeded");
-    assert_eq!(message, "Run web-1 did not succeed. It broke. Change spec.trigger to run again.");
-    assert_eq!(status.last_success_time, Some(Time(at(-5000))));
 }
 
 #[test]
@@ -302,33 +296,6 @@ fn what_a_pod_says_is_bounded() {
 }
 
 #[test]
-fn a_suspended_job_is_ready_with_that_reason() {
-    let mut status = SyncJobStatus::default();
-    suspended(&mut status, false, 4, at(0));
-    assert!(is_true(&status.conditions, READY));
-    assert_eq!(ready_of(&status).0, "Suspended");
-}
-
-#[test]
-fn the_same_step_taken_twice_writes_nothing() {
-    let fault = Fault::new("PodPending", "no node");
-    let steps: [fn(&mut SyncJobStatus, &Fault, Timestamp); 5] = [
-        |status, fault, now| preparing(status, Some(fault), now),
-        |status, _, now| running(status, now),
-        |status, fault, now| blocked(status, &Blocked::Waiting(fault.clone()), 3, now),
-        |status, fault, now| refused(status, fault, 3, now),
-        |status, _, now| suspended(status, false, 3, now),
-    ];
-    for step in steps {
-        let mut once = begun();
-        step(&mut once, &fault, at(1000));
-        let mut twice = once.clone();
-        step(&mut twice, &fault, at(2000));
-        assert_eq!(patch(&once, &twice, "7").unwrap(), None);
-    }
-}
-
-#[test]
 fn a_patch_holds_what_changed_removes_what_is_gone_and_is_bound_to_a_version() {
     let old = begun();
     let mut new = old.clone();
@@ -348,49 +315,6 @@ fn a_merge_patch_turns_any_value_into_the_other() {
     let expected = json!({"b": {"c": [2], "d": null}, "e": null, "g": {"h": {}}});
     assert_eq!(merge_patch(&old, &new), Some(expected));
     assert_eq!(merge_patch(&old, &old), None);
-}
-
-#[test]
-fn a_scheduled_job_that_failed_is_not_stalled_and_says_when_it_runs_again() {
-    let mut status = begun();
-    status.next_run_time = Some(Time(at(3_600_000)));
-    finish(&mut status, &failed("DeleteLimitExceeded"), KEEP, at(3000));
-    assert!(!is_true(&status.conditions, READY) && !is_true(&status.conditions, STALLED));
-    assert!(conditions::find(&status.conditions, RECONCILING).is_none());
-    let (reason, message) = ready_of(&status);
-    assert_eq!(reason, "DeleteLimitExceeded");
-    assert_eq!(message, "Run web-1 did not succeed. It broke. The next run starts at 2027-01-15T09:00:00Z.");
-}
-
-#[test]
-fn a_job_that_waits_for_its_first_time_is_ready_and_observed() {
-    let next_run_time = Some(Time(at(3_600_000)));
-    let mut status = SyncJobStatus { next_run_time, ..SyncJobStatus::default() };
-    rest(&mut status, 3, at(0));
-    assert!(is_true(&status.conditions, READY));
-    assert_eq!(ready_of(&status), ("Scheduled", "The first run starts at 2027-01-15T09:00:00Z."));
-    assert_eq!((status.observed_generation, status.phase), (Some(3), Some(SyncJobPhase::Pending)));
-}
-
-#[test]
-fn suspending_leaves_ready_and_stalled_as_they_were_and_says_so() {
-    let over = |outcome: &Outcome| {
-        let mut status = begun();
-        finish(&mut status, outcome, KEEP, at(2100));
-        status
-    };
-    let (good, bad) = (over(&succeeded()), over(&failed("GuardRefused")));
-    for (before, is_scheduled, is_stalled) in
-        [(&good, false, false), (&bad, false, true), (&bad, true, false)]
-    {
-        let mut status = before.clone();
-        suspended(&mut status, is_scheduled, 4, at(3000));
-        assert_eq!(is_true(&status.conditions, READY), is_true(&before.conditions, READY));
-        assert_eq!(is_true(&status.conditions, STALLED), is_stalled);
-        let (reason, message) = ready_of(&status);
-        assert!(reason == "Suspended" && message.starts_with("No run is started while"), "{message}");
-        assert!(message.contains("Run web-1"), "{message}");
-    }
 }
 
 #[test]

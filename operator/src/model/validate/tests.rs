@@ -56,7 +56,10 @@ fn what_works_is_carried_over() {
     assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
     assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit.succeeded), (Some("t"), true, 3));
     assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
-    assert_eq!(job.params.to_args(), ["--delete", "--delete-limit=7", "--include=i", "--exclude=-e"]);
+    assert_eq!(
+        job.params.to_args(),
+        ["--delete", "--adopt", "--delete-limit=7", "--include=i", "--exclude=-e"]
+    );
     assert_eq!(job.pods.priority_class_name.as_deref(), Some("high"));
 }
 
@@ -114,6 +117,25 @@ fn a_job_onto_itself_is_refused_however_its_namespace_is_written() {
     }
     for (from, to) in [("/a", "/b"), ("/a", "/ab"), ("/ab", "/a"), ("/x/a", "/x/b")] {
         assert!(onto(from, to).is_ok(), "{from} {to}");
+    }
+}
+
+#[test]
+fn what_needs_a_claim_of_the_own_namespace_is_refused_by_its_field_for_one_of_another() {
+    let (from, to) = (
+        json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}}),
+        json!({"destination": {"persistentVolumeClaim": {"namespace": "other"}}}),
+    );
+    for (elsewhere, field, value) in [
+        (&from, "source.pointInTime", json!({"source": {"pointInTime": {"method": "Clone"}}})),
+        (&to, "destination.create", json!({"destination": {"create": {}}})),
+        (&from, "transfer.placement", json!({"transfer": {"placement": "Local"}})),
+    ] {
+        judged(&value).unwrap();
+        let mut both = elsewhere.clone();
+        merge(&mut both, &value);
+        let error = judged(&both).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("spec.{field}: ")) && error.contains("namespace"), "{error}");
     }
 }
 

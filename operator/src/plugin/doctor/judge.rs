@@ -1,7 +1,12 @@
 //! Judges objects that were read. Pure.
 
+use contract::Side;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{Namespace, Node, Pod},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Namespace, Node, Pod},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::ResourceExt as _;
@@ -10,10 +15,12 @@ use serde_json::{Value, json};
 use super::finding::{Finding, end};
 use crate::{
     api::{SyncJob, SyncJobStatus, conditions},
+    fault::Fault,
     model::{
         claims::{self, Blocked, Claim},
+        grants::Granted,
         security,
-        validate::validate,
+        validate::{self, validate},
     },
     names,
 };
@@ -26,10 +33,10 @@ const MANY_RESTARTS: i32 = 3;
 
 /// Judges whether the API server serves all kinds.
 pub(super) fn kinds(served: &[String]) -> Finding {
-    let missing: Vec<_> =
-        ["syncjobs", "syncruns"].into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
+    let kinds = ["syncjobs", "syncruns", "syncgrants"];
+    let missing: Vec<_> = kinds.into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
     if missing.is_empty() {
-        return Finding::ok("the API server serves SyncJobs and SyncRuns");
+        return Finding::ok("the API server serves SyncJobs, SyncRuns and SyncGrants");
     }
     Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
 }
@@ -98,7 +105,10 @@ fn operator_pod(pod: &Pod) -> Finding {
 pub(super) fn namespace(namespace: &Namespace) -> Finding {
     let name = namespace.name_any();
     let enforced = namespace.labels().get(ENFORCED).map_or("privileged", String::as_str);
-    match security::consent(namespace.annotations().get(names::ANNOTATION_PRIVILEGED).map(String::as_str)) {
+    match security::consent(
+        namespace.annotations().get(names::ANNOTATION_PRIVILEGED).map(String::as_str),
+        &name,
+    ) {
         Err(fault) => {
             Finding::error(fault.message, format!("kubectl annotate --overwrite namespace {name} …"))
         }
@@ -116,6 +126,27 @@ pub(super) fn namespace(namespace: &Namespace) -> Finding {
             "syncers of namespace {name} run as user 65532 and read what this user may read"
         )),
     }
+}
+
+/// Judges which release of the operator works in a namespace, by its Lease.
+pub(super) fn holder(namespace: &str, lease: Option<&Lease>, now: Timestamp) -> Finding {
+    let spec = lease.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|it| !it.is_empty());
+    let Some((spec, holder)) = spec.zip(holder) else {
+        return Finding::note(format!("no operator works in namespace {namespace} yet"));
+    };
+    let valid = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+    let age = spec.renew_time.as_ref().map(|renewed| now.duration_since(renewed.0));
+    if age.is_none_or(|age| age > valid) {
+        let hint = "the next operator that watches the namespace takes it over; see its pods and its log";
+        return Finding::warning(
+            format!(
+                "the operator {holder}, which worked in namespace {namespace}, has given no sign for minutes"
+            ),
+            hint,
+        );
+    }
+    Finding::ok(format!("the operator {holder} works in namespace {namespace}; any other leaves it alone"))
 }
 
 /// Returns findings about nodes that are not ready.
@@ -148,6 +179,12 @@ pub(super) fn right(
     (!is_allowed).then(|| Finding::warning(text, format!("the role {role} includes it")))
 }
 
+/// Judges an object that cannot be read.
+pub(super) fn unreadable(name: &str, why: &str) -> Finding {
+    let text = format!("{name} cannot be read, so nothing is done for it: {why}");
+    Finding::error(text, "correct that value, or delete the object; a newer version may have written it")
+}
+
 /// Judges a claim of a SyncJob.
 pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
     match claims::check(claim) {
@@ -158,6 +195,23 @@ pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
         Err(Blocked::Waiting(fault)) => Finding::warning(fault.message, "kubectl describe pvc"),
         Err(Blocked::Stalled(fault)) => Finding::error(fault.message, "kubectl get pvc,storageclass"),
     }
+}
+
+/// Judges whether a SyncJob may use a claim of another namespace.
+pub(super) fn grant(side: Side, claim: &validate::Claim, found: Result<Granted, Fault>) -> Finding {
+    let granted = match found {
+        Ok(granted) => granted,
+        Err(fault) => {
+            let look = format!("kubectl get syncgrants -n {} -o yaml", claim.namespace);
+            return Finding::error(fault.message, look);
+        }
+    };
+    let until = granted.until.map(|until| format!(", until {until}")).unwrap_or_default();
+    let (end, namespace) = (end(side), &claim.namespace);
+    Finding::ok(format!(
+        "the SyncGrant {namespace}/{} lets the {end} claim {claim} be used{until}",
+        granted.name
+    ))
 }
 
 /// Judges the spec of a SyncJob, its conditions, and its last failed runs.
@@ -184,7 +238,9 @@ pub(super) fn job(job: &SyncJob) -> Vec<Finding> {
 
 /// Returns findings about the conditions that a person should look at.
 fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
-    let logs = format!("kubectl volferry logs -n {namespace} {name}");
+    let has_run = status.last_run.is_some() || status.active_run.is_some();
+    let command = if has_run { "logs" } else { "status" };
+    let logs = format!("kubectl volferry {command} -n {namespace} {name}");
     let is_true =
         |kind| conditions::find(&status.conditions, kind).filter(|condition| condition.status == "True");
     let said = |kind: &str, message: &str| format!("{kind}: {message}");
@@ -192,7 +248,13 @@ fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
     if let Some(stalled) = is_true(conditions::STALLED) {
         findings.push(Finding::error(said(conditions::STALLED, &stalled.message), logs.clone()));
     }
-    let others = [conditions::INCOMPLETE, conditions::SNAPSHOT_FAILED, conditions::PERFORMANCE_REGRESSED];
+    let others = [
+        conditions::INCOMPLETE,
+        conditions::OWNERS_NOT_KEPT,
+        conditions::SNAPSHOT_FAILED,
+        conditions::SNAPSHOTS_GONE,
+        conditions::PERFORMANCE_REGRESSED,
+    ];
     for condition in others.into_iter().filter_map(is_true) {
         findings.push(Finding::warning(said(&condition.type_, &condition.message), logs.clone()));
     }

@@ -3,12 +3,15 @@
 //! `judge` evaluates objects, and `finding` formats the results. Objects that the user may not read are skipped with a
 //! note.
 
+mod abroad;
 mod finding;
 mod judge;
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        coordination::v1::Lease,
         core::v1::{Namespace, Node, Pod},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -24,8 +27,9 @@ use super::{
     lines, output,
 };
 use crate::{
-    api::{GROUP, SyncJob, VERSION, crds},
+    api::{GROUP, SyncGrant, SyncJob, SyncRun, VERSION, crds},
     controller::dereference,
+    names,
 };
 use finding::{Finding, Severity};
 
@@ -55,8 +59,15 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
     }
     tell(operator(cluster).await?)?;
     tell(nodes(cluster).await?)?;
-    tell(namespace(cluster).await?)?;
+    tell(vec![namespace(cluster, &cluster.namespace).await?])?;
+    tell(holder(cluster).await?)?;
     tell(rights(cluster).await?)?;
+    if is_installed {
+        let (jobs, runs) = (cluster.unreadable::<SyncJob>().await?, cluster.unreadable::<SyncRun>().await?);
+        let grants = cluster.unreadable::<SyncGrant>().await?;
+        let all = jobs.iter().chain(&runs).chain(&grants);
+        tell(all.map(|(name, why)| judge::unreadable(name, why)).collect())?;
+    }
     let jobs = match job {
         _ if !is_installed => Vec::new(),
         Some(name) => vec![cluster.job(name).await?],
@@ -115,11 +126,20 @@ async fn nodes(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     Ok(nodes.map_or_else(|| vec![Finding::unseen("the nodes")], |nodes| judge::nodes(&nodes.items)))
 }
 
-async fn namespace(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
-    let name = &cluster.namespace;
+async fn namespace(cluster: &Cluster, name: &str) -> Result<Finding, PluginError> {
     let found = Api::<Namespace>::all(cluster.client.clone()).get(name).await;
     let found = if_allowed(found).map_err(failed(format!("read namespace {name}")))?;
-    Ok(vec![found.map_or_else(|| Finding::unseen(&format!("namespace {name}")), |it| judge::namespace(&it))])
+    Ok(found.map_or_else(|| Finding::unseen(&format!("namespace {name}")), |it| judge::namespace(&it)))
+}
+
+async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let (name, namespace) = (names::NAMESPACE_LEASE, &cluster.namespace);
+    let found = Api::<Lease>::namespaced(cluster.client.clone(), namespace).get_opt(name).await;
+    let found = if_allowed(found).map_err(failed(format!("read the Lease {namespace}/{name}")))?;
+    let seen = found.map(|lease| judge::holder(namespace, lease.as_ref(), Timestamp::now()));
+    Ok(vec![
+        seen.unwrap_or_else(|| Finding::unseen(&format!("the operator that holds namespace {namespace}"))),
+    ])
 }
 
 async fn rights(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
@@ -153,12 +173,17 @@ async fn may(cluster: &Cluster, verb: &str, resource: &str, subresource: &str) -
 
 async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, PluginError> {
     let mut findings = judge::job(job);
-    match dereference::claims(&cluster.client, None, job).await {
-        Ok(claims) => findings.extend(claims.iter().map(|claim| {
-            judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
-        })),
-        Err(error) if error.is_forbidden() => findings.push(Finding::unseen("its claims")),
+    let claims = match dereference::claims(&cluster.client, None, job).await {
+        Ok(claims) => claims,
+        Err(error) if error.is_forbidden() => {
+            findings.push(Finding::unseen("its claims"));
+            Vec::new()
+        }
         Err(source) => return Err(PluginError::Claims { job: lines::path(job), source }),
-    }
+    };
+    findings.extend(claims.iter().map(|claim| {
+        judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
+    }));
+    findings.extend(abroad::look(cluster, job, &claims).await?);
     Ok(findings)
 }

@@ -11,6 +11,9 @@ fn read(value: serde_json::Value) -> SyncJob {
 
 /// Returns a SyncJob of the second generation with that phase and reason, after one run.
 fn job_in(phase: &str, reason: &str, suspend: bool) -> SyncJob {
+    let status = if phase == "Succeeded" { "True" } else { "False" };
+    let at = "2026-11-22T20:44:47Z";
+    let condition = |kind, message| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
     read(json!({
         "apiVersion": "volferry.dev/v1alpha1",
         "kind": "SyncJob",
@@ -24,10 +27,7 @@ fn job_in(phase: &str, reason: &str, suspend: bool) -> SyncJob {
         "status": {
             "observedGeneration": 2,
             "phase": phase,
-            "conditions": [{
-                "type": "Ready", "status": if phase == "Succeeded" { "True" } else { "False" }, "reason": reason,
-                "message": "What happened.", "lastTransitionTime": "2026-11-22T20:44:47Z",
-            }],
+            "conditions": [condition("Ready", "What happened."), condition("Synced", "Run web-1 made the copy.")],
             "summary": {"files": "2/3", "transferred": "10", "duration": "10ms"},
             "lastSuccessTime": "2026-11-22T20:44:47Z",
             "nextRunTime": "2026-11-22T21:44:47Z",
@@ -51,6 +51,7 @@ fn a_job_that_succeeded_has_its_last_and_its_next_run() {
             "State         Succeeded",
             "Reason        Succeeded",
             "Message       What happened.",
+            "Synced        True: Run web-1 made the copy.",
             "Last run      web-1, Succeeded, ended 2026-11-22T20:44:47Z, took 1.2s",
             "Timings       podStart 24ms, scan 2ms, transfer 1.2s",
             "Work          2/3 entries changed, 10 bytes, 2.0Ki on the wire",
@@ -88,9 +89,10 @@ fn a_run_in_progress_has_its_stage_and_progress_and_a_suspension_waits_for_its_e
     let of = |run: &str| RunProgress { run: run.into(), progress, ..RunProgress::default() };
     let lines = job(&running, Some(&of("web-2.retry1")));
     assert_eq!(lines[1], "State         Running, suspended after this run");
-    assert_eq!(lines[4], "Run now       web-2, Running, retry 1, Transfer 1/2 files, 5 of 2.0Ki");
+    assert_eq!(lines[3], "Message       Run web-2 is under way.");
+    assert_eq!(lines[5], "Run now       web-2, Running, retry 1, Transfer 1/2 files, 5 of 2.0Ki");
     let lines = job(&running, Some(&of("web-2")));
-    assert_eq!(lines[4], "Run now       web-2, Running, retry 1", "progress of an earlier try");
+    assert_eq!(lines[5], "Run now       web-2, Running, retry 1", "progress of an earlier try");
 }
 
 #[test]
@@ -122,13 +124,13 @@ fn a_table_has_a_line_for_each_job_new_ones_too() {
     let listed = [new, job_in("Succeeded", "Succeeded", false)];
     let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();
     let lines = jobs(&listed, true);
-    assert_eq!(words(&lines[1]), ["dev", "new", "-", "Pending", "-", "-", "-", "-"]);
+    assert_eq!(words(&lines[1]), ["dev", "new", "-", "-", "Pending", "-", "-", "-", "-"]);
     let times = ["2026-11-22T20:44:47Z", "2026-11-22T21:44:47Z"];
     assert_eq!(
         words(&lines[2]),
-        ["prod", "web", "True", "Succeeded", "Succeeded", times[0], times[1], "10ms"]
+        ["prod", "web", "True", "True", "Succeeded", "Succeeded", times[0], times[1], "10ms"]
     );
-    assert!(lines[0].starts_with("NAMESPACE   NAME   READY   STATE"), "{}", lines[0]);
+    assert!(lines[0].starts_with("NAMESPACE   NAME   READY   SYNCED   STATE"), "{}", lines[0]);
     assert!(jobs(&listed, false)[0].starts_with("NAME   READY"));
 }
 

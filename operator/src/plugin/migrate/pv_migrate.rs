@@ -125,7 +125,7 @@ impl PvMigrate {
     }
 
     fn add_files(&self, draft: &mut Draft, source: &str, dest: &str) {
-        let claim = |name: &str| ClaimReference { claim_name: name.into() };
+        let claim = |name: &str| ClaimReference { claim_name: name.into(), namespace: None };
         if self.dest_namespace.is_some() && self.dest_namespace != self.source_namespace {
             draft.notes.push(super::TWO_NAMESPACES.into());
         }

@@ -11,8 +11,8 @@ use super::{
     retain,
 };
 use crate::api::{
-    AccessMode, ClaimReference, CreateClaim, PodSecurity, PodSettings, Retain, Schedule, Snapshots,
-    SyncJobSpec,
+    AccessMode, CaptureMethod, ClaimReference, CreateClaim, PodSecurity, PodSettings, PointInTime,
+    RetainImages, Schedule, Snapshots, SyncJobSpec, VolumeSnapshots,
 };
 
 /// The fields of VolSync's rsync movers, the newer one first.
@@ -139,7 +139,7 @@ impl Draft {
 }
 
 fn claim(name: &str) -> ClaimReference {
-    ClaimReference { claim_name: name.into() }
+    ClaimReference { claim_name: name.into(), namespace: None }
 }
 
 /// Returns the SyncJob of a pair of an rsync mover, or of one half of it, with the name of `first`.
@@ -198,22 +198,16 @@ fn add_destination(draft: &mut Draft, half: &Half, is_alone: bool) -> Result<(),
     }
     add_target(draft, &mut mover, &half.name)?;
     if mover.take::<String>("copyMethod")?.as_deref() == Some("Snapshot") {
-        draft.spec.snapshots = Some(keeping(Retain { last: 1, ..Retain::default() }));
-        draft.notes.push(
-            "copyMethod Snapshot of the destination: snapshots are kept on the destination's volume, and are not \
-             VolumeSnapshots."
-                .into(),
-        );
-        mover.drop(&["volumeSnapshotClassName"]);
+        draft.spec.destination.volume_snapshots = Some(VolumeSnapshots {
+            retain: RetainImages { last: 1 },
+            volume_snapshot_class_name: mover.take("volumeSnapshotClassName")?,
+            ..VolumeSnapshots::default()
+        });
     }
     add_pods(draft, &mut mover)?;
     drop_connection(&mut mover);
     draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
     Ok(())
-}
-
-fn keeping(retain: Retain) -> Snapshots {
-    Snapshots { retain, ..Snapshots::default() }
 }
 
 /// Takes the claim that a destination writes to: the one that it names, or the one that VolSync created for it.
@@ -255,15 +249,24 @@ fn add_trigger(draft: &mut Draft, spec: &mut Fields) -> Result<(), MigrateError>
 }
 
 fn add_point_in_time(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
-    let method = mover.take::<String>("copyMethod")?;
-    if let Some(method) = method.filter(|method| method != "Direct" && method != "None") {
-        draft.notes.push(format!(
-            "copyMethod {method} of the source is not supported yet: a run reads the claim itself, and reports files that \
-             change meanwhile."
-        ));
-    }
-    // These fields describe the point-in-time copy.
-    mover.drop(&["capacity", "storageClassName", "accessModes", "volumeSnapshotClassName"]);
+    let method = match mover.take::<String>("copyMethod")?.as_deref() {
+        Some("Snapshot") => CaptureMethod::Snapshot,
+        Some("Clone") => CaptureMethod::Clone,
+        _ => {
+            // These fields describe the point-in-time copy.
+            mover.drop(&["capacity", "storageClassName", "accessModes", "volumeSnapshotClassName"]);
+            return Ok(());
+        }
+    };
+    draft.spec.source.point_in_time = Some(PointInTime {
+        method,
+        volume_snapshot_class_name: mover.take("volumeSnapshotClassName")?,
+        storage_class_name: mover.take("storageClassName")?,
+        access_modes: mover.take("accessModes")?.unwrap_or_default(),
+        ..PointInTime::default()
+    });
+    // The temporary claim is as large as it has to be.
+    mover.drop(&["capacity"]);
     Ok(())
 }
 
@@ -292,6 +295,7 @@ fn add_pods(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
         fs_group: context.take("fsGroup")?,
         fs_group_from: None,
         supplemental_groups: context.take("supplementalGroups")?.unwrap_or_default(),
+        se_linux_options: context.take("seLinuxOptions")?,
     };
     // Syncer pods always set both, by the restricted Pod Security Standard.
     context.drop(&["runAsNonRoot", "seccompProfile"]);
@@ -319,7 +323,8 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
     add_trigger(&mut draft, &mut spec)?;
     add_point_in_time(&mut draft, &mut mover)?;
     let rules = mover.take_fields("retain");
-    draft.spec.snapshots = Some(keeping(retain::of_restic(rules, &mut draft.notes)?));
+    let retain = retain::of_restic(rules, &mut draft.notes)?;
+    draft.spec.snapshots = Some(Snapshots { retain, ..Snapshots::default() });
     add_pods(&mut draft, &mut mover)?;
     drop_repository(&mut draft, &mut mover)?;
     draft.notes.extend(spec.leftovers().chain(mover.leftovers()));

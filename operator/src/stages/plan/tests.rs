@@ -1,12 +1,15 @@
+mod captures;
+mod crowd;
 mod hooks;
+mod images;
 mod replace;
-mod reported;
+mod restores;
 mod scheduled;
 mod turns;
 
 use std::time::Duration;
 
-use contract::{ExitCode, Phase, Progress, Report, RunResult, Side};
+use contract::{Phase, Progress, Report, RunResult, Side};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
@@ -18,6 +21,7 @@ use crate::{
     api::{self, ActiveRun, Run, RunCause, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
     model::{
+        capture::Captured,
         claims::Blocked,
         crowd::Crowd,
         observe::EndState,
@@ -42,6 +46,8 @@ fn demand() -> Demand {
         priority: 0,
         schedule: None,
         trigger: None,
+        capture_timeout: None,
+        image_timeout: None,
         timeout: Duration::from_secs(600),
         retries: 2,
         shards: 1,
@@ -52,7 +58,7 @@ fn demand() -> Demand {
 }
 
 fn folder(claim: &str) -> RunFolder {
-    RunFolder { claim_name: claim.into(), path: "/".into() }
+    RunFolder { claim_name: claim.into(), path: "/".into(), ..RunFolder::default() }
 }
 
 fn situation(status: &SyncJobStatus) -> Situation<'_> {
@@ -68,14 +74,19 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         grows: false,
         lost: None,
         is_new_destination: false,
+        is_accepted: false,
         turn: Turn::Free,
         round: 0,
         crowd: Crowd { started: 1, ..Crowd::default() },
         nodes: &[],
         record: Record::Kept,
         asked: None,
+        is_canceled: false,
         refused: None,
+        withdrawn: None,
         hooks: None,
+        captured: &Captured::Unknown,
+        imaged: &Captured::Unknown,
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         ran_since: None,
@@ -171,7 +182,7 @@ fn a_run_counts_for_the_nodes_of_its_volumes_from_its_place_on() {
     let (idle, nodes) = (SyncJobStatus::default(), ["n1".to_string()]);
     let Step::Begin(run) = step(&Situation { nodes: &nodes, ..situation(&idle) }) else { panic!() };
     assert_eq!(run.nodes, nodes);
-    let mut status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
+    let mut status = SyncJobStatus { active_run: Some(*run), ..SyncJobStatus::default() };
     status::stand_on(&mut status, &["n1".into(), "n2".into()]);
     assert_eq!(status.active_run.as_ref().unwrap().nodes, ["n1", "n2"], "and for those of its pods");
     status::queue(&mut status, 0, &["n3".into()], at(2));
@@ -184,7 +195,7 @@ fn a_run_has_as_many_shards_as_the_spec_that_it_is_of() {
     let idle = SyncJobStatus::default();
     let Step::Begin(run) = step(&Situation { demand: shared(3), ..situation(&idle) }) else { panic!() };
     assert_eq!(run.shards, 3);
-    let run = ActiveRun { start_time: Some(MicroTime(at(0))), ..run };
+    let run = ActiveRun { start_time: Some(MicroTime(at(0))), ..*run };
     let status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
     let changed = Situation { demand: shared(5), generation: GENERATION + 1, ..situation(&status) };
     let Step::Begin(run) = step(&changed) else { panic!() };
@@ -302,7 +313,7 @@ fn a_trigger_that_came_with_the_correction_is_answered_by_the_corrected_run() {
     let Step::Begin(run) = step(&corrected) else { panic!() };
     assert_eq!(run.trigger.as_deref(), Some("b"));
 
-    status::begin(&mut status, run, at(1));
+    status::begin(&mut status, *run, at(1));
     status::finish(&mut status, &Outcome::stopped(Fault::new("m", "m")), None, at(2));
     let over = Situation { generation: GENERATION + 1, demand: triggered, ..situation(&status) };
     assert_eq!(step(&over), Step::Rest);
@@ -447,7 +458,11 @@ fn ends_that_ran_and_never_met_are_said_to_at_the_timeout() {
     };
     let mut status = running_since(1);
     for said in [None, Some(&RunProgress::default())] {
-        assert!(at_timeout(&status, said).contains("UDP port 8900"), "{}", at_timeout(&status, said));
+        assert!(
+            at_timeout(&status, said).contains("port 8900 (UDP, or TCP)"),
+            "{}",
+            at_timeout(&status, said)
+        );
     }
     let progress = Progress { phase: Phase::Scan, ..Progress::default() };
     let progress = RunProgress { progress, ..RunProgress::default() };
@@ -457,16 +472,19 @@ fn ends_that_ran_and_never_met_are_said_to_at_the_timeout() {
 }
 
 #[test]
-fn a_run_whose_record_somebody_deletes_is_canceled_in_any_stage() {
+fn a_run_that_a_person_cancels_or_whose_record_is_deleted_is_canceled_in_any_stage() {
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
     let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
     for (status, state) in
         [(waiting, EndState::Absent), (with_run(), EndState::Absent), (running_since(1), EndState::Running)]
     {
-        let deleted =
-            Situation { record: Record::Deleted, pairs: pair(state.clone(), state), ..situation(&status) };
-        let report = finished(step(&deleted));
-        assert_eq!((report.result, report.reason.as_deref()), (RunResult::Canceled, Some("RunDeleted")));
+        let run = || Situation { pairs: pair(state.clone(), state.clone()), ..situation(&status) };
+        let deleted = Situation { record: Record::Deleted, ..run() };
+        let canceled = Situation { is_canceled: true, ..run() };
+        for (stopped, reason) in [(deleted, "RunDeleted"), (canceled, "Canceled")] {
+            let report = finished(step(&stopped));
+            assert_eq!((report.result, report.reason.as_deref()), (RunResult::Canceled, Some(reason)));
+        }
     }
 }
 
@@ -497,13 +515,13 @@ fn a_person_asks_for_a_run_under_a_name_of_their_own() {
 
 #[test]
 fn after_a_restore_in_place_only_a_person_starts_a_run() {
-    let restore = api::Restore { snapshot: "latest".into(), safety: true };
+    let restore = api::Restore { snapshot: "latest".into(), safety: true, ..api::Restore::default() };
     let spec = api::SyncRunSpec { restore: Some(restore.clone()), ..api::SyncRunSpec::default() };
     let asked = SyncRun::new("back", spec);
     let mut status = after_run(GENERATION);
     let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
     assert_eq!((run.cause, &run.restore), (Some(RunCause::Restore), &Some(restore)));
-    status::begin(&mut status, run, at(0));
+    status::begin(&mut status, *run, at(0));
     status.active_run = None;
     let schedule =
         Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
@@ -517,7 +535,7 @@ fn after_a_restore_in_place_only_a_person_starts_a_run() {
     assert!(matches!(step(&Situation { asked: Some(&asked), ..held.clone() }), Step::Begin(_)));
     let triggered = Ok(Demand { trigger: Some("go".into()), ..hourly() });
     let Step::Begin(run) = step(&Situation { demand: triggered, ..held }) else { panic!() };
-    status::begin(&mut status, run, at(9000));
+    status::begin(&mut status, *run, at(9000));
     status.active_run = None;
     let late = Situation { demand: Ok(hourly()), now: at(90_000), ..situation(&status) };
     assert!(matches!(step(&late), Step::Begin(_)), "the schedule goes on");
@@ -542,7 +560,7 @@ fn a_benchmark_takes_no_run_out_of_turn_and_one_that_is_refused_ends() {
     assert_eq!(next_run(&due, &begin), next_run(&rest, &Step::Rest), "the time of the next run stays");
 
     let mut begun = status.clone();
-    status::begin(&mut begun, ActiveRun { start_time: None, ..run }, at(9000));
+    status::begin(&mut begun, ActiveRun { start_time: None, ..*run }, at(9000));
     assert_eq!(begun.last_trigger, status.last_trigger, "the trigger is still to be answered");
     let active = Situation { status: &begun, asked: None, ..due };
     assert_eq!(next_run(&active, &Step::Run), next_run(&rest, &Step::Rest));

@@ -31,6 +31,12 @@ pub(super) enum BenchError {
     Make { path: PathBuf, source: io::Error },
     #[error("cannot remove {path}\nhint: the next bench removes it, or remove it by hand", path = .path.display())]
     Remove { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} has the name of a folder of a bench, and no mark that a bench made it\nhint: look at what is in it, and rename or remove \
+         it by hand",
+        path = .0.display()
+    )]
+    NotMade(PathBuf),
     #[error("the bench was stopped")]
     Stopped,
     #[error("{}: {}", .report.run, .report.message)]

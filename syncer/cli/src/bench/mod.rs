@@ -128,7 +128,7 @@ fn in_own_folders(
     let from = volumes.source.map(OwnFolder::make).transpose()?;
     let to = volumes.destination.map(OwnFolder::make).transpose()?;
     let way =
-        Way::new(from.as_ref().map(OwnFolder::path), to.as_ref().map(OwnFolder::path), bench.link.as_ref());
+        Way::new(from.as_ref().map(OwnFolder::work), to.as_ref().map(OwnFolder::work), bench.link.as_ref());
     let runs = way.ok_or(BenchError::NoFolders).and_then(|way| bench.rounds(&way, rounds));
     // The folder that was made last is removed first, because both may be in one volume.
     let removed = [to, from].map(|folder| folder.map_or(Ok(None), OwnFolder::remove));

@@ -48,6 +48,8 @@ pub(super) enum Check {
     Reflinks,
     /// Volferry's own folder at the destination.
     OwnFolder,
+    /// The list of the snapshots at the destination.
+    Snapshots,
     /// Other file systems inside a folder.
     Mounts,
     /// The buffers of UDP sockets.

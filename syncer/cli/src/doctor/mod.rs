@@ -9,15 +9,18 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process,
+    sync::{Arc, Weak, mpsc},
 };
 
-use contract::{ExitCode, Identity, Report, RunParams, Side};
+use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side};
 use syncer::{
     monitor::Monitor,
-    session::{self, Endpoint, LinkOptions, Outcome},
+    root::{Root, TreeLocation},
+    session::{self, Endpoint, LinkMode, LinkOptions, Outcome},
+    snapshot::Store,
 };
 
-use crate::{flags::DoctorFlags, mounts};
+use crate::{flags::DoctorFlags, mounts, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, chain, measured, printable};
 
@@ -77,6 +80,7 @@ fn folders(source: &Path, destination: &Path) -> Diagnosis {
     findings.extend(nearest.as_deref().map(|folder| volume("destination", folder)).unwrap_or_default());
     findings.extend(nearest.as_deref().map(room).unwrap_or_default());
     findings.extend(own_folder(destination));
+    findings.extend(snapshots(destination));
     findings.extend(nearest.as_deref().map(probes::all).unwrap_or_default());
     let params = RunParams { dry_run: true, ..RunParams::default() };
     let outcome = session::sync(source, destination, &params, &Monitor::default());
@@ -141,12 +145,35 @@ fn own_folder(destination: &Path) -> Option<Finding> {
     Some(Finding::new(Check::OwnFolder, Severity::Error, message, hint))
 }
 
+/// Checks that the list of the destination's snapshots can be read, if it has any.
+fn snapshots(destination: &Path) -> Option<Finding> {
+    let root = Root::enter(&TreeLocation::from(destination)).ok()?;
+    let store = Store::open(&root, destination).transpose()?;
+    let read = store.and_then(|store| Ok((store.roots()?, store)));
+    match read {
+        Ok((roots, store)) => {
+            let message = damage_of_list(&store, &roots)?;
+            let hint =
+                "`volferry snapshot repair DIR` shows what it would bring back and what it would forget";
+            Some(Finding::new(Check::Snapshots, Severity::Error, message, hint))
+        }
+        Err(error) => {
+            let hint = error.hint().unwrap_or_else(|| "see that this user may read it".into());
+            Some(Finding::new(Check::Snapshots, Severity::Error, chain(&error), &hint))
+        }
+    }
+}
+
 /// Checks the way to a `volferry receive`, by a dry run of an empty folder.
 fn link(address: &str, flags: &DoctorFlags) -> Diagnosis {
     let mut findings = udp_buffers();
     findings.push(match flags.identity.as_deref().map(Identity::read) {
         Some(Ok(identity)) if identity.side() == Side::Source => match meet(address, identity, flags) {
-            Ok(outcome) => met(address, &outcome),
+            Ok((_, Some(BusyAnswer { peer, since, .. }))) => {
+                let message = format!("{address} answers, and is busy with a run of {peer} since {since}");
+                Finding::new(Check::Link, Severity::Note, message, "a run that starts now waits for its turn")
+            }
+            Ok((outcome, None)) => met(address, &outcome),
             Err(error) => {
                 Finding::new(Check::Link, Severity::Error, chain(&error), "see that TMPDIR can be written to")
             }
@@ -164,26 +191,37 @@ fn link(address: &str, flags: &DoctorFlags) -> Diagnosis {
     Diagnosis { findings }
 }
 
-fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<Outcome> {
+/// Makes an empty run; one that would have to wait for a busy end is stopped, and that end's answer returned beside it.
+fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<(Outcome, Option<BusyAnswer>)> {
     let empty = env::temp_dir().join(format!("volferry-doctor-{}", process::id()));
     fs::create_dir(&empty)?;
-    let connect_timeout = flags.connect_timeout.unwrap_or(crate::config::CONNECT_TIMEOUT);
-    let link = LinkOptions { endpoint: Endpoint::Connect(address.into()), identity, connect_timeout };
+    let connect_timeout = flags.connect_timeout.unwrap_or(crate::flags::CONNECT_TIMEOUT);
+    let (endpoint, mode) = (Endpoint::Connect(address.into()), LinkMode::Auto);
+    let link = LinkOptions { endpoint, mode, identity, others: Vec::new(), connect_timeout };
     let params = RunParams { dry_run: true, run: "doctor".into(), ..RunParams::default() };
-    let outcome = session::send(&empty, &link, &params, &Monitor::default());
+    let (tell, told) = mpsc::channel();
+    let monitor = Arc::new_cyclic(|own: &Weak<Monitor>| {
+        let own = Weak::clone(own);
+        Monitor::default().with_waiting(move |answer| {
+            let _ = tell.send(answer.clone());
+            own.upgrade().iter().for_each(|monitor| monitor.cancel());
+        })
+    });
+    let outcome = session::send(&empty, &link, &params, &monitor);
     let _ = fs::remove_dir_all(&empty);
-    Ok(outcome)
+    Ok((outcome, told.try_recv().ok()))
 }
 
 fn met(address: &str, outcome: &Outcome) -> Finding {
-    let Report { timings, message, .. } = &outcome.report;
+    let Report { timings, message, link, .. } = &outcome.report;
     match outcome.exit {
         ExitCode::Done => {
             let took = measured(std::time::Duration::from_millis(timings.connect));
-            Finding::ok(Check::Link, format!("{address} answered within {took}, and would take a run"))
+            let by = link.map(|link| format!(" over {}", link.kind)).unwrap_or_default();
+            Finding::ok(Check::Link, format!("{address} answered{by} within {took}, and would take a run"))
         }
         _ => {
-            let hint = "see that `volferry receive` listens there with the other file of the pair, and that UDP is open";
+            let hint = "see that `volferry receive` listens there with the other file of the pair, and that UDP or TCP is open";
             Finding::new(Check::Link, Severity::Error, message.clone(), hint)
         }
     }

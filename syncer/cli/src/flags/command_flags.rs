@@ -9,7 +9,7 @@ use syncer::path::RelPath;
 use trend::FormFlags;
 
 use super::{
-    end_flags::{BackupFlags, LinkFlags, OutputFlags},
+    end_flags::{BackupFlags, LinkFlags, LogFormat, OutputFlags, RemoteFlags, SourceSnapshotFlags},
     flag_values::{folder_below, peer_address, seconds},
     param_flags::{DemandFlags, ParamFlags, WireFlags},
     take_flags::TakeFlags,
@@ -21,6 +21,23 @@ use crate::snapshot::flags::SnapshotCommand;
 pub(crate) struct SnapshotFlags {
     #[command(subcommand)]
     pub(crate) command: SnapshotCommand,
+}
+
+/// The configuration of `volferry serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    /// The file that names the folders, who may read or write them, and the owner's demands
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Only check the files, and end
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Say more on standard error; -vv and -vvv say more still
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// The form of the log on standard error
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
 }
 
 #[derive(Debug, Args)]
@@ -37,6 +54,9 @@ pub(crate) struct GenerateFlags {
     /// Print the completions of this shell
     #[arg(long, value_name = "SHELL", value_enum)]
     pub(crate) completions: Option<Shell>,
+    /// Print how flags of rsync are taken, as a table in Markdown
+    #[arg(long)]
+    pub(crate) rsync_flags: bool,
     /// Write volferry.1 and a page for each subcommand into this folder, which is made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) man: Option<PathBuf>,
@@ -123,7 +143,7 @@ pub(crate) struct DoctorFlags {
     /// The sending end's file as `volferry keygen` wrote it
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub(crate) identity: Option<PathBuf>,
-    /// The time after which this end stops trying to reach the other end [default: 60]
+    /// The time after which this end stops trying to reach the other end [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "connect")]
     pub(crate) connect_timeout: Option<Duration>,
     /// Print JSON
@@ -174,13 +194,15 @@ pub(crate) struct SendFlags {
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(crate) source_path: Option<RelPath>,
 
-    /// Send a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts,
-    /// `latest`, or `as-of:TIME`, the newest of that time or before, such as as-of:2026-11-22T18:00Z
-    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(crate) source_snapshot: Option<String>,
+    #[command(flatten)]
+    pub(crate) source_snapshot: SourceSnapshotFlags,
 
     #[command(flatten)]
     pub(crate) link: LinkFlags,
+
+    /// With --listen: end after one run, with its exit code, in place of one run after the other
+    #[arg(long, help_heading = "Connection", requires = "listen")]
+    pub(crate) once: bool,
 
     #[command(flatten)]
     pub(crate) params: ParamFlags,
@@ -192,38 +214,35 @@ pub(crate) struct SendFlags {
     pub(crate) output: OutputFlags,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SyncFlags {
-    /// The folder that has the files, or a single file; or a block device or an image
-    #[arg(value_name = "SRC")]
-    pub(crate) source: PathBuf,
+    /// The folder that has the files, or a single file; or a block device or an image. On another machine: HOST:PATH;
+    /// of a service: HOST::FOLDER
+    ///
+    /// Several sources go to DST one after the other, each under its own name: `sync a b DST` fills DST/a and DST/b.
+    #[arg(value_name = "SRC", required = true, num_args = 1..)]
+    pub(crate) source: Vec<PathBuf>,
 
-    /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image
+    /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image. On
+    /// another machine: HOST:PATH; of a service: HOST::FOLDER
     ///
     /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at
     /// DST with another name than SRC's is replaced only with --force.
     #[arg(value_name = "DST")]
     pub(crate) destination: PathBuf,
 
-    /// Read this folder (or image) below SRC; symbolic links on the way are refused
-    #[arg(long, value_name = "PATH", value_parser = folder_below)]
-    pub(crate) source_path: Option<RelPath>,
-
-    /// Use this folder (or image) below DST, and make it if it does not exist; symbolic links are refused
-    #[arg(long, value_name = "PATH", value_parser = folder_below)]
-    pub(crate) destination_path: Option<RelPath>,
-
-    /// Copy a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts,
-    /// `latest`, or `as-of:TIME`, the newest of that time or before, such as as-of:2026-11-22T18:00Z
-    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(crate) source_snapshot: Option<String>,
-
-    /// With --source-snapshot of DST itself: keep the state before in a pinned snapshot with this tag, if none has it
-    #[arg(long, value_name = "TAG", requires = "source_snapshot", value_parser = super::take_flags::tag)]
-    pub(crate) snapshot_before: Option<String>,
-
     #[command(flatten)]
     pub(crate) params: ParamFlags,
+
+    /// With --source-snapshot: copy only this file or folder of the snapshot; all else stays as it is. May be repeated
+    #[arg(long = "restore-path", value_name = "PATH", requires = "source_snapshot")]
+    pub(crate) restore_paths: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) remote: RemoteFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
 
     #[command(flatten)]
     pub(crate) backup: BackupFlags,
@@ -232,5 +251,18 @@ pub(crate) struct SyncFlags {
     pub(crate) snapshot: TakeFlags,
 
     #[command(flatten)]
-    pub(crate) output: OutputFlags,
+    pub(crate) source_snapshot: SourceSnapshotFlags,
+
+    /// With --source-snapshot of DST itself: keep the state before in a snapshot with this tag, if none has it and the
+    /// run is about to change anything
+    #[arg(long, value_name = "TAG", requires = "source_snapshot", value_parser = super::take_flags::tag, help_heading = "Snapshot of SRC")]
+    pub(crate) snapshot_before: Option<String>,
+
+    /// Read this folder (or image) below SRC; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below, help_heading = "Folders below SRC and DST")]
+    pub(crate) source_path: Option<RelPath>,
+
+    /// Use this folder (or image) below DST, and make it if it does not exist; symbolic links are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below, help_heading = "Folders below SRC and DST")]
+    pub(crate) destination_path: Option<RelPath>,
 }

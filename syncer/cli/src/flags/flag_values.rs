@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use syncer::path::{OWN_DIR, RelPath};
 
 /// Parses a folder below another, written as in a SyncJob's `path`: with or without a leading slash.
-pub(super) fn folder_below(s: &str) -> Result<RelPath, String> {
+pub(crate) fn folder_below(s: &str) -> Result<RelPath, String> {
     let path = s.strip_prefix('/').unwrap_or(s);
     if path.is_empty() {
         return Ok(RelPath::root());
@@ -25,7 +25,7 @@ pub(super) fn job_name(s: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn listen_address(s: &str) -> Result<SocketAddr, String> {
+pub(crate) fn listen_address(s: &str) -> Result<SocketAddr, String> {
     s.parse()
         .map_err(|_| "write an IP address and a port, such as 0.0.0.0:7400, [::]:7400 or 127.0.0.1:0".into())
 }
@@ -52,7 +52,7 @@ fn is_host(host: &str) -> bool {
     }
 }
 
-pub(super) fn seconds(s: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(s: &str) -> Result<Duration, String> {
     match s.parse() {
         Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
         _ => Err("write a whole number of seconds, 1 or more".into()),

@@ -3,34 +3,50 @@
 
 mod command_flags;
 mod deferred;
-mod end_flags;
+pub(crate) mod end_flags;
 mod flag_values;
+mod owner_names;
 mod param_flags;
+mod peer_flags;
+pub(crate) mod rsync_flags;
 mod take_flags;
 
 use clap::{Parser, Subcommand};
 
 pub(crate) use command_flags::{
-    BenchFlags, DoctorFlags, GenerateFlags, KeygenFlags, ReceiveFlags, ReportFlags, SendFlags, SnapshotFlags,
-    SyncFlags,
+    BenchFlags, DoctorFlags, GenerateFlags, KeygenFlags, ReceiveFlags, ReportFlags, SendFlags, ServeFlags,
+    SnapshotFlags, SyncFlags,
 };
 use deferred::Deferred;
-pub(crate) use end_flags::{LinkFlags, LogFormat, OutputFlags, ProgressFlag};
-pub(crate) use param_flags::ParamFlags;
+pub(crate) use end_flags::{
+    BackupFlags, CONNECT_TIMEOUT, LinkFlags, LogFormat, OutputFlags, ProgressFlag, RemoteFlags, ShellFlags,
+};
+pub(crate) use flag_values::{folder_below, listen_address, seconds};
+pub(crate) use param_flags::{DemandFlags, ParamFlags};
+pub(crate) use peer_flags::{
+    AddPeerFlags, EnrollAccess, EnrollFlags, PeersCommand, PeersFlags, RevokePeerFlags,
+};
+pub(crate) use take_flags::TakeFlags;
 
 const EXAMPLES: &str = "\
 Examples:
   Two folders of one machine:
     volferry sync --delete /srv/data /mnt/backup/data
 
-  Two machines. Make the identities once, and bring each machine its own file:
+  Two machines, by ssh:
+    volferry sync --delete /srv/data nas.example.org:/srv/copy
+
+  A folder of a service (`volferry serve`), with a key that it knows:
+    volferry sync --delete /srv/data nas.example.org::photos
+
+  Two machines without ssh. Make the identities once, and bring each machine its own file:
     volferry keygen --out keys
     volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
     volferry send /srv/data --connect copy.example.org:7400 --identity source --delete";
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done: the destination equals the source
+  0  done: DST has all of SRC that takes part, and with --delete nothing else that does
   1  failed or stopped. Every file is wholly old or wholly new, and the next run continues. A block
      device may be partly old and partly new, until the next run
   2  the command line is wrong, or names an identity file that is not there, or one end is a folder
@@ -75,6 +91,8 @@ Examples:
   volferry sync /srv/data /mnt/backup/data
   volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data
   volferry sync notes.txt /mnt/backup/
+  volferry sync --delete /srv/data backup@nas.example.org:/srv/copy
+  volferry sync -e 'ssh -p 2222' nas:photos photos
   volferry sync --image /dev/vg0/data-snapshot /mnt/backup/data.img";
 
 /// Keeps one folder's files in step with another's, on this machine or over an encrypted link.
@@ -88,20 +106,40 @@ pub(crate) struct Flags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make the identities by which the two ends of a link know each other
+    /// Bring one folder in step with another, on this machine or another
     ///
-    /// Writes DIR/source for `volferry send` and DIR/sink for `volferry receive`. Each holds its own private
-    /// key and the fingerprint of the other's, so each end accepts exactly one peer. A key is never
-    /// overwritten.
-    Keygen(Deferred<KeygenFlags>),
+    /// One of SRC and DST may be on another machine, as `[USER@]HOST:PATH`. This starts `volferry` there by ssh, with
+    /// the user's own settings of ssh; no key files and no open port are needed. A relative PATH begins in the home
+    /// folder. The run goes over UDP to the machine directly if that is answered, and else over ssh. Or it is a folder
+    /// of a `volferry serve`, as `HOST[:PORT]::FOLDER[/PATH]`, which knows this user by a key.
+    ///
+    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file DST,
+    /// with its owner, mode and times, as a file of a folder would. A symbolic link to a file at DST is replaced.
+    ///
+    /// SRC and DST may also be block devices, or with --image files that are images of them. Each run compares all of
+    /// their content, and writes only the differences, in place. So an interrupted run leaves a mixture of old and new
+    /// content, which the next run repairs; where that matters, take a snapshot of DST first. Let SRC be a snapshot,
+    /// too, because a run cannot see that a device changed while it was read. DST must not be mounted or otherwise in
+    /// use, and not smaller than SRC; the content of a larger device behind SRC's end stays. An image gets SRC's
+    /// length.
+    #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Sync(Deferred<SyncFlags>),
 
-    /// Show from the reports of earlier runs how long they took, and whether they have become slower
+    /// Take, browse, restore, keep and check snapshots of a mounted volume
     ///
-    /// FILE has one or several reports, one after the other, as --report or `volferry bench` writes them. Runs count as
-    /// slower when the last three comparable ones all took longer than usual. Comparable are runs of the same kind
-    /// (first, changed, unchanged), within a fifth of the same size.
-    #[command(after_help = REPORT_EXAMPLES)]
-    Report(Deferred<ReportFlags>),
+    /// Snapshots lie in DIR/.volferry/snapshots on the volume itself, share all unchanged content, and can be used
+    /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Snapshot(Deferred<SnapshotFlags>),
+
+    /// Send a folder's files to a `volferry receive`: one run
+    ///
+    /// SRC may also be one file, a block device, or with --image the image of a disk. If it is a device or an image,
+    /// DST must be one, too. See `volferry help sync`.
+    #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
+                                (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
+    #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Send(Deferred<SendFlags>),
 
     /// Receive files into a folder, run after run
     ///
@@ -116,35 +154,29 @@ pub(crate) enum Command {
     #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Receive(Deferred<ReceiveFlags>),
 
-    /// Send a folder's files to a `volferry receive`: one run
+    /// Serve folders to many peers at one port, as a configuration says
     ///
-    /// SRC may also be one file, a block device, or with --image the image of a disk. If it is a device or an image,
-    /// DST must be one, too. See `volferry help sync`.
-    #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
-                                (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
-    #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Send(Deferred<SendFlags>),
+    /// Peers are known by their keys, which the file of authorized keys lists. `volferry sync SRC HOST::FOLDER` sends
+    /// files into a folder, and `volferry sync HOST::FOLDER DST` gets a folder's files. Runs of different folders go on
+    /// at the same time; peers of one folder wait for their turn. SIGHUP reads the files again.
+    Serve(Deferred<ServeFlags>),
 
-    /// Bring one folder of this machine in step with another, with no network
+    /// Have the service of another machine know this user, by ssh, once
     ///
-    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file DST,
-    /// with its owner, mode and times, as a file of a folder would. A symbolic link to a file at DST is replaced.
-    ///
-    /// SRC and DST may also be block devices, or with --image files that are images of them. Each run compares all of
-    /// their content, and writes only the differences, in place. So an interrupted run leaves a mixture of old and new
-    /// content, which the next run repairs; where that matters, take a snapshot of DST first. Let SRC be a snapshot,
-    /// too, because a run cannot see that a device changed while it was read. DST must not be mounted or otherwise in
-    /// use, and not smaller than SRC; the content of a larger device behind SRC's end stays. An image gets SRC's
-    /// length.
-    #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Sync(Deferred<SyncFlags>),
+    /// Makes a key in ~/.config/volferry, adds its public half to the service's file of authorized keys, notes the
+    /// service's own key, and prints the line of `volferry sync` that works from then on. ssh is not needed afterwards.
+    Enroll(Deferred<EnrollFlags>),
 
-    /// Print the completions of a shell, or write the manual pages
+    /// Show, add or revoke the keys that a service of this machine accepts
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Peers(Deferred<PeersFlags>),
+
+    /// Make the identities by which the two ends of a link know each other
     ///
-    /// Where to put completions: /usr/share/bash-completion/completions/volferry for bash,
-    /// /usr/local/share/zsh/site-functions/_volferry for zsh, ~/.config/fish/completions/volferry.fish for fish.
-    #[command(arg_required_else_help = true)]
-    Generate(Deferred<GenerateFlags>),
+    /// Writes DIR/source for `volferry send` and DIR/sink for `volferry receive`. Each holds its own private
+    /// key and the fingerprint of the other's, so each end accepts exactly one peer. A key is never
+    /// overwritten.
+    Keygen(Deferred<KeygenFlags>),
 
     /// Check two folders, or the connection to a `volferry receive`, for problems that a run would have
     ///
@@ -153,6 +185,14 @@ pub(crate) enum Command {
     /// an empty folder. Each finding that is not `ok` has a line `hint: ` with the remedy. Exits with 0, with 3 if a
     /// run would leave something out, and with 1 if a run would fail.
     Doctor(Deferred<DoctorFlags>),
+
+    /// Show from the reports of earlier runs how long they took, and whether they have become slower
+    ///
+    /// FILE has one or several reports, one after the other, as --report or `volferry bench` writes them. Runs count as
+    /// slower when the last three comparable ones all took longer than usual. Comparable are runs of the same kind
+    /// (first, changed, unchanged), within a fifth of the same size.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(Deferred<ReportFlags>),
 
     /// Measure the speed of runs from one volume to another, and find their bottleneck
     ///
@@ -171,12 +211,24 @@ pub(crate) enum Command {
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Deferred<BenchFlags>),
 
-    /// Take, browse, restore, keep and check snapshots of a mounted volume
+    /// Show the defaults of flags, and where they are set
     ///
-    /// Snapshots lie in DIR/.volferry/snapshots on the volume itself, share all unchanged content, and can be used
-    /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Snapshot(Deferred<SnapshotFlags>),
+    /// A flag of `sync`, `send` and `receive` gets its default from a variable, such as VOLFERRY_BANDWIDTH_LIMIT for
+    /// --bandwidth-limit, or from ~/.config/volferry/config.toml: `bandwidth-limit = "20M"`. Lines below `[sync]`,
+    /// `[send]` or `[receive]` count for that command. VOLFERRY_CONFIG names another file; `none` leaves all out. The
+    /// output is such a file.
+    Config,
+
+    /// Print the completions of a shell, or write the manual pages
+    ///
+    /// Completions know files, the hosts of ssh's configuration, and the ids and tags of snapshots.
+    /// Where to put completions: /usr/share/bash-completion/completions/volferry for bash,
+    /// /usr/local/share/zsh/site-functions/_volferry for zsh, ~/.config/fish/completions/volferry.fish for fish.
+    #[command(arg_required_else_help = true)]
+    Generate(Deferred<GenerateFlags>),
+
+    /// Be the other end of a `volferry sync` that another machine started by ssh. For programs
+    Remote,
 }
 
 impl Command {
@@ -190,7 +242,12 @@ impl Command {
             Self::Generate(_) => "generate",
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",
+            Self::Serve(_) => "serve",
+            Self::Enroll(_) => "enroll",
+            Self::Peers(_) => "peers",
             Self::Sync(_) => "sync",
+            Self::Config => "config",
+            Self::Remote => "remote",
             Self::Snapshot(_) => "snapshot",
         }
     }
@@ -202,10 +259,18 @@ mod tests {
 
     use clap::CommandFactory as _;
     use contract::{
-        Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, Retention,
-        RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify, VolumeId, WriteMode,
+        Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, OtherSource, Ownership,
+        Preserve, Retention, RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify, VolumeId,
+        WriteMode,
     };
     use proptest::prelude::*;
+
+    const OTHER_SOURCES: [Option<OtherSource>; 4] = [
+        None,
+        Some(OtherSource::Refuse),
+        Some(OtherSource::Accept),
+        Some(OtherSource::Only(VolumeId::new([7; 16]))),
+    ];
 
     use super::*;
 
@@ -225,8 +290,8 @@ mod tests {
         match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
             Command::Receive(receive) => {
                 let receive = receive.into_inner();
-                let (snapshot, backup_dir) = (receive.snapshot.into(), receive.backup.backup_dir);
-                Ok(Demands { snapshot, backup_dir, ..receive.demands.into() })
+                let (snapshot, backup) = (receive.snapshot.into(), receive.backup);
+                Ok(backup.add_to(Demands { snapshot, ..receive.demands.into() }))
             }
             other => panic!("`receive` was read as {other:?}"),
         }
@@ -264,16 +329,20 @@ mod tests {
     prop_compose! {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
-            (dry_run, verify, image, delete_anyway, before) in any::<(bool, bool, bool, bool, bool)>(),
+            (dry_run, verify, image, delete_anyway, before, adopt) in any::<(bool, bool, bool, bool, bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
-            (ignore_files, update, one_file_system) in any::<(bool, bool, bool)>(),
-            (min_size, max_size) in any::<(Option<u64>, Option<u64>)>(),
-            (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
+            (ignore_files, update, one_file_system, cross_mounts) in any::<(bool, bool, bool, bool)>(),
+            (existing, ignore_existing, uid, gid) in any::<(bool, bool, Option<u16>, Option<u16>)>(),
+            chmod in prop::option::of(prop::sample::select(&["D755,F644", "go=rX,u+w"][..])),
+            (min_size, max_size, max_delete) in any::<(Option<u64>, Option<u64>, Option<u64>)>(),
+            (compare, in_place, compression) in (0..3usize, any::<bool>(), any_compression()),
             bandwidth_limit in any::<Option<u64>>(),
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
             list in prop::option::of((".+", any::<bool>())),
+            (filter, removes) in (any_patterns(), any::<bool>()),
             (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
+            other in prop::sample::select(&OTHER_SOURCES[..]),
         ) -> RunParams {
             RunParams {
                 run,
@@ -282,18 +351,32 @@ mod tests {
                 image,
                 delete,
                 delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
+                adopt: delete && adopt,
                 delete_anyway: delete && delete_anyway,
                 delete_limit: DeleteLimit(delete_limit),
                 force,
                 include,
                 exclude,
-                ignore_files,
+                ignore_files: ignore_files && filter.is_empty(),
+                filter,
+                remove_source_files: removes && !delete,
                 min_size,
                 max_size,
+                max_delete: max_delete.filter(|_| delete),
                 update,
                 files_from: list.map(|(file, from0)| FilesFrom { file, from0, paths: Vec::new() }),
                 one_file_system,
-                compare: if content { Compare::Content } else { Compare::Metadata },
+                cross_mounts: delete && cross_mounts && !one_file_system,
+                existing,
+                ignore_existing,
+                chmod: chmod.filter(|_| preserve.permissions).map(|changes| changes.parse().unwrap()),
+                chown: match preserve.ownership {
+                    Ownership::Always if uid.is_some() || gid.is_some() => {
+                        Some(Chown { uid: uid.map(u32::from), gid: gid.map(u32::from) })
+                    }
+                    _ => None,
+                },
+                compare: [Compare::Metadata, Compare::Content, Compare::Size][compare],
                 preserve,
                 write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
                 compression,
@@ -303,7 +386,16 @@ mod tests {
                 itemize_changes: false,
                 source_snapshot: None,
                 snapshot_before: None,
-                demands: Demands { snapshot, backup_dir: backup_dir.map(PathBuf::from), ..Demands::default() },
+                restore_paths: Vec::new(),
+                trust_store: false,
+                keep_going: false,
+                source_id: None,
+                demands: Demands {
+                    snapshot,
+                    backup_dir: backup_dir.map(PathBuf::from),
+                    other_source: other,
+                    ..Demands::default()
+                },
             }
         }
     }
@@ -317,12 +409,13 @@ mod tests {
             kept in prop::collection::btree_set("[a-z=-]{1,5}", 0..3),
             max_bytes in any::<Option<u64>>(),
             verify in prop::option::of((1..u64::MAX, any::<Option<u64>>())),
+            min_keep in any::<Option<u32>>(),
             engine in prop::sample::select(&[SnapshotEngine::Auto, SnapshotEngine::Clone, SnapshotEngine::Copy][..]),
         ) -> SnapshotParams {
             let verify = verify.map(|(parts, bandwidth_limit)| SnapshotVerify { parts, bandwidth_limit });
             let keep =
                 Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
-            SnapshotParams { tags, job, engine, keep, verify }
+            SnapshotParams { tags, job, engine, keep, min_keep, verify }
         }
     }
 
@@ -346,24 +439,41 @@ mod tests {
     fn each_command_takes_the_flags_that_have_an_effect_there() {
         const KEYGEN: &str = "help out";
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
-        const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
-        const LINK: &str = "connect connect_timeout exchange identity listen";
+        const OUTPUT: &str = "help itemize_changes log_file log_format progress quiet report run verbose";
+        const LINK: &str = "connect connect_timeout exchange identity link listen";
+        const REMOTE: &str =
+            "bootstrap compression connect_timeout identity link remote_program rsh service_key";
         const WIRE: &str = "compression";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_engine snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
-                                snapshot_keep_yearly snapshot_max_bytes snapshot_tag snapshot_verify \
+                                snapshot_keep_yearly snapshot_max_bytes snapshot_min_keep snapshot_tag snapshot_verify \
                                 snapshot_verify_bandwidth_limit";
-        const RESTORE: &str = "snapshot_before source_snapshot";
-        const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude \
-                              exclude_from expect_volume files_from force from0 ignore_files image include include_from \
-                              max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
-                              no_xattrs one_file_system ownership shard update verify write";
+        const RESTORE: &str = "restore_paths snapshot_before source_snapshot trust_store keep_going";
+        const PARAMS: &str = "adopt bandwidth_limit checksum chmod chown compare cross_mounts delete delete_anyway delete_limit dry_run \
+                              exclude exclude_from existing expect_volume files_from filter filter_from force from0 ignore_existing ignore_files image \
+                              include include_from max_delete max_size min_size no_acls no_hard_links no_permissions no_sparse \
+                              no_specials no_times no_xattrs one_file_system ownership remove_source_files shard size_only update verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
-            ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0], "source_snapshot"]),
-            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir", PLACES[1]]),
-            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, RESTORE, "backup_dir", PLACES[0], PLACES[1]]),
+            (
+                "send",
+                vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0], "source_snapshot trust_store keep_going once"],
+            ),
+            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir other_source", PLACES[1]]),
+            (
+                "sync",
+                vec![
+                    OUTPUT,
+                    REMOTE,
+                    PARAMS,
+                    SNAPSHOT,
+                    RESTORE,
+                    "backup_dir other_source",
+                    PLACES[0],
+                    PLACES[1],
+                ],
+            ),
         ] {
             let mut all = Flags::command();
             all.build();
@@ -389,6 +499,25 @@ mod tests {
         let refused = parse(&["--delete-anyway"]).unwrap_err();
         assert_eq!(refused.kind(), clap::error::ErrorKind::MissingRequiredArgument);
         assert!(refused.to_string().contains("--delete"), "{refused}");
+    }
+
+    #[test]
+    fn help_begins_with_what_one_uses_first() {
+        let mut all = Flags::command();
+        all.build();
+        let names: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names[..4], ["sync", "snapshot", "send", "receive"]);
+        assert_eq!(names[names.len() - 3..], ["generate", "remote", "help"]);
+        let sync = all.find_subcommand_mut("sync").unwrap().render_help().to_string();
+        let headings: Vec<_> =
+            sync.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+        assert_eq!(headings[..3], ["Arguments:", "Options:", "Files:"], "{sync}");
+        let (_, files) = sync.split_once("Files:\n").unwrap();
+        let flags: Vec<_> = files.lines().filter_map(|line| line.trim().strip_prefix('-')).collect();
+        assert!(flags[0].starts_with("n, --dry-run") && flags[1].starts_with("-delete"), "{files}");
+        let (_, options) = sync.split_once("Options:\n").unwrap();
+        let (options, _) = options.split_once("\n\n").unwrap();
+        assert_eq!(options.lines().count(), 1, "{options}");
     }
 
     #[test]

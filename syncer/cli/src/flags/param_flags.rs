@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use contract::{
-    Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, RunParams,
-    Shard, VolumeId, WriteMode,
+    Chmod, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve,
+    RunParams, Shard, VolumeId, WriteMode,
 };
 
+use super::owner_names::owner;
+
 /// The flags of [`RunParams::to_args`], without [`WireFlags`].
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct ParamFlags {
     /// Print the actions of the run, one line for each on standard output, and change nothing
@@ -17,17 +19,6 @@ pub(crate) struct ParamFlags {
     /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one.
     #[arg(short = 'n', long)]
     dry_run: bool,
-
-    /// After the run, read the whole destination back and compare it with the source
-    ///
-    /// Differences are counted and named as failed, and the exit code is 3. With --dry-run the comparison takes the
-    /// place of a run. Files that change at the source meanwhile are left out.
-    #[arg(long)]
-    verify: bool,
-
-    /// Take a regular file for the image of a disk, and write only differences, in place
-    #[arg(long)]
-    image: bool,
 
     /// Remove entries that the source does not have, after all else has arrived, or `before`, to make room
     ///
@@ -41,6 +32,13 @@ pub(crate) struct ParamFlags {
     )]
     delete: Option<DeleteTiming>,
 
+    /// Let the first run with --delete remove what DST has already and SRC does not have
+    ///
+    /// Without it, such a run is refused with a list of what it would remove. DST counts as known from its first run
+    /// on, or once it has a snapshot.
+    #[arg(long, requires = "delete")]
+    adopt: bool,
+
     /// Delete also if something could not be read, listed or written, which otherwise keeps all deletes back
     #[arg(long, requires = "delete")]
     delete_anyway: bool,
@@ -49,9 +47,13 @@ pub(crate) struct ParamFlags {
     #[arg(long, value_name = "PERCENT", default_value = "50")]
     delete_limit: DeleteLimit,
 
+    /// Refuse a run that would remove more than this number of entries
+    #[arg(long, value_name = "NUM", requires = "delete")]
+    max_delete: Option<u64>,
+
     /// Refuse any destination but the one with this id: the `volume` in an earlier run's report
     #[arg(long, value_name = "ID")]
-    expect_volume: Option<VolumeId>,
+    pub(crate) expect_volume: Option<VolumeId>,
 
     /// Override the guards: an emptied source, too many deletes, another destination than expected, no room
     #[arg(long)]
@@ -75,13 +77,26 @@ pub(crate) struct ParamFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_from: Vec<PathBuf>,
 
+    /// Decide by this rule of rsync which entries take part: the first rule that matches counts; may be repeated
+    ///
+    /// `+ PATTERN` includes, `- PATTERN` excludes, `. FILE` reads rules from a file, `: NAME` from the file of this
+    /// name in each folder of SRC, and `!` forgets the rules before it. Patterns are rsync's, not gitignore's: they
+    /// begin at SRC with a slash, else anywhere; ** crosses slashes, and DIR/*** is a folder with its content. An entry
+    /// that --exclude or --include leaves out stays out.
+    #[arg(short = 'f', long, value_name = "RULE", conflicts_with = "ignore_files")]
+    filter: Vec<String>,
+
+    /// Read filter rules from this file, before those of --filter; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "ignore_files")]
+    pub(crate) filter_from: Vec<PathBuf>,
+
     /// Sync only the paths in this file, with everything below them; - is standard input
     ///
     /// Paths are relative to SRC, one on each line; lines that begin with # or ; are comments. The folders above a
     /// path are made with their metadata, and nothing in them is deleted. A path that SRC does not have counts as
     /// failed, and so does a path behind a symbolic link.
     #[arg(long, value_name = "FILE")]
-    files_from: Option<String>,
+    pub(crate) files_from: Option<String>,
 
     /// Each path of --files-from ends with a NUL, as `find -print0` prints it
     #[arg(short = '0', long, requires = "files_from")]
@@ -112,6 +127,23 @@ pub(crate) struct ParamFlags {
     #[arg(short, long)]
     update: bool,
 
+    /// Make nothing that DST does not have: only update files and folders there
+    ///
+    /// Names of a hard-linked file are copied separately, with this flag and with --ignore-existing.
+    #[arg(long)]
+    existing: bool,
+
+    /// Leave everything alone that DST has, apart from folders: only add new entries
+    #[arg(long)]
+    ignore_existing: bool,
+
+    /// Move: remove files and other entries of SRC, apart from folders, once DST has them on the disk
+    ///
+    /// After the run, all of DST is read back and compared with SRC. What is equal is removed from SRC, unless it has
+    /// changed meanwhile. A run that also deletes is refused, because the next one would delete what this one moved.
+    #[arg(long, conflicts_with = "delete")]
+    remove_source_files: bool,
+
     /// Leave out entries on other file systems than SRC, and delete nothing on other file systems than DST
     ///
     /// A folder of SRC where a file system is mounted is made in DST, and the entries that DST has in it stay.
@@ -119,21 +151,55 @@ pub(crate) struct ParamFlags {
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
-    /// Compare files by size and modification time, or by the hashes of their contents
-    #[arg(long, value_name = "metadata|content", default_value = "metadata")]
+    /// Delete also in what is mounted inside DST, such as another volume or a folder that is bound there
+    ///
+    /// Without the flag, entries in other mounts than the one of DST are written and never deleted.
+    #[arg(long, requires = "delete", conflicts_with = "one_file_system")]
+    cross_mounts: bool,
+
+    /// Compare files by size and modification time, by the hashes of their contents, or by size alone
+    #[arg(long, value_name = "metadata|content|size", default_value = "metadata")]
     compare: Compare,
 
     /// Compare files by the hashes of their contents; the same as --compare content
     #[arg(short, long, conflicts_with = "compare")]
     checksum: bool,
 
+    /// Take files of the same size for the same, and give them the times of SRC; the same as --compare size
+    #[arg(long, conflicts_with_all = ["compare", "checksum"])]
+    size_only: bool,
+
     /// Replace a file by renaming a new one over it, or write changes into the old one (from 1 MiB on)
     #[arg(long, value_name = "atomic|in-place", default_value = "atomic")]
     write: WriteMode,
 
+    /// After the run, read the whole destination back and compare it with the source
+    ///
+    /// Differences are counted and named as failed, and the exit code is 3. With --dry-run the comparison takes the
+    /// place of a run. Files that change at the source meanwhile are left out.
+    #[arg(long)]
+    verify: bool,
+
+    /// Take a regular file for the image of a disk, and write only differences, in place
+    #[arg(long)]
+    pub(crate) image: bool,
+
     /// Keep owner and group: if this process may, always (or fail), or never
     #[arg(long, value_name = "auto|always|never", default_value = "auto", help_heading = "Attributes")]
     ownership: Ownership,
+
+    /// Change permission bits on the way, such as D755,F644 or go=rX: D is for folders, F for files
+    ///
+    /// The list is that of chmod and rsync, and each change names u, g, o or a. Entries with an access control list
+    /// keep their permissions.
+    #[arg(long, value_name = "CHANGES", conflicts_with = "no_permissions", help_heading = "Attributes")]
+    chmod: Option<Chmod>,
+
+    /// Give all entries this owner: USER, USER:GROUP or :GROUP, as numbers or as names of this machine
+    ///
+    /// The run fails if the process that writes may not change owners.
+    #[arg(long, value_name = "USER:GROUP", value_parser = owner, help_heading = "Attributes")]
+    chown: Option<Chown>,
 
     /// Do not keep permission bits
     #[arg(long, help_heading = "Attributes")]
@@ -165,10 +231,10 @@ pub(crate) struct ParamFlags {
 
     /// Bytes per second on the wire, such as 100Mi or 2G; with `sync`, bytes copied [default: no limit]
     ///
-    /// Files whose blocks are shared with SRC (reflinks) are not copied, and so not limited.
+    /// Files whose blocks are shared with SRC (reflinks) are not copied, and so not limited. --bwlimit is the same in
+    /// the units of rsync, where a bare number counts KiB.
     #[arg(
         long,
-        visible_alias = "bwlimit",
         value_name = "BYTES",
         value_parser = contract::parse_bytes,
         help_heading = "Transfer"
@@ -177,7 +243,7 @@ pub(crate) struct ParamFlags {
 
     /// Sync one of several shards of a tree, counted from 0; start all at once, with the same --run
     #[arg(long, value_name = "I/N", help_heading = "Transfer")]
-    shard: Option<Shard>,
+    pub(crate) shard: Option<Shard>,
 
     /// The run's name in its report
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
@@ -185,6 +251,12 @@ pub(crate) struct ParamFlags {
 }
 
 impl ParamFlags {
+    /// Returns whether a list of the run is on standard input.
+    pub(crate) fn reads_input(&self) -> bool {
+        let lists = [&self.include_from, &self.exclude_from, &self.filter_from];
+        lists.into_iter().flatten().any(|path| path == "-") || self.reads_paths_from_input()
+    }
+
     /// Returns whether the paths of the run are on standard input.
     pub(crate) fn reads_paths_from_input(&self) -> bool {
         self.files_from.as_deref() == Some("-")
@@ -200,24 +272,41 @@ impl From<ParamFlags> for RunParams {
             image: flags.image,
             delete: flags.delete.is_some(),
             delete_timing: flags.delete.unwrap_or_default(),
+            adopt: flags.adopt,
             delete_anyway: flags.delete_anyway,
             delete_limit: flags.delete_limit,
+            max_delete: flags.max_delete,
             force: flags.force,
             include: flags.include,
             exclude: flags.exclude,
+            filter: flags.filter,
+            remove_source_files: flags.remove_source_files,
             ignore_files: flags.ignore_files,
             min_size: flags.min_size,
             max_size: flags.max_size,
             update: flags.update,
+            existing: flags.existing,
+            ignore_existing: flags.ignore_existing,
+            chmod: flags.chmod,
+            chown: flags.chown,
             files_from: flags.files_from.map(|file| FilesFrom {
                 file,
                 from0: flags.from0,
                 paths: Vec::new(),
             }),
             one_file_system: flags.one_file_system,
-            compare: if flags.checksum { Compare::Content } else { flags.compare },
+            cross_mounts: flags.cross_mounts,
+            compare: match (flags.checksum, flags.size_only) {
+                (true, _) => Compare::Content,
+                (_, true) => Compare::Size,
+                _ => flags.compare,
+            },
             preserve: Preserve {
-                ownership: flags.ownership,
+                // An owner that was asked for and is not kept is a failure.
+                ownership: match flags.ownership {
+                    Ownership::Auto if flags.chown.is_some() => Ownership::Always,
+                    ownership => ownership,
+                },
                 permissions: !flags.no_permissions,
                 times: !flags.no_times,
                 xattrs: !flags.no_xattrs,
@@ -236,7 +325,7 @@ impl From<ParamFlags> for RunParams {
 }
 
 /// The flags for sending content, which the sending end chooses.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Transfer")]
 pub(crate) struct WireFlags {
     /// Compression on the wire: by data and link, none, or zstd at a level from 1 to 19
@@ -252,7 +341,7 @@ impl WireFlags {
 }
 
 /// The flags of [`Demands::to_args`]: the demands of DST's owner on every run, whatever the sending end asks for.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Demands on every run, also on one with --force")]
 pub(crate) struct DemandFlags {
     /// Change nothing, and print the actions of the run, one line for each on standard output

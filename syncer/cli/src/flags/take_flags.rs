@@ -7,14 +7,14 @@ use crate::snapshot::time;
 use syncer::snapshot::labels::check_tag;
 
 /// The flags of [`SnapshotParams::to_args`].
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Snapshot of DST")]
 pub(crate) struct TakeFlags {
     /// Take a snapshot of DST after a run that succeeds, as `volferry snapshot create` does
     ///
     /// A run that fails, or leaves something out, takes none. If the snapshot fails, the exit code is 3.
     #[arg(long)]
-    snapshot: bool,
+    pub(crate) snapshot: bool,
 
     /// Give the snapshot this tag; may be repeated
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
@@ -71,6 +71,11 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "BYTES", requires = "snapshot", value_parser = contract::parse_bytes)]
     snapshot_max_bytes: Option<u64>,
 
+    /// If the next snapshot does not fit, what the rules would drop after it goes before it: keep at least N of the
+    /// job's snapshots all the same [default: 1]
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_min_keep: Option<u32>,
+
     /// After the snapshot, check the next of N parts of DST's snapshots, and heal damage: N runs check everything
     ///
     /// As `volferry snapshot verify --in-turn N` does. If there is damage without a good copy, the exit code is 3. DST
@@ -99,7 +104,8 @@ impl From<TakeFlags> for Option<SnapshotParams> {
         let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);
         let bandwidth_limit = flags.snapshot_verify_bandwidth_limit;
         let verify = flags.snapshot_verify.map(|parts| SnapshotVerify { parts, bandwidth_limit });
-        flags.snapshot.then_some(SnapshotParams { tags, job, engine: flags.snapshot_engine, keep, verify })
+        let (engine, min_keep) = (flags.snapshot_engine, flags.snapshot_min_keep);
+        flags.snapshot.then_some(SnapshotParams { tags, job, engine, keep, min_keep, verify })
     }
 }
 

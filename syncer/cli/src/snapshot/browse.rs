@@ -5,15 +5,16 @@ use std::io::{self, Write as _};
 use contract::ExitCode;
 
 use super::{
-    flags::{CatFlags, DiffFlags, HistoryFlags, LogFlags, LsFlags, OneFlags},
+    flags::{LogFlags, OneFlags},
     json::{ChangeJson, EventJson, NodeJson, SnapshotJson, VersionJson},
-    open, print, say, say_json,
+    look_flags::{CatFlags, DiffFlags, HistoryFlags, LsFlags},
+    open, open_for_reading, print, say, say_json, text_diff,
 };
 use syncer::{
     path::RelPath,
     snapshot::{
         SnapshotError, Store,
-        browse::{self, Node, What},
+        browse::{self, Change, Node, What},
         select,
     },
 };
@@ -22,17 +23,21 @@ use syncer::{
 const PIECE_BYTES: u64 = 1 << 20;
 
 pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let snapshot = select::find(&opened.roots, &flags.id)?;
+    let in_motion = browse::in_motion(&opened.store, snapshot)?;
     match flags.volume.json {
-        true => say_json(&SnapshotJson::from(snapshot)),
-        false => say(&print::show(snapshot)),
+        true => {
+            let in_motion = in_motion.iter().map(ToString::to_string).collect();
+            say_json(&SnapshotJson { in_motion, ..SnapshotJson::from(snapshot) });
+        }
+        false => say(&print::show(snapshot, &in_motion)),
     }
     Ok(ExitCode::Done)
 }
 
 pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let snapshot = select::find(&opened.roots, &flags.id)?;
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: flags.path.to_string() };
     let node = browse::at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
@@ -70,7 +75,7 @@ fn list(
 }
 
 pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.dir)?;
+    let opened = open_for_reading(&flags.dir)?;
     let snapshot = select::find(&opened.roots, &flags.id)?;
     let (content, len) = browse::file(&opened.store, snapshot, &flags.path)?;
     let Some(content) = content else { return Ok(ExitCode::Done) };
@@ -88,7 +93,7 @@ pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
 }
 
 pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let one = select::find(&opened.roots, &flags.one)?;
     let other = select::find(&opened.roots, &flags.other)?;
     let pair = (browse::at(&opened.store, one, &flags.path)?, browse::at(&opened.store, other, &flags.path)?);
@@ -96,10 +101,17 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
         return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
     }
     let mut changes = Vec::new();
+    let mut shown = Ok(());
     browse::diff(&opened.store, pair, &flags.path, &mut |change, path, node| match flags.volume.json {
         true => changes.push(ChangeJson::new(change, path, node)),
-        false => say(&format!("{} {path}\n", change.sign())),
+        false => {
+            say(&format!("{} {path}\n", change.sign()));
+            if flags.content && change != Change::Metadata && shown.is_ok() {
+                shown = text_diff::text_diff(&opened.store, (one, other), path).map(|text| say(&text));
+            }
+        }
     })?;
+    shown?;
     if flags.volume.json {
         say_json(&changes);
     }
@@ -107,8 +119,11 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
 }
 
 pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let versions = browse::history(&opened.store, opened.roots.kept(), &flags.path)?;
+    if versions.is_empty() {
+        return Err(SnapshotError::NoHistory(flags.path.to_string()));
+    }
     match flags.volume.json {
         true => say_json(
             &versions.iter().map(|version| VersionJson::new(&flags.path, version)).collect::<Vec<_>>(),
@@ -125,11 +140,12 @@ pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
         true => say_json(&log.events.iter().map(EventJson::from).collect::<Vec<_>>()),
         false => log.events.iter().for_each(|event| {
             say(&format!(
-                "{}  {:8}  {}  {}\n",
+                "{}  {:8}  {}  {}{}\n",
                 event.time,
                 event.action,
                 event.by,
-                event.snapshots.join(" ")
+                event.snapshots.join(" "),
+                if event.note.is_empty() { String::new() } else { format!("  {}", event.note) }
             ));
         }),
     }

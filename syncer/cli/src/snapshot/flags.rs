@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use contract::{Compare, SnapshotEngine};
 
-use syncer::{
-    path::{PathError, RelPath},
-    snapshot::scrub::StoreShare,
+use super::{
+    archive_flags::{ExportFlags, ImportFlags},
+    look_flags::{
+        CatFlags, DiffFlags, FindFlags, HistoryFlags, LsFlags, MountFlags, StatsFlags, StatusFlags,
+    },
+    volume_flags::{VolumeFlags, path_in_snapshot},
 };
+use crate::flags::end_flags::ShellFlags;
+use syncer::{path::RelPath, session::PlanId, snapshot::scrub::StoreShare};
 
 /// The subcommands of `volferry snapshot`.
 #[derive(Debug, Subcommand)]
@@ -35,11 +40,32 @@ pub(crate) enum SnapshotCommand {
     /// Say what differs between two snapshots, one line for each path
     ///
     /// A line begins with `+` where only B has the path, with `-` where only A has it, with `M` where content or
-    /// kind differs, and with `m` where only mode, owner, time or attributes do.
+    /// kind differs, and with `m` where only mode, owner, time or attributes do. With --content, the lines of text
+    /// files that differ follow.
     Diff(DiffFlags),
+
+    /// Say what differs between the volume's files and a snapshot, one line for each path
+    ///
+    /// Lines are those of `diff`, from the snapshot to the files. A file counts as unchanged by its size and time.
+    Status(StatusFlags),
 
     /// Show the versions that a path has had
     History(HistoryFlags),
+
+    /// Find the paths that match a pattern, in all snapshots
+    ///
+    /// Each path is followed by its versions: the snapshots that have it so, and what it is there.
+    Find(FindFlags),
+
+    /// Say what each snapshot takes, what of that only it needs, and what all take together
+    Stats(StatsFlags),
+
+    /// Mount all snapshots read-only, until a signal comes or somebody unmounts them
+    ///
+    /// They are in `by-id`, `by-tag` and `by-time`, and the newest is `latest`, with owners, modes, times, attributes,
+    /// links and holes. Set-id bits and devices have no effect there. Needs root, or `fusermount3` of FUSE. As long as
+    /// they are mounted, a prune frees nothing.
+    Mount(MountFlags),
 
     /// Give a snapshot tags
     Tag(TagFlags),
@@ -68,6 +94,34 @@ pub(crate) enum SnapshotCommand {
     /// The exit code is 3 when something is damaged, even if it could be repaired: run the command again to see.
     Verify(VerifyFlags),
 
+    /// Show what can be brought back of a damaged list or log of snapshots, and with --apply bring it back
+    ///
+    /// Without --apply nothing is changed, and the exit code is 3 when there is something to repair. Snapshots come
+    /// back from the copy of the list and from the records in their packs; what nothing has is named and forgotten. The
+    /// damaged list is kept as `roots.before-repair`, and a damaged log beside the new one.
+    Repair(RepairFlags),
+
+    /// Copy snapshots to the store of another volume, each with its id, times, tags, note and job
+    ///
+    /// Only what TO lacks crosses, and is checked before a snapshot becomes visible there. TO needs no files of its
+    /// own, and those that it has stay as they are. A snapshot that was forgotten at TO stays away, unless it is named.
+    /// Where a check has found damage at TO that it could not heal, the objects of snapshots that both have are brought
+    /// again. The exit code is 3 when a snapshot cannot be copied because it is damaged.
+    Copy(CopyFlags),
+
+    /// Write a snapshot as a tar archive: the same bytes whenever it is exported, and wherever it was copied to
+    ///
+    /// The archive is of the pax format, with extended attributes, access control lists, sparse files, hard links,
+    /// owners by number and nanoseconds. GNU tar unpacks it with --xattrs --xattrs-include='*' --acls.
+    Export(ExportFlags),
+
+    /// Make a snapshot of a tar archive; the volume's files stay as they are
+    ///
+    /// Archives of GNU tar and of pax programs are read, and owners by number only. One with a path or a hard link that
+    /// leads out of it, or with a name twice, is refused, and nothing is changed. A restore leaves out what gives
+    /// rights, unless --trust-store is given.
+    Import(ImportFlags),
+
     /// Show who did what to the snapshots
     Log(LogFlags),
 
@@ -76,25 +130,48 @@ pub(crate) enum SnapshotCommand {
 
     /// Bring the volume, a path of it or another volume back to what a snapshot has
     ///
-    /// Entries that differ are written, and entries that the snapshot does not have are removed. All objects that are
-    /// needed are checked before anything changes. The state before is kept in a pinned snapshot, unless --no-safety is
-    /// given.
+    /// Entries that differ are written, and entries that the snapshot does not have are removed, except for sockets and
+    /// for folders that hold a folder .volferry. With --to, nothing is removed unless --delete is given, and the guards
+    /// of a run apply. All objects that are needed are checked before anything changes. A restore that changes anything
+    /// first keeps the state before in a snapshot, unless --no-safety is given: `list` shows the last three.
     Restore(RestoreFlags),
 }
 
-/// The volume that a command is about.
-#[derive(Debug, Args)]
-pub(crate) struct VolumeFlags {
-    /// The folder where the volume is mounted
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+impl SnapshotCommand {
+    /// Returns whether it prints JSON, and how many seconds it waits for the lock of its volume. A copy waits itself.
+    pub(super) fn json_and_wait(&self) -> (bool, u64) {
+        match self {
+            Self::Copy(flags) => (flags.json, 0),
+            other => other.common().map_or((false, 0), |volume| (volume.json, volume.wait_lock)),
+        }
+    }
 
-    /// Print JSON on standard output; `volferry snapshot schema` describes it
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Returns the flags that all commands on a volume have.
+    fn common(&self) -> Option<&VolumeFlags> {
+        Some(match self {
+            Self::Create(flags) => &flags.volume,
+            Self::List(flags) => &flags.volume,
+            Self::Show(flags) | Self::Pin(flags) | Self::Unpin(flags) => &flags.volume,
+            Self::Ls(flags) => &flags.volume,
+            Self::Diff(flags) => &flags.volume,
+            Self::History(flags) => &flags.volume,
+            Self::Status(flags) => &flags.volume,
+            Self::Find(flags) => &flags.volume,
+            Self::Stats(flags) => &flags.volume,
+            Self::Tag(flags) | Self::Untag(flags) => &flags.volume,
+            Self::Forget(flags) => &flags.volume,
+            Self::Prune(flags) => &flags.volume,
+            Self::Verify(flags) => &flags.volume,
+            Self::Repair(flags) => &flags.volume,
+            Self::Log(flags) => &flags.volume,
+            Self::Restore(flags) => &flags.volume,
+            Self::Import(flags) => &flags.volume,
+            Self::Cat(_) | Self::Copy(_) | Self::Export(_) | Self::Mount(_) | Self::Schema => return None,
+        })
+    }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct CreateFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
@@ -110,6 +187,10 @@ pub(crate) struct CreateFlags {
     /// Keep it whatever a policy says, until it is unpinned
     #[arg(long)]
     pub(crate) pin: bool,
+
+    /// Leave out what matches this gitignore pattern; a restore deletes nothing in the folders of such entries
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
 
     /// How content gets into the store: by clones where the file system has them, or by copies
     #[arg(long, value_name = "auto|clone|copy", default_value_t)]
@@ -143,67 +224,6 @@ pub(crate) struct OneFlags {
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LsFlags {
-    #[command(flatten)]
-    pub(crate) volume: VolumeFlags,
-
-    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
-
-    /// The folder in the snapshot
-    #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
-    pub(crate) path: RelPath,
-
-    /// Also what is in the folders below
-    #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CatFlags {
-    /// The folder where the volume is mounted
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-
-    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
-
-    /// The file in the snapshot
-    #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(crate) path: RelPath,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffFlags {
-    #[command(flatten)]
-    pub(crate) volume: VolumeFlags,
-
-    /// The snapshot that B is compared with
-    #[arg(value_name = "A")]
-    pub(crate) one: String,
-
-    /// The snapshot whose differences from A are shown
-    #[arg(value_name = "B")]
-    pub(crate) other: String,
-
-    /// Only this path
-    #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
-    pub(crate) path: RelPath,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct HistoryFlags {
-    #[command(flatten)]
-    pub(crate) volume: VolumeFlags,
-
-    /// The path in the snapshots
-    #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(crate) path: RelPath,
 }
 
 #[derive(Debug, Args)]
@@ -310,12 +330,56 @@ pub(crate) struct VerifyFlags {
     pub(crate) in_turn: Option<u64>,
 
     /// Read at most this many bytes per second, such as 100Mi [default: no limit]
-    #[arg(long, visible_alias = "bwlimit", value_name = "BYTES", value_parser = contract::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     pub(crate) bandwidth_limit: Option<u64>,
 
     /// Only check, and put nothing right
     #[arg(long)]
     pub(crate) no_heal: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairFlags {
+    #[command(flatten)]
+    pub(crate) volume: VolumeFlags,
+
+    /// Do what was shown
+    #[arg(long)]
+    pub(crate) apply: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyFlags {
+    /// The folder where the volume with the snapshots is mounted, or HOST:PATH
+    #[arg(value_name = "FROM")]
+    pub(crate) from: PathBuf,
+
+    /// The folder where the volume that gets them is mounted, or HOST:PATH; its last name is made if it does not exist
+    #[arg(value_name = "TO")]
+    pub(crate) to: PathBuf,
+
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
+    #[arg(value_name = "ID", required_unless_present_any = ["all", "since"])]
+    pub(crate) ids: Vec<String>,
+
+    /// All snapshots of FROM, without those from before restores
+    #[arg(long, conflicts_with_all = ["ids", "since"])]
+    pub(crate) all: bool,
+
+    /// All snapshots of FROM after this one, without those from before restores
+    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    pub(crate) since: Option<String>,
+
+    /// Print JSON on standard output; `volferry snapshot schema` describes it
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) shell: ShellFlags,
+
+    /// If another run or command holds TO, wait for it at most this long, such as 30s or 5m
+    #[arg(long, value_name = "TIME", value_parser = super::time::span_seconds, default_value = "0s", hide_default_value = true)]
+    pub(crate) wait_lock: u64,
 }
 
 #[derive(Debug, Args)]
@@ -333,33 +397,50 @@ pub(crate) struct RestoreFlags {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
-    /// Only this file or folder of the snapshot; all else stays as it is
-    #[arg(long, value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(crate) path: Option<RelPath>,
+    /// Only this file or folder of the snapshot; all else stays as it is. May be repeated
+    #[arg(long = "path", value_name = "PATH", value_parser = path_in_snapshot)]
+    pub(crate) paths: Vec<RelPath>,
 
-    /// Restore to this folder instead; its last name is made if it does not exist
+    /// Do what `-n` has shown with this plan, or nothing: the plan is compared under the volume's lock
+    #[arg(long, value_name = "PLAN", conflicts_with = "dry_run")]
+    pub(crate) plan: Option<PlanId>,
+
+    /// Restore to this folder instead, beside what it has; its last name is made if it does not exist
     #[arg(long, value_name = "OTHER")]
     pub(crate) to: Option<PathBuf>,
+
+    /// Remove what OTHER has and the snapshot does not; a restore in place always does
+    #[arg(long, requires = "to")]
+    pub(crate) delete: bool,
+
+    /// Go on where a guard would refuse the restore to OTHER
+    #[arg(long, requires = "to")]
+    pub(crate) force: bool,
 
     /// Print the actions, one line for each on standard output, and change nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Do not keep the state before in a pinned snapshot
+    /// Do not keep the state before in a snapshot
     #[arg(long)]
     pub(crate) no_safety: bool,
+
+    /// Restore all that is whole although some of the snapshot is damaged: it is named, and the exit code is 3
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+
+    /// Believe owners, set-id bits, capabilities and devices of the snapshot although other users could write to the
+    /// store
+    #[arg(long)]
+    pub(crate) trust_store: bool,
+
+    /// Compare contents, as --compare content does: this also replaces files that went bad without a new time
+    #[arg(short, long, conflicts_with = "compare")]
+    pub(crate) checksum: bool,
 
     /// What decides that a file is as the snapshot has it: size and modification time, or its content's hash
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     pub(crate) compare: Compare,
-}
-
-/// Parses a path in a snapshot: `.` and `/` are its root, and slashes at the start or the end are ignored.
-fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
-    match text.trim_matches('/') {
-        "" | "." => Ok(RelPath::root()),
-        path => RelPath::parse(path.trim_start_matches("./").as_bytes()),
-    }
 }
 
 fn part(text: &str) -> Result<StoreShare, String> {

@@ -1,6 +1,5 @@
 //! The JSON output of the commands. Programs rely on it: fields are added, but never renamed.
 
-use contract::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -8,12 +7,13 @@ use super::time::rfc3339;
 use syncer::{
     path::RelPath,
     snapshot::{
-        Engine, Snapshot,
+        Engine, Snapshot, SnapshotId,
         audit::Event,
         browse::{Change, Node, Version, What},
+        repair::{Repair, RepairStep},
         retain::{Period, Reason, Until, Verdict},
         scrub::StoreShare,
-        verify::Verified,
+        verify::{ListDamage, Verified},
     },
 };
 
@@ -37,8 +37,14 @@ pub(super) struct SnapshotJson {
     pub added_bytes: u64,
     /// Entries that could not be read and are missing.
     pub failed: u64,
+    /// Files that another process may have been writing to while they were read, so that their content may be a mix.
+    /// Only `show` looks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub in_motion: Vec<String>,
     /// How content got into the store: `clone` or `copy`.
     pub engine: &'static str,
+    /// What it was taken for: `manual`, `afterRun`, or `safety`, the state before a restore.
+    pub purpose: &'static str,
     /// The run that took it.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub run: String,
@@ -54,9 +60,16 @@ pub(super) struct SnapshotJson {
     pub tags: Vec<String>,
     /// Whether it is kept whatever a policy says.
     pub pinned: bool,
+    /// Whether it was imported, or other users could write to the list: a restore believes no owners, set-id bits,
+    /// capabilities and devices then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exposed: bool,
     /// When it was forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forgotten: Option<String>,
+    /// The id of the volume that it was taken of, if it was copied from another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
 
 impl From<&Snapshot> for SnapshotJson {
@@ -70,14 +83,18 @@ impl From<&Snapshot> for SnapshotJson {
             bytes: snapshot.bytes,
             added_bytes: snapshot.added_bytes,
             failed: snapshot.failed,
+            in_motion: Vec::new(),
             engine: engine_name(snapshot.engine),
+            purpose: snapshot.purpose.name(),
             run: snapshot.run.clone(),
             job: snapshot.job.clone(),
             user: snapshot.user.clone(),
             note: snapshot.note.clone(),
             tags: snapshot.tags.iter().cloned().collect(),
             pinned: snapshot.pinned,
+            exposed: snapshot.is_exposed,
             forgotten: snapshot.forgotten.map(rfc3339),
+            origin: snapshot.origin.map(|volume| volume.to_string()),
         }
     }
 }
@@ -111,7 +128,7 @@ impl ListedJson {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReasonJson {
     /// The rule: `last`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, each also after `oldest `; `within`,
-    /// `tag TAG`, `pinned`, `newest whole`, `in the future`, `room`, or `no rule`.
+    /// `tag TAG`, `pinned`, `newest whole`, `in the future`, `room`, `safety`, or `no rule`.
     pub rule: String,
     /// The event that ends it.
     pub until: UntilJson,
@@ -217,6 +234,9 @@ pub(super) struct NodeJson {
     /// Where a link leads to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Whether another process may have been writing to the file while it was read, so that its content may be a mix.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_motion: bool,
 }
 
 impl NodeJson {
@@ -239,6 +259,7 @@ impl NodeJson {
             size,
             content,
             target,
+            in_motion: node.in_motion,
         }
     }
 }
@@ -259,7 +280,7 @@ impl ChangeJson {
     }
 }
 
-fn change_name(change: Change) -> &'static str {
+pub(super) fn change_name(change: Change) -> &'static str {
     match change {
         Change::Added => "added",
         Change::Removed => "removed",
@@ -296,6 +317,16 @@ impl VersionJson {
             entry: version.node.as_ref().map(|node| NodeJson::new(path, node)),
         }
     }
+}
+
+/// Why a command failed, as a line on standard error.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ErrorJson {
+    /// What happened.
+    pub error: String,
+    /// The next step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// What a prune did, or would do.
@@ -344,8 +375,15 @@ pub(super) struct VerifyJson {
     pub bytes: u64,
     /// The objects that are damaged.
     pub damaged: Vec<DamageJson>,
-    /// Places of the list of snapshots that cannot be read.
+    /// The snapshots that need a damaged object without a good copy.
+    pub snapshots: Vec<String>,
+    /// Places of the list of snapshots that cannot be read, and that its copy does not have.
     pub damaged_records: u64,
+    /// Damage of the list of snapshots by which none is lost: `list`, `onlyCopy` or `copy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<&'static str>,
+    /// Whether the list and its copy were written anew.
+    pub list_healed: bool,
     /// The first line of the audit log that does not fit what is before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_broken_at: Option<u64>,
@@ -361,7 +399,7 @@ pub(super) struct DamageJson {
     pub error: String,
     /// How many files and directories need it.
     pub count: u64,
-    /// The first of them.
+    /// Their paths.
     pub files: Vec<DamagedFileJson>,
     /// What it was put right from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -376,10 +414,14 @@ pub(super) struct DamagedFileJson {
     pub snapshot: String,
     /// The path in it.
     pub path: String,
+    /// The last of the snapshots after it in the list that need the object at the same path.
+    pub last: String,
+    /// The number of these snapshots.
+    pub snapshots: u64,
 }
 
 impl VerifyJson {
-    pub(super) fn new(part: StoreShare, verified: &Verified) -> Self {
+    pub(super) fn new(part: StoreShare, verified: &Verified, snapshots: &[SnapshotId]) -> Self {
         let damaged = verified.damaged.iter().map(|damage| DamageJson {
             object: damage.object.clone(),
             error: damage.error.clone(),
@@ -387,7 +429,12 @@ impl VerifyJson {
             files: damage
                 .files
                 .iter()
-                .map(|(id, path)| DamagedFileJson { snapshot: id.to_string(), path: path.to_string() })
+                .map(|file| DamagedFileJson {
+                    snapshot: file.first.to_string(),
+                    path: file.path.to_string(),
+                    last: file.last.to_string(),
+                    snapshots: file.snapshots,
+                })
                 .collect(),
             healed_from: damage.healed_from.clone(),
         });
@@ -396,9 +443,56 @@ impl VerifyJson {
             objects: verified.objects,
             bytes: verified.bytes,
             damaged: damaged.collect(),
+            snapshots: snapshots.iter().map(ToString::to_string).collect(),
             damaged_records: verified.damaged_records,
+            list: verified.list.map(|list| match list {
+                ListDamage::List => "list",
+                ListDamage::OnlyCopy => "onlyCopy",
+                ListDamage::Copy => "copy",
+            }),
+            list_healed: verified.is_list_healed,
             audit_broken_at: verified.audit_broken_at,
         }
+    }
+}
+
+/// What a repair did, or would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RepairJson {
+    /// Whether it was carried out.
+    pub applied: bool,
+    /// What it does, in this order.
+    pub steps: Vec<RepairStepJson>,
+}
+
+/// A step of a repair.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RepairStepJson {
+    /// `bringBack`, `leaveOut`, `forget`, `writeList` or `newLog`.
+    pub step: &'static str,
+    /// The snapshot that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// The same as a sentence.
+    pub message: String,
+}
+
+impl RepairJson {
+    pub(super) fn new(repair: &Repair, applied: bool) -> Self {
+        let steps = repair.steps.iter().map(|step| {
+            let (name, snapshot) = match step {
+                RepairStep::BringBack(id, _) => ("bringBack", Some(*id)),
+                RepairStep::LeaveOut(id, _) => ("leaveOut", Some(*id)),
+                RepairStep::Forget(id) => ("forget", *id),
+                RepairStep::WriteList(_) => ("writeList", None),
+                RepairStep::NewLog(_) => ("newLog", None),
+            };
+            let snapshot = snapshot.map(|id| id.to_string());
+            RepairStepJson { step: name, snapshot, message: step.to_string() }
+        });
+        Self { applied, steps: steps.collect() }
     }
 }
 
@@ -414,37 +508,14 @@ pub(super) struct EventJson {
     pub by: String,
     /// The snapshots that it is about.
     pub snapshots: Vec<String>,
+    /// What else is to be known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 impl From<&Event> for EventJson {
     fn from(event: &Event) -> Self {
-        let Event { time, action, by, snapshots } = event.clone();
-        Self { time, action, by, snapshots }
+        let Event { time, action, by, snapshots, note } = event.clone();
+        Self { time, action, by, snapshots, note }
     }
-}
-
-/// What each command prints with `--json`.
-#[derive(Debug, JsonSchema)]
-#[allow(dead_code)] // only its schema is of use
-struct Commands {
-    create: SnapshotJson,
-    list: Vec<ListedJson>,
-    show: SnapshotJson,
-    tag: Vec<SnapshotJson>,
-    untag: Vec<SnapshotJson>,
-    pin: Vec<SnapshotJson>,
-    unpin: Vec<SnapshotJson>,
-    forget: Vec<SnapshotJson>,
-    ls: Vec<NodeJson>,
-    diff: Vec<ChangeJson>,
-    history: Vec<VersionJson>,
-    prune: PruneJson,
-    verify: VerifyJson,
-    restore: Report,
-    log: Vec<EventJson>,
-}
-
-/// Returns the schema of the output of each command: an object with a property for each command.
-pub(super) fn schema() -> schemars::Schema {
-    schemars::schema_for!(Commands)
 }

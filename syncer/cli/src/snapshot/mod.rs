@@ -1,21 +1,37 @@
 //! `volferry snapshot`: snapshots of a mounted volume, without a cluster.
 
+mod archive;
+mod archive_flags;
 mod browse;
 mod change;
+mod copied_json;
+pub(crate) mod copy;
 pub(crate) mod flags;
 mod json;
+mod look;
+mod look_flags;
+mod look_json;
+mod mount;
+pub(crate) mod names;
 mod print;
 mod prune;
+mod repair;
 mod restore;
+mod schema;
+mod text_diff;
 pub(crate) mod time;
 mod verify;
+mod volume_flags;
 
 use std::{
     collections::HashMap,
     io::{self, Write as _},
+    os::fd::OwnedFd,
     path::Path,
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
+
+pub(crate) use print::damage_of_list;
 
 use contract::ExitCode;
 use jiff::tz::TimeZone;
@@ -25,50 +41,99 @@ use syncer::{
     report::Failures,
     root::{Root, TreeLocation},
     snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, Store, create,
+        Roots, Snapshot, SnapshotError, SnapshotId, Store,
+        collect::hold_for_reading,
+        create,
+        first_copy::{FirstCopy, first_copy},
         labels::Labels,
         moment::time_of,
         retain::{Verdict, explain},
     },
 };
-use trend::human::chain;
+use trend::human::{bytes as human_bytes, chain};
 
-/// Carries out a command on the snapshots of a volume.
-pub(super) fn run(command: SnapshotCommand) -> ExitCode {
-    let done = match command {
-        SnapshotCommand::Create(flags) => create_one(flags),
-        SnapshotCommand::List(flags) => list(&flags),
-        SnapshotCommand::Restore(flags) => restore::run(&flags),
-        SnapshotCommand::Show(flags) => browse::show(&flags),
-        SnapshotCommand::Ls(flags) => browse::ls(&flags),
-        SnapshotCommand::Cat(flags) => browse::cat(&flags),
-        SnapshotCommand::Diff(flags) => browse::diff(&flags),
-        SnapshotCommand::History(flags) => browse::history(&flags),
-        SnapshotCommand::Tag(flags) => change::tag(&flags),
-        SnapshotCommand::Untag(flags) => change::untag(&flags),
-        SnapshotCommand::Pin(flags) => change::pin(&flags, true),
-        SnapshotCommand::Unpin(flags) => change::pin(&flags, false),
-        SnapshotCommand::Forget(flags) => change::forget(&flags),
-        SnapshotCommand::Prune(flags) => prune::run(&flags),
-        SnapshotCommand::Verify(flags) => verify::run(&flags),
-        SnapshotCommand::Log(flags) => browse::log(&flags),
-        SnapshotCommand::Schema => {
-            say_json(&json::schema());
-            Ok(ExitCode::Done)
+/// The pause between two tries to lock a volume.
+const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// Tries again for so many seconds as long as another run or command holds the volume.
+pub(crate) fn waiting<T>(
+    seconds: u64,
+    mut attempt: impl FnMut() -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if error.is_busy() && began.elapsed().as_secs() < seconds => {
+                std::thread::sleep(PAUSE_BETWEEN_TRIES);
+            }
+            result => return result,
         }
-    };
-    done.unwrap_or_else(|error| {
-        tell(&error);
-        ExitCode::Failed
-    })
+    }
 }
 
-/// Prints an error and a hint for the next step on standard error.
-fn tell(error: &SnapshotError) {
-    let mut text = format!("error: {}\n", chain(error));
-    if let Some(hint) = error.hint() {
-        text.push_str(&format!("hint: {hint}\n"));
+/// Carries out a command on the snapshots of a volume. If another one holds the volume, tries again as long as the
+/// command waits.
+pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
+    let (json, wait) = command.json_and_wait();
+    match waiting(wait, || carry_out(command)) {
+        Ok(exit) => exit,
+        Err(error) => {
+            tell(&error, json);
+            match error {
+                error if error.needs_repair() => ExitCode::Partial,
+                error if error.is_lost() => ExitCode::PeerLost,
+                _ => ExitCode::Failed,
+            }
+        }
     }
+}
+
+fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
+    match command {
+        SnapshotCommand::Create(flags) => create_one(flags),
+        SnapshotCommand::List(flags) => list(flags),
+        SnapshotCommand::Restore(flags) => restore::run(flags),
+        SnapshotCommand::Show(flags) => browse::show(flags),
+        SnapshotCommand::Ls(flags) => browse::ls(flags),
+        SnapshotCommand::Cat(flags) => browse::cat(flags),
+        SnapshotCommand::Diff(flags) => browse::diff(flags),
+        SnapshotCommand::History(flags) => browse::history(flags),
+        SnapshotCommand::Status(flags) => look::status(flags),
+        SnapshotCommand::Find(flags) => look::find(flags),
+        SnapshotCommand::Stats(flags) => look::stats(flags),
+        SnapshotCommand::Mount(flags) => mount::run(flags),
+        SnapshotCommand::Tag(flags) => change::tag(flags),
+        SnapshotCommand::Untag(flags) => change::untag(flags),
+        SnapshotCommand::Pin(flags) => change::pin(flags, true),
+        SnapshotCommand::Unpin(flags) => change::pin(flags, false),
+        SnapshotCommand::Forget(flags) => change::forget(flags),
+        SnapshotCommand::Prune(flags) => prune::run(flags),
+        SnapshotCommand::Verify(flags) => verify::run(flags),
+        SnapshotCommand::Repair(flags) => repair::run(flags),
+        SnapshotCommand::Copy(flags) => copy::run(flags),
+        SnapshotCommand::Export(flags) => archive::export(flags),
+        SnapshotCommand::Import(flags) => archive::import(flags),
+        SnapshotCommand::Log(flags) => browse::log(flags),
+        SnapshotCommand::Schema => {
+            say_json(&schema::schema());
+            Ok(ExitCode::Done)
+        }
+    }
+}
+
+/// Prints an error and a hint for the next step on standard error, as a line of JSON if the command prints JSON.
+fn tell(error: &SnapshotError, json: bool) {
+    let (message, hint) = (chain(error), error.hint());
+    let text = match json {
+        true => format!(
+            "{}\n",
+            serde_json::to_string(&json::ErrorJson { error: message, hint }).unwrap_or_default()
+        ),
+        false => {
+            let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+            format!("error: {message}\n{hint}")
+        }
+    };
     // If the text cannot be printed, no other place is left to report that.
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -86,22 +151,35 @@ fn say_json(value: &impl serde::Serialize) {
 struct Opened {
     store: Store,
     roots: Roots,
+    /// Keeps collections from removing objects.
+    _reading: Option<OwnedFd>,
 }
 
+/// Opens the list of a volume's snapshots.
 fn open(dir: &Path) -> Result<Opened, SnapshotError> {
-    let root = Root::enter(&TreeLocation::from(dir))?;
-    let store = Store::open(&root, dir)?.ok_or_else(|| SnapshotError::None(dir.into()))?;
-    let roots = store.roots()?;
-    warn_of_damage(&store, &roots);
-    Ok(Opened { store, roots })
+    let store = enter(dir)?;
+    opened(store, None)
 }
 
-fn warn_of_damage(store: &Store, roots: &Roots) {
-    if roots.damages() > 0 {
-        let path = store.path().join("roots");
-        let text = format!("warning: {} is damaged, and some snapshots may not be listed\n", path.display());
-        let _ = io::stderr().write_all(text.as_bytes());
+/// Opens a volume's snapshots to read their objects. The lock comes first: no collection removes what the list has
+/// then.
+fn open_for_reading(dir: &Path) -> Result<Opened, SnapshotError> {
+    let store = enter(dir)?;
+    let reading = hold_for_reading(&store)?;
+    opened(store, Some(reading))
+}
+
+fn enter(dir: &Path) -> Result<Store, SnapshotError> {
+    let root = Root::enter(&TreeLocation::from(dir))?;
+    Store::open(&root, dir)?.ok_or_else(|| SnapshotError::None(dir.into()))
+}
+
+fn opened(store: Store, reading: Option<OwnedFd>) -> Result<Opened, SnapshotError> {
+    let roots = store.roots()?;
+    if let Some(warning) = print::damage_of_list(&store, &roots) {
+        print::complain(&format!("warning: {warning}\n"));
     }
+    Ok(Opened { store, roots, _reading: reading })
 }
 
 /// Returns the name of the current user for the audit log and for labels.
@@ -109,19 +187,31 @@ fn user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
 }
 
-fn create_one(flags: CreateFlags) -> Result<ExitCode, SnapshotError> {
-    let CreateFlags { volume, tags, note, pin, engine } = flags;
+fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
+    let CreateFlags { volume, tags, note, pin, exclude, engine } = flags.clone();
+    let how = (engine, &exclude[..]);
     let labels =
         Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
     labels.check()?;
+    let place = TreeLocation::from(&volume.dir);
+    if let Some(FirstCopy { bytes, free }) = first_copy(&place, how)? {
+        let (dir, bytes, free) = (volume.dir.display(), human_bytes(bytes), human_bytes(free));
+        print::complain(&format!(
+            "note: {dir} cannot clone files, so its first snapshot copies {bytes}, and {free} are free\n"
+        ));
+    }
     let failures = Failures::default();
-    let snapshot = create::create(&TreeLocation::from(&volume.dir), labels, engine, &failures)?;
+    let snapshot = create::create(&place, labels, how, &failures)?;
     match volume.json {
         true => say_json(&json::SnapshotJson::from(&snapshot)),
         false => say(&format!("{}\n", snapshot.id)),
     }
     print::failures(&failures);
-    Ok(if snapshot.is_whole() { ExitCode::Done } else { ExitCode::Partial })
+    let (in_motion, named) = failures.in_motion();
+    named.iter().for_each(|path| {
+        print::complain(&format!("error: {path}: it kept changing while it was read, and may be a mix\n"));
+    });
+    Ok(if snapshot.is_whole() && in_motion == 0 { ExitCode::Done } else { ExitCode::Partial })
 }
 
 fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {

@@ -1,6 +1,7 @@
 //! Formats snapshots as text for users.
 
 use std::{
+    collections::HashMap,
     fmt::Write as _,
     io::{self, Write as _},
 };
@@ -13,12 +14,14 @@ use syncer::{
     path::{RelPath, display},
     report::Failures,
     snapshot::{
-        Engine, Roots, Snapshot,
+        Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},
         collect::Plan,
+        damage::DamagedPath,
+        repair::Repair,
         retain::{Period, Reason, Until, Verdict},
         scrub::StoreShare,
-        verify::Verified,
+        verify::{ListDamage, Verified},
     },
 };
 use trend::human::{bytes, count, counted, printable};
@@ -86,6 +89,9 @@ fn labels(snapshot: &Snapshot) -> String {
     if snapshot.failed > 0 {
         labels.push(format!("({} entries missing)", count(snapshot.failed)));
     }
+    if snapshot.is_exposed {
+        labels.push("(not trusted)".into());
+    }
     if let Some(when) = snapshot.forgotten {
         labels.push(format!("(forgotten {})", rfc3339(when)));
     }
@@ -98,8 +104,18 @@ pub(super) fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Formats all properties of a snapshot, one on each line.
-pub(super) fn show(snapshot: &Snapshot) -> String {
+/// The number of files in motion that are named.
+const MAX_NAMED: usize = 10;
+
+/// Names files that may be a mix, because another process may have been writing to them while they were read.
+fn motion(files: &[RelPath]) -> String {
+    let mut named: Vec<String> = files.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    named.extend((files.len() > MAX_NAMED).then(|| format!("and {} more", files.len() - MAX_NAMED)));
+    named.join(", ")
+}
+
+/// Formats all properties of a snapshot, one on each line. `in_motion` are its files that may be a mix.
+pub(super) fn show(snapshot: &Snapshot, in_motion: &[RelPath]) -> String {
     let protects = match snapshot.engine {
         Engine::Clone => {
             "clone: whoever writes to the volume's files does not change it; damage to blocks that both share does, and loss of the volume"
@@ -121,7 +137,9 @@ pub(super) fn show(snapshot: &Snapshot) -> String {
         ("job", printable(&snapshot.job).into_owned()),
         ("by", printable(&snapshot.user).into_owned()),
         ("note", printable(&snapshot.note).into_owned()),
+        ("origin", snapshot.origin.map(|volume| format!("volume {volume}")).unwrap_or_default()),
         ("tags", labels(snapshot)),
+        ("motion", motion(in_motion)),
     ];
     let filled = lines.into_iter().filter(|(_, value)| !value.is_empty());
     filled.map(|(name, value)| format!("{name:8} {value}\n")).collect()
@@ -140,7 +158,8 @@ pub(super) fn node(path: &RelPath, node: &Node) -> String {
         What::BlockDevice(device) => ('b', *device, String::new()),
     };
     let (mode, owner) = (meta.mode, format!("{}:{}", meta.owner.uid, meta.owner.gid));
-    format!("{kind} {mode:04o} {owner:>11} {size:>14} {} {path}{to}\n", rfc3339(meta.mtime))
+    let motion = if node.in_motion { " (in motion)" } else { "" };
+    format!("{kind} {mode:04o} {owner:>11} {size:>14} {} {path}{to}{motion}\n", rfc3339(meta.mtime))
 }
 
 /// Formats a version of a path as one line.
@@ -173,24 +192,67 @@ pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: b
     text
 }
 
+/// Returns what is wrong with the list of snapshots, if anything.
+pub(crate) fn damage_of_list(store: &Store, roots: &Roots) -> Option<String> {
+    let path = store.path().join("roots");
+    let what = match roots.state {
+        _ if roots.damages() > 0 => {
+            "is damaged, and some snapshots may not be listed; `volferry snapshot repair` shows what can be done"
+        }
+        ListState::Read => return None,
+        ListState::Known => {
+            "is damaged, and its copy is read; the next change of the snapshots writes it anew"
+        }
+        ListState::OnlyCopy => {
+            "is missing or damaged, and its copy, which may be older, is read; `volferry snapshot repair` shows what \
+             can be done"
+        }
+    };
+    Some(format!("{} {what}", path.display()))
+}
+
+/// Formats the steps of a repair.
+pub(super) fn repair(repair: &Repair, is_done: bool) -> String {
+    let mut text = String::new();
+    for step in &repair.steps {
+        let _ = writeln!(text, "{step}");
+    }
+    text.push_str(match (repair.steps.is_empty(), is_done) {
+        (true, _) => "Nothing needs a repair; `volferry snapshot verify` checks the objects\n",
+        (false, true) => "Repaired\n",
+        (false, false) => "Nothing was changed\n",
+    });
+    text
+}
+
 /// Formats the damaged objects, the files that need them, and the origin of healed ones.
-pub(super) fn verified(part: StoreShare, verified: &Verified) -> String {
+pub(super) fn verified(part: StoreShare, verified: &Verified, roots: &Roots) -> String {
     let mut text = String::new();
     for damage in &verified.damaged {
         let _ = writeln!(text, "damaged: {}: {}", damage.object, damage.error);
-        for (id, path) in &damage.files {
-            let _ = writeln!(text, "  needed by {path} in {id}");
-        }
-        let unnamed = damage.count - damage.files.len() as u64;
-        if unnamed > 0 {
-            let _ = writeln!(text, "  and by {} more", count(unnamed));
+        for DamagedPath { path, first, last, snapshots } in &damage.files {
+            let more =
+                if *snapshots > 1 { format!(" to {last} ({snapshots} snapshots)") } else { String::new() };
+            let _ = writeln!(text, "  needed by {path} in {first}{more}");
         }
         if let Some(from) = &damage.healed_from {
             let _ = writeln!(text, "  put right from {from}");
         }
     }
+    for id in damaged_snapshots(verified, roots) {
+        let _ = writeln!(text, "damaged: snapshot {id} is not whole");
+    }
     if verified.damaged_records > 0 {
         let _ = writeln!(text, "damaged: {} places of the list of snapshots", verified.damaged_records);
+    }
+    if let Some(list) = verified.list {
+        let what = match list {
+            ListDamage::List => "the list of snapshots, all of which is known",
+            ListDamage::OnlyCopy => "the list of snapshots, of which only the copy is left",
+            ListDamage::Copy => "the copy of the list of snapshots",
+        };
+        let healed = if verified.is_list_healed { "\n  put right" } else { "" };
+        let _ = writeln!(text, "damaged: {what}{healed}");
     }
     if let Some(line) = verified.audit_broken_at {
         let _ = writeln!(text, "damaged: the audit log from line {line} on");
@@ -204,6 +266,22 @@ pub(super) fn verified(part: StoreShare, verified: &Verified) -> String {
         verified.damaged.len()
     );
     text
+}
+
+/// Returns the snapshots that need an object that nothing healed, in the order of the list.
+pub(super) fn damaged_snapshots(verified: &Verified, roots: &Roots) -> Vec<SnapshotId> {
+    let places: HashMap<SnapshotId, usize> =
+        roots.snapshots.iter().enumerate().map(|(place, snapshot)| (snapshot.id, place)).collect();
+    let unhealed = verified.damaged.iter().filter(|damage| damage.healed_from.is_none());
+    let spans = unhealed.flat_map(|damage| &damage.files);
+    let mut damaged = vec![false; roots.snapshots.len()];
+    for DamagedPath { first, last, .. } in spans {
+        if let (Some(first), Some(last)) = (places.get(first), places.get(last)) {
+            damaged[*first..=*last].fill(true);
+        }
+    }
+    let snapshots = roots.snapshots.iter().zip(damaged);
+    snapshots.filter(|(_, is_damaged)| *is_damaged).map(|(snapshot, _)| snapshot.id).collect()
 }
 
 /// Prints the entries that could not be read on standard error.

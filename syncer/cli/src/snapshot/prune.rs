@@ -61,7 +61,7 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let gone: BTreeSet<SnapshotId> = forgotten.map(|snapshot| snapshot.id).chain(judged).collect();
     let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
     let before = writer.roots.clone();
-    let mut collected = Collected::All;
+    let mut collected = if plan.damaged_records > 0 { Collected::Damaged } else { Collected::All };
     if !flags.dry_run {
         collected = collect::collect(&mut writer, &plan, &user())?;
         writer.empty_trash(flags.rate, &Monitor::default())?;
@@ -73,12 +73,24 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
             kept: verdicts.iter().filter(|verdict| verdict.is_kept()).map(VerdictJson::from).collect(),
             freed_bytes: plan.bytes,
             freed_files: plan.files(),
-            deferred: collected == Collected::Later,
+            deferred: collected != Collected::All,
         }),
         false => say(&print::prune(&before, &verdicts, &plan, flags.dry_run)),
     }
-    if collected == Collected::Later {
-        print::complain("note: a restore reads from the store: the room is given back by the next prune\n");
+    match collected {
+        Collected::All => Ok(ExitCode::Done),
+        Collected::Later => {
+            print::complain(
+                "note: a command reads from the store: the room is given back by the next prune\n",
+            );
+            Ok(ExitCode::Done)
+        }
+        Collected::Damaged => {
+            print::complain(
+                "error: the list of snapshots has damaged records, and nobody knows what they need: no room is given back\n\
+                 hint: `volferry snapshot repair DIR` shows what it would bring back and what it would forget\n",
+            );
+            Ok(ExitCode::Partial)
+        }
     }
-    Ok(ExitCode::Done)
 }

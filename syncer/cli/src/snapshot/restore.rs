@@ -1,17 +1,21 @@
 //! `volferry snapshot restore`.
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
-use contract::{ExitCode, RunParams};
+use contract::{Compare, ExitCode, RunParams};
 
-use super::{flags::RestoreFlags, open, print, say, say_json, user};
+use super::{PAUSE_BETWEEN_TRIES, flags::RestoreFlags, open_for_reading, print, say, say_json, user};
 use crate::summary;
 use syncer::{
     monitor::Monitor,
-    report::Failures,
+    path::RelPath,
     root::TreeLocation,
-    session::{self, Restore},
-    snapshot::{SnapshotError, before::Before, collect::hold_for_reading, select},
+    session::{self, PlanHasher, Restore},
+    snapshot::{Snapshot, SnapshotError, before::Before, select},
 };
 
 /// The tag of the snapshots that keep the state of a volume before a restore.
@@ -19,52 +23,65 @@ const SAFETY_TAG: &str = "before-restore";
 
 /// Restores, and prints a summary on standard error.
 pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let snapshot = select::find(&opened.roots, &flags.id)?;
-    let to = flags.to.as_ref().unwrap_or(&flags.volume.dir);
-    let _reading = match flags.dry_run {
-        true => None,
-        false => Some(hold_for_reading(&opened.store)?),
-    };
-    let to = &TreeLocation::from(to);
-    let by = user();
-    let before = Before { place: to, restored: snapshot.id, tag: SAFETY_TAG, once: false, run: "", by: &by };
-    if !flags.dry_run && !flags.no_safety {
-        keep_state(&before)?;
-    }
-    let path = flags.path.clone().unwrap_or_default();
-    let params = RunParams {
-        run: format!("restore-{}", snapshot.id),
-        delete: true,
-        force: true,
-        dry_run: flags.dry_run,
-        compare: flags.compare,
-        exclude: session::all_but(&path)?,
-        ..RunParams::default()
-    };
+    let from = TreeLocation::from(&*flags.volume.dir);
+    let to = flags.to.as_deref().map_or_else(|| from.clone(), TreeLocation::from);
+    let in_place = session::is_same_tree(&from, &to);
+    let paths = session::outermost(&flags.paths);
+    let params = params(flags, &paths, snapshot, in_place)?;
+    let tag = (!flags.no_safety).then(|| SAFETY_TAG.into());
+    let before = Before { in_place, tag, by: user(), ..Before::nothing_of(snapshot.id) };
     let shows = flags.dry_run && !flags.volume.json;
+    let plan = Arc::<Mutex<PlanHasher>>::default();
+    let shown = Arc::clone(&plan);
     let monitor = Monitor::new(|_| {}).with_planned(move |action| {
+        shown.lock().unwrap_or_else(PoisonError::into_inner).add(action);
         if shows {
             say(&format!("{action}\n"));
         }
     });
-    let restore = Restore { store: &opened.store, snapshot, to: to.clone(), path };
-    let outcome = session::restore(&restore, &params, &monitor);
-    if !flags.dry_run {
-        before.log()?;
-    }
+    let restore =
+        Restore { from, store: &opened.store, snapshot, to, paths, before, plan: flags.plan.clone() };
+    let began = Instant::now();
+    let outcome = loop {
+        let outcome = session::restore(&restore, &params, &monitor);
+        let is_busy = outcome.report.reason.as_deref() == Some("DestinationBusy");
+        if !is_busy || began.elapsed().as_secs() >= flags.volume.wait_lock {
+            break outcome;
+        }
+        std::thread::sleep(PAUSE_BETWEEN_TRIES);
+    };
     if flags.volume.json {
         say_json(&outcome.report);
     }
     let _ = io::stderr().write_all(summary::summary(&outcome.report).as_bytes());
+    if flags.dry_run && outcome.exit == ExitCode::Done {
+        let id = plan.lock().unwrap_or_else(PoisonError::into_inner).finish();
+        print::complain(&format!(
+            "The plan is {id}: `--plan {id}` in place of -n does just that, or nothing\n"
+        ));
+    }
     Ok(outcome.exit)
 }
 
-fn keep_state(before: &Before<'_>) -> Result<(), SnapshotError> {
-    let failures = Failures::default();
-    let Some(kept) = before.keep(&failures, &Monitor::default())? else { return Ok(()) };
-    print::failures(&failures);
-    let text = format!("The state before is kept in snapshot {}, which is pinned\n", kept.id);
-    let _ = io::stderr().write_all(text.as_bytes());
-    Ok(())
+/// Returns the parameters of the run. A restore in place deletes what the snapshot lacks, whatever the guards say: it
+/// can be undone, and that is its purpose. Any other restore is as careful as a run.
+fn params(
+    flags: &RestoreFlags,
+    paths: &[RelPath],
+    snapshot: &Snapshot,
+    in_place: bool,
+) -> Result<RunParams, SnapshotError> {
+    Ok(RunParams {
+        run: format!("restore-{}", snapshot.id),
+        delete: in_place || flags.delete,
+        keep_going: flags.keep_going,
+        force: in_place || flags.force,
+        dry_run: flags.dry_run,
+        trust_store: flags.trust_store,
+        compare: if flags.checksum { Compare::Content } else { flags.compare },
+        exclude: session::all_but(paths)?,
+        ..RunParams::default()
+    })
 }

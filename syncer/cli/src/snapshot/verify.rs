@@ -2,23 +2,24 @@
 
 use contract::ExitCode;
 
-use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
+use super::{flags::VerifyFlags, json::VerifyJson, open_for_reading, print, say, say_json, user};
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         SnapshotError, create,
+        heal::heal,
         scrub::ReadPace,
         store_writer::Writer,
         turn::Turn,
-        verify::{Verified, heal, verify},
+        verify::{ListDamage, Verified, verify},
     },
 };
 use trend::human::chain;
 
 /// Checks the store, heals damaged objects, and prints the remaining damage.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open(&flags.volume.dir)?;
+    let opened = open_for_reading(&flags.volume.dir)?;
     let turn = match flags.in_turn {
         Some(of) => Turn::next(&opened.store, of)?,
         None => Turn::of(&opened.store, flags.part.unwrap_or_default())?,
@@ -27,8 +28,8 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
     let mut verified = verify(&opened.store, &opened.roots, &turn, &pace)?;
     let part = turn.part;
-    if !verified.damaged.is_empty() && !flags.no_heal {
-        put_right(flags, &mut verified)?;
+    if verified.may_heal() && !flags.no_heal {
+        put_right(flags, &mut verified);
     }
     let is_noted = flags.in_turn.is_some() || !flags.no_heal;
     let noted = is_noted.then(|| turn.note(&opened.store, verified.unhealed_contents()));
@@ -36,23 +37,37 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
         print::complain(&format!("note: the result of part {part} is not kept: {}\n", chain(&error)));
     }
     match flags.volume.json {
-        true => say_json(&VerifyJson::new(part, &verified)),
-        false => say(&print::verified(part, &verified)),
+        true => {
+            let snapshots = print::damaged_snapshots(&verified, &opened.roots);
+            say_json(&VerifyJson::new(part, &verified, &snapshots));
+        }
+        false => say(&print::verified(part, &verified, &opened.roots)),
+    }
+    if verified.damaged_records > 0
+        || verified.audit_broken_at.is_some()
+        || verified.list == Some(ListDamage::OnlyCopy)
+    {
+        print::complain(
+            "hint: `volferry snapshot repair DIR` shows what can be done about the list or the log\n",
+        );
     }
     Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
 }
 
 /// Heals the damage, if the volume's lock can be taken. Otherwise the damage is only reported.
-fn put_right(flags: &VerifyFlags, verified: &mut Verified) -> Result<(), SnapshotError> {
+fn put_right(flags: &VerifyFlags, verified: &mut Verified) {
     let dir = &flags.volume.dir;
     let destination = match create::take(&TreeLocation::from(dir)) {
         Ok(destination) => destination,
         Err(error) => {
             print::complain(&format!("note: nothing is put right now: {error}\n"));
-            return Ok(());
+            return;
         }
     };
-    let writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
-    heal(&writer, destination.root(), &mut verified.damaged)?;
-    writer.log("heal", &user(), &[])
+    let opened = Writer::open(destination.state(), destination.root(), dir, &Monitor::default());
+    let healed = opened
+        .and_then(|mut writer| heal(&mut writer, destination.root(), verified, &user(), &Monitor::default()));
+    if let Err(error) = healed {
+        print::complain(&format!("note: not all was put right: {}\n", chain(&error)));
+    }
 }

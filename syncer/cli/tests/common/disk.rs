@@ -20,6 +20,11 @@ impl Disk {
     /// Makes a file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. Returns `None` and prints the
     /// reason where this process cannot mount one.
     pub fn new(kind: &str, bytes: u64, options: &str) -> Option<Self> {
+        Self::made_with(kind, &[], bytes, options)
+    }
+
+    /// Makes a file system as [`Disk::new`] does, with these `flags` of `mkfs`.
+    pub fn made_with(kind: &str, flags: &[&str], bytes: u64, options: &str) -> Option<Self> {
         if !scratch::is_root() {
             eprintln!("skipped: only root can mount a file system");
             return None;
@@ -28,7 +33,7 @@ impl Disk {
         let disk = Self { dir };
         fs::File::create(disk.image()).unwrap().set_len(bytes).unwrap();
         let image = disk.image();
-        let made = run(Command::new(format!("/usr/sbin/mkfs.{kind}")).arg("-q").arg(&image));
+        let made = run(Command::new(format!("/usr/sbin/mkfs.{kind}")).arg("-q").args(flags).arg(&image));
         made.unwrap_or_else(|error| panic!("mkfs.{kind}: {error}"));
         fs::create_dir(disk.path()).unwrap();
         match disk.mount(options) {
@@ -83,6 +88,12 @@ impl Mount {
     pub fn tmpfs(at: &Path, size: &str) -> Self {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at))
             .unwrap();
+        Self(at.into())
+    }
+
+    /// Mounts a file system in memory that has no attributes.
+    pub fn ramfs(at: &Path) -> Self {
+        run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(at)).unwrap();
         Self(at.into())
     }
 

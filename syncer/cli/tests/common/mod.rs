@@ -16,5 +16,7 @@ pub mod process;
 pub mod relay;
 pub mod rng;
 pub mod scratch;
+pub mod service;
+pub mod sshd;
 pub mod tree;
 pub mod watch;

@@ -144,14 +144,25 @@ impl Pair {
     /// Starts a local run.
     pub fn start_sync(&self, flags: &[&str]) -> Running {
         let ends = ["sync", text(&self.source), text(&self.destination), "--progress=json"];
-        self.start(&[&ends, flags, self.image()].concat())
+        self.start(&[&ends, flags, adopting(flags), self.image()].concat())
     }
 
-    /// Starts the source's end.
+    /// Starts the source's end of one run.
     pub fn start_send(&self, link: &[&str], flags: &[&str]) -> Running {
+        let listens = link.iter().any(|flag| flag.starts_with("--listen"));
+        let once: &[&str] = if listens { &["--once"] } else { &[] };
+        self.start_source(&[link, once].concat(), flags)
+    }
+
+    /// Starts the source's end, which serves run after run if it listens.
+    pub fn start_source(&self, link: &[&str], flags: &[&str]) -> Running {
         let identity = self.key("source");
         let end = ["send", text(&self.source), "--progress=json", "--identity", text(&identity)];
-        self.start_program(&self.program, self.source_user, &[&end, link, flags, self.image()].concat())
+        self.start_program(
+            &self.program,
+            self.source_user,
+            &[&end, link, flags, adopting(flags), self.image()].concat(),
+        )
     }
 
     /// Starts the sink's end.
@@ -212,7 +223,7 @@ impl Pair {
     /// a copy, the report's counts are exact, and staging is empty. `what` names the run in a failure.
     #[track_caller]
     pub fn sync(&self, what: &str) -> Report {
-        let in_doubt = !self.marks().is_empty();
+        let in_doubt = !self.marks().is_empty() || !self.notes().is_empty();
         let before = Snapshot::of(&self.destination);
         let after = Snapshot::of(&self.source);
         let run = self.run(&["--delete", "--delete-limit=100"]);
@@ -235,9 +246,18 @@ impl Pair {
 
     /// Returns the marks of the destination which say that some of it may not be durable.
     pub fn marks(&self) -> Vec<PathBuf> {
+        self.own_files("dirty-")
+    }
+
+    /// Returns the notes of the destination about files that were in motion when they were read.
+    pub fn notes(&self) -> Vec<PathBuf> {
+        self.own_files("in-motion-")
+    }
+
+    fn own_files(&self, prefix: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.destination.join(".volferry")).into_iter().flatten();
-        let is_mark = |path: &PathBuf| path.to_string_lossy().contains("/dirty-");
-        entries.map(|entry| entry.unwrap().path()).filter(is_mark).collect()
+        let has_prefix = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(prefix);
+        entries.map(|entry| entry.unwrap().path()).filter(has_prefix).collect()
     }
 
     /// Runs once, and checks that the run had nothing to do and wrote nothing.
@@ -319,6 +339,12 @@ impl Run {
             }
         }
     }
+}
+
+/// Returns the flag that lets deletes happen in a first run: most tests begin with a destination of their own making.
+fn adopting(flags: &[&str]) -> &'static [&'static str] {
+    let deletes = |flag: &&str| *flag == "--delete" || flag.starts_with("--delete=");
+    if flags.iter().any(deletes) { &["--adopt"] } else { &[] }
 }
 
 pub fn text(path: &Path) -> &str {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Contact, Event, ExitCode, Report};
+use contract::{BusyAnswer, Contact, Event, ExitCode, Report};
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -69,7 +69,7 @@ impl User {
 /// Returns the command `volferry` with `args`, not started. `program` has to be within reach of [`User::Nobody`].
 pub fn command(program: &Path, user: User, args: &[String]) -> Command {
     let mut command = Command::new(program);
-    command.args(args);
+    command.args(args).env("VOLFERRY_CONFIG", "none");
     if user == User::Nobody && scratch::is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -147,12 +147,32 @@ impl Running {
         }
     }
 
+    /// Returns the address of an event that was waited for.
+    #[track_caller]
+    pub fn listening_at(&self) -> SocketAddr {
+        let address = self.heard.iter().find_map(|event| match event {
+            Event::Listening { address } => address.parse().ok(),
+            _ => None,
+        });
+        address.expect("it has not said where it listens")
+    }
+
     /// Waits until a run is over, in a process that may serve more runs; returns its report.
     #[track_caller]
     pub fn finished(&mut self) -> Report {
         loop {
             if let Event::Finished(report) = self.next_event() {
                 return *report;
+            }
+        }
+    }
+
+    /// Waits until the other end answers that it is busy; returns the answer.
+    #[track_caller]
+    pub fn waiting(&mut self) -> BusyAnswer {
+        loop {
+            if let Event::Waiting(answer) = self.next_event() {
+                return answer;
             }
         }
     }

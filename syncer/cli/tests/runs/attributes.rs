@@ -1,10 +1,15 @@
 //! The user's flags say which attributes are kept; a run does not compare attributes that it does not keep.
 
-use std::{fs, os::unix::fs::chown};
+use std::{
+    fs,
+    os::unix::fs::{FileExt as _, PermissionsExt as _, chown, symlink},
+    path::Path,
+};
 
 use contract::ExitCode;
 
 use crate::common::{
+    disk::Mount,
     oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     process::User,
@@ -323,4 +328,159 @@ fn holes_stay_holes_in_a_local_copy() {
     fs::remove_file(&copy).unwrap();
     pair.run(&["--no-sparse"]).assert_exit(ExitCode::Done);
     assert!(Snapshot::of(&pair.destination).at(b"file").unwrap().allocated >= whole);
+}
+
+#[test]
+fn without_ownership_set_ids_that_are_there_are_no_difference() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for (name, mode) in [("user", 0o4755), ("group", 0o2755)] {
+            tree::file(&pair.source.join(name), b"content");
+            chown(pair.source.join(name), Some(1000), Some(1000)).unwrap();
+            tree::set_mode(&pair.source.join(name), mode);
+        }
+        pair.sync("with owners");
+        let run = pair.run(&["--verify", "--ownership=never"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.changed(), 0, "{way:?}");
+        tree::set_mode(&pair.source.join("user"), 0o4700);
+        pair.run(&["--verify", "--ownership=never"]).assert_exit(ExitCode::Done);
+        let mode = fs::metadata(pair.destination.join("user")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o700, "a mode that is set has no set-id bits of another user, {way:?}");
+    }
+}
+
+#[test]
+fn a_hole_is_equal_to_zeros_when_contents_are_compared() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::sparse(&pair.source.join("file"), &mut Rng::new(1));
+        fs::File::create(pair.source.join("nothing else")).unwrap().set_len(3 << 20).unwrap();
+        pair.run(&["--no-sparse", "--verify"]).assert_exit(ExitCode::Done);
+        let source = fs::OpenOptions::new().write(true).open(pair.source.join("nothing else")).unwrap();
+        let time = source.metadata().unwrap().modified().unwrap();
+        source.write_all_at(&[0; 2 << 20], 0).unwrap();
+        source.set_modified(time).unwrap();
+        let run = pair.run(&["-c"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.changed(), 0, "{way:?}: {:?}", run.report().work);
+        source.write_all_at(b"x", 1 << 20).unwrap();
+        source.set_modified(time).unwrap();
+        assert_eq!(pair.run(&["-c"]).report().work.files_updated, 1, "{way:?}");
+    }
+}
+
+#[test]
+fn without_permissions_a_closed_folder_is_closed_again_after_deletes_in_it() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::files(&pair.source, &["d/file"], "content");
+        pair.sync("before");
+        tree::files(&pair.destination, &["d/extra"], "extra");
+        tree::set_mode(&pair.destination.join("d"), 0);
+        let run = pair.run(&["--delete", "--no-permissions"]);
+        run.assert_exit(ExitCode::Done);
+        let mode = fs::metadata(pair.destination.join("d")).unwrap().permissions().mode() & 0o7777;
+        tree::set_mode(&pair.destination.join("d"), 0o755);
+        assert_eq!((mode, pair.destination.join("d/extra").exists()), (0, false), "{way:?}");
+    }
+}
+
+const LABEL: &str = "security.selinux";
+
+/// Makes files, a folder and a link that have labels of SELinux. Returns whether this process may.
+fn label_all(dir: &Path, label: &str) -> bool {
+    fs::create_dir_all(dir.join("folder")).unwrap();
+    for name in ["file", "folder/inner"] {
+        tree::file(&dir.join(name), b"content");
+    }
+    let _ = symlink("file", dir.join("link"));
+    let set = |name: &str| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::lsetxattr(dir.join(name), LABEL, label.as_bytes(), flags)
+    };
+    let all = ["file", "folder/inner", "folder", "link"].iter().try_for_each(|name| set(name));
+    all.map_err(|error| eprintln!("skipped: no labels can be set: {error}")).is_ok()
+}
+
+/// Returns whether a policy of this machine labels new files.
+fn has_policy(dir: &Path) -> bool {
+    tree::file(&dir.join("probe"), b"");
+    let label = rustix::fs::lgetxattr(dir.join("probe"), LABEL, &mut [0; 256][..]);
+    fs::remove_file(dir.join("probe")).unwrap();
+    label.is_ok()
+}
+
+fn labels(dir: &Path) -> Vec<Option<Vec<u8>>> {
+    let label = |name: &str| {
+        let mut value = [0; 256];
+        let len = rustix::fs::lgetxattr(dir.join(name), LABEL, &mut value[..]).ok()?;
+        Some(value[..len].to_vec())
+    };
+    ["file", "folder/inner", "folder", "link"].map(label).to_vec()
+}
+
+#[test]
+fn labels_of_selinux_are_kept_where_this_process_may_set_them() {
+    let label = "system_u:object_r:etc_t:s0";
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        if !label_all(&pair.source, label) || has_policy(pair.dir()) {
+            return;
+        }
+        pair.sync("labels");
+        assert_eq!(labels(&pair.destination), vec![Some(label.as_bytes().to_vec()); 4], "{way:?}");
+        pair.sync_unchanged("with labels");
+        assert!(label_all(&pair.source, "system_u:object_r:shadow_t:s0"));
+        let flags = ["--delete", "--delete-limit=100"];
+        pair.run(&flags).assert_exit(ExitCode::Done);
+        assert_eq!(labels(&pair.destination), labels(&pair.source), "{way:?}");
+        rustix::fs::lremovexattr(pair.source.join("file"), LABEL).unwrap();
+        pair.run(&flags).assert_exit(ExitCode::Done);
+        assert_eq!(labels(&pair.destination)[0], None, "{way:?}");
+        pair.sync_unchanged("without a label");
+    }
+}
+
+#[test]
+fn labels_of_selinux_are_left_to_the_policy_where_this_process_may_not_set_them() {
+    for pair in Pair::each_unprivileged() {
+        if !label_all(&pair.source, "system_u:object_r:etc_t:s0") || has_policy(pair.dir()) {
+            return;
+        }
+        scratch::give_to_nobody(&pair.source);
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(
+            (labels(&pair.destination), run.report().notes.clone()),
+            (vec![None; 4], vec![]),
+            "{:?}",
+            pair.way
+        );
+        pair.sync_unchanged("left to the policy");
+    }
+}
+
+#[test]
+fn a_destination_that_takes_no_labels_is_said_once_and_is_not_changed_again() {
+    let mut pair = Pair::new(Way::Local);
+    if !label_all(&pair.source, "system_u:object_r:etc_t:s0") {
+        return;
+    }
+    pair.destination = scratch::dir(pair.dir(), "without attributes");
+    let _ramfs = Mount::ramfs(&pair.destination);
+    let first = pair.run(&["--delete"]);
+    first.assert_exit(ExitCode::Done);
+    let notes = &first.report().notes;
+    assert!(
+        notes.iter().any(|it| it.starts_with("4 entries did not keep their SELinux labels")),
+        "{notes:?}"
+    );
+    let again = pair.run(&["--delete"]);
+    again.assert_exit(ExitCode::Done);
+    let work = again.report().work;
+    assert_eq!((work.files_created, work.files_updated, &again.report().notes[..]), (0, 0, &[][..]));
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -225,6 +225,35 @@ fn old_versions_are_copied_to_another_file_system() {
         // Copies are files of their own: names of one file are not linked there.
         let links = Aspects { links: false, ..BELOW };
         Snapshot::of(&pair.destination).assert_like(&before, links, &format!("{way:?}, undone"));
+    }
+}
+
+#[test]
+fn attributes_of_old_versions_are_kept_on_another_file_system_or_named() {
+    const NAME: &str = "trusted.volferry-test";
+    if !scratch::is_root() {
+        return;
+    }
+    for keeps in [true, false] {
+        let pair = Pair::new(Way::Local);
+        tree::file(&pair.source.join("file"), b"new");
+        let at = |name: &str| pair.destination.join(name);
+        tree::file(&at("file"), b"old content");
+        symlink("file", at("link")).unwrap();
+        ["file", "link"].iter().for_each(|name| tree::set_attr(&at(name), NAME, b"value"));
+        let other = scratch::dir(pair.dir(), "other");
+        let _mount = if keeps { Mount::tmpfs(&other, "8m") } else { Mount::ramfs(&other) };
+        let backup = other.join("old");
+        let run = run_with(&pair, DELETE, &["--backup-dir", text(&backup)]);
+        run.assert_exit(ExitCode::Done);
+        let value = |name: &str| {
+            let mut value = [0; 16];
+            rustix::fs::lgetxattr(backup.join(name), NAME, &mut value[..]).ok()
+        };
+        assert_eq!([value("file"), value("link")], [keeps.then_some(5); 2]);
+        let note = "2 old versions in the backup folder did not keep their trusted.* attributes";
+        let notes = &run.report().notes;
+        assert_eq!(notes.iter().any(|it| it.starts_with(note)), !keeps, "{notes:?}");
     }
 }
 

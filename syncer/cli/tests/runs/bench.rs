@@ -208,7 +208,9 @@ fn start_long(volumes: &Volumes) -> Running {
     let running = Running::start(command);
     appears.wait();
     let own = leftovers(&volumes.destination).remove(0);
-    until_written(&own, || own.join("copy").exists());
+    let work = own.join("work");
+    until_written(&own, || work.exists());
+    until_written(&work, || work.join("copy").exists());
     running
 }
 

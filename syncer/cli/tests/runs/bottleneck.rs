@@ -19,8 +19,8 @@ fn word(pair: &Pair, flags: &[&str]) -> (Cause, String) {
     let log = match &run {
         Run::Local(ended) | Run::Network { source: ended, .. } => &ended.stderr,
     };
-    let line = log.lines().find(|line| line.starts_with("Bottleneck ")).unwrap_or_default().to_owned();
-    assert_eq!(line, format!("Bottleneck {}: {}", bottleneck.cause, bottleneck.message), "{log}");
+    let line = log.lines().find(|line| line.starts_with("bottleneck: ")).unwrap_or_default().to_owned();
+    assert_eq!(line, format!("bottleneck: {}", bottleneck.message), "{log}");
     (bottleneck.cause, line)
 }
 

@@ -254,7 +254,7 @@ fn a_local_run_keeps_to_the_bandwidth_limit() {
     let mut rng = Rng::new(5);
     tree::file(&pair.source.join("large"), &rng.bytes(900_000));
     (0..20).for_each(|n| tree::file(&pair.source.join(format!("small{n}")), &rng.bytes(5_000)));
-    for limit in ["--bwlimit=1M", "--bandwidth-limit=1000KB"] {
+    for limit in ["--bandwidth-limit=1M", "--bandwidth-limit=1000KB"] {
         let run = pair.run(&[limit]);
         run.assert_exit(ExitCode::Done);
         let report = run.report();

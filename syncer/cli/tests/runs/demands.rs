@@ -102,3 +102,57 @@ fn a_link_of_a_file_that_the_receiving_end_excludes_is_named_and_not_made() {
     let Some(Event::Finished(report)) = sink.events.last() else { panic!("no report: {:?}", sink.events) };
     assert_eq!(report.failures[0].path, "linked");
 }
+
+/// Makes the source of a pair anew under its name, with the defaults of its application.
+fn made_anew(pair: &Pair) {
+    fs::rename(&pair.source, pair.dir().join("lost")).unwrap();
+    fs::create_dir(&pair.source).unwrap();
+    tree::file(&pair.source.join("kept"), b"default");
+}
+
+fn told(pair: &Pair, demands: &[&str]) -> (ExitCode, String) {
+    let end = match pair.way {
+        Way::Local => pair.start_sync(&[&ASKED, demands].concat()).wait(),
+        _ => run(pair, demands).1,
+    };
+    let report = end.report();
+    let code = if report.reason.as_deref() == Some("OtherSource") { ExitCode::Guard } else { ExitCode::Done };
+    end.assert_exit(code);
+    (code, report.message.clone())
+}
+
+#[test]
+fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
+    for way in [Way::Local, Way::SinkListens] {
+        let mut pair = pair();
+        pair.way = way;
+        let kept = || fs::read(pair.destination.join("kept")).unwrap();
+        assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done, "no source was remembered");
+        made_anew(&pair);
+        if fs::metadata(&pair.source).unwrap().created().is_err() {
+            assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done, "it cannot be known");
+            continue;
+        }
+        let (code, message) = told(&pair, &["--other-source=refuse"]);
+        assert_eq!(code, ExitCode::Guard);
+        let lost = "07".repeat(16);
+        assert_eq!(told(&pair, &["--other-source=refuse", "-n"]).0, ExitCode::Guard);
+        assert_eq!(told(&pair, &[&format!("--other-source={lost}")]).0, ExitCode::Guard);
+        assert_eq!(kept(), b"new content");
+        let id = message.split("this one is ").nth(1).and_then(|rest| rest.get(..32)).unwrap();
+        assert_eq!(told(&pair, &[&format!("--other-source={id}")]).0, ExitCode::Done, "{message}");
+        assert_eq!(kept(), b"default");
+        assert_eq!(
+            told(&pair, &["--other-source=refuse"]).0,
+            ExitCode::Done,
+            "the copy is of this source now"
+        );
+        fs::remove_dir_all(&pair.source).unwrap();
+        fs::rename(pair.dir().join("lost"), &pair.source).unwrap();
+        assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Guard);
+        assert_eq!(told(&pair, &[]).0, ExitCode::Done, "without the flag no source is looked at");
+        assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Guard, "nor remembered");
+        assert_eq!(told(&pair, &["--other-source=accept"]).0, ExitCode::Done);
+        assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done);
+    }
+}

@@ -529,3 +529,31 @@ fn a_disk_that_is_full_fails_the_image_and_says_so() {
         File::open(&stage.pair.destination).unwrap().read_exact(&mut start).unwrap();
     }
 }
+
+#[test]
+fn an_image_that_something_uses_is_refused_and_stays() {
+    for way in Way::ALL {
+        let Some(stage) = Stage::new(way, [End::Image; 2], [MIB; 2]) else { return };
+        write(&stage.pair.source, 0, &Rng::new(20).bytes(MIB as usize));
+        let refused = |by: &str| {
+            let run = stage.pair.run(&[]);
+            run.assert_exit(ExitCode::Failed);
+            run.ends().for_each(|end| assert_eq!(end.reason(), "DestinationBusy", "{way:?}"));
+            let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
+            assert!(sink.report().message.contains(by), "{}", sink.report().message);
+        };
+        write_new(&stage.pair.destination, b"old");
+        let opened = File::open(&stage.pair.destination).unwrap();
+        refused(&format!("in use by process {} (", std::process::id()));
+        drop(opened);
+        assert_eq!(fs::read(&stage.pair.destination).unwrap(), b"old", "{way:?}");
+        let folder = stage.pair.destination.parent().unwrap();
+        fs::remove_file(&stage.pair.destination).unwrap();
+        let name = stage.pair.destination.file_name().unwrap().to_str().unwrap();
+        if let Some(device) = Loop::new(folder, name, MIB) {
+            refused(&format!("in use by the loop device {}", device.device.display()));
+            assert!(fs::read(&stage.pair.destination).unwrap().iter().all(|byte| *byte == 0), "{way:?}");
+        }
+        stage.pair.run(&[]).assert_exit(ExitCode::Done);
+    }
+}

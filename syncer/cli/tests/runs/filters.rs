@@ -159,6 +159,53 @@ fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
 }
 
 #[test]
+fn rules_of_rsync_are_refused_before_anything_is_deleted() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        files(&pair.source, &["a"], "source");
+        pair.sync("before");
+        files(&pair.destination, &["q/x.tmp", "sub/f"], "destination");
+        for (flags, reason) in [
+            (&["--exclude=- *.tmp"][..], "RsyncPattern"),
+            (&["--include=+ *.jpg"], "RsyncPattern"),
+            (&["--exclude=./sub"], "InvalidPattern"),
+            (&["--exclude=x[ab"], "InvalidPattern"),
+            (&["--include=*.jpg", "--exclude=*"], "NothingIncluded"),
+        ] {
+            let all = [&["--delete", "--force"], flags].concat();
+            let run = pair.refuse(&all, ExitCode::Usage, reason);
+            run.ends().for_each(|end| assert!(end.stderr.contains("\nhint: "), "{}", end.stderr));
+        }
+        let list = pair.dir().join("rules");
+        fs::write(&list, "*.o\n- *.tmp\n").unwrap();
+        let flag = format!("--exclude-from={}", list.display());
+        let [from, to] = [&pair.source, &pair.destination].map(|path| path.to_str().unwrap());
+        let output = pair.output(&["sync", "--delete", "--force", &flag, from, to]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("rules, line 2") && stderr.contains("hint: "), "{stderr}");
+        assert_eq!(read(&pair.destination, "q/x.tmp"), "destination");
+    }
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_or_less_than_in_rsync_is_noted() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        files(&pair.source, &["a/b/f", "x.tmp"], "source");
+        files(&pair.destination, &["q/a/b/f", "y.bak"], "destination");
+        let patterns = ["--exclude=a/b", "--exclude=*.tmp", "--exclude=*.bak", "--exclude=*.orig"];
+        let run = pair.run(&patterns);
+        run.assert_exit(ExitCode::Done);
+        let [idle, deeper] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
+        assert_eq!(idle, "the pattern `*.orig` matched nothing", "{way:?}");
+        assert!(deeper.contains("does not match q/a/b") && deeper.contains("`**/a/b`"), "{way:?}: {deeper}");
+        let run = pair.run(&["--exclude=/a/b", "--exclude=**/a/b", "--exclude=*.tmp"]);
+        assert_eq!(run.report().notes, [] as [&str; 0], "{way:?}");
+    }
+}
+
+#[test]
 fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
     let sizes = |root: &Path, files: &[(&str, usize)]| {
         files.iter().for_each(|(path, size)| {
@@ -361,5 +408,31 @@ fn files_that_are_newer_at_the_destination_stay_as_with_rsync() {
         let work = pair.run(&["--update", "--delete"]).report().work;
         assert_eq!((work.files_created, work.files_updated, work.files_deleted), (0, 0, 0), "{way:?}");
         assert_eq!(read(&pair.destination, "newer"), "of the destination");
+    }
+}
+
+#[test]
+fn a_folder_that_stays_for_what_is_excluded_in_it_is_no_difference() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("same"), b"content");
+        let flags = ["--delete", "--delete-limit=100", "--exclude=cache", "--verify"];
+        let folders = ["gone", "gone/cache", "deep", "deep/in", "deep/in/cache"];
+        folders.iter().for_each(|name| fs::create_dir(pair.destination.join(name)).unwrap());
+        for name in ["gone/file", "gone/cache/file", "deep/in/cache/file"] {
+            tree::file(&pair.destination.join(name), b"content");
+        }
+        pair.run(&flags).assert_exit(ExitCode::Done);
+        assert!(
+            !pair.destination.join("gone/file").exists()
+                && pair.destination.join("deep/in/cache/file").exists()
+        );
+        let rehearsal = [&flags[..], &["--dry-run"]].concat();
+        pair.run(&rehearsal).assert_exit(ExitCode::Done);
+        pair.run(&flags).assert_exit(ExitCode::Done);
+        fs::create_dir(pair.destination.join("gone/empty")).unwrap();
+        let differs = pair.run(&rehearsal);
+        differs.assert_exit(ExitCode::Partial);
+        assert_eq!(differs.report().failures[0].path, "gone", "{way:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use contract::ExitCode;
 
 use crate::common::{
-    pair::{Pair, Way},
+    pair::{Pair, Way, text},
     tree,
 };
 
@@ -35,6 +35,84 @@ fn more_deletes_than_the_limit_are_refused_and_as_many_are_not() {
         assert_eq!(run.report().work.files_deleted, 6);
         pair.assert_copy("after a run within the limit");
     }
+}
+
+#[test]
+fn more_deletes_than_a_number_are_refused_and_as_many_are_not() {
+    for way in Way::ALL {
+        let pair = ten_files(way);
+        (0..4).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
+        let run = pair.refuse(&["--delete", "--max-delete=3"], ExitCode::Guard, "DeleteLimitExceeded");
+        let message = &run.ends().next().unwrap().report().message;
+        assert!(message.contains("4 entries, more than the 3"), "{message}");
+        pair.run(&["--delete", "--max-delete=4"]).assert_exit(ExitCode::Done);
+        pair.assert_copy("after a run within the number");
+    }
+}
+
+#[test]
+fn a_line_of_rsync_does_what_it_does_there() {
+    let pair = ten_files(Way::Local);
+    fs::remove_file(pair.source.join("0")).unwrap();
+    let [from, to] = [text(&pair.source), text(&pair.destination)];
+    let output =
+        pair.output(&["sync", "-aHAXSzvP", "--numeric-ids", "--delete-after", "--bwlimit=100000", from, to]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    pair.assert_copy("after a line of rsync");
+    for (flag, named) in
+        [("-aL", "no link is followed"), ("--link-dest=x", "--snapshot"), ("--inplaze", "--inplaze")]
+    {
+        let output = pair.output(&["sync", flag, from, to]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(named), "{stderr}");
+    }
+}
+
+/// Makes a folder that no run has written to, with an entry of the source's and some of its own.
+fn never_written(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    for (root, names) in
+        [(&pair.source, &["a", "b"][..]), (&pair.destination, &["a", "photos/1", "photos/2", "z"])]
+    {
+        fs::create_dir_all(root.join("photos")).unwrap();
+        names.iter().for_each(|name| tree::file(&root.join(name), b"content"));
+    }
+    fs::remove_dir(pair.source.join("photos")).unwrap();
+    pair
+}
+
+#[test]
+fn a_first_run_does_not_delete_what_no_run_has_put_there() {
+    let pair = never_written(Way::Local);
+    let deletes = ["sync", text(&pair.source), text(&pair.destination), "--delete", "--delete-limit=100"];
+    let tries = [&["--dry-run"][..], &[], &[], &["--force", "--dry-run"]];
+    for (flags, code) in tries.into_iter().zip([4, 4, 4, 0]) {
+        let output = pair.output(&[&deletes[..], flags].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
+        assert!(stderr.contains("delete 4 of its 5 entries: photos/, z"), "{flags:?}: {stderr}");
+        assert!(code == 0 || stderr.contains("\nhint: ") && stderr.contains("--adopt"), "{stderr}");
+        assert!(pair.destination.join("photos/1").exists());
+    }
+    let output = pair.output(&[&deletes[..], &["--adopt"]].concat());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && stderr.contains("deletes 4 of 5 entries that it had: photos/, z"),
+        "{stderr}"
+    );
+    tree::file(&pair.destination.join("new"), b"content");
+    assert!(pair.output(&deletes).status.success(), "the folder is known");
+    pair.assert_copy("after the first run and the next");
+}
+
+#[test]
+fn a_first_run_that_deletes_nothing_makes_the_folder_known() {
+    let pair = never_written(Way::Local);
+    let run = ["sync", text(&pair.source), text(&pair.destination)];
+    assert!(pair.output(&run).status.success());
+    assert!(pair.output(&[&run[..], &["--delete", "--delete-limit=100"]].concat()).status.success());
+    pair.assert_copy("after a run without deletes and one with");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::{fs::MetadataExt as _, net::UnixListener},
+    os::unix::{
+        fs::{MetadataExt as _, chown},
+        net::UnixListener,
+    },
     path::Path,
 };
 
@@ -10,7 +13,7 @@ use contract::ExitCode;
 
 use crate::common::{
     oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
+    pair::{Pair, Way, text},
     rng::Rng,
     scratch, tree,
 };
@@ -210,6 +213,63 @@ fn a_user_without_privileges_keeps_links() {
         pair.sync("before");
         fs::write(pair.source.join("file"), "new content").unwrap();
         pair.sync("new content");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn without_hard_links_names_of_one_file_at_the_destination_are_separated() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for (name, mode) in [("a", 0o644), ("b", 0o600), ("c", 0o640)] {
+            tree::file(&pair.source.join(name), &CONTENT);
+            tree::set_mode(&pair.source.join(name), mode);
+            tree::set_mtime(&pair.source.join(name), 1_000_000, 7);
+        }
+        tree::file(&pair.destination.join("a"), &CONTENT);
+        tree::set_mtime(&pair.destination.join("a"), 1_000_000, 7);
+        ["b", "c"].iter().for_each(|name| {
+            fs::hard_link(pair.destination.join("a"), pair.destination.join(name)).unwrap();
+        });
+        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        pair.assert_copy("names apart");
+        let again = pair.run(&["--no-hard-links"]);
+        again.assert_exit(ExitCode::Done);
+        assert_eq!(again.report().work.files_updated, 0, "{way:?}");
+    }
+}
+
+/// A name of a file leaves it in the same run, which moves the file's change time.
+#[test]
+fn a_file_that_gets_rights_and_loses_a_name_is_not_taken_for_another_process_work() {
+    if !scratch::is_root() {
+        return;
+    }
+    for (way, other_name) in Way::ALL.iter().flat_map(|way| [(*way, false), (*way, true)]) {
+        let pair = Pair::new(way);
+        let given = pair.source.join("given");
+        tree::file(&given, b"content");
+        chown(&given, Some(1000), Some(1000)).unwrap();
+        tree::set_mode(&given, 0o4755);
+        fs::hard_link(&given, pair.source.join("kept")).unwrap();
+        let there = pair.destination.join("given");
+        tree::file(&there, b"content");
+        let time = fs::metadata(&given).unwrap().modified().unwrap();
+        fs::File::open(&there).unwrap().set_modified(time).unwrap();
+        ["kept", "lost"].iter().for_each(|name| {
+            fs::hard_link(&there, pair.destination.join(name)).unwrap();
+        });
+        if other_name {
+            tree::file(&pair.source.join("lost"), b"another file");
+        }
+        let backup = format!("--backup-dir={}", text(&pair.dir().join("old")));
+        let flags = ["--delete=before", &backup];
+        let flags = if way == Way::Local { &flags[..] } else { &flags[..1] };
+        pair.run(flags).assert_exit(ExitCode::Done);
+        let stat = fs::metadata(&there).unwrap();
+        assert_eq!((stat.uid(), stat.mode() & 0o7777, stat.nlink()), (1000, 0o4755, 2), "{way:?}");
+        assert!(is_one_file(&pair.destination, &["given", "kept"]), "{way:?}");
+        assert_eq!(fs::read(&there).unwrap(), b"content");
         pair.sync_unchanged("again");
     }
 }

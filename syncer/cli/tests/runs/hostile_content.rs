@@ -211,7 +211,8 @@ pub(crate) fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Ve
 }
 
 pub(crate) fn end(file_len: u64, hash: TransferHash) -> Vec<u8> {
-    EndFrame { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
+    EndFrame { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None, in_motion: false }) }
+        .encode()
 }
 
 pub(crate) fn place(file_len: u64) -> BlockHeader {

@@ -32,7 +32,8 @@ fn with_strangers(way: Way) -> (Pair, String) {
 
 fn send(pair: &Pair, identity: &str, link: [&str; 2]) -> Running {
     let end = ["send", text(&pair.source), "--progress=json", "--delete", "--identity", identity];
-    pair.start(&[&end[..], &link].concat())
+    let once: &[&str] = if link[0] == "--listen" { &["--once"] } else { &[] };
+    pair.start(&[&end[..], &link, once].concat())
 }
 
 fn receive(pair: &Pair, identity: &str, link: [&str; 2]) -> Running {

@@ -201,6 +201,7 @@ fn a_local_run_that_is_told_to_stop_stops_at_once_in_order() {
         let asked = Instant::now();
         let ended = run.wait();
         assert_canceled(&ended, asked, "a local run");
+        assert!(ended.stderr.contains("hint: the next run continues"), "{}", ended.stderr);
         let work = ended.report().work;
         assert!((1..work.files_scanned).contains(&work.files_created), "what was done is told: {work:?}");
         assert_old_or_new(&pair, &old, "a local run");

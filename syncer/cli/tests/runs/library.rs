@@ -11,7 +11,7 @@ use std::{
 use contract::{Demands, ExitCode, IdentityPair, Phase, RunParams, RunResult};
 use syncer::{
     monitor::Monitor,
-    session::{self, Endpoint, LinkOptions, Outcome},
+    session::{self, Endpoint, LinkMode, LinkOptions, Outcome},
 };
 
 use crate::common::{
@@ -50,11 +50,23 @@ fn both_ends_run_in_one_process_and_their_monitors_end_at_what_was_moved() {
     let timeout = Duration::from_secs(30);
     let ((sink_monitor, address), source_monitor) = (monitor(), Monitor::default());
     let (sent, (received, seen)) = thread::scope(|scope| {
-        let link = LinkOptions { endpoint: anywhere(), identity: keys.sink, connect_timeout: timeout };
+        let link = LinkOptions {
+            others: Vec::new(),
+            endpoint: anywhere(),
+            mode: LinkMode::Auto,
+            identity: keys.sink,
+            connect_timeout: timeout,
+        };
         let (to, monitor) = (to.path(), &sink_monitor);
         let sink = scope.spawn(move || receive(to, &link, monitor, true));
         let endpoint = Endpoint::Connect(address.recv_timeout(PATIENCE).unwrap().to_string());
-        let link = LinkOptions { endpoint, identity: keys.source, connect_timeout: timeout };
+        let link = LinkOptions {
+            others: Vec::new(),
+            endpoint,
+            mode: LinkMode::Auto,
+            identity: keys.source,
+            connect_timeout: timeout,
+        };
         let params = RunParams { run: "in one process".into(), ..RunParams::default() };
         let sent = session::send(from.path(), &link, &params, &source_monitor);
         (sent, sink.join().unwrap())
@@ -84,7 +96,13 @@ fn whoever_waits_for_a_peer_stops_at_once_when_asked() {
         for side in ["source", "sink"] {
             let keys = IdentityPair::generate("job").unwrap();
             let identity = if side == "source" { keys.source } else { keys.sink };
-            let link = LinkOptions { endpoint: endpoint(), identity, connect_timeout: PATIENCE };
+            let link = LinkOptions {
+                others: Vec::new(),
+                endpoint: endpoint(),
+                mode: LinkMode::Auto,
+                identity,
+                connect_timeout: PATIENCE,
+            };
             let (monitor, _address) = monitor();
             let outcome = thread::scope(|scope| {
                 let end = scope.spawn(|| match side {
@@ -110,7 +128,9 @@ fn whoever_waits_for_a_peer_stops_at_once_when_asked() {
 fn an_end_that_serves_and_is_stopped_before_any_run_tells_of_none() {
     let dir = scratch::scratch();
     let link = LinkOptions {
+        others: Vec::new(),
         endpoint: anywhere(),
+        mode: LinkMode::Auto,
         identity: IdentityPair::generate("job").unwrap().sink,
         connect_timeout: PATIENCE,
     };

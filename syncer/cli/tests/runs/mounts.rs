@@ -178,7 +178,8 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
         tree::file(&source.join("locked"), b"another");
         let lock = |how| run(Command::new("chattr").arg(how).arg(mount.join("locked"))).unwrap();
         lock("+i");
-        let kept = pair.run(&["--delete", "--delete-limit=100"]);
+        let flags = ["--delete", "--cross-mounts", "--delete-limit=100"];
+        let kept = pair.run(&flags);
         lock("-i");
         kept.assert_exit(ExitCode::Partial);
         let left = Snapshot::of(&mount);
@@ -187,7 +188,7 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
         };
         assert!(kinds(&left) == kinds(&old), "{way:?}, kept back");
         pair.assert_staging_empty();
-        pair.run(&["--delete", "--delete-limit=100"]).assert_exit(ExitCode::Done);
+        pair.run(&flags).assert_exit(ExitCode::Done);
         pair.assert_copy("once the file can be replaced");
         pair.assert_staging_empty();
         umount(&[], &mount);
@@ -204,7 +205,7 @@ fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
                 change_all(dir, seed);
                 swap_kinds(dir, seed);
             }
-            let run = pair.run(&["--delete", "--delete-limit", "100"]);
+            let run = pair.run(&["--delete", "--cross-mounts", "--delete-limit", "100"]);
             let differences = Snapshot::of(&pair.source).differences(&Snapshot::of(&pair.destination), COPY);
             assert!(differences.is_empty(), "{way:?}, {seed}: {}", differences.join("\n"));
             run.assert_exit(ExitCode::Done);

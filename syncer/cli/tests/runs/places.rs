@@ -110,6 +110,7 @@ fn a_source_that_is_not_there_is_named_and_not_made() {
         for end in run.ends() {
             let message = &end.report().message;
             assert!(message.contains(&format!("{} is not there", missing.display())), "{way:?}: {message}");
+            assert!(!end.stderr.contains("make it"), "{way:?}: {}", end.stderr);
         }
         assert!(!missing.exists());
     }

@@ -8,6 +8,7 @@ use crate::common::{
     disk::Mount,
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Way, text},
+    process::program,
     scratch, tree,
 };
 
@@ -45,7 +46,10 @@ fn a_destination_that_cannot_be_a_directory_is_named() {
             let run = pair.run(&["--delete"]);
             run.assert_exit(ExitCode::Failed);
             for end in run.ends() {
-                assert_eq!(end.reason(), "DestinationUnusable");
+                let is_missing = named == &missing;
+                let reason = if is_missing { "DestinationMissing" } else { "DestinationUnusable" };
+                assert_eq!(end.reason(), reason);
+                assert_eq!(end.stderr.contains("hint: make it first"), is_missing, "{}", end.stderr);
                 assert!(end.report().message.contains(text(named)), "{}", end.report().message);
             }
         }
@@ -142,4 +146,27 @@ fn a_peer_that_does_not_answer_is_given_up_when_the_time_is_over() {
         assert!(end.report().message.starts_with(&said), "{}", end.report().message);
     }
     assert!(begin.elapsed().as_secs() < 6, "it took {:?}", begin.elapsed());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_no_success() {
+    let pair = in_step(Way::Local);
+    tree::file(&pair.source.join("file"), b"other content");
+    let run = pair.run(&["--report=/dev/full"]);
+    run.assert_exit(ExitCode::Failed);
+    pair.assert_copy("although the report is lost");
+}
+
+#[test]
+fn a_file_beyond_the_limit_on_sizes_fails_and_the_run_goes_on() {
+    let pair = in_step(Way::Local);
+    tree::file(&pair.source.join("large"), &vec![7; 2 << 20]);
+    tree::file(&pair.source.join("small"), b"content");
+    let limited = "ulimit -f 1024 && exec \"$0\" \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", limited]).arg(program()).args(["sync", text(&pair.source), text(&pair.destination)]);
+    let run = command.output().unwrap();
+    assert_eq!(run.status.code(), Some(ExitCode::Partial as i32), "{run:?}");
+    assert!(String::from_utf8_lossy(&run.stderr).contains("File too large"), "{run:?}");
+    assert!(pair.destination.join("small").exists() && !pair.destination.join("large").exists());
 }

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::{chown, symlink},
     path::{Path, PathBuf},
     process::Command,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use contract::{Action, EntryKind, Event, ExitCode, PlannedAction};
@@ -295,7 +295,12 @@ fn changes_are_itemized_as_rsync_itemizes_them() {
     assert!(expected.contains(".d..t...... ./") && expected.contains("*deleting   gonedir/deep/"));
     let sync = |flags: &[&str]| {
         let mut command = Command::new(program());
-        lines(command.args(["sync", "-i", "--delete", "--delete-limit=100"]).args(flags).args(ends(&pair)))
+        lines(
+            command
+                .args(["sync", "-i", "--delete", "--adopt", "--delete-limit=100"])
+                .args(flags)
+                .args(ends(&pair)),
+        )
     };
     assert_eq!(sync(&["--dry-run"]), expected);
     assert_eq!(sync(&[]), expected);
@@ -330,4 +335,83 @@ fn the_receiving_end_shows_changes_where_it_is_asked_to_and_only_there() {
     let run = |end| Run::Local(end);
     assert!(told(&run(sink.wait())).iter().any(|it| it.path == "newdir/fifo"));
     assert_eq!(told(&run(source)), []);
+}
+
+/// Makes files with several names at `root`, one group in each folder. `later` leaves names out, and changes some of
+/// the others. No two files have one length, so that a sum of bytes tells which files it has.
+fn groups(root: &Path, later: bool) {
+    const NAMES: [&str; 4] = ["a", "b", "c", "d/e"];
+    let stays: [(&str, &[usize]); 6] = [
+        ("first", &[0]),
+        ("last", &[3]),
+        ("inner", &[1, 2]),
+        ("outer", &[0, 3]),
+        ("all", &[0, 1, 2, 3]),
+        ("none", &[]),
+    ];
+    let mut len = 1;
+    for (which, stays) in stays {
+        for change in ["same", "mode", "set-id", "content", "parted", "new name", "owner"] {
+            len *= 2;
+            let dir = root.join(format!("{which} {change}"));
+            fs::create_dir_all(dir.join("d")).unwrap();
+            let names = NAMES.iter().enumerate().filter(|(at, _)| !later || stays.contains(at));
+            let mut first: Option<PathBuf> = None;
+            for path in names.map(|(_, name)| dir.join(name)) {
+                match first.as_ref().filter(|_| !later || change != "parted") {
+                    Some(first) => fs::hard_link(first, &path).unwrap(),
+                    None => {
+                        tree::file(&path, &vec![u8::from(later && change == "content"); 1000 + len % 99_991]);
+                    }
+                }
+                first.get_or_insert(path);
+            }
+            if let Some(first) = first.filter(|_| later) {
+                match change {
+                    "mode" => tree::set_mode(&first, 0o640),
+                    "set-id" => tree::set_mode(&first, 0o4755),
+                    "new name" => fs::hard_link(&first, dir.join("d/new")).unwrap(),
+                    "owner" if scratch::is_root() => chown(&first, Some(3), Some(4)).unwrap(),
+                    _ => {}
+                }
+            }
+        }
+    }
+    same_times(root);
+}
+
+/// Gives all files below a folder the same time, those of other content another one.
+fn same_times(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
+        match entry.file_type().unwrap().is_dir() {
+            true => same_times(&entry.path()),
+            false => {
+                let file = fs::File::options().write(true).open(entry.path()).unwrap();
+                let content = fs::read(entry.path()).unwrap()[0];
+                file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(content.into())).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_counts_as_a_run_does_where_some_names_of_a_file_go() {
+    for way in Way::ALL {
+        for delete in ["--delete", "--delete=before"] {
+            let pair = Pair::new(way);
+            groups(&pair.source, true);
+            groups(&pair.destination, false);
+            let flags = [delete, "--delete-limit=100"];
+            let foretold = pair.run(&[&flags[..], &["--dry-run"]].concat());
+            foretold.assert_exit(ExitCode::Done);
+            let done = pair.run(&flags);
+            done.assert_exit(ExitCode::Done);
+            pair.assert_copy(delete);
+            let counts = |run: &Run| {
+                let work = run.report().work;
+                (work.files_created, work.files_updated, work.files_deleted, work.bytes_changed)
+            };
+            assert_eq!(counts(&foretold), counts(&done), "{way:?}, {delete}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::common::{
     pair::{Pair, Way, text},
-    process::Ended,
+    process::{Ended, Running},
     relay::Relay,
     rng::Rng,
     tree::{self, Shape},
@@ -254,4 +254,72 @@ fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
     pair.assert_copy("after both");
     sink.signal(Signal::TERM);
     sink.wait().assert_exit(ExitCode::Done);
+}
+
+/// Starts an end that serves, and a first run that stands still in the middle of its content.
+fn busy(pair: &Pair, once: &[&str]) -> (Running, Running, Relay) {
+    tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
+    let mut sink = pair.start_receive(&[&["--listen", ANY_PORT], once].concat());
+    let relay = Relay::start(sink.listening(), 4_000_000);
+    let first = pair.start_send(&["--connect", &relay.address().to_string()], &["--run=first"]);
+    relay.wait_holding();
+    (sink, first, relay)
+}
+
+#[test]
+fn a_busy_end_says_so_to_those_that_dial_and_serves_them_in_their_order() {
+    let pair = Pair::new(Way::SinkListens);
+    let (mut sink, first, relay) = busy(&pair, &[]);
+    let address = sink.listening_at().to_string();
+    let mut waiting = ["second", "third", "fourth"].map(|run| {
+        let link = ["--connect", &address, if run == "third" { "--link=tcp" } else { "--link=auto" }];
+        let mut source = pair.start_send(&link, &[&format!("--run={run}")]);
+        (source.waiting(), source)
+    });
+    for (at, (answer, _)) in waiting.iter().enumerate() {
+        assert!(answer.peer.starts_with("127.0.0.1:") && answer.since.ends_with('Z'), "{answer:?}");
+        assert_eq!(answer.number as usize, at + 1);
+    }
+    waiting[1].1.signal(Signal::TERM);
+    assert_eq!(waiting[2].1.waiting().number, 2, "one before it has left");
+    relay.release();
+    first.wait().assert_exit(ExitCode::Done);
+    let [second, third, fourth] = waiting.map(|(_, source)| source.wait());
+    assert!(second.stderr.contains("the other end is busy with a run of 127.0.0.1:"), "{}", second.stderr);
+    [second, fourth].iter().for_each(|source| source.assert_exit(ExitCode::Done));
+    assert_eq!(third.reason(), "Canceled");
+    assert_eq!([(); 3].map(|()| sink.finished().run), ["first", "second", "fourth"]);
+    pair.assert_copy("after all");
+    sink.signal(Signal::TERM);
+    sink.wait().assert_exit(ExitCode::Done);
+}
+
+#[test]
+fn a_peer_that_waits_for_an_end_that_goes_away_finds_that_nobody_listens() {
+    let pair = Pair::new(Way::SinkListens);
+    let (sink, first, relay) = busy(&pair, &["--once"]);
+    let address = sink.listening_at().to_string();
+    let mut second = pair.start_send(&["--connect", &address, "--connect-timeout=1"], &[]);
+    second.waiting();
+    relay.release();
+    [first.wait(), sink.wait()].iter().for_each(|end| end.assert_exit(ExitCode::Done));
+    let second = second.wait();
+    second.assert_exit(ExitCode::PeerLost);
+    assert!(second.report().message.contains(&address), "{}", second.report().message);
+}
+
+#[test]
+fn a_diagnosis_of_the_way_to_a_busy_end_does_not_wait() {
+    let pair = Pair::new(Way::SinkListens);
+    let (sink, first, relay) = busy(&pair, &["--once"]);
+    let (identity, address) = (pair.key("source"), sink.listening_at().to_string());
+    let found = pair.output(&["doctor", "--connect", &address, "--identity", text(&identity)]);
+    let said = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(
+        said.contains(&format!("note: {address} answers, and is busy with a run of 127.0.0.1:")),
+        "{said}"
+    );
+    assert_eq!(found.status.code(), Some(0), "{said}");
+    relay.release();
+    [first.wait(), sink.wait()].iter().for_each(|end| end.assert_exit(ExitCode::Done));
 }

@@ -11,7 +11,7 @@ use contract::{Demands, ExitCode, IdentityPair, RunParams, RunResult};
 use rustix::fs::{FlockOperation, flock};
 use syncer::{
     monitor::Monitor,
-    session::{self, Endpoint, LinkOptions, LocalSession, Outcome, SendSession},
+    session::{self, Endpoint, LinkMode, LinkOptions, LocalSession, Outcome, SendSession},
 };
 use tempfile::TempDir;
 
@@ -44,7 +44,13 @@ impl Ends {
         scope: &'scope Scope<'scope, '_>,
     ) -> (SendSession, ScopedJoinHandle<'scope, Vec<Outcome>>) {
         let keys = IdentityPair::generate("job").unwrap();
-        let link = |endpoint, identity| LinkOptions { endpoint, identity, connect_timeout: PATIENCE };
+        let link = |endpoint, identity| LinkOptions {
+            others: Vec::new(),
+            endpoint,
+            mode: LinkMode::Auto,
+            identity,
+            connect_timeout: PATIENCE,
+        };
         let listen = link(Endpoint::Listen(([127, 0, 0, 1], 0).into()), keys.sink);
         let (tell, address) = mpsc::channel();
         let sink = scope.spawn(move || {

@@ -75,6 +75,22 @@ fn a_file_goes_into_a_folder_or_onto_a_name_with_all_that_it_has() {
 }
 
 #[test]
+fn a_file_gets_a_second_name_in_its_own_folder_run_after_run() {
+    let mut pair = note(Way::Local);
+    let folder = pair.source.parent().unwrap().to_path_buf();
+    pair.destination = folder.join("copy.txt");
+    for content in ["first", "second"] {
+        tree::file(&pair.source, content.as_bytes());
+        pair.run(&["--force"]).assert_exit(ExitCode::Done);
+        assert_is_copy(&pair.destination, &pair.source);
+    }
+    let output =
+        pair.output(&["sync", folder.join("none").to_str().unwrap(), folder.join("c").to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("none is not there") && !stderr.contains("make it"), "{stderr}");
+}
+
+#[test]
 fn a_file_with_another_name_is_replaced_only_by_force() {
     for way in Way::ALL {
         let mut pair = note(way);

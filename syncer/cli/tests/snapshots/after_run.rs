@@ -151,6 +151,7 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
 fn rules_judge_the_snapshots_of_one_job_only() {
     let pair = Pair::new(Way::Local);
     fs::write(pair.source.join("file"), "content").unwrap();
+    run(&pair, &[], &[]).assert_exit(ExitCode::Done);
     snapshot("create", &pair.destination, &["--tag=mine"]);
     run(&pair, &[], &["--snapshot", "--snapshot-job=other"]).assert_exit(ExitCode::Done);
     for _ in 0..2 {
@@ -163,6 +164,24 @@ fn rules_judge_the_snapshots_of_one_job_only() {
     let jobs: Vec<String> =
         list(&pair).iter().map(|it| it["job"].as_str().unwrap_or_default().into()).collect();
     assert_eq!(jobs, ["", "other", "web"]);
+}
+
+/// Neither the run nor the person names a job.
+#[test]
+fn the_rules_of_a_run_never_judge_the_snapshots_of_a_person() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    let take = || snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-keep-last=1"]), ExitCode::Done);
+    take();
+    for _ in 0..2 {
+        assert!(snapshot("create", &pair.destination, &["--tag=mine"]).status.success());
+        let told = take();
+        assert_eq!((told.count, told.dropped_count), (1, 1), "{told:?}");
+    }
+    let purposes: Vec<String> = list(&pair).iter().map(|it| it["purpose"].as_str().unwrap().into()).collect();
+    assert_eq!(purposes, ["manual", "manual", "afterRun"]);
+    let reasons = list(&pair)[0]["reasons"].clone();
+    assert_eq!(reasons[0]["rule"], "no rule", "{reasons}");
 }
 
 /// SyncJobs of the same name in two namespaces may share a volume.
@@ -280,7 +299,9 @@ fn a_snapshot_that_fails_is_what_the_run_says_of_itself() {
         run(&pair, &[], &[]).assert_exit(ExitCode::Done);
         let store = pair.destination.join(".volferry/snapshots");
         fs::create_dir(&store).unwrap();
-        fs::write(store.join("roots"), b"vfroots\0\x09\0\0\0").unwrap();
+        let mut head = [&b"vfroots\0\x09\0\0\0"[..], &[0; 8]].concat();
+        head.extend_from_slice(&blake3::hash(&head).as_bytes()[..8]);
+        fs::write(store.join("roots"), head).unwrap();
         fs::write(pair.source.join("file"), "other content").unwrap();
         let failed = run(&pair, &[], &["--snapshot"]);
         let told = snapshot_of(&failed, ExitCode::Partial);

@@ -189,3 +189,49 @@ fn hundreds_of_snapshots_are_listed_pruned_and_whole() {
     assert_eq!(fs::read_dir(volume.store("packs")).unwrap().count(), 11);
     volume.ok("verify", &[]);
 }
+
+#[test]
+fn a_path_that_no_snapshot_has_is_an_error_and_errors_follow_json() {
+    let (volume, _) = three_versions();
+    let said = volume.run("history", &["nowhere"]);
+    assert!(said.code == Some(1) && said.stderr.contains("no snapshot has nowhere\nhint: "), "{said:?}");
+    let said = volume.run("show", &["nothing", "--json"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+    let error: serde_json::Value = serde_json::from_str(&said.stderr).unwrap();
+    assert_eq!(error["error"], "there is no snapshot nothing");
+    assert!(error["hint"].as_str().unwrap().contains("snapshot list"), "{error}");
+}
+
+#[test]
+fn a_snapshot_is_found_by_a_length_of_time() {
+    let (volume, ids) = three_versions();
+    assert!(volume.ok("show", &["as-of:0s ago"]).contains(&ids[2]));
+    assert!(volume.run("show", &["as-of:2h ago"]).stderr.contains("as old as that"));
+}
+
+/// Holds the lock of the volume as a run does, until the command waits for it.
+#[test]
+fn a_command_waits_for_the_lock_as_long_as_it_is_told_to() {
+    let (volume, _) = three_versions();
+    let lock = fs::File::open(volume.path().join(".volferry/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let said = volume.run("create", &[]);
+    assert!(said.code == Some(1) && said.stderr.contains("another run"), "{said:?}");
+    let mut waiting = volume.command("create", &["--wait-lock", "10m"]);
+    let mut waiting = waiting.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let fds = format!("/proc/{}/fd", waiting.id());
+    // The command has opened the lock, which this process holds.
+    while waiting.try_wait().unwrap().is_none() && !opens(&fds, "lock") {
+        std::thread::yield_now();
+    }
+    assert!(waiting.try_wait().unwrap().is_none());
+    drop(lock);
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(volume.list().len(), 4);
+}
+
+/// Returns whether a process has a file of this name open.
+fn opens(fds: &str, name: &str) -> bool {
+    let open = fs::read_dir(fds).into_iter().flatten().flatten();
+    open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.ends_with(name)))
+}

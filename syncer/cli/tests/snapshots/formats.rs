@@ -9,11 +9,11 @@ use std::{
 
 use crate::volume::Volume;
 
-/// The fixtures of stored formats. The last has directories that are stored as their differences from others.
-const VERSIONS: [&str; 3] = ["store-1", "store-2", "store-2-changes"];
+/// The fixtures of stored formats. That of the changes has directories that are stored as differences from others.
+const VERSIONS: [&str; 4] = ["store-1", "store-2", "store-2-changes", "store-3"];
 
 /// The version of the list that today's program writes.
-const NEWEST: u8 = 2;
+const NEWEST: u8 = 3;
 
 /// The content of the only file that is not in a pack, and the path of that content in the store.
 static LARGE: [u8; 70_000] = [b'x'; 70_000];
@@ -29,11 +29,17 @@ fn volume_of(version: &str) -> Volume {
         fs::set_permissions(volume.store(folder), fs::Permissions::from_mode(0o700)).unwrap();
     }
     fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+    // By its id a folder without a mark of its maker is known as Volferry's.
+    fs::write(own.join("volume"), format!("{}\n", "07".repeat(16))).unwrap();
+    fs::set_permissions(own.join("volume"), fs::Permissions::from_mode(0o600)).unwrap();
     let place = |name: &str| {
         fs::copy(fixture.join(name), volume.store(name)).unwrap();
         fs::set_permissions(volume.store(name), fs::Permissions::from_mode(0o600)).unwrap();
     };
     ["roots", "audit"].into_iter().for_each(place);
+    if fixture.join("roots.copy").exists() {
+        place("roots.copy");
+    }
     for pack in fs::read_dir(fixture.join("packs")).unwrap() {
         place(&format!("packs/{}", pack.unwrap().file_name().to_str().unwrap()));
     }

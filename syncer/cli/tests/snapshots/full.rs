@@ -1,12 +1,16 @@
 //! A volume without free space: a command that fails changes nothing.
 
-use std::fs;
+use std::{fs, path::Path, process::Command};
+
+use contract::{Report, human_bytes};
 
 use crate::{
     common::{
+        disk::Disk,
         mount::{FileSystem, Mounted},
         oracle::{Snapshot, UNTOUCHED},
-        tree,
+        process::program,
+        scratch, tree,
     },
     volume::Volume,
 };
@@ -51,42 +55,122 @@ fn healing_without_room_leaves_what_is_damaged_as_it_is_until_there_is_room() {
     volume.ok("verify", &[]);
 }
 
-/// A command that needs space and gets none changes nothing, and succeeds once there is space.
+/// Takes all room of the file system of `volume`, down to the last block that a user can have.
+fn fill_up(volume: &Volume) -> std::path::PathBuf {
+    let path = volume.path().parent().unwrap().join("ballast");
+    let file = fs::File::create(&path).unwrap();
+    let (mut len, mut step) = (0, 1 << 30);
+    while step >= 4096 {
+        let flags = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(&file, flags, len, step) {
+            Ok(()) => len += step,
+            Err(_) => step /= 2,
+        }
+    }
+    let more = path.with_file_name("more");
+    (0..99).try_for_each(|nth| fs::write(more.with_extension(nth.to_string()), [1; 4096])).unwrap_err();
+    path
+}
+
+/// Leaves out btrfs, which writes its own structures anew at each change, and so needs room for any.
 #[test]
-fn without_room_forget_prune_and_restore_change_nothing() {
+fn snapshots_are_forgotten_and_collected_on_a_full_file_system() {
+    for kind in [FileSystem::Tmpfs, FileSystem::Ext4, FileSystem::Xfs] {
+        let mounted = match kind {
+            FileSystem::Tmpfs => kind.mount_of("32m"),
+            _ => kind.mount(),
+        };
+        let Ok(mounted) = mounted.inspect_err(|reason| eprintln!("skipped on {kind:?}: {reason}")) else {
+            continue;
+        };
+        let volume = Volume::in_dir(mounted.folder());
+        let ids: Vec<String> = (0..40_u8)
+            .map(|nth| {
+                fs::write(volume.path().join("file"), vec![nth; 100_000]).unwrap();
+                volume.create(&[])
+            })
+            .collect();
+        fill_up(&volume);
+        let said = volume.run("forget", &[&ids[0], &ids[1]]);
+        assert_eq!(said.code, Some(0), "{kind:?}: {said:?}");
+        let said = volume.run("prune", &["--keep-last", "20", "--json"]);
+        assert_eq!(said.code, Some(0), "{kind:?}: {said:?}");
+        assert_eq!(said.json()["removed"].as_array().unwrap().len(), 20);
+        assert_eq!(volume.list().len(), 20, "{kind:?}");
+        volume.ok("verify", &["--no-heal"]);
+        assert_eq!(volume.ok("cat", &[&ids[39], "file"]).len(), 100_000);
+    }
+}
+
+#[test]
+fn a_restore_without_room_changes_nothing() {
     let Some((_mounted, volume)) = small() else { return };
     tree::many(volume.path(), 20, 3000);
     fs::write(volume.path().join("large"), vec![3; 100_000]).unwrap();
     volume.create(&["--tag", "first"]);
     let tree = Snapshot::of(volume.path());
-    fs::remove_file(volume.path().join("d0000/f000003")).unwrap();
     fs::write(volume.path().join("large"), vec![4; 200_000]).unwrap();
-    (0..3).for_each(|_| drop(volume.create(&[])));
-    let mut failed = std::collections::BTreeMap::new();
+    let mut failed = 0;
     for pages in 0..4 {
-        for command in ["forget", "prune", "restore"] {
-            let newest = volume.list().last().unwrap()["id"].as_str().unwrap().to_owned();
-            let args: &[&str] = match command {
-                "forget" => &[&newest],
-                "prune" => &["--keep-last", "9"],
-                _ => &["first", "--no-safety"],
-            };
-            let before = (volume.list(), Snapshot::of(volume.path()));
-            let ballast = fill(&volume, pages * 4096);
-            let said = volume.run(command, args);
-            fs::remove_file(ballast).unwrap();
-            if said.code == Some(0) {
-                continue;
-            }
-            *failed.entry(command).or_insert(0) += 1;
-            assert!(format!("{said:?}").contains("os error 28"), "{command}, {pages} pages: {said:?}");
-            assert_eq!(volume.list(), before.0, "{command}, {pages} pages");
-            volume.ok("verify", &["--no-heal"]);
-        }
+        let before = (volume.list(), Snapshot::of(volume.path()));
+        let ballast = fill(&volume, pages * 4096);
+        let said = volume.run("restore", &["first"]);
+        fs::remove_file(ballast).unwrap();
+        failed += u32::from(said.code == Some(1) && format!("{said:?}").contains("os error 28"));
+        assert_eq!(volume.list(), before.0, "{pages} pages");
+        Snapshot::of(volume.path()).assert_like(&before.1, UNTOUCHED, "the live tree");
+        volume.ok("verify", &["--no-heal"]);
     }
-    assert!(failed.len() > 1, "{failed:?}");
-    volume.ok("restore", &["first", "--no-safety"]);
+    assert_eq!(failed, 4);
+    volume.ok("restore", &["first"]);
     Snapshot::of(volume.path()).assert_like(&tree, crate::common::oracle::COPY, "with room");
+}
+
+/// Syncs a new file of `len` bytes in place of the last, and takes a snapshot by these rules.
+fn sync(volume: &Volume, (round, len): (u8, usize), rules: &[&str]) -> (Option<i32>, Report) {
+    let source = scratch::scratch();
+    fs::write(source.path().join(format!("round{round}")), vec![round; len]).unwrap();
+    let reports = scratch::scratch();
+    let report = reports.path().join("report");
+    let done = Command::new(program())
+        .args(["sync", "--quiet", "--delete=before", "--force", "--snapshot", "--report"])
+        .args([&report, source.path(), volume.path()])
+        .args(rules)
+        .status();
+    let report = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    (done.unwrap().code(), report)
+}
+
+#[test]
+fn what_the_rules_would_drop_after_a_snapshot_goes_before_one_that_does_not_fit() {
+    let Some((_mounted, volume)) = small() else { return };
+    let mut dropped = 0;
+    for round in 1..9 {
+        let (code, report) = sync(&volume, (round, 1_800_000), &["--snapshot-keep-last=3"]);
+        assert_eq!(code, Some(0), "round {round}: {report:?}");
+        let told = report.snapshot.unwrap();
+        assert_eq!((told.count, told.dropped.len() as u64), (u64::from(round.min(3)), told.dropped_count));
+        dropped += told.dropped_for_room;
+        let is_noted = report.notes.iter().any(|note| note.contains("because it did not fit"));
+        assert_eq!(is_noted, told.dropped_for_room > 0, "{:?}", report.notes);
+    }
+    assert_eq!(dropped, 5);
+    volume.ok("verify", &["--no-heal"]);
+}
+
+#[test]
+fn the_last_snapshot_stays_even_if_the_next_one_does_not_fit_unless_that_is_allowed() {
+    let Some((_mounted, volume)) = small() else { return };
+    let take = |round, more: &[&str]| {
+        sync(&volume, (round, 3_000_000), &[&["--snapshot-keep-last=1"], more].concat())
+    };
+    let first = take(1, &[]).1.snapshot.unwrap().made.unwrap().id;
+    let (code, report) = take(2, &[]);
+    assert_eq!((code, report.reason.as_deref()), (Some(3), Some("SnapshotFailed")), "{report:?}");
+    assert_eq!((volume.list().len(), volume.list()[0]["id"].as_str()), (1, Some(&first[..])));
+    let (code, report) = take(3, &["--snapshot-min-keep=0"]);
+    assert_eq!(code, Some(0), "{report:?}");
+    assert_eq!((volume.list().len(), report.snapshot.unwrap().dropped), (1, vec![first]));
 }
 
 #[test]
@@ -114,4 +198,77 @@ fn without_room_at_any_step_the_store_stays_as_it_was() {
     assert!(failed > 10, "{failed} failed");
     volume.create(&[]);
     assert_eq!(fs::read_dir(volume.store("new")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_first_snapshot_says_what_it_copies_and_is_refused_if_that_does_not_fit() {
+    let Some((_mounted, volume)) = small() else { return };
+    fs::write(volume.path().join("large"), vec![3; 5_000_000]).unwrap();
+    let before = Snapshot::of(volume.path());
+    let said = volume.run("create", &[]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("copies 5.0 MB, ") && said.stderr.contains("hint: make room"), "{said:?}");
+    Snapshot::of(volume.path()).assert_like(&before, UNTOUCHED, "refused");
+    assert!(!volume.store("").exists());
+    fs::write(volume.path().join("large"), vec![3; 2_000_000]).unwrap();
+    let said = volume.run("create", &[]);
+    assert!(said.code == Some(0) && said.stderr.contains("copies 2.0 MB, and "), "{said:?}");
+    assert!(!volume.run("create", &[]).stderr.contains("copies"), "later ones copy changes only");
+}
+
+/// Runs from `source` onto the volume with a snapshot. Returns the exit code, the standard error and the report.
+fn run_with_snapshot(source: &Path, volume: &Path, flags: &[&str]) -> (Option<i32>, String, Report) {
+    let place = scratch::scratch();
+    let report = place.path().join("report");
+    let mut command = Command::new(program());
+    command.arg("sync").arg(source).arg(volume).args(["--snapshot", "--report"]).arg(&report).args(flags);
+    let run = command.output().unwrap();
+    let report: Report = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    (run.status.code(), String::from_utf8(run.stderr).unwrap(), report)
+}
+
+#[test]
+fn a_run_says_beforehand_what_its_first_snapshot_copies_and_does_not_try_what_does_not_fit() {
+    let on_ext4 = Disk::new("ext4", 16 << 20, "");
+    let ext4 = on_ext4.as_ref().map(|disk| Volume::at(scratch::dir(&disk.path(), "volume")));
+    let in_memory = small();
+    let volumes = ext4.iter().chain(in_memory.iter().map(|(_, volume)| volume));
+    for volume in volumes {
+        let source = scratch::scratch();
+        let run = |flags: &[&str]| run_with_snapshot(source.path(), volume.path(), flags);
+        let stat = rustix::fs::statvfs(volume.path()).unwrap();
+        let large = stat.f_bavail * stat.f_frsize * 3 / 5;
+        let says =
+            |bytes: u64| format!("its first snapshot copies about {}, and ", human_bytes::bytes(bytes));
+        fs::write(source.path().join("large"), vec![3; large as usize]).unwrap();
+
+        let (code, said, report) = run(&["--dry-run"]);
+        assert!(code == Some(0) && report.notes.iter().any(|it| it.contains(&says(large))), "{said}");
+        let (code, said, report) = run(&[]);
+        assert!(said.lines().next().unwrap().contains(&says(large)), "before all else: {said}");
+        let refused = |it: &String| it.contains(&says(large)) && it.contains("it will be refused");
+        assert!(report.notes.iter().any(refused), "{report:?}");
+        assert_eq!((code, report.reason.as_deref()), (Some(3), Some("SnapshotFailed")), "{said}");
+        assert!(report.message.contains("no snapshot was taken"), "{report:?}");
+        assert!(!volume.store("content").exists() && volume.path().join("large").exists());
+
+        let less = large / 3;
+        fs::write(source.path().join("large"), vec![3; less as usize]).unwrap();
+        let (code, _, report) = run(&[]);
+        assert_eq!(code, Some(0), "{report:?}");
+        assert!(report.notes.iter().any(|it| it.contains(&says(less))), "{report:?}");
+        let (_, said, _) = run(&[]);
+        assert!(!said.contains("copies about"), "later ones copy changes only: {said}");
+    }
+}
+
+#[test]
+fn a_run_announces_no_copy_where_files_are_cloned() {
+    let Some(mounted) = FileSystem::Btrfs.mount().map_err(|error| eprintln!("skipped: {error}")).ok() else {
+        return;
+    };
+    let (source, volume) = (scratch::scratch(), Volume::in_dir(mounted.folder()));
+    fs::write(source.path().join("large"), vec![3; 2_000_000]).unwrap();
+    let (code, said, report) = run_with_snapshot(source.path(), volume.path(), &[]);
+    assert!(code == Some(0) && !said.contains("snapshot copies") && report.notes.is_empty(), "{report:?}");
 }

@@ -7,14 +7,24 @@
 mod common;
 
 mod after_run;
+mod archive;
 mod commands;
+mod copy;
+mod copy_far;
 mod crash;
 mod damage;
+mod device;
 mod formats;
 mod full;
+mod in_motion;
+mod inside;
+mod look;
 mod many;
 mod model;
+mod mount;
 mod network;
+mod repair;
+mod restore;
 mod roundtrip;
 mod source;
 mod volume;

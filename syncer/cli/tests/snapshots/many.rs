@@ -20,14 +20,15 @@ fn list_of(volume: &Volume) -> Roots {
 }
 
 /// Makes a volume with a snapshot for each of the last `count` hours, the oldest first. Each has a pack of its own,
-/// with a copy of the first one's root directory.
+/// with a copy of the first one's root directory, of the version without a record at its end.
 fn volume_of(count: u64) -> (Volume, Vec<SnapshotId>) {
     let volume = Volume::new();
     fs::write(volume.path().join("file"), "content").unwrap();
     let first = SnapshotId::from_str(&volume.create(&[])).unwrap();
     let mut roots = list_of(&volume);
     let sample = roots.snapshots[0].clone();
-    let pack = fs::read(volume.store(&format!("packs/{first}"))).unwrap();
+    let mut pack = fs::read(volume.store(&format!("packs/{first}"))).unwrap();
+    pack[6] = 1;
     let copies = (1..count).map(|nth| {
         let mut copy = Snapshot { id: SnapshotId(nth), ..sample.clone() };
         copy.tree.place.pack = nth;

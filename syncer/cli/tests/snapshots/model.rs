@@ -1,4 +1,4 @@
-//! Random edits, snapshots, forgets, prunes and restores, against a map in memory.
+//! Random edits, snapshots, forgets, prunes, restores and damage of the list, against a map in memory.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use crate::{
         rng::Rng,
         tree::{self, Shape},
     },
+    damage::flip,
     volume::Volume,
 };
 
@@ -53,9 +54,20 @@ fn a_store_does_what_a_map_in_memory_does() {
                 }
                 _ => {}
             }
+            let roots = volume.store("roots");
+            let is_flipped = roots.exists() && rng.once_in(4);
+            if is_flipped {
+                flip(&roots, rng.below(roots.metadata().unwrap().len()));
+            }
             let listed: Vec<String> =
                 volume.list().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
             assert_eq!(listed, order, "{what}");
+            if is_flipped && rng.once_in(2) {
+                assert_eq!(volume.run("verify", &[]).code, Some(3), "{what}: the list is damaged, and heals");
+            } else if is_flipped {
+                volume.ok("prune", &["--forgotten"]);
+                volume.ok("repair", &["--apply"]);
+            }
         }
         volume.ok("verify", &["--no-heal"]);
     }

@@ -13,7 +13,7 @@ use crate::{
         rng::Rng,
         tree::{self, Shape},
     },
-    damage::{flip, only_file_below},
+    damage::{flip, only_file_below, position},
 };
 
 const RESTORE: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];
@@ -89,6 +89,53 @@ fn a_damaged_object_is_found_before_anything_is_changed() {
         assert_eq!(there, [false, false, true], "{below}");
         snapshot_heals(&pair.source);
         restore(&pair, "first").assert_exit(ExitCode::Done);
+    }
+}
+
+/// Flips a byte of one object, and of the first bytes of a pack that hold this text.
+fn damage_text(pack: &Path, text: &[u8]) {
+    let bytes = fs::read(pack).unwrap();
+    flip(pack, position(&bytes, text));
+}
+
+#[test]
+fn all_that_is_whole_of_a_damaged_snapshot_comes_when_the_run_keeps_going() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for dir in ["bad", "good", "lost"] {
+            fs::create_dir(pair.source.join(dir)).unwrap();
+            fs::write(pair.source.join(dir).join("file"), format!("small, in {dir}")).unwrap();
+            fs::create_dir(pair.destination.join(dir)).unwrap();
+            fs::write(pair.destination.join(dir).join("astray"), "old").unwrap();
+        }
+        fs::rename(pair.source.join("lost/file"), pair.source.join("lost/a name of its own")).unwrap();
+        fs::write(pair.destination.join("bad/file"), "old").unwrap();
+        fs::write(pair.source.join("large"), vec![7; 100_000]).unwrap();
+        snapshot("create", &pair.source, &["--tag", "mine", "--engine", "copy"]);
+        flip(&only_file_below(&pair.source.join(".volferry/snapshots/content")), 5);
+        let pack = only_file_below(&pair.source.join(".volferry/snapshots/packs"));
+        damage_text(&pack, b"small, in bad");
+        damage_text(&pack, b"a name of its own");
+        let run = restore(&pair, "mine");
+        run.assert_exit(ExitCode::Failed);
+        assert!(format!("{run:?}").contains("--keep-going"), "{run:?}");
+        let flags = [&RESTORE[..], &["--source-snapshot=mine", "--keep-going"]].concat();
+        let run = pair.run(&flags);
+        run.assert_exit(ExitCode::Partial);
+        let report = run.report();
+        let failed: Vec<_> = report.failures.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!((report.work.files_failed, failed.len()), (3, 3), "{way:?}: {failed:?}");
+        ["bad/file", "large", "lost"].iter().for_each(|path| assert!(failed.contains(path), "{failed:?}"));
+        let there = |path: &str| fs::read_to_string(pair.destination.join(path)).ok();
+        assert_eq!(there("bad/file").as_deref(), Some("old"), "{way:?}");
+        assert_eq!(there("good/file").as_deref(), Some("small, in good"), "{way:?}");
+        assert_eq!(there("large"), None, "{way:?}");
+        assert_eq!(there("lost/astray").as_deref(), Some("old"), "a folder that cannot be read, {way:?}");
+        assert_eq!(
+            [there("good/astray"), there("bad/astray")],
+            [None, None],
+            "known to be too many, {way:?}"
+        );
     }
 }
 

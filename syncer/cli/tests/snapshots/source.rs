@@ -71,12 +71,43 @@ fn a_volume_goes_back_to_its_own_snapshot_and_keeps_the_state_before_once() {
     assert!(!keeps_state(&again), "{:?}", again.report());
     assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
     let log = snapshots(&pair, "log", &[]);
-    assert_eq!(log.matches("restore").count(), 2, "{log}");
+    assert_eq!(log.matches("restore").count(), 1, "the second changed nothing: {log}");
     assert!(log.contains("back-1"), "{log}");
     let kept = snapshots(&pair, "show", &["before-back", "--json"]);
-    assert!(kept.contains("\"pinned\": true"), "{kept}");
+    assert!(kept.contains("\"purpose\": \"safety\""), "{kept}");
     restore("before-back").assert_exit(ExitCode::Done);
     Snapshot::of(&pair.destination).assert_like(&second, oracle::COPY, "the second");
+}
+
+#[test]
+fn single_paths_go_back_to_a_snapshot_and_all_else_stays() {
+    let (pair, _) = two_versions();
+    let at = |name: &str| pair.destination.join(name);
+    for (name, content) in [("keep/a", "old"), ("keep/b", "old"), ("other", "old"), ("gone", "old")] {
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        fs::write(at(name), content).unwrap();
+    }
+    snapshots(&pair, "create", &["--tag=whole"]);
+    ["keep/a", "keep/b", "other"].iter().for_each(|name| fs::write(at(name), "newer").unwrap());
+    fs::remove_file(at("gone")).unwrap();
+    fs::write(at("keep/new"), "new").unwrap();
+    let restore = |paths: &[&str]| {
+        let ends = ["sync", text(&pair.destination), text(&pair.destination), "--progress=json"];
+        let flags = ["--delete", "--delete-limit=100", "--source-snapshot=whole"];
+        pair.start(&[&ends[..], &flags, paths].concat()).wait()
+    };
+    restore(&["--restore-path=/keep/a", "--restore-path=gone"]).assert_exit(ExitCode::Done);
+    let read = |name: &str| fs::read_to_string(at(name)).unwrap();
+    assert_eq!(["keep/a", "keep/b", "other", "gone"].map(read), ["old", "newer", "newer", "old"]);
+    assert_eq!(read("keep/new"), "new");
+    restore(&["--restore-path=/keep"]).assert_exit(ExitCode::Done);
+    assert_eq!(["keep/a", "keep/b", "other"].map(read), ["old", "old", "newer"]);
+    assert!(!at("keep/new").exists(), "a folder loses what the snapshot does not have in it");
+    for (path, word) in [("--restore-path=/missing", "missing"), ("--restore-path=../x", "--restore-path")] {
+        let refused = restore(&[path]);
+        assert!(refused.report().message.contains(word), "{}", refused.report().message);
+        assert_eq!(read("other"), "newer");
+    }
 }
 
 fn keeps_state(run: &Ended) -> bool {
@@ -112,7 +143,7 @@ fn a_snapshot_that_is_not_there_is_named_and_nothing_is_changed() {
     ]);
     let missing = missing.wait();
     missing.assert_exit(ExitCode::Failed);
-    assert_eq!(missing.reason(), "SnapshotUnusable");
+    assert_eq!(missing.reason(), "SnapshotNotFound");
     assert!(missing.report().message.contains("there is no snapshot v9"), "{:?}", missing.report());
     let none =
         pair.start(&["sync", text(&pair.source), text(&restored), "--progress=json", "--source-snapshot=v1"]);

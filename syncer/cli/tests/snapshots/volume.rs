@@ -48,6 +48,11 @@ impl Volume {
         Self { _place: place, path }
     }
 
+    /// Takes a folder that is there, and stays.
+    pub fn at(path: PathBuf) -> Self {
+        Self { _place: scratch::scratch(), path }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

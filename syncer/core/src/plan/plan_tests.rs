@@ -11,13 +11,18 @@ use crate::tree::{
 const DELETE: Policy = Policy {
     delete: true,
     one_file_system: false,
+    spares_foreign: false,
+    cross_mounts: false,
     owners: true,
     user: Owner { uid: 9, gid: 9 },
     permissions: true,
     times: true,
+    kept_times: KeptTimes::ALL,
     attrs: Classes::ALL,
     sizes: SizeLimits { min: 0, max: u64::MAX },
     update: false,
+    existing: false,
+    ignore_existing: false,
     content: Content::Trusted,
 };
 
@@ -63,6 +68,21 @@ fn a_newer_file_of_the_sink_stays_also_where_its_time_is_in_doubt() {
     }
     let link = Entry { kind: Kind::Symlink { target: b"x" }, ..file(2, at(101)) };
     assert_eq!(step(&source, &link, policy), Some(Step::Replace { was_dir: false }));
+}
+
+#[test]
+fn a_file_whose_content_is_to_be_compared_is_updated_only_if_other_metadata_differs() {
+    let noted = |size| {
+        let entry = file("a", size, 1);
+        Entry { meta: Meta { mtime: entry.meta.mtime.to_compare(), ..entry.meta }, ..entry }
+    };
+    let source = listing(&[file("a", 1, 1)]);
+    let plan = plan_dir(&source, &listing(&[noted(1)]), DELETE);
+    assert_eq!((plan.steps, plan.checks), (vec![], vec![0]));
+    let plan = plan_dir(&source, &listing(&[noted(2)]), DELETE);
+    assert_eq!((plan.steps, plan.checks), (vec![(0, Step::Update)], vec![]));
+    let told = differences(&file("a", 1, 1), &noted(1), Step::Update, DELETE);
+    assert_eq!(told, [Difference::Content]);
 }
 
 #[test]
@@ -148,7 +168,11 @@ fn set_id_bits_are_dropped_with_the_owner_and_are_no_difference_then() {
     let policy = Policy { owners: false, ..DELETE };
     let steps = |source, sink| plan_dir(&listing(&[with(source)]), &listing(&[with(sink)]), policy).steps;
     assert_eq!(steps(0o4755, 0o755), []);
-    assert_eq!(steps(0o4755, 0o4755), [(0, Step::Meta)]);
+    assert_eq!(steps(0o4755, 0o4755), [], "the copy has the owner");
+    let anothers = Entry { meta: Meta { owner: Owner { uid: 7, gid: 7 }, ..meta(1) }, ..with(0o4755) };
+    let anothers = Entry { meta: Meta { mode: 0o4755, ..anothers.meta }, ..anothers };
+    let both = [listing(&[with(0o4755)]), listing(&[anothers])];
+    assert_eq!(plan_dir(&both[0], &both[1], policy).steps, [(0, Step::Meta)]);
     let own = Policy { user: meta(1).owner, ..policy };
     let both = [listing(&[with(0o4755)]), listing(&[with(0o755)])];
     assert_eq!(plan_dir(&both[0], &both[1], own).steps, [(0, Step::Meta)], "the owner is the same");

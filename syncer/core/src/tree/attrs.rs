@@ -19,6 +19,8 @@ pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The access control list that new entries of a directory inherit.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
+/// The label of SELinux.
+pub const SELINUX_LABEL: &[u8] = b"security.selinux";
 
 /// The names under which XFS also shows its access control lists to a process with `CAP_SYS_ADMIN`.
 const XFS_ACCESS_ACL: &[u8] = b"trusted.SGI_ACL_FILE";
@@ -40,24 +42,27 @@ impl Classes {
     pub const CAPABILITY: Self = Self(4);
     /// `trusted.*`, which only a process with `CAP_SYS_ADMIN` sees.
     pub const TRUSTED: Self = Self(8);
+    /// `security.selinux`, which runs of a process with `CAP_SYS_ADMIN` keep.
+    pub const LABEL: Self = Self(16);
     /// Every kind.
-    pub const EACH: [Self; 4] = [Self::USER, Self::ACL, Self::CAPABILITY, Self::TRUSTED];
+    pub const EACH: [Self; 5] = [Self::USER, Self::ACL, Self::CAPABILITY, Self::TRUSTED, Self::LABEL];
     /// All of them.
-    pub const ALL: Self = Self(15);
+    pub const ALL: Self = Self(31);
 
     /// Returns the kinds that a run keeps. Access control lists follow permissions, because each implies the other.
     pub fn wanted(preserve: &Preserve) -> Self {
-        let xattrs = if preserve.xattrs { Self::USER | Self::CAPABILITY | Self::TRUSTED } else { Self::NONE };
+        let xattrs = if preserve.xattrs { Self::ALL.without(Self::ACL) } else { Self::NONE };
         let acls = if preserve.acls && preserve.permissions { Self::ACL } else { Self::NONE };
         xattrs | acls
     }
 
-    /// Returns the kind of an attribute. `None` for one that is never kept, such as a label of SELinux, or that another
+    /// Returns the kind of an attribute. `None` for one that is never kept, such as `security.ima`, or that another
     /// name covers.
     pub fn of(name: &[u8]) -> Option<Self> {
         match name {
             ACCESS_ACL | DEFAULT_ACL => Some(Self::ACL),
             CAPABILITY => Some(Self::CAPABILITY),
+            SELINUX_LABEL => Some(Self::LABEL),
             XFS_ACCESS_ACL | XFS_DEFAULT_ACL => None,
             _ if name.len() > 5 && name.starts_with(b"user.") => Some(Self::USER),
             _ if name.len() > 8 && name.starts_with(b"trusted.") => Some(Self::TRUSTED),
@@ -83,7 +88,7 @@ impl Classes {
 
     /// Returns the kinds that are not in `other`.
     #[must_use]
-    pub fn without(self, other: Self) -> Self {
+    pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
@@ -254,7 +259,7 @@ mod tests {
     fn names_that_a_peer_has_no_business_with_are_refused() {
         for name in [
             "trusted.SGI_ACL_FILE",
-            "security.selinux",
+            "security.ima",
             "system.nfs4_acl",
             "user.",
             "trusted.",

@@ -31,8 +31,8 @@ pub struct Dir {
     pub leaves_out: bool,
     /// Its inode number.
     pub inode: u64,
-    /// Whether it is on another file system than the root.
-    pub is_elsewhere: bool,
+    /// Where it is, seen from the root.
+    pub beyond: Beyond,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Arc<[u64]>,
     /// The stamps of all files in it and below.
@@ -63,6 +63,22 @@ impl Dir {
     }
 }
 
+/// What lies between a directory and the root of its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Beyond {
+    /// Whether it is on another file system than the root.
+    pub file_system: bool,
+    /// Whether it is seen through another mount than the root, which may show the same file system.
+    pub mount: bool,
+}
+
+impl Beyond {
+    /// Returns whether it is on the root's file system and in the root's mount.
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// Sums over a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
@@ -78,17 +94,17 @@ pub struct Totals {
     pub newest: Time,
 }
 
-/// The file systems that are mounted below the root of a tree.
+/// The file systems that are mounted below the root of a tree, without those below another one; or entries in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mounts {
-    /// Their number, without those that are mounted below another one.
+    /// Their number.
     pub count: u64,
     /// The first of them, by its path; the root if there are none.
     pub first: RelPath,
 }
 
 impl Mounts {
-    /// Counts the mount at `path`.
+    /// Counts the one at `path`.
     pub fn add(&mut self, path: RelPath) {
         self.merge(Self { count: 1, first: path });
     }

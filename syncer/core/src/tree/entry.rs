@@ -17,6 +17,23 @@ pub struct Time {
     pub nanos: u32,
 }
 
+impl Time {
+    /// Marks the time of a listed file of the sink whose content is to be compared whatever its metadata says. The mark
+    /// is a time that no file has; applied twice it gives the time back.
+    pub fn to_compare(self) -> Self {
+        Self { seconds: !self.seconds ^ TO_COMPARE, ..self }
+    }
+
+    /// Returns the time without that mark, and whether it had it.
+    pub fn unmarked(self) -> (Self, bool) {
+        let is_marked = (self.seconds ^ self.seconds << 1) & i64::MIN != 0;
+        (if is_marked { self.to_compare() } else { self }, is_marked)
+    }
+}
+
+/// The highest bit of a number of seconds, which equals the sign in the time of any file.
+const TO_COMPARE: i64 = 1 << 62;
+
 /// User and group, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Owner {
@@ -154,4 +171,20 @@ pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
         return Err(DecodeError::Invalid("a mode is out of range"));
     }
     Ok(Meta { mode: mode as u16, mtime, owner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_of_a_time_is_seen_and_taken_off_again() {
+        for seconds in [0, 1, -1, 1_700_000_000, -2_000_000_000, i64::from(u32::MAX) << 8] {
+            for seconds in [seconds, !seconds] {
+                let time = Time { seconds, nanos: 7 };
+                assert_eq!(time.unmarked(), (time, false));
+                assert_eq!(time.to_compare().unmarked(), (time, true), "{seconds}");
+            }
+        }
+    }
 }

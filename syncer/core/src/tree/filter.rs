@@ -5,8 +5,10 @@ use thiserror::Error;
 
 use crate::tree::{
     entry::Kind,
+    filter_rules::{FilterRules, RuleError},
     path::RelPath,
     pattern::{Pattern, Patterns},
+    pattern_use::{PatternUse, WatchedPatterns},
 };
 
 /// The most include patterns, and the most exclude patterns. Each is tried on every entry.
@@ -21,6 +23,25 @@ pub enum FilterError {
         start_of(.0)
     )]
     Nothing(String),
+    /// A pattern is a rule of rsync.
+    #[error(
+        "the pattern `{}` is a rule of rsync, and patterns are those of .gitignore; write `\\{}` for a name that begins so",
+        start_of(.0), start_of(.0)
+    )]
+    Rule(String),
+    /// No path can match a pattern.
+    #[error(
+        "the pattern `{}` can match nothing: it has a name `.` or `..`, two slashes in a row, or a bracket or backslash \
+         without its end",
+        start_of(.0)
+    )]
+    Never(String),
+    /// No include pattern can have an effect.
+    #[error("--exclude `{}` leaves out everything, so no --include has an effect", start_of(.0))]
+    NoWay(String),
+    /// A filter rule of rsync cannot be used.
+    #[error(transparent)]
+    OfRsync(#[from] RuleError),
     /// There are too many patterns.
     #[error("there are {0} patterns in a list, and there may be {MAX_PATTERNS}: join some")]
     TooMany(usize),
@@ -29,19 +50,31 @@ pub enum FilterError {
 /// Include and exclude patterns, ready to match.
 #[derive(Debug, Default)]
 pub struct Filter {
-    include: Patterns,
-    exclude: Patterns,
+    include: WatchedPatterns,
+    exclude: WatchedPatterns,
     /// Patterns that the owner of the destination excludes. No pattern of the run overrides them.
     spare: Patterns,
+    /// Filter rules that look for no file in the directories.
+    rules: FilterRules,
 }
 
 impl Filter {
     /// Reads the patterns. An empty `include` includes everything.
     ///
     /// # Errors
-    /// If a pattern matches nothing; the error names it.
+    /// If a pattern matches nothing, or all of `include`; the error names it.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
-        Ok(Self { include: read(include)?, exclude: read(exclude)?, spare: Patterns::default() })
+        let (included, excluded) = (read(include)?, read(exclude)?);
+        let last = excluded.0.iter().zip(exclude).rev().take_while(|(pattern, _)| !pattern.is_negated);
+        match last.map(|(pattern, line)| (pattern.takes_all(), line)).find(|(takes_all, _)| *takes_all) {
+            Some((_, line)) if !include.is_empty() => Err(FilterError::NoWay(line.clone())),
+            _ => Ok(Self { include: included.into(), exclude: excluded.into(), ..Self::default() }),
+        }
+    }
+
+    /// Returns what the patterns have matched so far.
+    pub fn pattern_use(&self) -> PatternUse {
+        PatternUse::of(&[&self.include, &self.exclude])
     }
 
     /// Also excludes matches of these patterns; no other pattern overrides them.
@@ -50,6 +83,12 @@ impl Filter {
     /// If a pattern matches nothing; the error names it.
     pub fn sparing(self, patterns: &[String]) -> Result<Self, FilterError> {
         Ok(Self { spare: read(patterns)?, ..self })
+    }
+
+    /// Also excludes what these rules exclude; none of them looks for a file in the directories.
+    #[must_use]
+    pub fn ruled(self, rules: FilterRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// Returns whether the file at `path`, or a directory above it, is excluded.
@@ -66,9 +105,15 @@ impl Filter {
         false
     }
 
+    /// Returns whether the directory at `path`, or one above it, is excluded.
+    pub fn excludes_dir(&self, path: &RelPath) -> bool {
+        let (above, name) = path.split_last().unwrap_or_default();
+        !path.is_root() && (self.excludes_dir(&above) || self.excludes(&above, name, true))
+    }
+
     /// Returns whether no entry is excluded.
     pub fn is_empty(&self) -> bool {
-        [&self.include, &self.exclude, &self.spare].into_iter().all(|list| list.0.is_empty())
+        self.include.is_empty() && self.exclude.is_empty() && self.spare.0.is_empty() && self.rules.is_empty()
     }
 
     /// Returns whether the entry `name` of the directory `dir` is excluded. The directory itself is not, because a walk
@@ -79,11 +124,12 @@ impl Filter {
             return false;
         }
         let Ok(path) = dir.join(name) else { return false };
-        let listed = |list: &Patterns| list.decide(path.as_bytes(), is_dir) == Some(true);
-        let includes_all = is_dir || self.include.0.is_empty();
-        listed(&self.exclude)
-            || listed(&self.spare)
-            || !(includes_all || self.include.decide_with_parents(path.as_bytes()) == Some(true))
+        let path = path.as_bytes();
+        let includes_all = is_dir || self.include.is_empty();
+        self.exclude.decide(path, is_dir) == Some(true)
+            || self.spare.decide(path, is_dir) == Some(true)
+            || self.rules.exclude(path, is_dir, |_| None)
+            || !(includes_all || self.include.decide_with_parents(path) == Some(true))
     }
 }
 
@@ -113,10 +159,20 @@ fn read(patterns: &[String]) -> Result<Patterns, FilterError> {
     if patterns.len() > MAX_PATTERNS {
         return Err(FilterError::TooMany(patterns.len()));
     }
-    let read = |pattern: &String| {
-        Pattern::parse(pattern.as_bytes()).ok_or_else(|| FilterError::Nothing(pattern.clone()))
-    };
-    patterns.iter().map(read).collect::<Result<_, _>>().map(Patterns)
+    patterns.iter().map(|line| read_pattern(line)).collect::<Result<_, _>>().map(Patterns)
+}
+
+/// Reads a pattern of a command line or a list.
+///
+/// # Errors
+/// If no path can match it, or it is a rule of rsync, whose first character would be taken for one of a name.
+pub fn read_pattern(line: &str) -> Result<Pattern, FilterError> {
+    match Pattern::parse(line.as_bytes()) {
+        _ if line.starts_with("- ") || line.starts_with("+ ") => Err(FilterError::Rule(line.into())),
+        None => Err(FilterError::Nothing(line.into())),
+        Some(pattern) if !pattern.can_match() => Err(FilterError::Never(line.into())),
+        Some(pattern) => Ok(pattern),
+    }
 }
 
 /// Returns enough of a pattern to recognise it, because the message crosses to the peer.
@@ -163,6 +219,22 @@ mod tests {
         assert!(excluded(&["/docs"], &[], "src/a.rs", false));
         assert!(!excluded(&["/docs"], &[], "src", true));
         assert!(excluded(&["/docs"], &["*.bak"], "docs/a.bak", false));
+    }
+
+    #[test]
+    fn a_pattern_that_means_something_else_to_rsync_is_refused() {
+        let refused = |include: &[&str], exclude: &[&str]| {
+            let strings = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+            Filter::new(&strings(include), &strings(exclude)).err()
+        };
+        assert!(matches!(refused(&[], &["- *.tmp"]), Some(FilterError::Rule(_))));
+        assert!(matches!(refused(&["+ *.jpg"], &[]), Some(FilterError::Rule(_))));
+        assert!(matches!(refused(&[], &["./sub"]), Some(FilterError::Never(_))));
+        for all in ["*", "/*", "**", "/**"] {
+            assert!(matches!(refused(&["*.jpg"], &["!x", all]), Some(FilterError::NoWay(_))), "{all}");
+            assert!(refused(&["*.jpg"], &[all, "!*/"]).is_none() && refused(&[], &[all]).is_none(), "{all}");
+        }
+        assert!(refused(&["*.jpg"], &["*/", "*.o", "\\- x", "-x"]).is_none());
     }
 
     #[test]

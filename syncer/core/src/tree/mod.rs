@@ -4,12 +4,17 @@ pub mod attrs;
 pub mod dir;
 pub mod entry;
 pub mod filter;
+pub mod filter_rules;
+pub mod kept_times;
 pub mod links;
 pub mod listing;
+pub mod noted;
 pub mod owners;
 pub mod path;
 pub mod path_list;
 pub mod pattern;
+pub mod pattern_use;
+pub mod reshape;
 pub mod rules;
 pub mod seek;
 pub mod stamps;
@@ -22,6 +27,7 @@ use entry::{Kind, Meta};
 use links::Group;
 use owners::Owners;
 use path::RelPath;
+use pattern_use::PatternUse;
 
 /// A scanned tree. It takes about 25 bytes of memory and a name for each entry, and 80 bytes for each directory.
 #[derive(Debug, Default)]
@@ -36,6 +42,8 @@ pub struct Tree {
     pub totals: Totals,
     /// The file systems that are mounted in it.
     pub mounts: Mounts,
+    /// Whether a directory is on another file system or mount than the root.
+    pub has_mounts: bool,
     /// Counts of the synced entries by owner, without the root.
     pub owners: Owners,
     /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this
@@ -45,6 +53,8 @@ pub struct Tree {
     pub has_unstorable: bool,
     /// Files with more than one name, if hard links are kept.
     pub groups: Vec<Group>,
+    /// What the patterns of the run matched in it, if it was scanned.
+    pub patterns: Option<PatternUse>,
 }
 
 impl Tree {

@@ -30,6 +30,8 @@ pub struct Pattern {
     /// Whether it contains a slash, so that it is relative to the directory of the list; any other matches a name in
     /// any directory.
     is_path: bool,
+    /// Whether it begins with a slash.
+    is_rooted: bool,
     /// The number of bytes at its start that stand for themselves.
     literal: usize,
 }
@@ -50,9 +52,53 @@ impl Pattern {
             None => (false, line),
         };
         let is_path = line.contains(&b'/');
-        let glob = line.strip_prefix(b"/").unwrap_or(line);
+        let (is_rooted, glob) = match line.strip_prefix(b"/") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
         let literal = glob.iter().take_while(|byte| !is_special(byte)).count();
-        (!glob.is_empty()).then(|| Self { glob: glob.into(), is_negated, dirs_only, is_path, literal })
+        (!glob.is_empty()).then(|| Self {
+            glob: glob.into(),
+            is_negated,
+            dirs_only,
+            is_path,
+            is_rooted,
+            literal,
+        })
+    }
+
+    /// Returns whether some path may match: all names are names, and each bracket and each backslash has its end.
+    pub fn can_match(&self) -> bool {
+        let mut rest = &*self.glob;
+        while let Some((&first, behind)) = rest.split_first() {
+            rest = match first {
+                b'[' => match class(behind, b'a') {
+                    Some((behind, _)) => behind,
+                    None => return false,
+                },
+                b'\\' if behind.is_empty() => return false,
+                b'\\' => &behind[1..],
+                _ => behind,
+            };
+        }
+        self.glob.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."))
+    }
+
+    /// Returns whether it takes every entry of a tree's root.
+    pub fn takes_all(&self) -> bool {
+        !self.is_negated && !self.dirs_only && matches!(&*self.glob, b"*" | b"**" | b"**/*" | b"**/**")
+    }
+
+    /// Returns whether rsync, but not git, matches the entry at `path`: rsync lets a pattern with a slash inside begin
+    /// below any directory.
+    pub fn matches_deeper(&self, path: &[u8], is_dir: bool) -> bool {
+        if !self.is_path || self.is_rooted || self.is_negated || (self.dirs_only && !is_dir) {
+            return false;
+        }
+        let (literal, glob) = self.glob.split_at(self.literal);
+        let below = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &path[at + 1..]);
+        let mut rests = below.filter_map(|below| below.strip_prefix(literal));
+        rests.any(|text| Tries::new(text).wild(glob, text, true) == WildMatch::Match)
     }
 
     /// Returns the memory that it takes, in bytes.
@@ -106,14 +152,12 @@ impl Patterns {
         let last = self.0.iter().rev().find(|pattern| pattern.matches(path, is_dir));
         last.map(|pattern| !pattern.is_negated)
     }
+}
 
-    /// Returns whether the file at `path`, or else the closest directory above it that a pattern decides on, is
-    /// matched.
-    pub fn decide_with_parents(&self, path: &[u8]) -> Option<bool> {
-        let above = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        let mut dirs = above.map(|end| self.decide(&path[..end], true));
-        self.decide(path, false).or_else(|| dirs.find_map(|decided| decided))
-    }
+/// Returns whether `glob` matches all of `text` as rsync does: a double star crosses slashes wherever it is.
+pub fn matches_wild(glob: &[u8], text: &[u8]) -> bool {
+    let mut tries = Tries { crosses_anywhere: true, ..Tries::new(text) };
+    tries.wild(glob, text, true) == WildMatch::Match
 }
 
 /// The result of matching. The last two variants save useless tries of earlier stars.
@@ -135,11 +179,13 @@ struct Tries {
     /// A bit for each pair of a rest of the pattern and a rest of the text that do not match; empty while there are few
     /// tries.
     failed: Vec<u64>,
+    /// Whether a double star crosses slashes although it does not fill the room between two.
+    crosses_anywhere: bool,
 }
 
 impl Tries {
     fn new(text: &[u8]) -> Self {
-        Self { made: 0, width: text.len() + 1, failed: Vec::new() }
+        Self { made: 0, width: text.len() + 1, failed: Vec::new(), crosses_anywhere: false }
     }
 
     /// Matches the rests of pattern and text, unless they are known not to match.
@@ -187,9 +233,10 @@ impl Tries {
     fn star(&mut self, glob: &[u8], text: &[u8], begins: bool) -> WildMatch {
         let more = glob.iter().take_while(|byte| **byte == b'*').count();
         let rest = &glob[more..];
-        let is_deep = more > 0 && begins && (rest.is_empty() || rest[0] == b'/' || rest.starts_with(b"\\/"));
-        if is_deep {
-            let below = rest.strip_prefix(b"/").map(|rest| self.again(rest, text, true));
+        let fills = begins && (rest.is_empty() || rest[0] == b'/' || rest.starts_with(b"\\/"));
+        if more > 0 && (fills || self.crosses_anywhere) {
+            let may_be_none = |_: &&[u8]| !self.crosses_anywhere;
+            let below = rest.strip_prefix(b"/").filter(may_be_none).map(|rest| self.again(rest, text, true));
             return match below == Some(WildMatch::Match) || rest.is_empty() {
                 true => WildMatch::Match,
                 false => self.behind(rest, text, true),
@@ -315,6 +362,27 @@ mod tests {
         }
         assert!(matches("\\#name", "#name") && matches("\\!name", "!name") && matches("a\\ ", "a "));
         assert!(!matches("[z-a]", "y"));
+    }
+
+    #[test]
+    fn a_pattern_that_no_path_can_match_is_known_as_such() {
+        let can = |line: &str| Pattern::parse(line.as_bytes()).unwrap().can_match();
+        for never in ["./sub", "sub/./x", "../x", "a//b", "x[ab", "[[:none:]]", "a\\", ".", "/./"] {
+            assert!(!can(never), "{never}");
+        }
+        for may in ["*.tmp", "a/**/b", "[]a]", "[!a]b", "\\[ab", "a\\\\", ".git", "..a", "-x", "{a,b}"] {
+            assert!(can(may), "{may}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_with_a_slash_inside_may_begin_below_any_folder_as_rsync_reads_it() {
+        let deeper = |line: &str, path: &str| {
+            Pattern::parse(line.as_bytes()).unwrap().matches_deeper(path.as_bytes(), false)
+        };
+        assert!(deeper("a/b", "q/a/b") && deeper("a/*.o", "q/r/a/x.o") && deeper("a/**", "q/a/b/c"));
+        assert!(!deeper("a/b", "a/b") && !deeper("/a/b", "q/a/b") && !deeper("b", "q/a/b"));
+        assert!(!deeper("a/b", "qa/b") && !deeper("a/b/", "q/a/b") && !deeper("!a/b", "q/a/b"));
     }
 
     #[test]

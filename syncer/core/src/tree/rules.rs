@@ -1,4 +1,4 @@
-//! The patterns of a tree's ignore files. Pure: their text comes in as bytes.
+//! The patterns of a tree's ignore files, or the rules of its merge files. Pure: their text comes in as bytes.
 //!
 //! They are read at the source only, and apply to both trees. The source sends their text with the listing of a
 //! directory, and matching entries at the sink are neither changed nor deleted.
@@ -13,9 +13,13 @@ use std::{
 
 use thiserror::Error;
 
-use crate::tree::{
-    path::RelPath,
-    pattern::{Pattern, Patterns},
+use crate::{
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    tree::{
+        filter_rules::{FilterRules, MergeFile, RuleError, RuleList},
+        path::RelPath,
+        pattern::{Pattern, Patterns},
+    },
 };
 
 /// The names of ignore files. Their patterns apply as if they were in one file, in this order, so a later one
@@ -44,6 +48,24 @@ pub enum RulesError {
         "the patterns of the tree's ignore files take more than {} MiB at once: join some, or leave folders out", MAX_BYTES_IN_USE >> 20
     )]
     TooManyInUse,
+    /// A rule of a merge file cannot be used.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// The texts of merge files cannot be told apart.
+    #[error("the texts of merge files cannot be told apart")]
+    Text(#[from] DecodeError),
+}
+
+/// The first byte of the text of merge files, with which no ignore file's pattern begins.
+const OF_MERGE_FILES: u8 = 0;
+
+/// Adds the text of a directory's merge file, by its number among the rules, to the text of all of them.
+pub fn put_merge_file(out: &mut Vec<u8>, nth: usize, text: &[u8]) {
+    if out.is_empty() {
+        out.push(OF_MERGE_FILES);
+    }
+    put_varint(out, nth as u64);
+    put_bytes(out, text);
 }
 
 /// Counts the memory of patterns, shared by all rules of one walk.
@@ -77,8 +99,16 @@ impl Drop for HeldMemory {
 pub struct Rules {
     above: Option<Arc<Self>>,
     dir: RelPath,
-    patterns: Patterns,
-    _held: HeldMemory,
+    own: OwnRules,
+    _held: Option<HeldMemory>,
+}
+
+/// The rules of one directory.
+enum OwnRules {
+    /// Those of ignore files.
+    Ignored(Patterns),
+    /// Those of merge files, and the rules of the run among which they are.
+    Merged(Arc<FilterRules>, Vec<(usize, RuleList)>),
 }
 
 impl fmt::Debug for Rules {
@@ -99,28 +129,83 @@ impl Rules {
         text: &[u8],
         in_use: &InUse,
     ) -> Result<Self, RulesError> {
+        if let Some((&OF_MERGE_FILES, text)) = text.split_first() {
+            return Self::merged(above, dir, text, in_use);
+        }
         let patterns: Vec<Pattern> = text.split(|byte| *byte == b'\n').filter_map(pattern_of).collect();
         if patterns.len() > MAX_PATTERNS {
             return Err(RulesError::TooMany(patterns.len()));
         }
         let held = in_use.take(patterns.iter().map(Pattern::memory).sum())?;
-        Ok(Self { above, dir: dir.clone(), patterns: Patterns(patterns), _held: held })
+        Ok(Self { above, dir: dir.clone(), own: OwnRules::Ignored(Patterns(patterns)), _held: Some(held) })
+    }
+
+    /// Starts at the root of a tree, with rules of a run that look for files in the directories.
+    pub fn of_run(filter: Arc<FilterRules>) -> Self {
+        Self { above: None, dir: RelPath::root(), own: OwnRules::Merged(filter, Vec::new()), _held: None }
+    }
+
+    fn merged(
+        above: Option<Arc<Self>>,
+        dir: &RelPath,
+        text: &[u8],
+        in_use: &InUse,
+    ) -> Result<Self, RulesError> {
+        let filter = match above.as_deref().map(|above| &above.own) {
+            Some(OwnRules::Merged(filter, _)) => Arc::clone(filter),
+            _ => return Err(DecodeError::Invalid("no rule asks for merge files").into()),
+        };
+        let (mut reader, mut lists) = (Reader::new(text), Vec::new());
+        while !reader.is_empty() {
+            let nth = reader.varint32()? as usize;
+            let file: Option<&MergeFile> = filter.merges().get(nth);
+            let file = file.ok_or(DecodeError::Invalid("no rule asks for a merge file"))?;
+            lists.push((nth, RuleList::parse(file, reader.bytes(MAX_RULES_BYTES)?)?));
+        }
+        let held = in_use.take(lists.iter().map(|(_, list)| list.memory()).sum())?;
+        Ok(Self { above, dir: dir.clone(), own: OwnRules::Merged(filter, lists), _held: Some(held) })
     }
 
     /// Returns whether the entry at `path`, below the directory of these rules, is excluded. Callers do not ask about
     /// entries of excluded directories.
     pub fn excludes(&self, path: &RelPath, is_dir: bool) -> bool {
-        let above = || self.above.as_deref().is_some_and(|above| above.excludes(path, is_dir));
-        self.patterns.decide(self.below(path), is_dir).unwrap_or_else(above)
+        match &self.own {
+            OwnRules::Ignored(patterns) => {
+                let above = || self.above.as_deref().is_some_and(|above| above.excludes(path, is_dir));
+                let below = path.as_bytes().get(self.start()..).unwrap_or_default();
+                patterns.decide(below, is_dir).unwrap_or_else(above)
+            }
+            OwnRules::Merged(filter, _) => {
+                let merged = |nth| self.decide_merged(path, is_dir, (nth, filter.is_local(nth)));
+                filter.exclude(path.as_bytes(), is_dir, merged)
+            }
+        }
     }
 
-    /// Returns `path` relative to the directory of these rules.
-    fn below<'p>(&self, path: &'p RelPath) -> &'p [u8] {
-        let prefix = match self.dir.as_bytes().len() {
+    /// Decides by the merge files of one name, from the directory upwards.
+    fn decide_merged(&self, path: &RelPath, is_dir: bool, (nth, is_local): (usize, bool)) -> Option<bool> {
+        let mut at = Some(self);
+        while let Some(rules) = at {
+            let counts = !is_local || path.split_last().is_some_and(|(dir, _)| dir == rules.dir);
+            if let OwnRules::Merged(_, lists) = &rules.own
+                && let Some((_, list)) = lists.iter().find(|(of, _)| *of == nth).filter(|_| counts)
+            {
+                let decided = list.decide(path.as_bytes(), is_dir, rules.start());
+                if decided.is_some() || list.is_cleared {
+                    return decided;
+                }
+            }
+            at = rules.above.as_deref();
+        }
+        None
+    }
+
+    /// Returns the length of the directory's path, with the slash behind it.
+    fn start(&self) -> usize {
+        match self.dir.as_bytes().len() {
             0 => 0,
             len => len + 1,
-        };
-        path.as_bytes().get(prefix..).unwrap_or_default()
+        }
     }
 }
 

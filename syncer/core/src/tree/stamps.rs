@@ -6,6 +6,9 @@ use crate::{
     hash::digest,
 };
 
+/// In place of a stamp, of a file that another process may have been writing to while it was read.
+pub const IN_MOTION: u64 = u64::MAX;
+
 /// The stamps of the files of a directory and of all below it, hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamps([u8; 16]);
@@ -21,7 +24,7 @@ impl Stamps {
     pub fn of(stamps: impl Iterator<Item = u64>, below: impl Iterator<Item = Self>) -> Self {
         let mut bytes = Vec::new();
         for stamp in stamps {
-            if stamp == 0 {
+            if stamp == 0 || stamp == IN_MOTION {
                 return Self::unknown();
             }
             bytes.extend_from_slice(&stamp.to_le_bytes());
@@ -34,6 +37,11 @@ impl Stamps {
             bytes.extend_from_slice(&seen.0);
         }
         Self(digest(&[&bytes]))
+    }
+
+    /// Returns whether at least one file has no stamp.
+    pub fn is_unknown(self) -> bool {
+        self == Self::unknown()
     }
 
     /// Returns whether nothing has changed between the two: every file of both has a stamp, and all are equal.
@@ -64,7 +72,7 @@ mod tests {
         let of = |stamps: &[u64], below: &[Stamps]| Stamps::of(stamps.iter().copied(), below.iter().copied());
         let (one, other) = (of(&[1, 2], &[]), of(&[1, 3], &[]));
         assert!(one.proves_same(of(&[1, 2], &[])) && !one.proves_same(other));
-        assert_eq!(of(&[1, 0], &[]), Stamps::unknown());
+        assert!(of(&[1, 0], &[]).is_unknown() && of(&[1, IN_MOTION], &[]).is_unknown());
         assert_eq!(of(&[1], &[one, Stamps::unknown()]), Stamps::unknown());
         assert!(!Stamps::unknown().proves_same(Stamps::unknown()));
         assert!(

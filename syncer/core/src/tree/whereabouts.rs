@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 type Token = [u8; 16];
 
-/// The place of a tree.
+/// The place of a tree, and the places of what is mounted in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Whereabouts {
     nonce: [u8; 16],
-    /// The tokens of its root; none if the root does not exist yet.
+    /// The tokens of its root, and of the folders that mounts in it show; none if the root does not exist yet.
     root: Vec<Token>,
-    /// The tokens of the folders above it.
+    /// The tokens of the folders above these.
     above: Vec<Token>,
 }
 
@@ -45,7 +45,13 @@ impl Whereabouts {
         self.nonce
     }
 
-    /// Returns whether the tree at `here` is this one, lies in it or contains it.
+    /// Returns whether both trees have one root.
+    pub fn is(&self, here: &Self) -> bool {
+        self.root.iter().any(|token| here.root.contains(token))
+    }
+
+    /// Returns whether the tree at `here` is this one, lies in it or contains it, or the same holds for what is mounted
+    /// in them.
     pub fn overlaps(&self, here: &Self) -> bool {
         let has = |tree: &Self, token| tree.root.contains(token) || tree.above.contains(token);
         here.root.iter().any(|token| has(self, token)) || self.root.iter().any(|token| has(here, token))

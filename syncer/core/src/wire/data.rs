@@ -37,6 +37,8 @@ const FAILED: u8 = 2;
 const KEPT: u8 = 4;
 const KEPT_CONTENT: u8 = CONTENT | KEPT;
 const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
+/// The bit of a kind for content of a file that was in motion when it was read.
+const IN_MOTION: u8 = 8;
 
 /// A file's state when its content was read, if it may differ from the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,8 @@ pub struct ContentFrame<'a> {
     pub kept: Option<BasisPrefix>,
     /// The content after that prefix.
     pub bytes: &'a [u8],
+    /// Whether another process may have been writing to the file while it was read.
+    pub in_motion: bool,
 }
 
 /// The prefix of a file that the sink named as its own.
@@ -110,6 +114,8 @@ impl PackHash {
 #[derive(Debug)]
 pub struct PackBuilder {
     frame: Vec<u8>,
+    /// The place of the last file's kind.
+    kind_at: usize,
 }
 
 impl Default for PackBuilder {
@@ -117,7 +123,7 @@ impl Default for PackBuilder {
         let mut frame = buffers::empty(PACK_FRAME_BYTES);
         begin_frame(&mut frame, PACK);
         frame.resize(FILES_AT, 0);
-        Self { frame }
+        Self { frame, kind_at: 0 }
     }
 }
 
@@ -163,7 +169,13 @@ impl PackBuilder {
             let kept = len.to_le_bytes().into_iter().chain(id.0);
             self.frame.splice(content_at..content_at + len as usize, kept);
         }
+        self.kind_at = kind_at;
         Ok(())
+    }
+
+    /// Marks the file that was appended last as in motion when it was read.
+    pub fn mark_in_motion(&mut self) {
+        self.frame[self.kind_at] |= IN_MOTION;
     }
 
     /// Appends a file that could not be read.
@@ -205,13 +217,14 @@ impl<'a> Pack<'a> {
     fn read(&mut self) -> Result<Packed<'a>, DecodeError> {
         let reader = &mut self.reader;
         let need = reader.varint32()?;
-        let content = match reader.byte()? {
-            kind @ (CONTENT | KEPT_CONTENT) => Ok(read_content(reader, None, kind & KEPT != 0)?),
-            kind @ (CONTENT_WITH_META | KEPT_CONTENT_WITH_META) => {
+        let kind = reader.byte()?;
+        let content = match kind & !IN_MOTION {
+            CONTENT | KEPT_CONTENT => Ok(read_content(reader, None, kind)?),
+            CONTENT_WITH_META | KEPT_CONTENT_WITH_META => {
                 let fresh = Fresh::read(reader)?;
-                Ok(read_content(reader, Some(fresh), kind & KEPT != 0)?)
+                Ok(read_content(reader, Some(fresh), kind)?)
             }
-            FAILED => Err(read_failed(reader)?),
+            FAILED if kind == FAILED => Err(read_failed(reader)?),
             _ => return Err(DecodeError::Invalid("a packed file is neither content nor a failure")),
         };
         Ok(Packed { need, content })
@@ -240,15 +253,16 @@ fn malformed(source: DecodeError) -> WireError {
 fn read_content<'a>(
     reader: &mut Reader<'a>,
     fresh: Option<Fresh<'a>>,
-    has_kept: bool,
+    kind: u8,
 ) -> Result<ContentFrame<'a>, DecodeError> {
     let size = reader.varint()?;
     if size > MAX_PACKED_BYTES {
         return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
     }
-    let kept = if has_kept { Some(read_kept(reader)?) } else { None };
+    let kept = if kind & KEPT != 0 { Some(read_kept(reader)?) } else { None };
     let rest = size.checked_sub(kept.map_or(0, |kept| kept.len.into())).ok_or(DecodeError::Overflow)?;
-    Ok(ContentFrame { fresh, kept, bytes: reader.take(rest as usize)? })
+    let bytes = reader.take(rest as usize)?;
+    Ok(ContentFrame { fresh, kept, bytes, in_motion: kind & IN_MOTION != 0 })
 }
 
 fn read_kept(reader: &mut Reader<'_>) -> Result<BasisPrefix, DecodeError> {
@@ -338,6 +352,8 @@ pub struct Whole<'a> {
     pub hash: TransferHash,
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh<'a>>,
+    /// Whether another process may have been writing to the file while it was read.
+    pub in_motion: bool,
 }
 
 impl<'a> EndFrame<'a> {
@@ -349,7 +365,8 @@ impl<'a> EndFrame<'a> {
         put_varint(&mut frame, u64::from(self.attempt));
         match &self.outcome {
             Ok(whole) => {
-                frame.push(if whole.fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
+                let kind = if whole.fresh.is_some() { CONTENT_WITH_META } else { CONTENT };
+                frame.push(if whole.in_motion { kind | IN_MOTION } else { kind });
                 if let Some(fresh) = whole.fresh {
                     fresh.put(&mut frame);
                 }
@@ -368,13 +385,15 @@ impl<'a> EndFrame<'a> {
         let mut read = || {
             let need = reader.varint32()?;
             let attempt = reader.varint32()?;
-            let outcome = match reader.byte()? {
-                CONTENT => Ok(read_whole(&mut reader, None)?),
+            let kind = reader.byte()?;
+            let in_motion = kind & IN_MOTION != 0;
+            let outcome = match kind & !IN_MOTION {
+                CONTENT => Ok(Whole { in_motion, ..read_whole(&mut reader, None)? }),
                 CONTENT_WITH_META => {
                     let fresh = Fresh::read(&mut reader)?;
-                    Ok(read_whole(&mut reader, Some(fresh))?)
+                    Ok(Whole { in_motion, ..read_whole(&mut reader, Some(fresh))? })
                 }
-                FAILED => Err(read_failed(&mut reader)?),
+                FAILED if kind == FAILED => Err(read_failed(&mut reader)?),
                 _ => return Err(DecodeError::Invalid("a file ends neither with a hash nor with a failure")),
             };
             reader.clone().finish()?;
@@ -389,7 +408,7 @@ fn read_whole<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh<'a>>) -> Result<W
     if file_len > i64::MAX as u64 {
         return Err(DecodeError::Overflow);
     }
-    Ok(Whole { file_len, hash: TransferHash(reader.array()?), fresh })
+    Ok(Whole { file_len, hash: TransferHash(reader.array()?), fresh, in_motion: false })
 }
 
 #[cfg(test)]
@@ -417,7 +436,8 @@ mod tests {
             let frame = pack.finish();
             let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
             assert!(files.next().unwrap().is_err(), "{bytes:?}");
-            let whole = Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: Some(fresh) };
+            let whole =
+                Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: Some(fresh), in_motion: false };
             let end = EndFrame { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
             assert!(EndFrame::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
         }
@@ -429,13 +449,16 @@ mod tests {
         let mut pack = PackBuilder::default();
         pack.push(7, None, None, 5, fill(b"hello")).unwrap();
         pack.push(8, Some(fresh), None, 0, fill(b"")).unwrap();
+        pack.mark_in_motion();
         pack.push_failed(9, "read", "gone");
         assert_eq!(pack.push(10, None, None, 3, |_| Err("unreadable")), Err("unreadable"));
         let frame = pack.finish();
         let (files, intact) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
         assert!(intact);
         let items: Vec<_> = files.collect::<Result<_, _>>().unwrap();
-        let content = |bytes, fresh| Ok(ContentFrame { fresh, kept: None, bytes });
+        let content = |bytes, fresh: Option<_>| {
+            Ok(ContentFrame { fresh, kept: None, bytes, in_motion: fresh.is_some() })
+        };
         assert_eq!(
             items,
             [
@@ -506,8 +529,9 @@ mod tests {
         };
         assert_eq!(Block::decode(&block[HEADER_BYTES..]), Ok(expected));
         for outcome in [
-            Ok(Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: None }),
+            Ok(Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: None, in_motion: true }),
             Ok(Whole {
+                in_motion: false,
                 file_len: 0,
                 hash: TransferHash([2; 32]),
                 fresh: Some(Fresh { meta: Meta::default(), attrs: ATTRS }),

@@ -6,7 +6,7 @@ use crate::{codec::DecodeError, delta::chunk::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
 
 /// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
 /// name are of different jobs.
-pub const PROTOCOL: &[u8] = b"volferry/10";
+pub const PROTOCOL: &[u8] = b"volferry/12";
 
 /// Names the protocol between the two ends of `job` (ALPN), so that an observer of the handshake does not learn the
 /// job's own name.
@@ -15,6 +15,14 @@ pub fn protocol_of(job: &str) -> Vec<u8> {
     let word = u128::from_be_bytes(std::array::from_fn(|at| digest[at]));
     [PROTOCOL, format!("/{word:032x}").as_bytes()].concat()
 }
+
+/// Names the protocol between an end of `job` and a busy one, which first tells when it has time.
+pub fn queue_protocol_of(job: &str) -> Vec<u8> {
+    [protocol_of(job).as_slice(), QUEUE_SUFFIX].concat()
+}
+
+/// The end of each name that [`queue_protocol_of`] makes.
+pub const QUEUE_SUFFIX: &[u8] = b"/queue";
 
 /// Bytes before a frame's body: the kind, the number of the run, and the length.
 pub const HEADER_BYTES: usize = 9;
@@ -35,6 +43,14 @@ pub enum WireError {
     #[error("a frame of {len} bytes, more than the {max} that are allowed")]
     TooLong {
         /// The length by its header.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A packet on a stream without bytes, or beyond the limit.
+    #[error("a packet of {len} bytes, where 1 to {max} are allowed")]
+    PacketLength {
+        /// The length by its prefix.
         len: usize,
         /// The limit.
         max: usize,

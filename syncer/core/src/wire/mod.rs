@@ -10,12 +10,13 @@ pub mod compress;
 pub mod data;
 mod frame;
 mod message;
+pub mod packets;
 pub mod patch;
 
 pub use frame::{
     BLOCK_FRAME_BYTES, CHECK_BYTES, HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_LISTED_BYTES,
-    MAX_MESSAGE_BYTES, MAX_PACKED_BYTES, PACK_BYTES, PACK_FRAME_BYTES, PROTOCOL, WireError, begin_frame,
-    code, end_frame, protocol_of, read_header, stamp_frame,
+    MAX_MESSAGE_BYTES, MAX_PACKED_BYTES, PACK_BYTES, PACK_FRAME_BYTES, PROTOCOL, QUEUE_SUFFIX, WireError,
+    begin_frame, code, end_frame, protocol_of, queue_protocol_of, read_header, stamp_frame,
 };
 pub use message::{
     BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,

@@ -6,7 +6,7 @@ use std::{fs, io, path::Path};
 // The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
-use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
+use contract::{BusyAnswer, Compression, Event, IdentityPair, Progress, Report, RunParams};
 use syncer::internals::{
     attrs::{Attrs, Classes},
     delta::{
@@ -18,18 +18,18 @@ use syncer::internals::{
         name::ShortName,
     },
     entry::{Entry, Kind, Meta, Owner, Time},
-    listing::{Listing, ListingBuilder},
     hash::{TransferHash, TreeDigest},
+    listing::{Listing, ListingBuilder},
     owners::Owners,
     path::RelPath,
     tree::dir::Mounts,
     wire::{
-        BasisManifest, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone,
-        TreeHead, Update, Welcome,
+        BasisManifest, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix,
+        Refusal, SampleRequest, SourceDone, TreeHead, Update, Welcome,
         check::add_check,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
-        patch::{ChunksBuilder, Patch, BlockHeader, Segment},
+        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
     },
 };
 
@@ -48,6 +48,7 @@ fn main() -> io::Result<()> {
     for (name, frame) in frames() {
         write("frames", name, &without_length(&frame))?;
     }
+    write("packets", "two", &[4, 3, 0, 1, 2, 3, 1, 0, 9])?;
     let mut bytes = Vec::new();
     listing().encode(&mut bytes);
     write("listing", "every-kind", &bytes)?;
@@ -68,6 +69,8 @@ fn main() -> io::Result<()> {
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
     stored(&write)?;
+    let answer = |number| BusyAnswer { peer: "10.0.0.1:7400".into(), since: "now".into(), number }.to_line();
+    write("busy", "two", &[&b"\x07"[..], &answer(2), &answer(1)].concat())?;
     write("report", "report", &serde_json::to_vec(&Report::default())?)?;
     write("report", "progress", &serde_json::to_vec(&Event::Progress(Progress::default()))?)?;
     write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
@@ -185,9 +188,18 @@ fn messages() -> Vec<Message> {
         Message::Report(Box::default()),
         Message::Refuse(refusal),
         Message::Hash(files()),
-        Message::Hashed(vec![Hashed::Is(TransferHash::of(b"")), Hashed::Changed, failed]),
+        Message::Release(files()),
+        Message::Hashed(vec![
+            Hashed::Is(TransferHash::of(b"")),
+            Hashed::Changed,
+            failed,
+            Hashed::IsInMotion(TransferHash::of(b"b")),
+        ]),
         Message::Forecast(Forecast { files: 3, bytes: 1 << 40 }),
-        Message::SampleRequest(SampleRequest { sampling: Sampling::within(1 << 20, 5 << 20), files: files() }),
+        Message::SampleRequest(SampleRequest {
+            sampling: Sampling::within(1 << 20, 5 << 20),
+            files: files(),
+        }),
         Message::Samples(vec![vec![1, u64::MAX], vec![]]),
     ]
 }
@@ -211,8 +223,12 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     block.extend_from_slice(&noise(300));
     let mut checked = Block::seal(block.clone(), 4, 0, 300, 0);
     add_check(&mut checked, &BlockCheck { version: FileVersion([5; 16]), value: [6; 32] });
-    let whole =
-        Whole { file_len: 300, hash: TransferHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
+    let whole = Whole {
+        file_len: 300,
+        hash: TransferHash::of(&noise(300)),
+        fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }),
+        in_motion: true,
+    };
     let failed = Failed { operation: "read", error: "it kept changing" };
     let place = BlockHeader { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);

@@ -114,7 +114,10 @@ fn of_the_parts_of_one_file_the_one_with_most_in_it_is_left() {
 #[test]
 fn what_is_the_users_own_is_closed_to_others_again() {
     let place = TestStaging::new();
-    let volume = place.open().unwrap().volume();
+    let state = place.open().unwrap();
+    state.adopt().unwrap();
+    let volume = state.volume();
+    drop(state);
     let mode = |name: &str| fs::metadata(place.state(name)).unwrap().permissions().mode() & 0o7777;
     let set = |name: &str, mode| {
         fs::set_permissions(place.state(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -194,7 +197,7 @@ fn a_file_that_a_stop_keeps_from_its_place_stays_for_the_next_run() {
 fn what_is_not_a_file_of_the_user_with_one_name_is_refused_and_named() {
     for name in ["epoch", "volume"] {
         let place = TestStaging::new();
-        drop(place.open().unwrap());
+        place.open().unwrap().adopt().unwrap();
         fs::hard_link(place.state(name), place.dir.path().join("another name")).unwrap();
         let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("{name} was used") };
         let text = source.to_string();

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, PlannedAction, Report, plural};
+use contract::{Action, EntryKind, PlannedAction, Report, human_bytes::bytes as human_bytes, plural};
 
 use crate::{
     apply::Device,
@@ -17,7 +17,7 @@ use crate::{
         plan::{
             contents::{Checker, SourceHashes},
             need::{Fetch, Need, NeededDir, OldVersion},
-            planned::{Compared, Planned, PlannedDir},
+            planned::{Checked, Compared, Planned, PlannedDir},
             source_tree::SourceTree,
         },
         reading::{hash_files::Expect, source_file::Origin},
@@ -67,8 +67,8 @@ impl SinkEnd for DeviceSink {
         _: &Tree,
         _: &mut dyn SourceHashes,
         _: &Run<'_>,
-    ) -> Result<u64, SessionError> {
-        Ok(0)
+    ) -> Result<Checked, SessionError> {
+        Ok(Checked::default())
     }
 
     fn root(&self) -> Option<&Root> {
@@ -98,8 +98,8 @@ impl SinkEnd for DeviceSink {
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError> {
         let mut dirs = [all_parts(self.0.len())];
-        let changed = checker(self.0.opened(), Expect::OnVolume, run).check(&mut dirs, source, None)?;
-        Ok(Differences::of(&dirs[0], changed, run).notes(self.0.len()))
+        let checked = checker(self.0.opened(), Expect::OnVolume, run).check(&mut dirs, source, None)?;
+        Ok(Differences::of(&dirs[0], checked.changed, run).notes(self.0.len()))
     }
 
     fn totals(&self, _: &TreeHead) -> Totals {
@@ -201,8 +201,8 @@ impl SinkEnd for DryDevice<'_> {
         _: &Tree,
         source: &mut dyn SourceHashes,
         run: &Run<'_>,
-    ) -> Result<u64, SessionError> {
-        let Some(opened) = &self.opened else { return Ok(0) };
+    ) -> Result<Checked, SessionError> {
+        let Some(opened) = &self.opened else { return Ok(Checked::default()) };
         checker(opened, Expect::SameSize, run).check(&mut compared.dirs, source, Some(Step::Update))
     }
 
@@ -217,7 +217,7 @@ impl SinkEnd for DryDevice<'_> {
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError> {
         let differences = match plan.compared.dirs.first() {
-            Some(parts) => Differences::of(parts, plan.changed, run),
+            Some(parts) => Differences::of(parts, plan.checked.changed, run),
             None => Differences { parts: 1, bytes: self.len, changed: 0 },
         };
         let is_there = self.opened.is_some();
@@ -291,7 +291,8 @@ impl Differences {
     fn notes(&self, len: u64) -> Vec<String> {
         let Self { parts, changed, .. } = self;
         let mut notes = vec![format!(
-            "verified: {len} bytes were read back and compared with the source, {}",
+            "verified: {} were read back and compared with the source, {}",
+            human_bytes(len),
             plural(*parts, "part of them differs", "parts of them differ")
         )];
         if *changed > 0 {

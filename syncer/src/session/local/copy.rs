@@ -180,6 +180,7 @@ impl Copier<'_> {
         let source = during(Activity::Reading, || {
             self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)
         })?;
+        let in_motion = source.is_in_motion();
         let zeros = match writing.store {
             WriteTarget::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
             WriteTarget::Device(device) if device.keeps_holes() => Zeros::AllHoles,
@@ -207,6 +208,9 @@ impl Copier<'_> {
             return Ok(false);
         }
         let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |(meta, attrs)| (meta, attrs));
+        if in_motion {
+            writing.note_in_motion(need, meta)?;
+        }
         writing.publish(need, &mut self.to, &staged, meta, attrs.as_attrs(), source.len())?;
         if !self.small.is_empty() {
             writing.remember(need, &staged, (meta, attrs.as_attrs()), &self.small);

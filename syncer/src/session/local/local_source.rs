@@ -7,7 +7,8 @@ use contract::{PlannedAction, Report, RunParams, Side, Usage};
 use crate::{
     attrs::Classes,
     device::{self, Opened},
-    report::Stopwatch,
+    report::{Failures, Stopwatch},
+    reshape::Reshape,
     root::{Root, TreeLocation},
     session::{
         local::{
@@ -28,14 +29,14 @@ use crate::{
             traits::{Run, SourceEnd},
             writing::Writing,
         },
-        source::tree_head::last_run,
+        source::{release::release, tree_head::last_run},
     },
     transport::TransportError,
     tree::{
         Tree,
         dir::{DirId, ROOT},
     },
-    wire::{Hashed, Listed, SourceDone, TreeHead},
+    wire::{FileGroup, Hashed, Listed, SourceDone, TreeHead},
 };
 
 /// A tree, or one file of it, as the source of a run.
@@ -48,6 +49,7 @@ pub(crate) struct LocalSource<'a> {
     tree: Named<LocalTree>,
     /// The kinds of attributes that the run keeps.
     classes: Classes,
+    reshape: Reshape,
 }
 
 impl<'a> LocalSource<'a> {
@@ -61,10 +63,12 @@ impl<'a> LocalSource<'a> {
             Some(name) => Origin::File(root, name),
             None => Origin::Tree(root),
         };
-        let tree = LocalTree { tree: Tree::empty(), asked: VecDeque::new(), keep: run.params.verify };
+        let keep = run.params.verify || run.params.remove_source_files;
+        let tree = LocalTree { tree: Tree::empty(), asked: VecDeque::new(), keep };
         let hashes = LocalHashes { origin, monitor: run.monitor };
         let classes = Classes::wanted(&run.params.preserve);
-        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes }
+        let reshape = Reshape::of(run.params);
+        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes, reshape }
     }
 }
 
@@ -121,7 +125,7 @@ impl SourceEnd for LocalSource<'_> {
             mounts: tree.mounts.clone(),
             owners: tree.owners.most_frequent(),
             last_run: last_run(root),
-            source: SourceDone::default(),
+            source: SourceDone { patterns: tree.patterns.clone(), ..SourceDone::default() },
         };
         self.tree.inner().tree = tree;
         Ok((head, sink))
@@ -136,8 +140,13 @@ impl SourceEnd for LocalSource<'_> {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        let as_listed = AsListed { classes: self.classes, since: self.tree.inner().tree.since };
+        let since = self.tree.inner().tree.since;
+        let as_listed = AsListed { classes: self.classes, since, reshape: self.reshape };
         copy_all(writing, self.hashes.origin, as_listed, work)
+    }
+
+    fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
+        Ok(release(self.root, &self.tree.inner().tree, &groups, failures)?)
     }
 
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {

@@ -1,9 +1,10 @@
 //! A snapshot as the source of a run.
 
-use contract::{PlannedAction, Report, Usage};
+use contract::{PlannedAction, Report, Usage, human_bytes::bytes as human_bytes};
 
 use crate::{
     monitor::Monitor,
+    path::RelPath,
     report::Stopwatch,
     root::Root,
     session::{
@@ -11,12 +12,12 @@ use crate::{
             copy::copy_all,
             local_source::tell_here,
             local_tree::LocalHashes,
-            stored_tree::{Restore, StoredTree, check_all, needed},
+            stored_tree::{Restore, StoredTree, damaged, first, leave_out, needed},
         },
         plan::{
             contents::{HashBatch, SourceHashes},
             need::Fetch,
-            planned::Compared,
+            planned::{Compared, PlannedDir},
             room::Room,
             source_tree::SourceTree,
         },
@@ -27,7 +28,7 @@ use crate::{
             writing::Writing,
         },
     },
-    snapshot::{Snapshot, SnapshotError, browse},
+    snapshot::{Snapshot, SnapshotError, before::Before, browse},
     transport::TransportError,
     tree::{
         Tree,
@@ -45,26 +46,29 @@ pub(crate) struct StoredSource<'a> {
 
 impl<'a> StoredSource<'a> {
     pub(crate) fn new(restore: &'a Restore<'a>, run: &Run<'a>) -> Self {
-        let Restore { store, snapshot, path, .. } = restore;
-        Self { restore, tree: StoredTree::new(store, snapshot, path), monitor: run.monitor }
+        let Restore { store, snapshot, paths, .. } = restore;
+        let tree = StoredTree::new(store, snapshot, paths, run.params);
+        Self { restore, tree, monitor: run.monitor }
     }
 
     fn origin(&self) -> Origin<'_> {
         Origin::Stored(&self.tree)
     }
 
-    /// Describes the snapshot. If only a path of it is restored, the root has the sink's metadata and stays as it is.
+    /// Describes the snapshot. If only paths of it are restored, the root has the sink's metadata and stays as it is.
     fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
-        let Restore { snapshot, path, store, .. } = self.restore;
+        let Restore { snapshot, paths, store, .. } = self.restore;
         let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
         let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
-        if path.is_root() {
+        if paths.iter().any(RelPath::is_root) {
             let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
             let digest = tree.digest;
             return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
         }
-        if browse::at(store, snapshot, path)?.is_none() {
-            return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
+        for path in paths {
+            if browse::at(store, snapshot, path)?.is_none() {
+                return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
+            }
         }
         let (root_meta, root_attrs) = (sink.root_meta, sink.root_attrs.clone());
         Ok(TreeHead { root_meta, root_attrs, totals, ..TreeHead::default() })
@@ -107,15 +111,39 @@ impl SourceEnd for StoredSource<'_> {
         None
     }
 
-    /// Checks every object that is needed, so that nothing is changed from a damaged snapshot.
-    fn ready(&self, compared: &Compared, sink: Option<&Root>) -> Result<Option<String>, SessionError> {
+    /// Checks every object that is needed, so that nothing is changed from a damaged snapshot. A restore that keeps
+    /// going leaves the files of damaged ones as they are.
+    fn ready(
+        &self,
+        compared: &mut Compared,
+        sink: Option<&Root>,
+        run: &Run<'_>,
+    ) -> Result<Option<String>, SessionError> {
+        let Restore { store, snapshot, .. } = self.restore;
         let needed = needed(&self.tree, compared);
         let bytes: u64 = needed.iter().map(|object| object.len).sum();
-        check_all(self.restore.store, self.restore.snapshot, &needed)?;
+        let damaged = damaged(store, &needed);
+        if run.params.keep_going {
+            self.tree.add_damaged_dirs(&run.failures);
+            if !damaged.is_empty() {
+                let content = |dir: &PlannedDir, name: &[u8]| self.tree.file(dir.source, name)?.0;
+                let is_damaged = |dir: &PlannedDir, name: &[u8]| {
+                    content(dir, name).is_some_and(|it| damaged.contains(&it.id))
+                };
+                leave_out(compared, is_damaged, &run.failures);
+            }
+        } else if let Some((count, path)) = first(&needed, &damaged) {
+            return Err(SnapshotError::NotWhole { id: snapshot.id, count, path }.into());
+        }
         let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
         Ok(free.map(|free| {
-            format!("{bytes} bytes come from the snapshot; {free} bytes are free at the destination")
+            let (bytes, free) = (human_bytes(bytes), human_bytes(free));
+            format!("{bytes} come from the snapshot; {free} are free at the destination")
         }))
+    }
+
+    fn before_changes(&self) -> Option<&Before> {
+        Some(&self.restore.before)
     }
 
     fn transfer(

@@ -1,24 +1,28 @@
 //! The tree of a snapshot as the source of a run.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     io,
     os::fd::AsFd as _,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use contract::{Ownership, RunParams};
+
 use crate::{
-    attrs::AttrsBuf,
+    attrs::{Attrs, AttrsBuf, Classes, put_attr},
     cores::on_cores,
-    entry::{Entry, Kind, Meta, Time},
-    hash::TreeDigest,
+    entry::{Entry, Kind, Meta, Time, kept_mode},
+    hash::{ContentId, TreeDigest},
     listing::ListingBuilder,
     monitor::Monitor,
     path::RelPath,
     plan::Step,
+    report::Failures,
     root::TreeLocation,
     session::{
         plan::{
+            plan_id::PlanId,
             planned::{Compared, PlannedDir, path_in},
             source_tree::SourceTree,
         },
@@ -27,6 +31,7 @@ use crate::{
     },
     snapshot::{
         Snapshot, SnapshotError, Store,
+        before::Before,
         browse::{self, Node, What},
         content::ContentRef,
         folder::{Folder, FolderRef},
@@ -47,10 +52,14 @@ const OBJECTS_PER_THREAD: usize = 64;
 pub(crate) struct StoredTree<'a> {
     store: &'a Store,
     snapshot: &'a Snapshot,
-    /// The path in the snapshot that is restored.
-    path: &'a RelPath,
-    /// The metadata that the folders on the way to the path have at the sink, as far as they exist.
-    way_there: Vec<(Meta, AttrsBuf)>,
+    /// The paths in the snapshot that are restored.
+    paths: &'a [RelPath],
+    /// Whether the metadata that gives rights is believed.
+    is_trusted: bool,
+    /// Whether a damaged directory is left as it is, and else a failure.
+    keep_going: bool,
+    /// The metadata that the folders on the way to the paths have at the sink, as far as they exist.
+    way_there: BTreeMap<RelPath, (Meta, AttrsBuf)>,
     state: Mutex<StoredState>,
 }
 
@@ -58,6 +67,8 @@ pub(crate) struct StoredTree<'a> {
 struct StoredState {
     dirs: Vec<StoredDir>,
     asked: VecDeque<DirId>,
+    /// Directories that cannot be read.
+    damaged: Vec<(RelPath, String)>,
 }
 
 #[derive(Debug)]
@@ -84,10 +95,24 @@ struct StoredFile {
 }
 
 impl<'a> StoredTree<'a> {
-    pub(crate) fn new(store: &'a Store, snapshot: &'a Snapshot, path: &'a RelPath) -> Self {
+    pub(crate) fn new(
+        store: &'a Store,
+        snapshot: &'a Snapshot,
+        paths: &'a [RelPath],
+        params: &RunParams,
+    ) -> Self {
         let root = StoredDir { folder: snapshot.tree, path: RelPath::root(), read: None };
-        let state = StoredState { dirs: vec![root], asked: VecDeque::new() };
-        Self { store, snapshot, path, way_there: Vec::new(), state: Mutex::new(state) }
+        let state = StoredState { dirs: vec![root], asked: VecDeque::new(), damaged: Vec::new() };
+        let is_trusted = is_trusted(snapshot, params);
+        Self {
+            store,
+            snapshot,
+            paths,
+            is_trusted,
+            keep_going: params.keep_going,
+            way_there: BTreeMap::new(),
+            state: Mutex::new(state),
+        }
     }
 
     /// Reads the whole tree, for a source whose sink requests directories by their numbers.
@@ -115,22 +140,35 @@ impl<'a> StoredTree<'a> {
         Ok(Tree { dirs, root_meta: *root_meta, root_attrs: root_attrs.clone(), totals, ..Tree::default() })
     }
 
-    /// Records the metadata that the folders on the way to the path have in the sink's tree.
+    /// Records the metadata that the folders on the way to the paths have in the sink's tree.
     pub(crate) fn go_to(&mut self, sink: &Tree) {
-        self.way_there = way_there(sink, self.path);
+        self.paths.iter().for_each(|path| way_there(sink, path, &mut self.way_there));
     }
 
-    /// Returns the name in this folder that leads to the path that is restored; `None` in the path itself, and below
-    /// it.
-    fn way(&self, dir: &RelPath) -> Option<&'a [u8]> {
-        self.path.names().nth(dir.names().count()).filter(|_| self.path.starts_with(dir))
+    /// Returns the names in this folder that lead to the paths that are restored; `None` in such a path, and below it.
+    fn ways(&self, dir: &RelPath) -> Option<BTreeSet<&'a [u8]>> {
+        if self.is_inside(dir) {
+            return None;
+        }
+        let beyond = self.paths.iter().filter(|path| path.starts_with(dir));
+        Some(beyond.filter_map(|path| path.names().nth(dir.names().count())).collect())
     }
 
-    /// Reads a folder. A folder on the way to the path has only the next name. In and below the path, hard links to
-    /// files outside of it become files.
+    /// Returns whether a path is one of those that are restored, or below one.
+    fn is_inside(&self, path: &RelPath) -> bool {
+        self.paths.iter().any(|restored| path.starts_with(restored))
+    }
+
+    /// Returns whether the whole snapshot is restored.
+    fn is_whole(&self) -> bool {
+        self.is_inside(&RelPath::root())
+    }
+
+    /// Reads a folder. One on the way to the paths has only the next names. In and below a path, hard links to files
+    /// outside of all paths become files. Without trust, set-id bits, capabilities, pipes and devices are left out.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
         let folder = self.store.folder(&dir.folder)?;
-        if self.path.is_root() {
+        if self.is_whole() && self.is_trusted {
             return Ok(folder);
         }
         let mut part = Folder::default();
@@ -138,10 +176,17 @@ impl<'a> StoredTree<'a> {
         if !folder.listing.is_complete() {
             builder.mark_incomplete();
         }
-        let way = self.way(&dir.path);
-        for (name, node) in browse::nodes(&folder).filter(|(name, _)| way.is_none_or(|way| way == *name)) {
+        let ways = self.ways(&dir.path);
+        let leads = |name: &[u8]| ways.as_ref().is_none_or(|ways| ways.contains(name));
+        for (name, node) in browse::nodes(&folder).filter(|(name, _)| leads(name)) {
             let node = self.inside(node)?;
-            let is_on_the_way = way.is_some() && dir.path.join(name).is_ok_and(|path| path != *self.path);
+            let is_on_the_way =
+                ways.is_some() && dir.path.join(name).is_ok_and(|path| !self.is_inside(&path));
+            if !self.is_trusted && node.what.is_special() {
+                continue;
+            }
+            let harmless = if self.is_trusted { node } else { harmless(node) };
+            let node = &harmless;
             let own = node.entry(name);
             let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
             builder.push(&entry);
@@ -161,20 +206,26 @@ impl<'a> StoredTree<'a> {
         Ok(part)
     }
 
-    /// Turns a hard link into a file if its target is outside of the path that is restored.
+    /// Turns a hard link into a file if its target is outside of the paths that are restored.
     fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
-        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(self.path));
+        let outside = RelPath::parse(leader).ok().filter(|leader| !self.is_inside(leader));
         let Some(leader) = outside else { return Ok(node) };
         Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }
 
-    /// Gives a folder on the way to the path the metadata that it has at the sink, so that it stays as it is.
+    /// Gives a folder on the way to a path the metadata that it has at the sink, so that it stays as it is.
     fn as_it_is<'e>(&'e self, dir: &StoredDir, own: Entry<'e>) -> Entry<'e> {
-        match self.way_there.get(dir.path.names().count()) {
+        let path = dir.path.join(own.name).ok();
+        match path.and_then(|path| self.way_there.get(&path)) {
             Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
             None => own,
         }
+    }
+
+    /// Adds the directories that could not be read to the failures of a run.
+    pub(crate) fn add_damaged_dirs(&self, failures: &Failures) {
+        self.lock().damaged.iter().for_each(|(path, error)| failures.add(path, "read", error));
     }
 
     fn lock(&self) -> MutexGuard<'_, StoredState> {
@@ -196,8 +247,12 @@ impl<'a> StoredTree<'a> {
         let unknown =
             || SnapshotError::Invalid("a directory was asked for that the snapshot does not have".into());
         let dir = state.dirs.get_mut(id as usize).ok_or_else(unknown)?;
-        let folder = self.read(dir)?;
+        let (folder, error) = match self.read(dir) {
+            Err(error) if self.keep_going && id != ROOT => (unknown_folder(), Some(error)),
+            result => (result?, None),
+        };
         let path = dir.path.clone();
+        let damaged = error.map(|error| (path.clone(), error.to_string()));
         let is_new = dir.read.is_none();
         let read = dir.read.get_or_insert_with(|| ReadFolder { first_child: next, files: files(&folder) });
         let first_child = read.first_child;
@@ -208,25 +263,30 @@ impl<'a> StoredTree<'a> {
                 state.dirs.push(StoredDir { folder: *child, path, read: None });
             }
         }
+        state.damaged.extend(damaged.filter(|_| is_new));
         let children = folder.children.iter().map(|child| child.digest).collect();
         Ok(Listed { dir: id, first_child, children, listing: folder.listing, rules: Box::default() })
     }
 }
 
+/// Returns the listing of a directory of which nothing is known, so that no entry is made or deleted there.
+fn unknown_folder() -> Folder {
+    let mut listing = ListingBuilder::default();
+    listing.mark_incomplete();
+    Folder { listing: listing.finish(), ..Folder::default() }
+}
+
 /// Returns the metadata of the folders of a tree that lead to a path, as far as they exist.
-fn way_there(tree: &Tree, path: &RelPath) -> Vec<(Meta, AttrsBuf)> {
-    let mut way = Vec::new();
-    let mut at = ROOT;
+fn way_there(tree: &Tree, path: &RelPath, way: &mut BTreeMap<RelPath, (Meta, AttrsBuf)>) {
+    let (mut at, mut to) = (ROOT, RelPath::root());
     for name in path.names() {
-        let Some(dir) = tree.dirs.get(at as usize) else { return way };
+        let Some(dir) = tree.dirs.get(at as usize) else { return };
         let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        let Some((id, entry)) = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name) else {
-            return way;
-        };
-        way.push((entry.meta, entry.attrs.into()));
-        at = id;
+        let found = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name);
+        let (Some((id, entry)), Ok(below)) = (found, to.join(name)) else { return };
+        way.insert(below.clone(), (entry.meta, entry.attrs.into()));
+        (at, to) = (id, below);
     }
-    way
 }
 
 fn files(folder: &Folder) -> Vec<StoredFile> {
@@ -266,6 +326,44 @@ impl Stored for StoredTree<'_> {
     }
 }
 
+/// The attributes that give no rights.
+const HARMLESS: Classes =
+    Classes::ALL.without(Classes::CAPABILITY).without(Classes::TRUSTED).without(Classes::LABEL);
+
+/// Returns whether owners, set-id bits, capabilities and devices of a snapshot are believed: no other user could write
+/// to the list that has it, or the user of this run says so.
+fn is_trusted(snapshot: &Snapshot, params: &RunParams) -> bool {
+    params.trust_store || !snapshot.is_exposed
+}
+
+/// Returns the parameters of a run from a snapshot, without what an untrusted one may not decide, and a note on that.
+pub(crate) fn as_trusted(snapshot: &Snapshot, params: &RunParams) -> (RunParams, Option<String>) {
+    let mut params = params.clone();
+    if is_trusted(snapshot, &params) {
+        return (params, None);
+    }
+    (params.preserve.ownership, params.preserve.specials) = (Ownership::Never, false);
+    let note = format!(
+        "snapshot {} was imported, or other users could write to its list: owners, set-id bits, capabilities, pipes and devices \
+         are left out; --trust-store restores them, too",
+        snapshot.id
+    );
+    (params, Some(note))
+}
+
+/// Returns the attributes out of `classes` that a run from the snapshot keeps.
+pub(crate) fn trusted_attrs(snapshot: &Snapshot, params: &RunParams, classes: Classes) -> Classes {
+    if is_trusted(snapshot, params) { classes } else { classes.and(HARMLESS) }
+}
+
+/// Takes set-id bits, and attributes that give rights, from an entry.
+fn harmless(node: Node) -> Node {
+    let mut bytes = Vec::new();
+    node.attrs.as_attrs().within(HARMLESS).for_each(|(name, value)| put_attr(&mut bytes, name, value));
+    let mode = kept_mode(node.entry(b"").kind, &node.meta, false);
+    Node { meta: Meta { mode, ..node.meta }, attrs: Attrs::trusted(&bytes).into(), ..node }
+}
+
 /// An object that a restore reads, and a file that needs it.
 pub(crate) struct NeededContent {
     pub content: ContentRef,
@@ -300,28 +398,43 @@ pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>,
     })
 }
 
-/// Checks the objects that a restore needs, before it changes anything.
-///
-/// # Errors
-/// [`SnapshotError::NotWhole`], which names the first file that needs a damaged object.
-pub(crate) fn check_all(
-    store: &Store,
-    snapshot: &Snapshot,
-    needed: &[NeededContent],
-) -> Result<(), SnapshotError> {
+/// Reads the objects that a restore needs, before it changes anything, and returns the ids of the damaged ones.
+pub(crate) fn damaged(store: &Store, needed: &[NeededContent]) -> HashSet<ContentId> {
     let check = |nth: usize| {
         let NeededContent { content, len, path } = &needed[nth];
         let checked = store.check(content, *len);
-        checked.inspect_err(|error| tracing::error!(%path, %error, "an object is needed")).err().map(|_| path)
+        checked
+            .inspect_err(|error| tracing::error!(%path, %error, "an object is needed"))
+            .err()
+            .map(|_| content.id)
     };
-    let mut bad: Vec<&RelPath> =
-        on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect();
-    bad.sort_unstable();
-    match bad.first() {
-        None => Ok(()),
-        Some(first) => {
-            let path = first.to_string();
-            Err(SnapshotError::NotWhole { id: snapshot.id, count: bad.len() as u64, path })
+    on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect()
+}
+
+/// Returns the number of damaged objects, and the first path that needs one; `None` if none is damaged.
+pub(crate) fn first(needed: &[NeededContent], damaged: &HashSet<ContentId>) -> Option<(u64, String)> {
+    let bad = needed.iter().filter(|object| damaged.contains(&object.content.id));
+    Some((damaged.len() as u64, bad.map(|object| &object.path).min()?.to_string()))
+}
+
+/// Takes the files whose content is damaged out of the plan, and names them.
+pub(crate) fn leave_out(
+    compared: &mut Compared,
+    is_damaged: impl Fn(&PlannedDir, &[u8]) -> bool,
+    failures: &Failures,
+) {
+    for dir in &mut compared.dirs {
+        let bad: Vec<(u32, RelPath)> = written(dir)
+            .filter(|(_, entry, _)| is_damaged(dir, entry.name))
+            .map(|(index, entry, _)| (index, path_in(&dir.path, entry.name)))
+            .collect();
+        for (index, path) in bad {
+            dir.plan.set_step(index, None);
+            failures.add(
+                &path,
+                "restore",
+                &"the snapshot's content is damaged, and has no good copy in the store",
+            );
         }
     }
 }
@@ -329,13 +442,19 @@ pub(crate) fn check_all(
 /// The parameters of a restore: a path of a snapshot, and the tree that gets it.
 #[derive(Debug)]
 pub struct Restore<'a> {
+    /// The volume that has the snapshot.
+    pub from: TreeLocation,
     /// The store that has the snapshot.
     pub store: &'a Store,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
     /// The tree that is restored to; it is made if it is missing.
     pub to: TreeLocation,
-    /// The path to restore; the root for the whole snapshot. The run's parameters must exclude all other paths
-    /// (`session::all_but`).
-    pub path: RelPath,
+    /// The paths to restore, of which none is in another; the root for the whole snapshot. The run's parameters must
+    /// exclude all other paths (`session::all_but`).
+    pub paths: Vec<RelPath>,
+    /// The records that it leaves before it changes anything.
+    pub before: Before,
+    /// The plan that was shown: any other is refused.
+    pub plan: Option<PlanId>,
 }

@@ -6,11 +6,12 @@ use contract::RunParams;
 
 use crate::{
     apply::BackupDir,
-    locate::overlap,
+    locate::{Reach, locate, overlap, refuse_own},
     path::{OWN_DIR, RelPath},
     pattern::escape,
     root::TreeLocation,
     session::session_error::SessionError,
+    whereabouts::Whereabouts,
 };
 
 /// The place of a backup folder: the folder that it is in, and its name there.
@@ -47,7 +48,34 @@ pub(crate) fn open(place: &TreeLocation, params: &RunParams) -> Result<Option<Ba
     Ok(Some(BackupDir::open(&found.parent, &found.name)?))
 }
 
+/// Refuses a backup folder of a run onto `place` that is the source, lies in it or contains it, also through a mount.
+/// The source is a folder, or a file in the folder at its whereabouts.
+///
+/// # Errors
+/// [`SessionError::BackupPlace`].
+pub(crate) fn refuse_source(
+    place: &TreeLocation,
+    params: &RunParams,
+    (source, is_file): (&Whereabouts, bool),
+) -> Result<(), SessionError> {
+    let Some(dir) = &params.demands.backup_dir else { return Ok(()) };
+    let backup = BackupPlace::find(place, dir)?.place()?;
+    let here = locate(&Reach::all(&backup), source.run());
+    match if is_file { source.is(&here) } else { source.overlaps(&here) } {
+        true => Err(unusable(dir, "it is SRC, contains it, or is in it: name a folder elsewhere")),
+        false => Ok(()),
+    }
+}
+
 impl BackupPlace {
+    /// Returns the place of the folder itself.
+    fn place(self) -> Result<TreeLocation, SessionError> {
+        let Self { parent, name, .. } = self;
+        let below = parent.below.join(&name);
+        let below = below.map_err(|error| unusable(&parent.path(), &error.to_string()))?;
+        Ok(TreeLocation { below, ..parent })
+    }
+
     /// Resolves the folder `dir` of a run onto `place`: a relative path is below the destination.
     fn find(place: &TreeLocation, dir: &Path) -> Result<Self, SessionError> {
         let inside = match dir.is_absolute() {
@@ -56,7 +84,7 @@ impl BackupPlace {
         };
         let Some(path) = inside else { return Self::outside(place, dir) };
         let (above, name) = path.split_last().ok_or_else(|| unusable(dir, "it is DST itself"))?;
-        if path.names().next() == Some(OWN_DIR) {
+        if path.names().any(|name| name == OWN_DIR) {
             return Err(unusable(dir, "it is in Volferry's own folder"));
         }
         let below = above.names().try_fold(place.below.clone(), |at, name| at.join(name));
@@ -67,7 +95,8 @@ impl BackupPlace {
     }
 
     fn outside(place: &TreeLocation, dir: &Path) -> Result<Self, SessionError> {
-        if overlap(&TreeLocation::from(dir), place) {
+        refuse_own(&TreeLocation::from(dir)).map_err(|error| unusable(dir, &error.to_string()))?;
+        if overlap(&Reach::all(&TreeLocation::from(dir)), &Reach::all(place)) {
             let why = "it contains DST, or is in it by another path: name it by its path below DST";
             return Err(unusable(dir, why));
         }

@@ -14,7 +14,7 @@ use crate::{
         plan::{
             hard_links,
             moves::Moves,
-            planned::{Compared, PlannedDir, SparedEntries, path_in},
+            planned::{Compared, PlannedDir, path_in},
             source_tree::SourceTree,
         },
         session_error::{SessionError, go_on},
@@ -39,6 +39,8 @@ struct Visit {
     /// Whether it, or a folder above it, replaces another entry. It is then filled in staging, which may be removed
     /// again, so no directory is moved into it.
     is_aside: bool,
+    /// Whether it, or a folder above it, is another job's destination.
+    is_foreign: bool,
     /// The rules of the ignore files above it.
     rules: Option<Arc<Rules>>,
 }
@@ -73,15 +75,15 @@ impl Compared {
 }
 
 /// Compares the trees. `may_move` says that directories may be moved as they are; `owner` excludes entries of the sink
-/// from all changes. Afterwards, the caller compares the contents of files where the plans say so, and then settles
-/// hard links.
+/// from all changes, and `rules` those that the run leaves out. Afterwards, the caller compares the contents of files
+/// where the plans say so, and then settles hard links.
 pub(crate) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,
     sink: &Tree,
     policy: Policy,
     may_move: bool,
-    owner: &Filter,
+    (owner, rules): (&Filter, Option<Arc<Rules>>),
     monitor: &Monitor,
 ) -> Result<Compared, SessionError> {
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
@@ -93,7 +95,8 @@ pub(crate) fn compare(
         path: RelPath::root(),
         meta: head.root_meta,
         is_aside: false,
-        rules: None,
+        is_foreign: false,
+        rules,
     };
     let moves = Moves::new(sink, policy, may_move);
     let level = VecDeque::from([root]);
@@ -152,6 +155,9 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             }
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
             visit.follow(&listed.rules, &self.patterns)?;
+            // A destination that the source has, too, is restored like any other folder.
+            let is_own = visit.path.is_root() || listed.listing.iter().any(|entry| entry.name == OWN_DIR);
+            visit.is_foreign |= self.policy.spares_foreign && !is_own && has_own_dir(there);
             let spared = visit.spared(self.policy, self.owner);
             if !self.owner.is_empty() {
                 let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
@@ -159,16 +165,21 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             }
             let go_on = || go_on(self.monitor);
             let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
-            if self.policy.one_file_system {
-                spare_mounts(&mut plan, self.sink, there);
+            if self.sink.has_mounts {
+                self.spare_mounts(&mut plan, &visit.path, there);
+            }
+            if self.policy.spares_foreign {
+                match visit.is_foreign {
+                    true => plan.deletes.clear(),
+                    false => spare_foreign(&mut plan, self.sink, there),
+                }
             }
             self.descend(&visit, &listed, there, &plan)?;
             let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
             let planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
-            if !spared.is_nothing() || self.policy.one_file_system {
-                let spared = (spared, self.policy.one_file_system);
-                keep(&mut self.made.kept, self.sink, &planned, spared, self.monitor)?;
+            if !spared.is_nothing() || self.sink.has_mounts || self.policy.spares_foreign {
+                keep(&mut self.made, self.sink, &planned, (spared, self.policy), self.monitor)?;
             }
             self.dirs.push(planned);
         }
@@ -184,6 +195,26 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             self.asked = end;
         }
         Ok(())
+    }
+
+    /// Removes the deletes of entries on other mounts and file systems than the sink's root from a plan, as far as the
+    /// policy spares them.
+    fn spare_mounts(&mut self, plan: &mut DirPlan, path: &RelPath, there: &Dir) {
+        let (sink, policy, beyond) = (self.sink, self.policy, &mut self.made.beyond);
+        if plan.deletes.is_empty() {
+            return;
+        }
+        let is_beyond = policy.spares(there.beyond);
+        let mut child = there.first_child;
+        for (index, entry) in (0..).zip(&there.listing) {
+            let is_dir = entry.kind == Kind::Dir;
+            let stays = is_beyond || is_dir && policy.spares(sink.dirs[child as usize].beyond);
+            if stays && let Ok(at) = plan.deletes.binary_search(&index) {
+                plan.deletes.remove(at);
+                beyond.add(path_in(path, entry.name));
+            }
+            child += u32::from(is_dir);
+        }
     }
 
     fn descend(
@@ -207,8 +238,8 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             let source = listed.first_child + pair.source;
             let rules = visit.rules.clone();
             let replaces = plan.step(index).is_some_and(|step| matches!(step, Step::Replace { .. }));
-            let is_aside = visit.is_aside || replaces;
-            self.add(Visit { source, sink, path, meta: entry.meta, is_aside, rules }, digest)?;
+            let (is_aside, is_foreign) = (visit.is_aside || replaces, visit.is_foreign);
+            self.add(Visit { source, sink, path, meta: entry.meta, is_aside, is_foreign, rules }, digest)?;
         }
         Ok(())
     }
@@ -226,25 +257,33 @@ impl<S: SourceTree> CompareWalk<'_, S> {
     }
 }
 
-/// Removes the deletes of entries on other file systems than the sink's root from a plan.
-fn spare_mounts(plan: &mut DirPlan, sink: &Tree, there: &Dir) {
-    if there.is_elsewhere {
-        return plan.deletes.clear();
-    }
-    let dirs = (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
-    let numbered = dirs.zip(there.first_child..).filter(|_| !plan.deletes.is_empty());
-    let mounts = numbered.filter(|(_, id)| sink.dirs[*id as usize].is_elsewhere);
-    let stay: Vec<u32> = mounts.map(|((index, _), _)| index).collect();
-    plan.deletes.retain(|index| stay.binary_search(index).is_err());
+/// Returns whether a directory of the sink has a folder `.volferry`: another job writes there.
+fn has_own_dir(dir: &Dir) -> bool {
+    dir.children().any(|(name, _)| name == OWN_DIR)
 }
 
-/// Records the entries that stay in directories that a plan deletes or replaces. `spared` has the rules, and whether
-/// entries on other file systems than the root's stay.
+/// Removes the deletes of sockets and of other jobs' destinations from a plan.
+fn spare_foreign(plan: &mut DirPlan, sink: &Tree, there: &Dir) {
+    if plan.deletes.is_empty() {
+        return;
+    }
+    let mut child = there.first_child;
+    for (index, entry) in (0..).zip(&there.listing) {
+        let is_dir = entry.kind == Kind::Dir;
+        if entry.kind == Kind::Socket || is_dir && has_own_dir(&sink.dirs[child as usize]) {
+            plan.deletes.retain(|at| *at != index);
+        }
+        child += u32::from(is_dir);
+    }
+}
+
+/// Records the entries that stay in directories that a plan deletes or replaces: by the rules, and by the policy for
+/// other mounts and file systems than the root's.
 fn keep(
-    kept: &mut SparedEntries,
+    made: &mut Compared,
     sink: &Tree,
     dir: &PlannedDir,
-    spared: (Spared<'_>, bool),
+    spared: (Spared<'_>, Policy),
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let Some(id) = dir.sink else { return Ok(()) };
@@ -258,7 +297,7 @@ fn keep(
             && goes
             && let Ok(path) = dir.path.join(entry.name)
         {
-            keep_below(kept, sink, (child, path), spared, monitor)?;
+            keep_below(made, sink, (child, path), spared, monitor)?;
         }
         child += u32::from(is_dir);
     }
@@ -266,10 +305,10 @@ fn keep(
 }
 
 fn keep_below(
-    kept: &mut SparedEntries,
+    made: &mut Compared,
     sink: &Tree,
     top: (DirId, RelPath),
-    (spared, one_file_system): (Spared<'_>, bool),
+    (spared, policy): (Spared<'_>, Policy),
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let mut left = vec![top];
@@ -277,12 +316,19 @@ fn keep_below(
         let spared = Spared { dir: &path, ..spared };
         let dir = &sink.dirs[id as usize];
         let mut child = dir.first_child;
+        let is_foreign = policy.spares_foreign && has_own_dir(dir);
         for (index, entry) in (0..).zip(&dir.listing) {
             go_on(monitor)?;
             let is_dir = entry.kind == Kind::Dir;
-            let is_elsewhere = dir.is_elsewhere || is_dir && sink.dirs[child as usize].is_elsewhere;
-            if spared.holds(&entry) || one_file_system && is_elsewhere {
-                kept.insert((id, index));
+            let is_foreigns = is_foreign || policy.spares_foreign && entry.kind == Kind::Socket;
+            let at = if is_dir { sink.dirs[child as usize].beyond } else { dir.beyond };
+            let is_beyond = policy.spares(dir.beyond) || policy.spares(at);
+            let is_spared = is_foreigns || spared.holds(&entry);
+            if is_beyond && !is_spared {
+                made.beyond.add(path_in(&path, entry.name));
+            }
+            if is_spared || is_beyond {
+                made.kept.insert((id, index));
             } else if is_dir && let Ok(below) = path.join(entry.name) {
                 left.push((child, below));
             }
@@ -359,7 +405,7 @@ mod tests {
         let (mut source, policy) =
             (AtHand(source, VecDeque::new()), Policy { delete: true, ..Policy::default() });
         let owner = Filter::default();
-        let mut compared = compare(&mut source, &head, &sink, policy, true, &owner, monitor)?;
+        let mut compared = compare(&mut source, &head, &sink, policy, true, (&owner, None), monitor)?;
         compared.settle(&sink, policy, monitor)?;
         Ok(compared)
     }

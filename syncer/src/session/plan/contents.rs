@@ -6,12 +6,14 @@
 use std::collections::VecDeque;
 
 use crate::{
+    entry::Time,
     listing::EntryIndex,
     monitor::Monitor,
+    path::RelPath,
     plan::Step,
     report::Failures,
     session::{
-        plan::planned::PlannedDir,
+        plan::planned::{Checked, PlannedDir},
         reading::{
             hash_files::{Expect, HashRequest, hash_all},
             source_file::Origin,
@@ -61,34 +63,37 @@ pub(crate) struct Checker<'a> {
 
 impl Checker<'_> {
     /// Compares the content of all files that the plans mark for it, and plans an update of those that differ. A file
-    /// that has changed at the source since it was listed gets the step `changed`. Returns the number of those files.
+    /// that has changed at the source since it was listed gets the step `changed`.
     pub(crate) fn check(
         &self,
         dirs: &mut [PlannedDir],
         source: &mut dyn SourceHashes,
         changed: Option<Step>,
-    ) -> Result<u64, SessionError> {
-        let unlike = self.compare(dirs, source)?;
-        let mut changed_meanwhile = 0;
+    ) -> Result<Checked, SessionError> {
+        let mut checked = Checked::default();
+        let unlike = self.compare(dirs, source, &mut checked.in_motion)?;
         for ((dir, index), unlike) in unlike {
+            checked.unlike.insert((dir, index));
             let step = match unlike {
                 Unlike::Content => Some(Step::Update),
                 Unlike::Changed => {
-                    changed_meanwhile += 1;
+                    checked.changed += 1;
                     changed
                 }
                 Unlike::Unreadable => None,
             };
             dirs[dir].plan.set_step(index, step);
         }
-        Ok(changed_meanwhile)
+        Ok(checked)
     }
 
-    /// Returns the files whose content is not known to be equal, in the order of their places.
+    /// Returns the files whose content is not known to be equal, in the order of their places. Equal ones that may be
+    /// written to go to `in_motion`.
     fn compare(
         &self,
         dirs: &[PlannedDir],
         source: &mut dyn SourceHashes,
+        in_motion: &mut Vec<(RelPath, Time)>,
     ) -> Result<Vec<(PlannedRef, Unlike)>, SessionError> {
         let mut cursor = Cursor { dirs, dir: 0, check: 0, places: None };
         let mut asked = VecDeque::new();
@@ -108,12 +113,15 @@ impl Checker<'_> {
             {
                 match (there, here) {
                     (Hashed::Is(there), Hashed::Is(here)) if there == *here => {}
+                    (Hashed::IsInMotion(there), Hashed::Is(here)) if there == *here => {
+                        in_motion.push((file.path(), file.mtime));
+                    }
                     (Hashed::Failed { operation, error }, _) => {
                         self.failures.add(&file.path(), &operation, &error);
                         unlike.push((*place, Unlike::Unreadable));
                     }
                     (Hashed::Changed, _) => unlike.push((*place, Unlike::Changed)),
-                    (Hashed::Is(_), _) => unlike.push((*place, Unlike::Content)),
+                    (Hashed::Is(_) | Hashed::IsInMotion(_), _) => unlike.push((*place, Unlike::Content)),
                 }
             }
         }

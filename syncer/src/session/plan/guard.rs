@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, path::Path};
 
-use contract::{RunParams, VolumeId};
+use contract::{OtherSource, RunParams, VolumeId, human_bytes::bytes as human_bytes, plural};
 
 use crate::{
     entry::{Entry, Kind},
@@ -12,6 +12,7 @@ use crate::{
     plan::Step,
     session::{
         plan::{
+            pattern_notes::pattern_notes,
             planned::{Compared, PlannedDir, SparedEntries, deletes_in, path_in},
             room::Room,
             subject::Subject,
@@ -63,16 +64,47 @@ fn check_expected(
     refused.unless(forced)
 }
 
+/// Checks that the copy at `path` is of the run's own source, as far as the owner of the destination asks for that and
+/// both are known. `noted` is the source of the copy.
+///
+/// # Errors
+/// [`SessionError::Guard`] with `OtherSource`.
+pub(crate) fn check_source(
+    params: &RunParams,
+    path: &Path,
+    noted: Option<VolumeId>,
+) -> Result<Vec<String>, SessionError> {
+    let (Some(noted), Some(own)) = (noted, params.source_id) else { return Ok(Vec::new()) };
+    let takes = match params.demands.other_source {
+        None | Some(OtherSource::Accept) => true,
+        Some(OtherSource::Refuse) => false,
+        Some(OtherSource::Only(accepted)) => accepted == own,
+    };
+    if takes || noted == own {
+        return Ok(Vec::new());
+    }
+    let refused = Refused {
+        reason: "OtherSource",
+        problem: format!(
+            "the copy at {} is of another source: of the volume {noted}, and this one is {own}",
+            path.display()
+        ),
+        remedy: "see that the right volume is mounted as the source; if this one shall replace the copy, accept its id \
+                 (--other-source)",
+    };
+    refused.unless(false)
+}
+
 /// The objection of a guard to a run.
-struct Refused {
-    reason: &'static str,
-    problem: String,
-    remedy: &'static str,
+pub(super) struct Refused {
+    pub reason: &'static str,
+    pub problem: String,
+    pub remedy: &'static str,
 }
 
 impl Refused {
     /// Returns a note of the overridden guard if `forced`, else the error.
-    fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
+    pub(super) fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
         let Self { reason, problem, remedy } = self;
         match forced {
             true => Ok(vec![format!("--force overrode a guard: {problem}")]),
@@ -95,7 +127,7 @@ pub(crate) fn check(
     failed: u64,
     monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
-    let deletes = failed == 0 || params.delete_anyway;
+    let deletes = failed == 0 || params.deletes_anyway();
     let refused = [
         other_job(params, sink, planned, monitor)?,
         wrong_direction(params, head, sink, planned, monitor)?,
@@ -106,6 +138,8 @@ pub(crate) fn check(
         notes.push("the source has a folder .volferry: it is itself a destination of runs".to_owned());
     }
     notes.extend(mounts_note(params, &head.mounts));
+    notes.extend(pattern_notes(params, head.source.patterns.as_ref(), sink.patterns.as_ref()));
+    notes.extend(stay_note(params, &planned.beyond));
     notes.extend(check_deletes(params, &head.totals, sink, planned, monitor)?);
     for refused in refused.into_iter().flatten() {
         notes.extend(refused.unless(params.force)?);
@@ -124,6 +158,21 @@ fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
     Some(match params.one_file_system {
         true => format!("{found}: its entries were left out"),
         false => format!("{found}: what is in it belongs to the run; --one-file-system leaves it out"),
+    })
+}
+
+/// Returns a note about entries that stay because they are in other mounts inside the destination.
+fn stay_note(params: &RunParams, stay: &Mounts) -> Option<String> {
+    let entries = plural(
+        stay.count,
+        "entry that the source does not have stays",
+        "entries that the source does not have stay",
+    );
+    (stay.count > 0 && !params.one_file_system).then(|| {
+        format!(
+            "{entries}, in what is mounted inside the destination, the first at {}: --cross-mounts deletes there, too",
+            stay.first
+        )
     })
 }
 
@@ -166,7 +215,7 @@ fn other_job(
     for dir in planned.dirs.iter().filter(|_| params.delete) {
         for (name, id) in dir.gone_dirs(sink) {
             go_on(monitor)?;
-            if found.is_none() && has_own_dir(sink, name, id) {
+            if found.is_none() && loses_own_dir(sink, &planned.kept, name, id) {
                 found = Some(if name == OWN_DIR { dir.path.clone() } else { path_in(&dir.path, name) });
             }
         }
@@ -181,14 +230,18 @@ fn other_job(
     }))
 }
 
-/// Returns whether a directory that is removed is a `.volferry`, or contains one.
-fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
+/// Returns whether a directory that is removed is a `.volferry`, or contains one that does not stay.
+fn loses_own_dir(sink: &Tree, kept: &SparedEntries, name: &[u8], id: DirId) -> bool {
     let mut left = vec![id];
     let mut found = name == OWN_DIR;
     while let Some(id) = left.pop().filter(|_| !found) {
-        for (name, child) in sink.dirs[id as usize].children() {
-            found |= name == OWN_DIR;
-            left.push(child);
+        let dir = &sink.dirs[id as usize];
+        let dirs = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
+        for ((index, entry), child) in dirs.zip(dir.first_child..) {
+            if !kept.contains(&(id, index)) {
+                found |= entry.name == OWN_DIR;
+                left.push(child);
+            }
         }
     }
     found
@@ -260,7 +313,11 @@ fn no_room(
     let lacks = room.lacks(params, &head.totals, sink, planned, deletes, monitor)?;
     Ok(lacks.map(|(needed, free)| Refused {
         reason: "NotEnoughSpace",
-        problem: format!("the run needs at least {needed} bytes at the destination, and {free} are free"),
+        problem: format!(
+            "the run needs at least {} at the destination, and {} are free",
+            human_bytes(needed),
+            human_bytes(free)
+        ),
         remedy: "make room, or have deletes make it with --delete=before",
     }))
 }
@@ -284,6 +341,13 @@ fn check_deletes(
         return Ok(Vec::new());
     }
     let limit = u64::from(params.delete_limit.0);
+    let most = params.max_delete.filter(|most| deletes > *most);
+    let refused = most.map(|most| Refused {
+        reason: "DeleteLimitExceeded",
+        problem: format!("the run would delete {deletes} entries, more than the {most} of --max-delete"),
+        remedy: "raise the number if that is what you want",
+    });
+    let mut notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
     let refused = match () {
         () if source.entries == 0 => Some(Refused {
             reason: "SourceEmpty",
@@ -302,7 +366,7 @@ fn check_deletes(
         }),
         () => None,
     };
-    let notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
+    notes.extend(refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?);
     let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
     let Some(limit) = demanded else { return Ok(notes) };
     let refused = Refused {
@@ -450,6 +514,30 @@ mod tests {
         let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
         assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
         assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(1));
+    }
+
+    #[test]
+    fn a_copy_of_another_source_is_kept_if_its_owner_asks_for_that_whatever_the_source_says() {
+        let (noted, other) = (VolumeId::new([1; 16]), VolumeId::new([2; 16]));
+        let check = |rule: Option<OtherSource>, noted, own| {
+            let demands = Demands { other_source: rule, ..Demands::default() };
+            let params = RunParams { demands, source_id: own, force: true, ..RunParams::default() };
+            reason(check_source(&params, Path::new("/copy"), noted))
+        };
+        let refuse = Some(OtherSource::Refuse);
+        assert_eq!(check(refuse, Some(noted), Some(other)), Err("OtherSource"));
+        assert_eq!(check(Some(OtherSource::Only(noted)), Some(noted), Some(other)), Err("OtherSource"));
+        for (rule, noted, own) in [
+            (refuse, Some(noted), Some(noted)),
+            (refuse, None, Some(other)),
+            (refuse, Some(noted), None),
+            (Some(OtherSource::Accept), Some(noted), Some(other)),
+            (Some(OtherSource::Only(other)), Some(noted), Some(other)),
+            (Some(OtherSource::Only(other)), Some(noted), Some(noted)),
+            (None, Some(noted), Some(other)),
+        ] {
+            assert_eq!(check(rule, noted, own), Ok(0), "{rule:?} {noted:?} {own:?}");
+        }
     }
 
     #[test]

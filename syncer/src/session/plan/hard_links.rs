@@ -5,7 +5,7 @@
 //! most one of the source's files keeps such a file, and all other entries of the source under its names are made
 //! again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     entry::{Entry, Kind, Meta},
@@ -14,7 +14,7 @@ use crate::{
     path::RelPath,
     plan::{Content, DirPlan, Policy, Step, step},
     session::{
-        plan::planned::PlannedDir,
+        plan::planned::{PlannedDir, UNASKED},
         session_error::{SessionError, go_on},
     },
     tree::{
@@ -23,9 +23,6 @@ use crate::{
         seek::seek,
     },
 };
-
-/// The number of a directory of the source that was not requested, because it equals the sink's.
-const UNASKED: DirId = DirId::MAX;
 
 /// The source's entry of the same name as an entry of the sink, if there is one, and the index of the latter.
 type Met<'a> = (Option<(u32, Entry<'a>)>, u32);
@@ -43,6 +40,7 @@ pub(crate) fn settle(
     let mut links = Links::new(planned, sink, monitor);
     links.claim_by_leaders(planned)?;
     links.claim_by_others(planned, policy)?;
+    links.give_up_parted(planned, policy)?;
     links.follow(planned)?;
     links.follow_elsewhere(planned)
 }
@@ -137,6 +135,69 @@ impl<'a> Links<'a> {
             settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
         Ok(())
+    }
+
+    /// Gives up files that get new rights and lose a name: that moves their change time, and then they count as changed
+    /// by another process. They are written again.
+    fn give_up_parted(&mut self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
+        let mut granted: HashMap<usize, (usize, u32)> = HashMap::new();
+        self.each_member(planned, |at, group, source, _| {
+            if let Some((nth, entry)) = source
+                && planned[at].plan.step(nth) == Some(Step::Meta)
+                && self.is_claimed_by(group, &planned[at], &entry)
+                && self.sink.groups[group].entry().is_some_and(|there| policy.grants(&entry, &there))
+            {
+                granted.insert(group, (at, nth));
+            }
+        })?;
+        if granted.is_empty() {
+            return Ok(());
+        }
+        let elsewhere = |group: &usize| {
+            let mut members = self.sink.groups[*group].members.iter();
+            members.any(|place| !self.planned.contains_key(&place.dir) && !self.is_alike(place.dir, planned))
+        };
+        let mut parted: HashSet<usize> = granted.keys().copied().filter(elsewhere).collect();
+        self.each_member(planned, |at, group, source, index| {
+            let stays = match source {
+                Some((_, Entry { kind: Kind::HardLink { to }, .. })) => {
+                    self.claims[group].as_ref().is_some_and(|path| path.as_bytes() == to)
+                }
+                Some((nth, _)) => granted.get(&group) == Some(&(at, nth)),
+                None => planned[at].plan.deletes.binary_search(&index).is_err(),
+            };
+            if !stays {
+                parted.insert(group);
+            }
+        })?;
+        for (group, (at, nth)) in granted.into_iter().filter(|(group, _)| parted.contains(group)) {
+            self.claims[group] = None;
+            planned[at].plan.set_step(nth, Some(Step::Update));
+        }
+        Ok(())
+    }
+
+    /// Calls `look` with each entry of a planned directory that is in a group: the directory's number, the group, the
+    /// source's entry of the same name, and the entry's index at the sink.
+    fn each_member<'b>(
+        &self,
+        planned: &'b [PlannedDir],
+        mut look: impl FnMut(usize, usize, Option<(u32, Entry<'b>)>, u32),
+    ) -> Result<(), SessionError> {
+        for (at, dir) in planned.iter().enumerate() {
+            let Some(id) = dir.sink else { continue };
+            for (source, index) in self.met(dir)? {
+                if let Some(&group) = self.groups.get(&EntryPlace { dir: id, index }) {
+                    look(at, group, source, index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_claimed_by(&self, group: usize, dir: &PlannedDir, entry: &Entry<'_>) -> bool {
+        let claim = self.claims[group].as_ref();
+        claim.is_some_and(|claim| dir.path.join(entry.name).is_ok_and(|path| path == *claim))
     }
 
     /// Settles the links of planned directories: those that lead to the right file need no step, all others are made.

@@ -14,7 +14,7 @@ use crate::{
     report::Counters,
     tree::{
         Tree,
-        dir::{Dir, DirId},
+        dir::{Dir, DirId, Mounts},
         seek::seek,
     },
     wire::{MAX_PACKED_BYTES, TreeHead},
@@ -22,6 +22,9 @@ use crate::{
 
 /// The step of an entry that replaces a directory.
 const REPLACED: Step = Step::Replace { was_dir: true };
+
+/// The number of a directory of the source that was not requested, because it equals the sink's.
+pub(crate) const UNASKED: DirId = DirId::MAX;
 
 /// The plan of one directory.
 #[derive(Debug)]
@@ -89,6 +92,11 @@ impl PlannedDir {
             .collect()
     }
 
+    /// Returns whether it was requested from the source, and so has its number there.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.source != UNASKED
+    }
+
     /// Returns whether its entries need no change.
     pub(crate) fn is_idle(&self) -> bool {
         self.plan.steps.is_empty() && self.plan.deletes.is_empty()
@@ -117,6 +125,8 @@ pub(crate) struct Compared {
     pub moves: HashMap<RelPath, MovedDir>,
     /// The entries that stay in directories that are removed.
     pub kept: SparedEntries,
+    /// The entries that stay although the source does not have them, because of the mount that they are in.
+    pub beyond: Mounts,
     /// Names of files whose first name the owner of the sink's tree excludes.
     pub unlinked: Vec<RelPath>,
 }
@@ -141,6 +151,28 @@ pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: b
             return false;
         }
         left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    true
+}
+
+/// Returns whether all that is below a directory of the sink stays, and it has something, so that deletes leave it.
+pub(crate) fn holds_only_kept(sink: &Tree, kept: &SparedEntries, id: DirId) -> bool {
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let dir = &sink.dirs[id as usize];
+        if dir.listing.is_empty() && !dir.leaves_out {
+            return false;
+        }
+        let mut child = dir.first_child;
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let is_dir = entry.kind == Kind::Dir;
+            match kept.contains(&(id, index)) {
+                true => {}
+                false if is_dir => left.push(child),
+                false => return false,
+            }
+            child += u32::from(is_dir);
+        }
     }
     true
 }
@@ -245,12 +277,39 @@ pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
     (files, bytes)
 }
 
+/// The results of comparing contents, apart from the steps.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// The number of files that changed at the source meanwhile.
+    pub changed: u64,
+    /// Files with equal content, and their times, to which another process may have been writing meanwhile.
+    pub in_motion: Vec<(RelPath, Time)>,
+    /// Files that were not found equal, by their planned directory and their place in its listing.
+    pub unlike: HashSet<(usize, u32)>,
+}
+
 /// The plan of a run, with the trees that it was made from.
 pub(crate) struct Planned {
     /// The source's root and totals.
     pub head: TreeHead,
     pub compared: Compared,
     pub sink: Tree,
-    /// The number of files that changed at the source while contents were compared.
-    pub changed: u64,
+    pub checked: Checked,
+}
+
+impl Planned {
+    /// Returns whether the plan changes anything, including the metadata of the root.
+    pub(crate) fn changes_anything(&self) -> bool {
+        let Self { head, compared, sink, .. } = self;
+        let same_root = (head.root_meta, &head.root_attrs) == (sink.root_meta, &sink.root_attrs);
+        !same_root || !compared.moves.is_empty() || compared.dirs.iter().any(|dir| !dir.is_idle())
+    }
+
+    /// Returns whether the plan changes or removes an entry below the root that the sink has.
+    pub(crate) fn changes_or_removes_entries(&self) -> bool {
+        let is_new = |(_, step): &(u32, Step)| *step == Step::Create;
+        let Compared { dirs, moves, .. } = &self.compared;
+        let only_adds = |dir: &PlannedDir| dir.plan.deletes.is_empty() && dir.plan.steps.iter().all(is_new);
+        !moves.is_empty() || !dirs.iter().all(only_adds)
+    }
 }

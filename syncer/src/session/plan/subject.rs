@@ -42,7 +42,9 @@ impl Subject {
         if found != PathKind::File {
             return Ok(Self::of_tree(place));
         }
-        if let Some(flag) = params.flags_of_folders().next() {
+        // Patterns of the owner alone do not concern a file: a service has matched them with its path.
+        let of_owner = params.exclude.len() == params.demands.exclude.len();
+        if let Some(flag) = params.flags_of_folders().find(|flag| *flag != "--exclude" || !of_owner) {
             return Err(SessionError::NotForFiles { flag });
         }
         if !place.below.is_root() {

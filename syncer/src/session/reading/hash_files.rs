@@ -141,6 +141,7 @@ struct FileWork<'a> {
 
 struct OpenFile {
     file: SourceFile,
+    in_motion: bool,
     data: DataMap,
     state: Mutex<HashState>,
 }
@@ -200,7 +201,10 @@ impl HashWork<'_> {
             false => {
                 buffer.resize(len, 0);
                 let read = open.file.content().read_exact_at(buffer, offset);
-                read.map(|()| BlockHash::of(buffer, offset, work.file.size))
+                read.map(|()| match is_zeros(buffer) && !is_one_block(work.file.size) {
+                    true => BlockHash::of_hole(len as u64, work.file.size),
+                    false => BlockHash::of(buffer, offset, work.file.size),
+                })
             }
         };
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +219,7 @@ impl HashWork<'_> {
         }
         state.left -= 1;
         if state.left == 0 {
-            let _ = work.done.set(finish(&open.file, &mut state));
+            let _ = work.done.set(finish(open, &mut state));
         }
     }
 
@@ -236,17 +240,24 @@ impl HashWork<'_> {
         }
         let left = listed.size.div_ceil(block_bytes(listed.size) as u64).max(1);
         let state = HashState { hashes: BlockHashes::new(listed.size), left, error: None };
-        Ok(OpenFile { file, data: DataMap::new(listed.size), state: Mutex::new(state) })
+        let in_motion = self.expect == Expect::AsListed && file.is_in_motion();
+        Ok(OpenFile { file, in_motion, data: DataMap::new(listed.size), state: Mutex::new(state) })
     }
 }
 
-fn finish(file: &SourceFile, state: &mut HashState) -> Hashed {
+fn finish(OpenFile { file, in_motion, .. }: &OpenFile, state: &mut HashState) -> Hashed {
     match (state.error.take(), file.is_unchanged(), state.hashes.finish()) {
+        (None, Ok(true), Some(hash)) if *in_motion => Hashed::IsInMotion(hash),
         (None, Ok(true), Some(hash)) if file.is_whole(&hash) => Hashed::Is(hash),
         (_, Ok(false), _) => Hashed::Changed,
         (Some(error), ..) | (None, Err(error), _) => failed(&error),
         (None, Ok(true), _) => Hashed::Changed,
     }
+}
+
+/// Returns whether all bytes are zero, so that a block counts as the hole that the other end may have there.
+fn is_zeros(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0) && bytes[1..] == bytes[..bytes.len() - 1]
 }
 
 fn failed(error: &io::Error) -> Hashed {

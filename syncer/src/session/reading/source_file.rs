@@ -14,13 +14,15 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{AttrsBuf, Classes},
+    attrs::{Attrs, AttrsBuf, Classes},
     delta::checked::FileVersion,
     device::{DevicePart, Opened},
     entry::{Meta, Owner, Time},
     hash::{ContentId, TransferHash, digest},
     monitor::Monitor,
+    motion,
     path::RelPath,
+    reshape::{ModeOf, Reshape},
     root::Root,
     scan,
     slice::Slice,
@@ -141,6 +143,8 @@ pub(crate) struct AsListed {
     pub classes: Classes,
     /// The time when the scan began, in seconds since 1970.
     pub since: i64,
+    /// The changes with which entries were listed.
+    pub reshape: Reshape,
 }
 
 impl AsListed {
@@ -153,10 +157,12 @@ impl AsListed {
         listed: &Meta,
     ) -> io::Result<Option<(Meta, AttrsBuf)>> {
         let meta = meta_of(stat, listed);
-        match meta != *listed || stat.st_ctime >= self.since {
-            true => Ok(Some((meta, of_open(file.as_fd(), self.classes)?))),
-            false => Ok(None),
+        let reshaped = |attrs| self.reshape.apply(meta, ModeOf::File, attrs);
+        if reshaped(Attrs::default()) == *listed && stat.st_ctime < self.since {
+            return Ok(None);
         }
+        let attrs = of_open(file.as_fd(), self.classes)?;
+        Ok(Some((reshaped(attrs.as_attrs()), attrs)))
     }
 }
 
@@ -300,6 +306,12 @@ impl SourceFile {
             }
             _ => true,
         }
+    }
+
+    /// Returns whether another process may be writing to the file without a change of its times that would show it.
+    /// Callers ask before they read.
+    pub(crate) fn is_in_motion(&self) -> bool {
+        matches!(self.of, Of::Itself) && motion::is_in_motion(&self.fd, &self.stat)
     }
 
     /// Returns whether the file has not changed since it was opened. A change of content always moves the change time,

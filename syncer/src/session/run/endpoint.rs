@@ -9,6 +9,7 @@ use crate::{
         local::stored_tree::Restore,
         run::{
             link_options::LinkOptions,
+            local_run,
             local_session::LocalSession,
             outcome::{Clock, Outcome},
             sink_session::SinkSession,
@@ -16,7 +17,10 @@ use crate::{
         },
         session_error::SessionError,
     },
-    transport::{TransportError, quic::End},
+    transport::{
+        TransportError,
+        quic::{End, Link, Port},
+    },
 };
 
 /// Runs the source's end of one run. Every error is in the outcome.
@@ -26,11 +30,34 @@ pub fn send(
     params: &RunParams,
     monitor: &Monitor,
 ) -> Outcome {
-    let mut clock = Clock::start(monitor);
-    clock.watch.look_at_limits();
-    let result = SendSession::connect(source, link, params.bandwidth_limit, monitor)
-        .and_then(|mut session| session.run_by(&mut clock, params, true));
-    clock.outcome(&params.run, result)
+    send_each(source, link, params, monitor, true, &mut |_| ())
+}
+
+/// Runs the source's end. With `once`, ends after one run, else sends to peer after peer until told to stop. Calls
+/// `on_run` with each outcome. Returns the last one, or an empty one if the end is stopped between two sessions.
+pub fn send_each(
+    source: impl Into<TreeLocation>,
+    link: &LinkOptions,
+    params: &RunParams,
+    monitor: &Monitor,
+    once: bool,
+    on_run: &mut dyn FnMut(&Outcome),
+) -> Outcome {
+    let source = source.into();
+    let end = End { side: Side::Source, bandwidth_limit: params.bandwidth_limit };
+    let mut serve = |met: Result<Link, SessionError>, mut clock: Clock<'_>| {
+        let (port, result) = match met.map(|link| SendSession::over(source.clone(), link)) {
+            Ok(mut session) => {
+                let result = session.run_by(&mut clock, params, true);
+                (session.take_port(), result)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let outcome = clock.outcome(&params.run, result);
+        on_run(&outcome);
+        (port, outcome)
+    };
+    serve_each(link, end, (&params.run, once), monitor, &mut serve)
 }
 
 /// Serves runs as the sink's end, in which a source may decide as much as `demands` lets it. With `once`, serves the
@@ -45,34 +72,56 @@ pub fn receive(
     on_run: &mut dyn FnMut(&Outcome),
 ) -> Outcome {
     let destination = destination.into();
-    let clock = Clock::start(monitor);
+    let end = End { side: Side::Sink, bandwidth_limit: None };
+    let mut serve = |met: Result<Link, SessionError>, clock: Clock<'_>| match met {
+        Ok(link) => {
+            let mut session =
+                SinkSession { destination: &destination, demands, monitor, on_run: &mut *on_run };
+            let (port, outcome) = session.serve(link, clock);
+            (Some(port), outcome)
+        }
+        Err(error) => {
+            let outcome = clock.outcome(&demands.run, Err(error));
+            let outcome = outcome.with_no_snapshot(demands.snapshot.as_ref());
+            on_run(&outcome);
+            (None, outcome)
+        }
+    };
+    serve_each(link, end, (&demands.run, once), monitor, &mut serve)
+}
+
+/// Serves one session, and returns the place at which the next peer is awaited, and the last outcome.
+type Serve<'s, 'm> = dyn FnMut(Result<Link, SessionError>, Clock<'m>) -> (Option<Port>, Outcome) + 's;
+
+/// Serves a session, or, without `once`, one after the other until told to stop or none can begin.
+fn serve_each<'m>(
+    link: &LinkOptions,
+    end: End,
+    (run, once): (&str, bool),
+    monitor: &'m Monitor,
+    serve: &mut Serve<'_, 'm>,
+) -> Outcome {
+    let mut clock = Clock::start(monitor);
+    clock.watch.look_at_limits();
     let mut port = match link.open_port(monitor) {
         Ok(port) => port,
-        Err(error) => return clock.outcome(&demands.run, Err(error)),
+        Err(error) => return clock.outcome(run, Err(error)),
     };
     loop {
-        let mut clock = Clock::start(monitor);
-        clock.watch.look_at_limits();
-        let end = End { side: Side::Sink, bandwidth_limit: None };
-        let link = match link.connect(port, end, monitor) {
-            Ok(link) => link,
-            Err(SessionError::Transport(TransportError::Canceled)) if !once => {
-                return Outcome::between_runs();
-            }
-            Err(error) => {
-                let outcome = clock.outcome(&demands.run, Err(error));
-                let outcome = outcome.with_no_snapshot(demands.snapshot.as_ref());
-                on_run(&outcome);
-                return outcome;
-            }
-        };
-        let mut session = SinkSession { destination: &destination, demands, monitor, on_run: &mut *on_run };
-        let (back, outcome) = session.serve(link, clock);
-        if once || monitor.cancelled() {
+        let met = link.connect(port, end, monitor);
+        let is_stopped = matches!(met, Err(SessionError::Transport(TransportError::Canceled)));
+        if is_stopped && !once {
+            return Outcome::between_runs();
+        }
+        let is_over = once || met.is_err();
+        let (back, outcome) = serve(met, clock);
+        if is_over || monitor.cancelled() {
             return outcome;
         }
-        port = Some(back);
+        port = back;
         monitor.reset();
+        clock = Clock::start(monitor);
+        clock.watch.look_at_limits();
     }
 }
 
@@ -94,7 +143,7 @@ pub fn sync(
 /// Restores a volume, or a path of one, from a snapshot.
 pub fn restore(restore: &Restore<'_>, params: &RunParams, monitor: &Monitor) -> Outcome {
     let mut clock = Clock::start(monitor);
-    let result = restore.run(params, &mut clock.watch);
+    let result = local_run::restore(restore, params, &mut clock.watch);
     clock.outcome(&params.run, result)
 }
 

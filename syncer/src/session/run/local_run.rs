@@ -2,19 +2,23 @@
 
 use std::os::fd::AsFd as _;
 
-use contract::{Phase, Report, RunParams};
+use contract::{Phase, Report, RunParams, Side};
 
 use crate::{
     apply::Settings,
     device::{Opened, PathKind},
-    locate,
+    locate::{self, Reach},
     report::Stopwatch,
     root::{Root, TreeLocation},
     session::{
-        local::local_source::{LocalDevice, LocalSource},
+        local::{
+            local_source::{LocalDevice, LocalSource},
+            stored_tree::Restore,
+        },
         plan::{
-            backup_place::sparing,
+            backup_place::{self, sparing},
             kinds,
+            scan_tree::reach,
             subject::{Subject, last_name},
         },
         run::{
@@ -38,7 +42,7 @@ pub(crate) fn run(
     if let Some(which) = &params.source_snapshot {
         let in_place = is_same_tree(from, to);
         if !in_place {
-            refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
+            refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to), params)?;
         }
         let params = &sparing(to, params)?;
         return from_snapshot(from, (to, in_place), which, params, watch);
@@ -57,13 +61,20 @@ pub(crate) fn run(
     sink.find_folder(to)?;
     watch.enter(Phase::Scan);
     let root = Root::enter(&source.place).map_err(SessionError::Source)?;
-    refuse_overlap(&source, &sink)?;
-    let mut lock = SourceLock::hold(&root, &source.place)?;
-    let params = &sparing(&sink.place, params)?;
+    refuse_backup(&source, &sink.place, params)?;
+    refuse_overlap(&source, &sink, params)?;
+    // A file that gets another name in its folder: this run itself takes the lock on that.
+    let mut lock = match is_same_tree(&source.place, &sink.place) {
+        true => None,
+        false => Some(SourceLock::hold(&root, &source.place)?),
+    };
+    let asks = params.demands.other_source.is_some() && !source.is_file();
+    let source_id = asks.then(|| locate::source_id(&source.place)).flatten();
+    let params = &RunParams { source_id, ..sparing(&sink.place, params)? };
     let run = Run::new(params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;
     let source = LocalSource::new((from, &source, &root), &sink, &run);
-    run.note(lock.note.take());
+    run.note(lock.as_mut().and_then(|lock| lock.note.take()));
     onto_tree(source, (&sink, settings), held, None, &run, watch)
 }
 
@@ -84,8 +95,20 @@ fn sync_device(
     onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
 }
 
+/// Restores a snapshot, unless the tree that gets it contains the volume or lies in it.
+pub(crate) fn restore(
+    restore: &Restore<'_>,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    if !restore.before.in_place {
+        refuse_overlap(&Subject::of_tree(&restore.from), &Subject::of_tree(&restore.to), params)?;
+    }
+    restore.run(&sparing(&restore.to, params)?, watch)
+}
+
 /// Returns whether both paths lead to one folder, also through a mount. A volume's own snapshot can be restored there.
-fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
+pub fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
     let identity = |place: &TreeLocation| {
         let stat = rustix::fs::fstat(Root::enter(place).ok()?.as_fd()).ok()?;
         Some((stat.st_dev, stat.st_ino))
@@ -95,7 +118,7 @@ fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
 
 /// Refuses to sync a tree onto itself, into itself or onto a folder that contains it, because it would grow or vanish.
 /// The destination need not exist yet. Two files of one folder differ if their names do.
-fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
+fn refuse_overlap(source: &Subject, sink: &Subject, params: &RunParams) -> Result<(), SessionError> {
     let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
     let overlap = |what: &str| {
         Err(SessionError::SameTree(format!(
@@ -114,9 +137,28 @@ fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> 
         () if from == to => overlap("is"),
         () if to.starts_with(&from) => overlap("lies in"),
         () if from.starts_with(&to) => overlap("contains"),
-        () if locate::overlap(&source.place, &sink.place) => overlap("shows, through a mount, folders of"),
-        () => Ok(()),
+        () => {
+            let from = reach(&source.place, params, Side::Source)?;
+            let to = reach(&sink.place, params, Side::Sink)?;
+            match locate::overlap(&from, &to) {
+                true => overlap("shows, through a mount, folders of"),
+                false => Ok(()),
+            }
+        }
     }
+}
+
+/// Refuses a backup folder that is the source, lies in it or contains it: old versions would replace its files.
+fn refuse_backup(source: &Subject, sink: &TreeLocation, params: &RunParams) -> Result<(), SessionError> {
+    if params.demands.backup_dir.is_none() {
+        return Ok(());
+    }
+    let tree = match source.is_file() {
+        true => Reach::all(&source.place),
+        false => reach(&source.place, params, Side::Source)?,
+    };
+    let whereabouts = locate::locate(&tree, locate::nonce());
+    backup_place::refuse_source(sink, params, (&whereabouts, source.is_file()))
 }
 
 fn refuse_itself(

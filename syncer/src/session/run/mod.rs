@@ -11,6 +11,7 @@ pub(crate) mod network;
 pub(crate) mod outcome;
 pub(crate) mod pipeline;
 pub(crate) mod restore;
+pub(crate) mod service;
 pub(crate) mod session_link;
 pub(crate) mod sink_session;
 pub(crate) mod source_session;

@@ -1,6 +1,6 @@
 //! The sink's end of a run over the network, until both ends are open.
 
-use contract::{Demands, Phase, Report};
+use contract::{Demands, Ownership, Phase, Report, RunParams, Side};
 
 use crate::{
     apply::Settings,
@@ -9,7 +9,12 @@ use crate::{
     report::Stopwatch,
     root::TreeLocation,
     session::{
-        plan::{backup_place::sparing, kinds, subject::Subject},
+        plan::{
+            backup_place::{self, sparing},
+            kinds,
+            scan_tree::reach,
+            subject::Subject,
+        },
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
         sink::{open::HeldDestination, remote_source::RemoteSource, traits::Run},
@@ -42,6 +47,8 @@ pub(crate) fn run(
     };
     if hello.device.is_none() {
         hello.params = sparing(&subject.place, &hello.params)?;
+        let source = (&hello.whereabouts, hello.file.is_some());
+        backup_place::refuse_source(&subject.place, &hello.params, source)?;
     }
     let run = Run::new(&hello.params, watch.monitor());
     if let Some(len) = hello.device {
@@ -76,10 +83,11 @@ fn check_device(place: &TreeLocation, len: u64, run: &Run<'_>) -> Result<(), Ses
 
 /// Refuses a destination that is the source's tree, lies in it or contains it: each run would nest it one level deeper.
 fn refuse_overlap(hello: &Hello, place: &TreeLocation) -> Result<(), SessionError> {
-    let here = locate(place, hello.whereabouts.run());
+    let here = locate(&reach(place, &hello.params, Side::Sink)?, hello.whereabouts.run());
     match hello.file.is_none() && hello.whereabouts.overlaps(&here) {
         true => Err(SessionError::SameTree(format!(
-            "the destination {} is the source, lies in it or contains it, on one machine: choose folders that do not contain one another",
+            "the destination {} is the source, lies in it or contains it, on one machine and maybe through a mount below one of \
+             them: choose folders that do not contain one another, or exclude the mount",
             place.path().display()
         ))),
         false => Ok(()),
@@ -89,12 +97,34 @@ fn refuse_overlap(hello: &Hello, place: &TreeLocation) -> Result<(), SessionErro
 /// Returns the run that the source requests, limited by the demands of the destination's owner.
 fn demanded(mut hello: Hello, demands: &Demands) -> Hello {
     let params = &mut hello.params;
-    params.demands = demands.clone();
+    if let Some(asked) = &demands.asked {
+        *params = as_asked(std::mem::take(params), asked);
+    }
+    params.demands = Demands { asked: None, ..demands.clone() };
     // The source reports a dry run that it requested itself.
     params.demands.dry_run &= !params.dry_run;
     params.dry_run |= demands.dry_run;
     params.delete &= !demands.no_delete;
     hello
+}
+
+/// Returns the run that this end asked for. The source adds what concerns itself alone, and may leave out more.
+fn as_asked(theirs: RunParams, asked: &RunParams) -> RunParams {
+    let mut preserve = asked.preserve;
+    // A snapshot that other users could change comes without owners, devices and pipes.
+    preserve.specials &= theirs.preserve.specials;
+    if theirs.preserve.ownership == Ownership::Never {
+        preserve.ownership = Ownership::Never;
+    }
+    RunParams {
+        preserve,
+        dry_run: theirs.dry_run,
+        exclude: theirs.exclude,
+        image: theirs.image,
+        bandwidth_limit: theirs.bandwidth_limit,
+        source_id: theirs.source_id,
+        ..asked.clone()
+    }
 }
 
 fn expect_hello(control: &Control) -> Result<Hello, TransportError> {

@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use contract::{ExitCode, Report, RunResult, SnapshotParams, SnapshotReport};
+use contract::{ExitCode, Report, RunLink, RunResult, SnapshotParams, SnapshotReport};
 
 use crate::{monitor::Monitor, report::Stopwatch, session::session_error::SessionError, wire::Refusal};
 
@@ -16,7 +16,7 @@ pub struct Outcome {
     pub report: Report,
     /// The exit code of the process.
     pub exit: ExitCode,
-    /// The address of the other end, once the two had met.
+    /// The address of the other end, once the two had met, if it has one.
     pub peer: Option<SocketAddr>,
 }
 
@@ -41,17 +41,22 @@ pub(crate) struct Clock<'a> {
     pub began: SystemTime,
     pub watch: Stopwatch<'a>,
     peer: Option<SocketAddr>,
+    link: Option<RunLink>,
 }
 
 impl<'a> Clock<'a> {
     pub(crate) fn start(monitor: &'a Monitor) -> Self {
-        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None }
+        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None, link: None }
     }
 
-    /// Records the peer's address. In the first run of a session, moves the start to the moment of the peer's first
-    /// packet, so that the wait for it does not count.
-    pub(crate) fn met(&mut self, (peer, start): (SocketAddr, Instant), is_first: bool) {
-        self.peer = Some(peer);
+    /// Records the link and the peer's address. In the first run of a session, moves the start to the moment of the
+    /// peer's first packet, so that the wait for it does not count.
+    pub(crate) fn met(
+        &mut self,
+        (link, peer, start): (RunLink, Option<SocketAddr>, Instant),
+        is_first: bool,
+    ) {
+        (self.link, self.peer) = (Some(link), peer);
         if is_first {
             self.began = SystemTime::now() - start.elapsed();
             self.watch.started_at(start);
@@ -74,6 +79,7 @@ impl<'a> Clock<'a> {
             message,
             start_time: contract::timestamp(self.began),
             completion_time: contract::timestamp(SystemTime::now()),
+            link: self.link,
             timings: self.watch.timings(),
             work: self.watch.work(),
             ..Report::default()

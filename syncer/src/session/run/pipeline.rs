@@ -33,15 +33,15 @@ pub(crate) fn run<D: SinkEnd>(
     let mut compared = sink.compare(&mut source, &head, &there, run)?;
     // 4. Compare contents where metadata is not enough, which completes the plan. The report times it with the guards.
     watch.enter(Phase::Delta);
-    let changed = sink.compare_contents(&mut compared, &there, &mut source, run)?;
-    run.note(source.ready(&compared, sink.root())?);
-    let plan = Planned { head, compared, sink: there, changed };
+    let checked = sink.compare_contents(&mut compared, &there, &mut source, run)?;
+    run.note(source.ready(&mut compared, sink.root(), run)?);
+    let plan = Planned { head, compared, sink: there, checked };
     // 5. to 8. Guard, transfer, apply, commit.
     let done = change(&mut source, &sink, &plan, run, watch).inspect_err(|_| sink.give_up(run));
     let totals = sink.totals(&plan.head);
     watch.did(work_of(&totals, &run.counters));
     let done = done?;
-    if done && run.params.verify {
+    if done && (run.params.verify || run.params.remove_source_files) {
         watch.enter(Phase::Plan);
         run.note(sink.verify(&mut source, &plan, run)?);
     }
@@ -87,6 +87,9 @@ fn change<D: SinkEnd>(
 ) -> Result<bool, SessionError> {
     // 5. Guard: refuse before anything is touched.
     run.note(sink.guard(plan, source, run)?);
+    if let Some(before) = source.before_changes() {
+        run.note(sink.record(before, plan, run)?);
+    }
     let Some(mut changes) = sink.begin(plan, run)? else { return Ok(false) };
     // 6. Transfer the content of files.
     watch.enter(Phase::Transfer);

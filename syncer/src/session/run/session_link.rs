@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Instant};
 
-use contract::Report;
+use contract::{Report, RunLink};
 
 use crate::{
     monitor::Monitor,
@@ -41,14 +41,15 @@ impl SessionLink {
         self.link.next(monitor)
     }
 
-    /// Returns the bytes that crossed in the present run, as UDP payload.
+    /// Returns the bytes that crossed in the present run, as QUIC packets.
     pub(crate) fn bytes_on_wire(&self) -> u64 {
         self.link.bytes_on_wire() - self.wire_before
     }
 
-    /// Returns the peer's address, and the time when it was met.
-    pub(crate) fn met(&self) -> (SocketAddr, Instant) {
-        (self.link.peer(), self.link.began())
+    /// Returns what the link is, the peer's address, and the time when it was met.
+    pub(crate) fn met(&self) -> (RunLink, Option<SocketAddr>, Instant) {
+        let (link, peer) = self.link.peer();
+        (link, peer, self.link.began())
     }
 
     /// Ends a run, and tells the peer if it failed here. Closes the connection after the last run, and where the
@@ -65,6 +66,13 @@ impl SessionLink {
         }
         let (port, cause) = self.finish(peer, &result, waits);
         (AfterRun::Over(port), result.map_err(|error| error.or_cause(cause)))
+    }
+
+    /// Tells the peer why no run begins, and closes the connection once it has heard that.
+    pub(crate) fn refuse(self, peer: &Peer, error: SessionError) -> SessionError {
+        let told = peer.control.send(&Message::Refuse(error.refusal()));
+        let _port = self.link.close(told.is_ok().then_some(&peer.control), code::FAILED);
+        error
     }
 
     /// Closes the connection between two runs.

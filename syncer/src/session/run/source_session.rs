@@ -14,7 +14,10 @@ use crate::{
         session_error::SessionError,
         source::{serve, serve_snapshot::send_snapshot},
     },
-    transport::{TransportError, quic::End},
+    transport::{
+        TransportError,
+        quic::{End, Link, Port},
+    },
     wire::code,
 };
 
@@ -29,6 +32,8 @@ pub struct SendSession {
     link: Option<SessionLink>,
     /// Whether no run has begun.
     is_new: bool,
+    /// The place of the link, once the session is over.
+    port: Option<Port>,
 }
 
 impl SendSession {
@@ -45,7 +50,12 @@ impl SendSession {
     ) -> Result<Self, SessionError> {
         let end = End { side: Side::Source, bandwidth_limit };
         let link = link.connect(link.open_port(monitor)?, end, monitor)?;
-        Ok(Self { source: source.into(), link: Some(SessionLink::new(link)), is_new: true })
+        Ok(Self::over(source.into(), link))
+    }
+
+    /// Takes the link to a sink that asked for `source`.
+    pub(crate) fn over(source: TreeLocation, link: Link) -> Self {
+        Self { source, link: Some(SessionLink::new(link)), is_new: true, port: None }
     }
 
     /// Runs once. Every error is in the outcome. The `monitor` cancels this run only.
@@ -54,6 +64,11 @@ impl SendSession {
         clock.watch.look_at_limits();
         let result = self.run_by(&mut clock, params, false);
         clock.outcome(&params.run, result)
+    }
+
+    /// Takes the place of the link of a session that is over, at which an end that listens awaits the next peer.
+    pub(crate) fn take_port(&mut self) -> Option<Port> {
+        self.port.take()
     }
 
     /// Returns whether no further run can begin.
@@ -85,8 +100,9 @@ impl SendSession {
         let bytes_on_wire = link.bytes_on_wire();
         clock.watch.did(Work { bytes_on_wire, ..clock.watch.work() });
         let (after, result) = link.end(&peer, result, false);
-        if let AfterRun::GoesOn(link) = after {
-            self.link = Some(link);
+        match after {
+            AfterRun::GoesOn(link) => self.link = Some(link),
+            AfterRun::Over(port) => self.port = Some(port),
         }
         result
     }
@@ -94,7 +110,7 @@ impl SendSession {
 
 impl std::fmt::Debug for SendSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { source, link, is_new } = self;
+        let Self { source, link, is_new, port: _ } = self;
         let link = link.as_ref().map(SessionLink::met);
         f.debug_struct("SendSession")
             .field("source", source)

@@ -9,9 +9,12 @@ use crate::{
     root::{Root, TreeLocation},
     session::{
         plan::{
+            adoption,
             contents::SourceHashes,
-            guard,
-            planned::{Compared, NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in},
+            first_snapshot, guard,
+            planned::{
+                Checked, Compared, NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in,
+            },
             policy::{count_owners, of_same_root},
             room::Room,
             scan_tree::{ScanTimes, scan_tree},
@@ -55,7 +58,10 @@ impl DryDestination {
             Some(candidate) => candidate.volume()?,
             None => None,
         };
-        let notes = guard::check_volume(params, &place.path(), volume)?;
+        let mut notes = guard::check_volume(params, &place.path(), volume)?;
+        if let (Some(_), Some(candidate)) = (params.demands.other_source, &candidate) {
+            notes.extend(guard::check_source(params, &place.path(), candidate.source()?)?);
+        }
         let above = match &candidate {
             Some(candidate) => {
                 candidate.check_writable()?;
@@ -64,6 +70,9 @@ impl DryDestination {
             None => Some(Root::above_missing(place).map_err(ApplyError::Open)?),
         };
         settings.attrs = settings.attrs.and(visible_attrs());
+        if let Some(candidate) = candidate.as_ref().filter(|_| settings.times) {
+            settings.kept_times = candidate.kept_times();
+        }
         Ok((Self { candidate, settings, above, volume }, notes))
     }
 
@@ -91,7 +100,7 @@ impl DryRun<'_> {
         plan: &Planned,
         tell: &mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
     ) -> Result<Vec<String>, SessionError> {
-        let Planned { head, compared, sink, changed } = plan;
+        let Planned { head, compared, sink, checked } = plan;
         if !self.tells() {
             self.failures.forget();
             return self.judge(plan, 0);
@@ -100,7 +109,7 @@ impl DryRun<'_> {
         let known = self.failures.count();
         self.fail_replaced(plan);
         let failed = self.failures.count();
-        let keeps_back = failed > 0 && !self.params.delete_anyway;
+        let keeps_back = failed > 0 && !self.params.deletes_anyway();
         // Later failures do not keep back deletes that come first.
         let deletes_first = self.params.delete_timing == DeleteTiming::Before && known == 0;
         if keeps_back {
@@ -116,7 +125,7 @@ impl DryRun<'_> {
         let mut notes = self.judge(plan, known)?;
         if self.params.verify {
             let differences = read_back::report(compared, sink, self.failures);
-            notes.extend(read_back::notes(None, head.totals.entries, differences, *changed));
+            notes.extend(read_back::notes(None, head.totals.entries, differences, checked.changed));
         }
         Ok(notes)
     }
@@ -124,7 +133,10 @@ impl DryRun<'_> {
     /// Has the guards check the plan, given the number of entries that could not be listed or read.
     fn judge(&self, plan: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
         let Planned { head, compared, sink, .. } = plan;
-        guard::check(self.params, head, sink, compared, self.room.as_ref(), known, self.monitor)
+        let room = self.room.as_ref();
+        let mut notes = guard::check(self.params, head, sink, compared, room, known, self.monitor)?;
+        notes.extend(adoption::check(self.params, self.destination.root(), sink, compared)?);
+        Ok(notes)
     }
 
     /// Records a failure for each folder that cannot be replaced, because not all entries in it may be deleted.
@@ -177,15 +189,11 @@ impl SinkEnd for DryTree<'_> {
 
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
         match self.root() {
-            Some(root) => scan_tree(
-                self.subject,
-                root,
-                run.params,
-                Side::Sink,
-                ScanTimes::default(),
-                &run.failures,
-                run.monitor,
-            ),
+            Some(root) => {
+                let noted = self.destination.candidate.as_ref().map(Candidate::noted).unwrap_or_default();
+                let times = ScanTimes { noted, ..ScanTimes::default() };
+                scan_tree(self.subject, root, run.params, Side::Sink, times, &run.failures, run.monitor)
+            }
             None => Ok(Tree::empty()),
         }
     }
@@ -210,7 +218,7 @@ impl SinkEnd for DryTree<'_> {
         sink: &Tree,
         source: &mut dyn SourceHashes,
         run: &Run<'_>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Checked, SessionError> {
         compare_tree_contents(compared, (sink, self.root()), source, self.destination.settings, run)
     }
 
@@ -237,6 +245,9 @@ impl SinkEnd for DryTree<'_> {
         };
         let mut notes = dry_run.tell(plan, &mut |actions| source.tell(run, actions))?;
         notes.extend(guard::check_renamed(self.subject, run.params, &plan.compared)?);
+        let (path, asked) = (self.subject.place.path(), run.params.demands.snapshot.as_ref());
+        let announced = |root| first_snapshot::announce(root, &path, asked, plan);
+        notes.extend(self.root().and_then(announced));
         Ok(notes)
     }
 

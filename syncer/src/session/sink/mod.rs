@@ -10,6 +10,7 @@ pub(crate) mod receive;
 pub(crate) mod remote_snapshot;
 pub(crate) mod remote_source;
 pub(crate) mod remote_tree;
+pub(crate) mod settle_motion;
 pub(crate) mod shards;
 pub(crate) mod tell;
 pub(crate) mod traits;

@@ -45,6 +45,9 @@ pub(crate) fn open_destination(
         }
     };
     let mut notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
+    if params.demands.other_source.is_some() {
+        notes.extend(guard::check_source(params, &place.path(), candidate.source()?)?);
+    }
     let shard = params.shard.filter(|shard| shard.count > 1);
     if shard.is_some_and(|shard| !shard.is_valid()) {
         return Err(TransportError::Nonsense("there is no such shard").into());

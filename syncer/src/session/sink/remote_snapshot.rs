@@ -1,5 +1,7 @@
 //! Checks the snapshot that a remote source serves, before the destination is changed.
 
+use std::collections::BTreeSet;
+
 use crate::{
     path::RelPath,
     session::{
@@ -11,21 +13,19 @@ use crate::{
         reading::hash_files::HashRequest,
         session_error::SessionError,
     },
-    snapshot::{SnapshotError, SnapshotId},
     wire::{FileGroup, Hashed},
 };
 
-/// Asks the source to read every file that is to be written. A source that serves a snapshot answers with a hash only
-/// if the content has its id.
+/// Asks the source to read every file that is to be written, and returns the damaged ones in the order of their paths.
+/// A source that serves a snapshot answers with a hash only if the content has its id.
 ///
 /// # Errors
-/// If any is damaged, or the connection is lost.
-pub(crate) fn check_all(
-    id: SnapshotId,
+/// If the connection is lost.
+pub(crate) fn find_damaged(
     compared: &Compared,
     source: &mut dyn SourceHashes,
-) -> Result<(), SessionError> {
-    let mut bad = Vec::new();
+) -> Result<BTreeSet<RelPath>, SessionError> {
+    let mut bad = BTreeSet::new();
     let mut batch = HashBatch::default();
     for dir in &compared.dirs {
         let mut group = FileGroup { dir: dir.source, indices: Vec::new() };
@@ -42,19 +42,13 @@ pub(crate) fn check_all(
         batch.groups.extend(Some(group).filter(|group| !group.indices.is_empty()));
     }
     check(&batch, source, &mut bad)?;
-    match bad.first() {
-        None => Ok(()),
-        Some(first) => {
-            let (count, path) = (bad.len() as u64, first.to_string());
-            Err(SnapshotError::NotWhole { id, count, path }.into())
-        }
-    }
+    Ok(bad)
 }
 
 fn check(
     batch: &HashBatch,
     source: &mut dyn SourceHashes,
-    bad: &mut Vec<RelPath>,
+    bad: &mut BTreeSet<RelPath>,
 ) -> Result<(), SessionError> {
     if batch.files.is_empty() {
         return Ok(());

@@ -4,14 +4,15 @@ use contract::{Effort, MAX_EFFORTS, PlannedAction, Report, RunParams, Usage};
 
 use crate::{
     monitor::Monitor,
-    report::Stopwatch,
+    report::{Failures, Stopwatch},
     root::Root,
     session::{
+        local::stored_tree::leave_out,
         plan::{
             basis_search::{NewFile, SimilarFiles},
             contents::{HashBatch, SourceHashes},
             need::Fetch,
-            planned::Compared,
+            planned::{Compared, PlannedDir, path_in},
             room::Room,
             similar,
             source_tree::SourceTree,
@@ -20,19 +21,19 @@ use crate::{
         session_error::SessionError,
         sink::{
             receive::fetch,
-            remote_snapshot::check_all,
+            remote_snapshot::find_damaged,
             remote_tree::{RemoteHashes, RemoteTree, expect_done},
             traits::{Run, SourceEnd},
             writing::Writing,
         },
     },
-    snapshot::SnapshotId,
+    snapshot::{SnapshotError, SnapshotId},
     transport::{Peer, TransportError},
     tree::{
         Tree,
         dir::{DirId, Totals},
     },
-    wire::{Forecast, Hashed, Listed, Message, TreeHead},
+    wire::{FileGroup, Forecast, Hashed, Listed, Message, TreeHead},
 };
 
 /// The source of a run over the network.
@@ -113,10 +114,23 @@ impl SourceEnd for RemoteSource<'_> {
     }
 
     /// Has the source check every object of a snapshot that is needed, so that an incomplete snapshot changes nothing
-    /// at the destination.
-    fn ready(&self, compared: &Compared, _: Option<&Root>) -> Result<Option<String>, SessionError> {
+    /// at the destination. A run that keeps going leaves the damaged files as they are.
+    fn ready(
+        &self,
+        compared: &mut Compared,
+        _: Option<&Root>,
+        run: &Run<'_>,
+    ) -> Result<Option<String>, SessionError> {
         let Some((id, entries)) = self.snapshot else { return Ok(None) };
-        check_all(id, compared, &mut self.hashes())?;
+        let damaged = find_damaged(compared, &mut self.hashes())?;
+        if let Some(first) = damaged.first() {
+            if !run.params.keep_going {
+                let (count, path) = (damaged.len() as u64, first.to_string());
+                return Err(SnapshotError::NotWhole { id, count, path }.into());
+            }
+            let is_damaged = |dir: &PlannedDir, name: &[u8]| damaged.contains(&path_in(&dir.path, name));
+            leave_out(compared, is_damaged, &run.failures);
+        }
         Ok(Some(format!("the source is snapshot {id} of {entries} entries")))
     }
 
@@ -156,6 +170,13 @@ impl SourceEnd for RemoteSource<'_> {
         Ok(())
     }
 
+    fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
+        self.peer.control.send(&Message::Release(groups))?;
+        let done = expect_done(&self.peer.control)?;
+        failures.merge(done.failed, done.failures, done.failed_paths);
+        Ok(())
+    }
+
     /// Shows the actions at the ends that asked for them, possibly both. The source of a dry run expects them.
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
         let RunParams { dry_run, itemize_changes, demands, .. } = run.params;
@@ -170,6 +191,7 @@ impl SourceEnd for RemoteSource<'_> {
 
     fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
         report.work.bytes_on_wire = (self.bytes_on_wire)();
+        report.link = self.peer.link;
         report.usage = watch.sink_usage(self.usage);
     }
 

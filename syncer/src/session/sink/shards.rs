@@ -30,6 +30,9 @@ use crate::{
 /// The time that the other shards may take to join.
 const ABSENCE_PATIENCE: Duration = Duration::from_secs(600);
 
+/// How long others are awaited before the log says so.
+const SILENT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// The shortest and the longest interval between two polls of the board, which may be on a network file system without
 /// change notifications.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
@@ -152,7 +155,7 @@ impl<'a> ShardRun<'a> {
 
     fn wait(&self, stage: Stage, all: bool) -> Result<Vec<ShardState>, SessionError> {
         let start = Instant::now();
-        let [mut pause, longest] = LOOK_EVERY;
+        let ([mut pause, longest], mut is_said) = (LOOK_EVERY, false);
         let count = self.team.shard().count;
         loop {
             if self.monitor.cancelled() {
@@ -168,14 +171,20 @@ impl<'a> ShardRun<'a> {
                          them again"
                     )));
                 }
-                OtherShards::Waiting { absent: Some(index) } if start.elapsed() > ABSENCE_PATIENCE => {
+                OtherShards::Waiting { absent: Some(index), .. } if start.elapsed() > ABSENCE_PATIENCE => {
                     return Err(SessionError::Shard(format!(
                         "shard {index}/{count} did not come within {} minutes: start all shards of a run at about the same time, \
                          with the same --run",
                         ABSENCE_PATIENCE.as_secs() / 60
                     )));
                 }
-                OtherShards::Waiting { .. } => {
+                OtherShards::Waiting { behind, .. } => {
+                    if let Some(index) = behind.filter(|_| !is_said && start.elapsed() > SILENT_PATIENCE) {
+                        is_said = true;
+                        tracing::warn!(
+                            "shard {index}/{count} has been awaited for a minute: see whether it is slow or was stopped"
+                        );
+                    }
                     self.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
                 }
             }

@@ -50,7 +50,7 @@ pub(crate) fn tell_changes(
     failures: &Failures,
     tell: &mut Tell<'_>,
 ) -> Result<(), SessionError> {
-    let keeps_back = failures.count() > 0 && !params.delete_anyway;
+    let keeps_back = failures.count() > 0 && !params.deletes_anyway();
     let judged = Judged { is_new: false, keeps_back, deletes: !keeps_back };
     // The run counts its actions when it carries them out.
     Ok(tell_plan(plan, judged, (params, settings), &Counters::default(), tell)?)

@@ -9,20 +9,22 @@ use crate::{
     report::{Counters, Failures, Stopwatch},
     root::Root,
     session::{
+        plan::plan_id::PlanId,
         plan::{
             basis_search::{NewFile, SimilarFiles},
             contents::SourceHashes,
             need::Fetch,
-            planned::{Compared, Planned},
+            planned::{Checked, Compared, Planned},
             room::Room,
             source_tree::SourceTree,
         },
         session_error::SessionError,
         sink::writing::Writing,
     },
+    snapshot::before::Before,
     transport::TransportError,
     tree::{Tree, dir::Totals},
-    wire::{Forecast, TreeHead},
+    wire::{FileGroup, Forecast, TreeHead},
 };
 
 /// One run: its parameters, and its results so far.
@@ -32,13 +34,25 @@ pub(crate) struct Run<'a> {
     pub monitor: &'a Monitor,
     pub failures: Failures,
     pub counters: Counters,
+    /// Whether a volume is brought back to its own snapshot: what no snapshot has, or another job's, is not deleted.
+    pub restores_in_place: bool,
+    /// The plan that was shown, if only that may be carried out.
+    pub expected_plan: Option<&'a PlanId>,
     notes: RefCell<Vec<String>>,
 }
 
 impl<'a> Run<'a> {
     pub(crate) fn new(params: &'a RunParams, monitor: &'a Monitor) -> Self {
         let (failures, counters) = (Failures::default(), Counters::default());
-        Self { params, monitor, failures, counters, notes: RefCell::default() }
+        Self {
+            params,
+            monitor,
+            failures,
+            counters,
+            restores_in_place: false,
+            expected_plan: None,
+            notes: RefCell::default(),
+        }
     }
 
     /// Adds notes to the report.
@@ -68,8 +82,18 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
 
     /// Checks that everything that `compared` needs can be read, before anything is changed. May return a note for the
     /// report.
-    fn ready(&self, _compared: &Compared, _sink: Option<&Root>) -> Result<Option<String>, SessionError> {
+    fn ready(
+        &self,
+        _compared: &mut Compared,
+        _sink: Option<&Root>,
+        _run: &Run<'_>,
+    ) -> Result<Option<String>, SessionError> {
         Ok(None)
+    }
+
+    /// Returns the records that the sink makes of its state before it is changed; none if this is no restore.
+    fn before_changes(&self) -> Option<&Before> {
+        None
     }
 
     /// Finds content of `new` files in the destination. A source that sends no literals does not search.
@@ -94,6 +118,12 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError>;
+
+    /// Removes entries of the source, whose copies are durable and were compared with them. What cannot be removed is a
+    /// failure. A source that can lose nothing does nothing.
+    fn release(&mut self, _groups: Vec<FileGroup>, _failures: &Failures) -> Result<(), SessionError> {
+        Ok(())
+    }
 
     /// Shows actions of a dry run to the user.
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError>;
@@ -135,15 +165,14 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<Compared, SessionError>;
 
-    /// Compares the contents of files whose metadata is not trusted. Returns the number of files that changed at the
-    /// source meanwhile.
+    /// Compares the contents of files whose metadata is not trusted.
     fn compare_contents(
         &self,
         compared: &mut Compared,
         sink: &Tree,
         source: &mut dyn SourceHashes,
         run: &Run<'_>,
-    ) -> Result<u64, SessionError>;
+    ) -> Result<Checked, SessionError>;
 
     /// Returns the root of the destination, if it is an existing tree.
     fn root(&self) -> Option<&Root>;
@@ -156,6 +185,11 @@ pub(crate) trait SinkEnd {
         source: &mut impl SourceEnd,
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError>;
+
+    /// Records its state before a restore, if the plan changes anything. May return a note for the report.
+    fn record(&self, _: &Before, _: &Planned, _: &Run<'_>) -> Result<Option<String>, SessionError> {
+        Ok(None)
+    }
 
     /// Begins to carry out a plan. Returns `None` for a dry run.
     fn begin<'a>(

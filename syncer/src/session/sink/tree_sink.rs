@@ -1,22 +1,24 @@
 //! The sink of a run that writes to a tree.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, sync::Arc};
 
-use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport};
+use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport, VolumeId};
 
 use crate::{
     apply::{Destination, Settings},
-    plan::Step,
+    plan::{Policy, Step},
     root::Root,
     scan::EarlierScan,
     session::{
         plan::{
+            adoption,
             changed_dirs::changed_dirs,
             compare::compare,
             contents::{SourceHashes, checker},
-            guard,
-            planned::{Compared, Planned, PlannedDir, to_transfer},
-            policy::{count_owners, may_move, of_same_root, owners_filter, policy},
+            first_snapshot, guard,
+            plan_id::PlanHasher,
+            planned::{Checked, Compared, Planned, PlannedDir, to_transfer},
+            policy::{count_owners, may_move, of_same_root, owners_filter, policy, rules_of_root},
             scan_tree::{ScanTimes, scan_tree, sees_all_of_destination},
             source_tree::SourceTree,
             subject::Subject,
@@ -28,6 +30,7 @@ use crate::{
             executor::Executor,
             open::{HeldDestination, open_destination},
             read_back::Verifier,
+            settle_motion::{note_in_motion, settle_notes},
             shards::ShardRun,
             tell::tell_changes,
             traits::{Changes, Run, SinkEnd, SourceEnd},
@@ -35,6 +38,7 @@ use crate::{
     },
     snapshot::{
         KnownFromRun, WrittenFiles, after_run,
+        before::Before,
         create::{before_tick, is_like_own_scan},
     },
     transport::{Control, TransportError},
@@ -53,6 +57,8 @@ pub(crate) struct TreeSink<'a> {
     control: Option<&'a Control>,
     /// Records the files that the run writes, if it takes a snapshot.
     written: OnceCell<Option<WrittenFiles>>,
+    /// The source to note on the destination, if its owner wants that.
+    source: Option<VolumeId>,
 }
 
 impl<'a> TreeSink<'a> {
@@ -66,7 +72,8 @@ impl<'a> TreeSink<'a> {
     ) -> Result<Self, SessionError> {
         let (destination, notes) = open_destination(&subject.place, run.params, settings, held)?;
         run.note(notes);
-        Ok(Self { destination, subject, control, written: OnceCell::new() })
+        let source = run.params.source_id.filter(|_| run.params.demands.other_source.is_some());
+        Ok(Self { destination, subject, control, written: OnceCell::new(), source })
     }
 }
 
@@ -87,7 +94,7 @@ impl TreeSink<'_> {
     /// Returns whether the scan before a run still describes directories that the run has not changed, as the scan of a
     /// snapshot would.
     fn knows_the_rest(&self, sink: &Tree, params: &RunParams) -> bool {
-        let is_certain = self.destination.doubtful_since().is_none();
+        let is_certain = self.destination.doubtful_since().is_none() && self.destination.noted().is_empty();
         is_certain && self.scans_for_snapshot(params) && is_like_own_scan(sink)
     }
 }
@@ -101,32 +108,31 @@ pub(crate) fn compare_trees(
     run: &Run<'_>,
 ) -> Result<Compared, SessionError> {
     let params = run.params;
-    let policy = policy(params, settings);
-    let compared =
-        compare(source, head, sink, policy, may_move(params)?, &owners_filter(params)?, run.monitor)?;
+    let policy = Policy { spares_foreign: run.restores_in_place, ..policy(params, settings) };
+    let spared = (&owners_filter(params)?, rules_of_root(params)?);
+    let compared = compare(source, head, sink, policy, may_move(params)?, spared, run.monitor)?;
     let why = "it is a hard link of a file that is excluded at the destination";
     compared.unlinked.iter().for_each(|path| run.failures.add(path, "link", &why));
     Ok(compared)
 }
 
-/// Compares contents if `root` exists, and then settles hard links. Returns the number of files that changed at the
-/// source meanwhile.
+/// Compares contents if `root` exists, and then settles hard links.
 pub(crate) fn compare_tree_contents(
     compared: &mut Compared,
     (sink, root): (&Tree, Option<&Root>),
     source: &mut dyn SourceHashes,
     settings: Settings,
     run: &Run<'_>,
-) -> Result<u64, SessionError> {
-    let changed = match root {
+) -> Result<Checked, SessionError> {
+    let checked = match root {
         Some(root) => {
             let checker = checker(Origin::Tree(root), &run.failures, run.monitor);
             checker.check(&mut compared.dirs, source, Some(Step::Update))?
         }
-        None => 0,
+        None => Checked::default(),
     };
     compared.settle(sink, policy(run.params, settings), run.monitor)?;
-    Ok(changed)
+    Ok(checked)
 }
 
 impl SinkEnd for TreeSink<'_> {
@@ -138,7 +144,7 @@ impl SinkEnd for TreeSink<'_> {
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
         let (root, doubt) = (self.destination.root(), self.destination.doubtful_since());
         let stamps = self.scans_for_snapshot(run.params).then(|| before_tick(self.destination.opened()));
-        let times = ScanTimes { doubt, stamps };
+        let times = ScanTimes { doubt, stamps, noted: Arc::clone(self.destination.noted()) };
         let sink = scan_tree(self.subject, root, run.params, Side::Sink, times, &run.failures, run.monitor)?;
         if sink.has_attrs() {
             self.destination.found_attrs();
@@ -166,7 +172,7 @@ impl SinkEnd for TreeSink<'_> {
         sink: &Tree,
         source: &mut dyn SourceHashes,
         run: &Run<'_>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Checked, SessionError> {
         compare_tree_contents(compared, (sink, self.root()), source, self.destination.settings(), run)
     }
 
@@ -185,12 +191,36 @@ impl SinkEnd for TreeSink<'_> {
         let known = run.failures.count();
         let mut notes = guard::check(run.params, head, sink, compared, room.as_ref(), known, run.monitor)?;
         notes.extend(guard::check_renamed(self.subject, run.params, compared)?);
+        notes.extend(adoption::check(run.params, self.root(), sink, compared)?);
+        let asked = run.params.demands.snapshot.as_ref();
+        let path = self.subject.place.path();
+        notes.extend(first_snapshot::announce(self.destination.root(), &path, asked, plan));
         let tells = run.params.itemize_changes || run.params.demands.itemize_changes;
         if tells && self.destination.state().leads() {
             let by = (run.params, self.destination.settings());
             tell_changes(plan, by, &run.failures, &mut |actions| source.tell(run, actions))?;
         }
+        if let Some(expected) = run.expected_plan {
+            let by = (run.params, self.destination.settings());
+            let mut now = PlanHasher::default();
+            tell_changes(plan, by, &run.failures, &mut |actions| {
+                actions.iter().for_each(|action| now.add(action));
+                Ok(())
+            })?;
+            expected.check(&now.finish())?;
+        }
         Ok(notes)
+    }
+
+    fn record(&self, before: &Before, plan: &Planned, run: &Run<'_>) -> Result<Option<String>, SessionError> {
+        let changes = match before.in_place {
+            true => plan.changes_anything(),
+            false => plan.changes_or_removes_entries(),
+        };
+        match changes {
+            true => Ok(before.record(&self.destination, &self.subject.place.path(), run.monitor)?),
+            false => Ok(None),
+        }
     }
 
     /// Begins the changes. If several processes share the run, only the first carries out the deletes that come first.
@@ -225,8 +255,14 @@ impl SinkEnd for TreeSink<'_> {
         if leads {
             destination.drop_leftovers(compared.dirs.iter().flat_map(PlannedDir::large_files));
         }
+        if leads {
+            destination.adopt()?;
+        }
         if !compared.dirs.is_empty() {
             destination.begin()?;
+        }
+        if leads {
+            note_in_motion(destination, &plan.checked)?;
         }
         executor.keep_aside(&compared.dirs)?;
         if leads && params.delete_timing == DeleteTiming::Before {
@@ -261,6 +297,9 @@ impl SinkEnd for TreeSink<'_> {
 
     fn snapshot(&self, asked: &SnapshotParams, plan: &Planned, run: &Run<'_>) -> Option<SnapshotReport> {
         let path = self.subject.place.path();
+        if let Err(error) = first_snapshot::check(self.destination.root(), &path, asked.engine, plan) {
+            return Some(after_run::refused(&error));
+        }
         let changed = changed_dirs(plan);
         let scan = EarlierScan { tree: &plan.sink, changed: &changed };
         let scan = Some(scan).filter(|scan| self.knows_the_rest(scan.tree, run.params));
@@ -284,6 +323,12 @@ impl SinkEnd for TreeSink<'_> {
 
     fn complete(&self, report: &mut Report) {
         report.volume = Some(self.destination.state().volume());
+        let noted = self.source.filter(|_| self.destination.state().leads());
+        if let Some(Err(error)) = noted.map(|id| self.destination.note_source(id)) {
+            report.notes.push(format!("the source of the copy is not noted: {error}"));
+        }
+        let room = self.root().and_then(|root| rustix::fs::fstatvfs(root).ok());
+        report.free_bytes = room.map(|room| room.f_bavail.saturating_mul(room.f_frsize));
     }
 
     fn close(self) {
@@ -376,6 +421,11 @@ impl Changes for TreeChanges<'_> {
 
     fn commit(&mut self) -> Result<(), SessionError> {
         let Context { destination, failures, monitor, .. } = self.context;
+        if self.leads {
+            let failed = self.failed + failures.count();
+            settle_notes(destination, self.plan, (self.params, self.keeps_root), (failures, failed))?;
+        }
+        self.run.note(destination.motion_sentence());
         // A run of one file has not checked other files that may be in doubt.
         let is_whole = self.failed + failures.count() == 0 && !self.keeps_root;
         destination.commit(is_whole, monitor).map_err(|error| match monitor.cancelled() {

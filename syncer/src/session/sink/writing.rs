@@ -136,6 +136,12 @@ impl<'a> Writing<'a> {
         }
     }
 
+    /// Notes on the destination that another process may have been writing to the needed file while it was read.
+    /// Callers do this before they publish it.
+    pub(crate) fn note_in_motion(&self, need: &Need, meta: &Meta) -> io::Result<()> {
+        self.tree()?.note_in_motion(&need.path(), meta.mtime)
+    }
+
     /// Makes `staged` visible as the needed file, and counts it. `dir` caches the directory used last.
     pub(crate) fn publish(
         &self,

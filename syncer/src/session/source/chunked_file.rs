@@ -68,6 +68,7 @@ impl SendWorker<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let mut reading = ChunkReader {
+            in_motion: opened.is_in_motion(),
             differ: Differ::new(&basis),
             window: Window::new(list.sizes(), opened.len()),
             root: ListBuilder::new(list.sizes()),
@@ -124,6 +125,7 @@ fn parts<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64
 /// A file that is read through a window and cut into chunks.
 struct ChunkReader<'a> {
     opened: &'a SourceFile,
+    in_motion: bool,
     read: u64,
     window: Window,
     differ: Differ<'a>,
@@ -170,7 +172,8 @@ impl ChunkReader<'_> {
         }
         let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
         let (_, root) = self.root.finish();
-        let whole = Whole { file_len: self.opened.len(), hash: TransferHash(*root.0.as_bytes()), fresh };
+        let (file_len, hash) = (self.opened.len(), TransferHash(*root.0.as_bytes()));
+        let whole = Whole { file_len, hash, fresh, in_motion: self.in_motion };
         Ok(EndFrame { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     entry::{Entry, Kind},
     monitor::Monitor,
     path::RelPath,
+    reshape::Reshape,
     session::{
         reading::{
             source_file::{AsListed, LastDir, Origin},
@@ -109,7 +110,11 @@ impl<'scope> Feed<'scope> {
             _transport: OutsideClock::start(transport, &peer.threads(), monitor.snapshot().bytes_total),
             paths: Paths::new(tree),
             entries: EntriesOf::new(tree),
-            as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },
+            as_listed: AsListed {
+                classes: Classes::wanted(&params.preserve),
+                since: tree.since,
+                reshape: Reshape::of(params),
+            },
             origin,
             monitor,
             fault: &peer.fault,

@@ -75,6 +75,8 @@ pub(crate) struct Large {
     attempt: u32,
     opened: io::Result<SourceFile>,
     len: u64,
+    /// Whether another process may have been writing to it when it was opened.
+    in_motion: bool,
     /// The version of a file that is sent with checks.
     version: Option<FileVersion>,
     /// The length of a block.
@@ -137,9 +139,12 @@ impl Large {
     ) -> Self {
         let opened = origin.file(file.dir, dir, &file.name, monitor);
         let len = opened.as_ref().map_or(0, SourceFile::len);
-        let checked = opened.as_ref().ok().filter(|_| len >= MIN_CHECKED_BYTES);
+        let in_motion = opened.as_ref().is_ok_and(SourceFile::is_in_motion);
+        // The version of a file in motion does not tell its content, so no run may continue from blocks of it.
+        let checked = opened.as_ref().ok().filter(|_| len >= MIN_CHECKED_BYTES && !in_motion);
         Self {
             version: checked.and_then(SourceFile::version),
+            in_motion,
             path: dir.clone(),
             file,
             attempt: 0,
@@ -368,7 +373,7 @@ impl Large {
             (None, Some(hash), Ok(Ok(fresh))) => {
                 let fresh = fresh.as_ref();
                 let fresh = fresh.map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
-                Ok(Whole { file_len: self.len, hash, fresh })
+                Ok(Whole { file_len: self.len, hash, fresh, in_motion: self.in_motion })
             }
             (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),
         };

@@ -4,6 +4,7 @@ pub(crate) mod chunked_file;
 pub(crate) mod feed;
 pub(crate) mod frames;
 pub(crate) mod large_file;
+pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod serve_snapshot;
 pub(crate) mod small_files;

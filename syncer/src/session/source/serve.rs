@@ -8,14 +8,14 @@ use crate::{
     apply::visible_attrs,
     attrs::Classes,
     device::{self, Opened},
-    locate::{locate, nonce},
+    locate::{Reach, locate, nonce, source_id},
     report::{Counters, Failures, Stopwatch},
     root::{Root, TreeLocation},
     session::{
         plan::{
             kinds::{self, check_params},
             policy::work_of,
-            scan_tree::{ScanTimes, scan_tree},
+            scan_tree::{ScanTimes, reach, scan_tree},
             subject::{Subject, check_found, last_name},
         },
         reading::{
@@ -27,6 +27,7 @@ use crate::{
         session_error::SessionError,
         source::{
             feed::Feed,
+            release::release,
             source_lock::SourceLock,
             tree_head::{done, last_run},
         },
@@ -36,8 +37,7 @@ use crate::{
         Tree,
         dir::{DirId, ROOT},
     },
-    whereabouts::Whereabouts,
-    wire::{FileGroup, Forecast, Hello, Listed, Message, TreeHead, Welcome},
+    wire::{FileGroup, Forecast, Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
 
 /// The bytes of listings that are sent before the sink requests them, to save a round trip where the trees differ. A
@@ -61,14 +61,16 @@ pub(crate) fn run(
     kinds::refuse_image(place, found, params)?;
     let subject = Subject::of_source(place, found, params)?;
     let file = subject.is_file().then(|| last_name(place).to_vec());
-    // A single file is compared with the destination by name, so only a folder sends its whereabouts.
-    let whereabouts = match file {
-        Some(_) => Whereabouts::default(),
-        None => locate(place, nonce()),
+    // Of a single file, the sink compares the folder only with the backup folder.
+    let tree = match file {
+        Some(_) => Reach::all(&subject.place),
+        None => reach(&subject.place, params, Side::Source)?,
     };
+    let whereabouts = locate(&tree, nonce());
     let last = peer.is_last();
-    let hello =
-        Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts, last };
+    let source_id = file.is_none().then(|| source_id(&subject.place)).flatten();
+    let told = RunParams { source_id, ..params.clone() };
+    let hello = Hello { params: told, attrs: visible_attrs(), device: None, file, whereabouts, last };
     control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
     let root = Root::enter(&subject.place).map_err(SessionError::Source)?;
@@ -87,7 +89,7 @@ pub(crate) fn run(
         mounts: tree.mounts.clone(),
         last_run: last_run(&root),
         owners: tree.owners.most_frequent(),
-        source: done(&failures, watch),
+        source: SourceDone { patterns: tree.patterns.clone(), ..done(&failures, watch) },
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
@@ -140,6 +142,13 @@ pub(crate) fn serve(
                         request.sampling,
                         monitor,
                     )?))?;
+                }
+                Message::Release(groups) if params.remove_source_files && !dry_run => {
+                    let failures = Failures::default();
+                    let root =
+                        origin.root().map_err(|_| TransportError::Nonsense("a device was released"))?;
+                    release(root, tree, &groups, &failures)?;
+                    control.send(&Message::SourceDone(Box::new(done(&failures, watch))))?;
                 }
                 Message::Planned(actions) if dry_run || params.itemize_changes => {
                     actions.iter().for_each(|action| monitor.planned(action));

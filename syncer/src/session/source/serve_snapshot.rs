@@ -5,12 +5,12 @@ use contract::{Phase, Report, RunParams};
 
 use crate::{
     attrs::Classes,
-    locate::{locate, nonce},
+    locate::{Reach, locate, nonce},
     path::RelPath,
     report::{Counters, Failures, Stopwatch},
     root::{Root, TreeLocation},
     session::{
-        local::stored_tree::StoredTree,
+        local::stored_tree::{StoredTree, as_trusted, trusted_attrs},
         plan::policy::work_of,
         reading::source_file::Origin,
         session_error::SessionError,
@@ -40,21 +40,25 @@ pub(crate) fn send_snapshot(
     let _reading = hold_for_reading(&store)?;
     let roots = store.roots()?;
     let snapshot = select::find(&roots, which)?;
+    let (params, note) = as_trusted(snapshot, params);
+    note.iter().for_each(|note| tracing::warn!("{note}"));
     let hello = Hello {
         params: params.clone(),
-        attrs: Classes::ALL,
+        attrs: trusted_attrs(snapshot, &params, Classes::ALL),
         device: None,
         file: None,
-        whereabouts: locate(place, nonce()),
+        whereabouts: locate(&Reach::all(place), nonce()),
         last: peer.is_last(),
     };
     peer.control.send(&Message::Hello(Box::new(hello)))?;
     let whole = RelPath::root();
-    let stored = StoredTree::new(&store, snapshot, &whole);
+    let stored = StoredTree::new(&store, snapshot, std::slice::from_ref(&whole), &params);
     let tree = stored.load(watch.monitor())?;
     watch.did(work_of(&tree.totals, &Counters::default()));
     push(&peer.control, &tree)?;
-    let source = SourceDone { snapshot: Some(snapshot.id.to_string()), ..done(&Failures::default(), watch) };
+    let failures = Failures::default();
+    stored.add_damaged_dirs(&failures);
+    let source = SourceDone { snapshot: Some(snapshot.id.to_string()), ..done(&failures, watch) };
     let head = TreeHead {
         root_meta: tree.root_meta,
         root_attrs: tree.root_attrs.clone(),
@@ -65,5 +69,5 @@ pub(crate) fn send_snapshot(
     };
     peer.control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
-    serve(Origin::Stored(&stored), &tree, peer, params, watch)
+    serve(Origin::Stored(&stored), &tree, peer, &params, watch)
 }

@@ -5,6 +5,7 @@ use std::{io, sync::Arc};
 
 use crate::{
     hash::{ContentId, TransferHash},
+    motion::is_in_motion,
     session::{
         reading::source_file::{
             CHANGED, DAMAGED, MAX_ATTEMPTS, Origin, Stored, append_start, has_holes, is_same,
@@ -67,6 +68,7 @@ impl SendWorker<'_> {
             if size > MAX_PACKED_BYTES {
                 return Ok(SmallRead::Large);
             }
+            let in_motion = is_in_motion(&fd, &before);
             let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
             let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
@@ -79,7 +81,12 @@ impl SendWorker<'_> {
                 }
             });
             match read {
-                Ok(()) => return Ok(SmallRead::Packed),
+                Ok(()) => {
+                    if in_motion {
+                        pack.mark_in_motion();
+                    }
+                    return Ok(SmallRead::Packed);
+                }
                 Err(Misread::Failed(error)) => return Err(error),
                 Err(Misread::Sparse) => return Ok(SmallRead::Large),
                 Err(Misread::Changed) => {}

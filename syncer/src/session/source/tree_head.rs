@@ -31,5 +31,6 @@ pub(crate) fn done(failures: &Failures, watch: &mut Stopwatch<'_>) -> SourceDone
         failures: failures.named(),
         failed_paths: failures.paths(),
         snapshot: None,
+        patterns: None,
     }
 }

@@ -1,51 +1,32 @@
 //! Waits for the peer among all ends that dial.
 
-use std::time::Instant;
-
 use super::{
-    handshakes::{Handshakes, TurnedAway},
     link::Link,
-    listener::Listener,
     port::{End, Port},
     pump::LinkOrigin,
+    queue::closed,
 };
 use crate::{monitor::Monitor, transport::TransportError};
 
 impl Port {
     /// Waits for the peer. Turns away ends that dial with another key, and continues to wait.
-    pub(crate) fn accept(self, end: End, monitor: &Monitor) -> Result<Link, TransportError> {
-        let closed = || TransportError::Lost("the socket was closed".into());
-        let door = self.door.clone().ok_or_else(closed)?;
-        let accepted = self.runtime.block_on(async {
+    pub(crate) fn accept(mut self, end: End, monitor: &Monitor) -> Result<Link, TransportError> {
+        let mut queue = self.queue.take().ok_or_else(closed)?;
+        let met = self.runtime.block_on(async {
             tokio::select! {
-                accepted = first_to_prove_itself(&door) => accepted.ok_or_else(closed),
+                met = queue.next_peer() => met,
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
-        });
-        accepted.map(|(connection, began)| Link::start(self, connection, began, end, LinkOrigin::Accepted))
-    }
-}
-
-/// Performs several handshakes at once, until one shows the right key. The others are dropped.
-async fn first_to_prove_itself(door: &Listener) -> Option<(quinn::Connection, Instant)> {
-    let mut handshakes = Handshakes::default();
-    let mut turned_away = TurnedAway::default();
-    loop {
-        tokio::select! {
-            incoming = door.next() => handshakes.begin(incoming?, door),
-            Some((from, result)) = handshakes.next() => match result {
-                Ok(proven) => return Some(proven),
-                Err(Some(error)) => turned_away.add(from, &error),
-                Err(None) => {}
-            },
-        }
+        })?;
+        Ok(Link::start(self, met, end, LinkOrigin::Accepted, Some(queue)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
-        net::{SocketAddr, UdpSocket},
+        io::{Read as _, Write as _},
+        net::{SocketAddr, TcpStream, UdpSocket},
         sync::Arc,
         time::Duration,
     };
@@ -54,10 +35,13 @@ mod tests {
     use quinn::{Endpoint, crypto::rustls::QuicClientConfig};
     use tokio::runtime::Runtime;
 
-    use super::super::handshakes::MAX_OPEN;
+    use super::super::{
+        handshakes::{MAX_HANDSHAKES, MAX_OPEN},
+        listener::MAX_STREAMS,
+    };
     use super::*;
     use crate::transport::{
-        quic::dial,
+        quic::{LinkMode, Ways, carriers::over_udp, dial, linked::listening},
         tls::{self, SERVER_NAME},
     };
 
@@ -72,7 +56,7 @@ mod tests {
 
     /// Begins handshakes with a listener and continues none.
     struct Staller {
-        runtime: Runtime,
+        runtime: Arc<Runtime>,
         endpoint: Endpoint,
         config: quinn::ClientConfig,
         /// Endpoints with half a handshake.
@@ -84,8 +68,11 @@ mod tests {
             let stranger = IdentityPair::generate("job").unwrap().source;
             let crypto = QuicClientConfig::try_from(tls::client(&stranger).unwrap()).unwrap();
             let config = quinn::ClientConfig::new(Arc::new(crypto));
-            let Port { runtime, endpoint, .. } =
-                Port::open(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap();
+            let Port { runtime, .. } = Port::to_dial().unwrap();
+            let endpoint = {
+                let _inside = runtime.enter();
+                over_udp(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap().0
+            };
             Self { runtime, endpoint, config, held: Vec::new() }
         }
 
@@ -128,8 +115,8 @@ mod tests {
     #[test]
     fn stalled_handshakes_take_a_bounded_place_and_do_not_keep_the_peer_out() {
         let pair = IdentityPair::generate("job").unwrap();
-        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
-        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let (port, address) = listening(&pair.sink);
+        let listener = port.door().unwrap();
         let monitor = Monitor::default();
         let end = |side| End { side, bandwidth_limit: None };
         let mut staller = Staller::new();
@@ -139,18 +126,57 @@ mod tests {
                 staller.stall(address);
                 assert!(listener.open_connections() <= MAX_OPEN, "{}", listener.open_connections());
             }
-            let dialled =
-                dial(&address.to_string(), &pair.source, PATIENCE, end(Side::Source), &Monitor::default());
+            let ways = Ways::to(&address.to_string(), LinkMode::Udp);
+            let dialled = dial(ways, &pair.source, PATIENCE, end(Side::Source), &Monitor::default());
             let accepted = accepted.join().unwrap();
             assert!(dialled.is_ok() && accepted.is_ok(), "{:?} {:?}", dialled.err(), accepted.err());
         });
     }
 
     #[test]
+    fn connections_that_say_nothing_do_not_keep_the_peer_out() {
+        let pair = IdentityPair::generate("job").unwrap();
+        let (port, address) = listening(&pair.sink);
+        let monitor = Monitor::default();
+        let end = |side| End { side, bandwidth_limit: None };
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor));
+            let silent: Vec<_> =
+                (0..MAX_STREAMS + MAX_HANDSHAKES).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let ways = Ways::to(&address.to_string(), LinkMode::Tcp);
+            let dialled = dial(ways, &pair.source, PATIENCE, end(Side::Source), &Monitor::default());
+            let accepted = accepted.join().unwrap();
+            assert!(dialled.is_ok() && accepted.is_ok(), "{:?} {:?}", dialled.err(), accepted.err());
+            drop(silent);
+        });
+    }
+
+    #[test]
+    fn a_connection_that_sends_no_packets_is_closed_at_once() {
+        let pair = IdentityPair::generate("job").unwrap();
+        let (port, address) = listening(&pair.sink);
+        let monitor = Monitor::default();
+        let end = End { side: Side::Sink, bandwidth_limit: None };
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end, &monitor).is_err());
+            // A packet without bytes, and one above the limit.
+            let answers = [[0, 0], [0xff, 0xff]].map(|junk| {
+                let mut stranger = TcpStream::connect(address).unwrap();
+                stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+                stranger.write_all(&junk).unwrap();
+                stranger.read(&mut [0]).ok()
+            });
+            monitor.cancel();
+            assert!(accepted.join().unwrap());
+            assert_eq!(answers, [Some(0); 2], "a connection is kept open");
+        });
+    }
+
+    #[test]
     fn an_address_that_may_be_made_up_begins_no_handshake_beside_another() {
         let pair = IdentityPair::generate("job").unwrap();
-        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
-        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let (port, address) = listening(&pair.sink);
+        let listener = port.door().unwrap();
         let monitor = Monitor::default();
         let mut staller = Staller::new();
         let end = End { side: Side::Sink, bandwidth_limit: None };

@@ -11,7 +11,7 @@ use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig
 use rustix::net::sockopt;
 
 use super::socket::CALL_BYTES;
-use crate::{cores::cores, transport::congestion};
+use crate::{cores::cores, transport::congestion, wire::packets::MAX_PACKET_BYTES};
 
 /// A peer that is silent for this long is lost. Keep-alives make an idle peer send something.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -56,12 +56,31 @@ fn link_payload(local: IpAddr, peer: SocketAddr) -> u16 {
 
 /// Configures the end on this `side` of a connection from the address `local` to `peer`.
 pub(super) fn transport_config(local: IpAddr, peer: SocketAddr, side: Side) -> Arc<TransportConfig> {
-    let mut config = TransportConfig::default();
+    let mut config = any_config();
     let payload = link_payload(local, peer);
     let mut mtu = MtuDiscoveryConfig::default();
     // Each probe costs a packet of its size in each direction, so there are only two: half and all.
     mtu.upper_bound(payload)
         .minimum_change((payload.saturating_sub(INITIAL_PAYLOAD) / 2).saturating_sub(1).max(20));
+    config
+        // A sink has little to send.
+        .mtu_discovery_config((side == Side::Source).then_some(mtu))
+        .congestion_controller_factory(Arc::new(congestion::Factory));
+    Arc::new(config)
+}
+
+/// Configures an end of a connection over a stream of bytes, which takes packets of any size and loses none.
+pub(super) fn stream_config() -> Arc<TransportConfig> {
+    let mut config = any_config();
+    config
+        .initial_mtu(MAX_PACKET_BYTES as u16)
+        .mtu_discovery_config(None)
+        .congestion_controller_factory(Arc::new(congestion::OfStream));
+    Arc::new(config)
+}
+
+fn any_config() -> TransportConfig {
+    let mut config = TransportConfig::default();
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(16));
     config
@@ -73,12 +92,9 @@ pub(super) fn transport_config(local: IpAddr, peer: SocketAddr, side: Side) -> A
         .receive_window(VarInt::from_u32(NEAR_WINDOW_BYTES))
         .send_window(u64::from(FAR_WINDOW_BYTES))
         .initial_rtt(Duration::from_millis(50))
-        // A sink has little to send.
-        .mtu_discovery_config((side == Side::Source).then_some(mtu))
         .ack_frequency_config(Some(acks))
-        .congestion_controller_factory(Arc::new(congestion::Factory))
         .datagram_receive_buffer_size(None);
-    Arc::new(config)
+    config
 }
 
 /// Enlarges the window of a connection over a far path.

@@ -29,7 +29,7 @@ pub(super) struct Data {
 #[derive(Clone)]
 enum Direction {
     Out(Option<Arc<Pace>>),
-    In,
+    In(Option<Arc<Pace>>),
 }
 
 impl Data {
@@ -37,8 +37,8 @@ impl Data {
         Self { lanes, way: Direction::Out(pace) }
     }
 
-    pub(super) fn into(lanes: Lanes) -> Self {
-        Self { lanes, way: Direction::In }
+    pub(super) fn into(lanes: Lanes, pace: Option<Arc<Pace>>) -> Self {
+        Self { lanes, way: Direction::In(pace) }
     }
 
     /// Carries data over `connection` until it is lost.
@@ -48,7 +48,7 @@ impl Data {
                 result = self.send_runs(connection, pace.as_ref()) => result,
                 error = connection.closed() => Err(connection_error(&error)),
             },
-            Direction::In => self.receive(connection).await,
+            Direction::In(pace) => self.receive(connection, pace.as_ref()).await,
         }
     }
 
@@ -69,13 +69,17 @@ impl Data {
         Ok(())
     }
 
-    async fn receive(&self, connection: &quinn::Connection) -> Result<(), TransportError> {
+    async fn receive(
+        &self,
+        connection: &quinn::Connection,
+        pace: Option<&Arc<Pace>>,
+    ) -> Result<(), TransportError> {
         let mut streams = JoinSet::new();
         loop {
             tokio::select! {
                 stream = connection.accept_uni() => {
                     let stream = stream.map_err(|error| connection_error(&error))?;
-                    streams.spawn(self.clone().read(stream));
+                    streams.spawn(self.clone().read(stream, pace.cloned()));
                 }
                 Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
             }
@@ -84,13 +88,25 @@ impl Data {
 
     /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which has to read the reason
     /// on the control stream instead.
-    async fn read(self, mut stream: RecvStream) -> Result<(), TransportError> {
+    async fn read(self, mut stream: RecvStream, pace: Option<Arc<Pace>>) -> Result<(), TransportError> {
         while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+            if let Some(pace) = &pace {
+                wait_for_all(pace, body.len()).await;
+            }
             if let Some(lane) = self.lanes.of_data(run)? {
                 let _ = lane.frames.send(Frame { kind, body }).await;
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until this many bytes may have come.
+async fn wait_for_all(pace: &Pace, mut bytes: usize) {
+    while bytes > 0 {
+        let piece = bytes.min(pace.piece_bytes());
+        pace.wait(piece).await;
+        bytes -= piece;
     }
 }
 

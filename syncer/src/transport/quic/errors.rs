@@ -1,6 +1,6 @@
 //! QUIC's errors as those of the transport.
 
-use quinn::{ConnectionError, VarInt};
+use quinn::{ConnectionError, TransportErrorCode, VarInt};
 
 use crate::{
     transport::TransportError,
@@ -31,7 +31,13 @@ pub(super) fn connection_error(error: &ConnectionError) -> TransportError {
     match code {
         NO_APPLICATION_PROTOCOL => TransportError::OtherProtocol,
         0x100..0x200 => TransportError::Identity(error.to_string()),
-        _ => TransportError::Lost(error.to_string()),
+        _ => TransportError::Lost(match error {
+            ConnectionError::TransportError(error) if error.code == TransportErrorCode::INTERNAL_ERROR => {
+                "what carried it ended".into()
+            }
+            ConnectionError::LocallyClosed => "it was closed at this end".into(),
+            error => error.to_string(),
+        }),
     }
 }
 

@@ -3,15 +3,25 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use contract::LinkKind;
 use quinn::{ConnectionError, TransportErrorCode};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::{
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    task::{AbortHandle, JoinSet},
+};
 
-use super::{listener::Listener, port::HANDSHAKE};
+use super::{
+    byte_stream::ByteStream,
+    listener::{Arrival, Listener},
+    proven::{HANDSHAKE, Proven, of_one_job},
+};
 use crate::{
-    transport::{TransportError, tls},
+    transport::tls::{self, Hosts},
     wire::code,
 };
 
@@ -26,7 +36,7 @@ pub(super) const MAX_OPEN: usize = 128;
 
 /// The result of a handshake: the connection, and the time of the peer's first packet. `Err(None)` is an attempt that
 /// the peer gave up for another one of its own.
-pub(super) type Shaken = Result<(quinn::Connection, Instant), Option<String>>;
+pub(super) type Shaken = Result<Proven, Option<String>>;
 
 /// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
@@ -37,22 +47,47 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
-    pub(super) fn begin(&mut self, incoming: quinn::Incoming, door: &Listener) {
+    pub(super) fn begin(&mut self, arrival: Arrival, door: &Arc<Listener>) {
+        match arrival {
+            Arrival::Packet(incoming) => self.begin_with_packet(*incoming, door),
+            Arrival::Connection(connection, from, place) => {
+                let door = Arc::clone(door);
+                self.spawn(async move { (from, shake_over_tcp(connection, place, &door).await) });
+            }
+        }
+    }
+
+    fn begin_with_packet(&mut self, incoming: quinn::Incoming, door: &Listener) {
         if !self.under_way.is_empty() && incoming.may_retry() {
             let _ = incoming.retry();
             return;
         }
-        if door.open_connections() >= MAX_OPEN {
+        if door.open_connections() >= MAX_OPEN + door.sessions {
             return incoming.ignore();
         }
+        let (from, began) = (incoming.remote_address(), Instant::now());
+        let accepted = incoming.accept_with(door.config_for(from));
+        let hosts = door.hosts().clone();
+        self.spawn(async move {
+            let shaken =
+                tokio::time::timeout(HANDSHAKE, shake_hands(accepted, &hosts, LinkKind::Udp, began)).await;
+            (from, shaken.unwrap_or_else(|_| Err(Some(UNFINISHED.into()))))
+        });
+    }
+
+    /// Starts a handshake; the oldest makes room for it.
+    fn spawn(&mut self, handshake: impl Future<Output = (SocketAddr, Shaken)> + Send + 'static) {
         if self.under_way.len() >= MAX_HANDSHAKES
             && let Some(oldest) = self.under_way.pop_front()
         {
             oldest.abort();
         }
-        let from = incoming.remote_address();
-        let accepted = incoming.accept_with(door.config_for(from));
-        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(accepted).await) }));
+        self.under_way.push_back(self.tasks.spawn(handshake));
+    }
+
+    /// Returns whether no handshake is in progress.
+    pub(super) fn are_over(&self) -> bool {
+        self.under_way.is_empty()
     }
 
     /// Returns the next finished handshake; `None` if there is none in progress. One that had to make room is not
@@ -67,17 +102,43 @@ impl Handshakes {
     }
 }
 
-async fn shake_hands(accepted: Result<quinn::Connecting, ConnectionError>) -> Shaken {
+const UNFINISHED: &str = "it did not finish the handshake";
+
+async fn shake_over_tcp(connection: TcpStream, place: OwnedSemaphorePermit, door: &Listener) -> Shaken {
+    let shaking = async {
+        let stream = ByteStream::of_tcp(connection).map_err(|error| Some(error.to_string()))?;
+        shake_over_stream(stream, Some(place), door).await
+    };
+    tokio::time::timeout(HANDSHAKE, shaking).await.unwrap_or_else(|_| Err(Some(UNFINISHED.into())))
+}
+
+/// Performs the handshake with the one peer that dials in over a stream. `Err(None)` if the stream ends before.
+pub(super) async fn shake_over_stream(
+    stream: ByteStream,
+    place: Option<OwnedSemaphorePermit>,
+    door: &Listener,
+) -> Shaken {
+    let kind = stream.kind();
+    let (endpoint, config) = door.open(stream, place).map_err(|error| Some(error.to_string()))?;
+    let incoming = endpoint.accept().await.ok_or(None)?;
     let began = Instant::now();
+    shake_hands(incoming.accept_with(config), door.hosts(), kind, began).await
+}
+
+async fn shake_hands(
+    accepted: Result<quinn::Connecting, ConnectionError>,
+    hosts: &Hosts,
+    kind: LinkKind,
+    began: Instant,
+) -> Shaken {
     let connecting = accepted.map_err(|error| Some(error.to_string()))?;
-    match tokio::time::timeout(HANDSHAKE, connecting).await {
-        Ok(Ok(connection)) if tls::is_of_one_job(&connection) => Ok((connection, began)),
-        Ok(Ok(connection)) => {
+    match connecting.await {
+        Ok(connection) if tls::use_of(&connection).is_some() && !hosts.admit(&connection) => {
             connection.close(code::FAILED.into(), b"of another job");
-            Err(Some(TransportError::OtherJob.to_string()))
+            Err(Some("it has the key of another job's peer".into()))
         }
-        Ok(Err(error)) => Err((!is_given_up(&error)).then(|| error.to_string())),
-        Err(_) => Err(Some("it did not finish the handshake".into())),
+        Ok(connection) => of_one_job(connection, kind, began).map_err(|error| Some(error.to_string())),
+        Err(error) => Err((!is_given_up(&error)).then(|| error.to_string())),
     }
 }
 

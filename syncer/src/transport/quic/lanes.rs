@@ -47,7 +47,15 @@ impl Lane {
         let control = Control { run, outgoing: outgoing.clone(), incoming, fault: fault.clone() };
         let receiver = DataReceiver { incoming: received };
         let (fault_of_peer, last_of_peer, threads) = (fault.clone(), Arc::clone(&last), Threads::default());
-        let peer = Peer { control, senders, receiver, fault: fault_of_peer, last: last_of_peer, threads };
+        let peer = Peer {
+            control,
+            senders,
+            receiver,
+            fault: fault_of_peer,
+            link: None,
+            last: last_of_peer,
+            threads,
+        };
         (Self { run, messages, frames, data, fault, last }, peer)
     }
 
@@ -100,6 +108,11 @@ impl Lanes {
     /// Makes the runs of a link that ends with the `link`'s fault and sends messages from `outgoing`.
     pub(super) fn new(side: Side, outgoing: Sender<Vec<u8>>, link: Fault) -> Self {
         Self { present: Arc::default(), side, outgoing, link }
+    }
+
+    /// Returns the fault of the link.
+    pub(super) fn fault(&self) -> Fault {
+        self.link.clone()
     }
 
     /// Begins the next run. Queues of the one before are closed. Also returns the session's ends of the new ones.

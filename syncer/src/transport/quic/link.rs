@@ -1,9 +1,13 @@
 //! The connection to the authenticated peer, from the start of a session to its close.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use async_channel::{Sender, bounded};
-use contract::Side;
+use contract::{LinkKind, RunLink, Side, timestamp};
 use tokio::{
     runtime::Handle,
     task::{AbortHandle, JoinSet},
@@ -16,7 +20,10 @@ use super::{
     errors::connection_error,
     lanes::{EndsData, EndsRuns, Lanes},
     port::{End, Port},
+    proven::Proven,
     pump::{LinkOrigin, pump_control, stop_when, watch},
+    queue::{AttendedQueue, PeerQueue, PresentSession},
+    silence::end_silent,
 };
 use crate::{
     monitor::Monitor,
@@ -27,11 +34,15 @@ use crate::{
 /// The connection to the authenticated peer. Dropping it closes it.
 pub(crate) struct Link {
     port: Port,
-    /// The time of the peer's first packet, or of the first dial.
+    /// Answers the peers that dial meanwhile; `None` at the end that dialled.
+    queue: Option<AttendedQueue>,
     began: Instant,
     connection: quinn::Connection,
+    link: RunLink,
     pumps: JoinSet<()>,
     lanes: Lanes,
+    /// The limit on the bandwidth.
+    pace: Option<Arc<Pace>>,
     /// Messages to the peer.
     control: Sender<Vec<u8>>,
     /// Ends the present run when it is canceled.
@@ -39,26 +50,48 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Starts the session with a peer; the others in the `queue` of an end that listens wait for its end.
     pub(super) fn start(
         port: Port,
-        connection: quinn::Connection,
-        began: Instant,
+        met: Proven,
         end: End,
         opened: LinkOrigin,
+        queue: Option<PeerQueue>,
     ) -> Self {
+        let Proven { connection, kind, began, link_use: _ } = met;
         widen(&connection);
+        let link = RunLink { kind, rtt_us: connection.rtt().as_micros() as u64 };
+        let session = || PresentSession {
+            peer: connection.remote_address().to_string(),
+            since: timestamp(SystemTime::now()),
+        };
+        let queue = queue.map(|queue| queue.attend(session(), port.runtime.handle()));
         let closed = connection.clone();
         let fault = Fault::of(move || closed.close_reason().map(|error| connection_error(&error)));
         let mut pumps = Pumps { connection, fault, tasks: JoinSet::new(), handle: port.runtime.handle() };
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit, WIRE_OVERHEAD)));
-        let (control, lanes) = pumps.control(opened, end.side, pace.clone());
+        let (control, lanes) =
+            pumps.control(opened, end.side, pace.clone().filter(|_| end.side == Side::Source));
         let data = match end.side {
-            Side::Source => Data::out(lanes.clone(), pace),
-            Side::Sink => Data::into(lanes.clone()),
+            Side::Source => Data::out(lanes.clone(), pace.clone()),
+            Side::Sink => Data::into(lanes.clone(), pace.clone()),
         };
         pumps.carry(data, &lanes);
         let Pumps { connection, tasks: pumps, .. } = pumps;
-        Self { port, began, connection, pumps, lanes, control, stop: None }
+        Self { port, queue, began, connection, link, pumps, lanes, pace, control, stop: None }
+    }
+
+    /// Ends the session if the peer sends nothing for `limit` while the `progress` of this end does not change.
+    pub(crate) fn limit_silence<P: PartialEq + Send + 'static>(
+        &mut self,
+        limit: Duration,
+        progress: impl Fn() -> P + Send + Sync + 'static,
+    ) {
+        let pace = self.pace.clone();
+        // What waits for the bandwidth limit of this end is no silence of the peer.
+        let progress = move || (progress(), pace.as_ref().map(|pace| pace.reserved()));
+        let watch = end_silent(self.connection.clone(), self.lanes.fault(), limit, progress);
+        self.pumps.spawn_on(watch, self.port.runtime.handle());
     }
 
     /// Begins the next run, which ends when the `monitor` is told to stop. Data of earlier runs does not reach it.
@@ -68,7 +101,7 @@ impl Link {
         let (canceled, control) = (monitor.until_cancelled(), self.control.downgrade());
         let stopping = stop_when(canceled, control, self.connection.clone(), lane);
         self.stop = Some(self.pumps.spawn_on(stopping, self.port.runtime.handle()));
-        Peer { threads: Arc::clone(&self.port.threads), ..peer }
+        Peer { threads: Arc::clone(&self.port.threads), link: Some(self.link), ..peer }
     }
 
     /// Returns the time when the peer's first packet arrived, or this end began to dial.
@@ -76,12 +109,13 @@ impl Link {
         self.began
     }
 
-    /// Returns the address that the peer has now.
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.connection.remote_address()
+    /// Returns what the link is, and the address that the peer has now, if it has one.
+    pub(crate) fn peer(&self) -> (RunLink, Option<SocketAddr>) {
+        let has_address = self.link.kind != LinkKind::Ssh;
+        (self.link, has_address.then(|| self.connection.remote_address()))
     }
 
-    /// Returns the bytes sent and received so far, as UDP payload.
+    /// Returns the bytes sent and received so far, as QUIC packets.
     pub(crate) fn bytes_on_wire(&self) -> u64 {
         let stats = self.connection.stats();
         stats.udp_tx.bytes + stats.udp_rx.bytes
@@ -90,7 +124,7 @@ impl Link {
     /// Closes the connection. An end that sent the last message passes its control stream, and waits until the peer
     /// closes or stops listening, so that the message arrives.
     pub(crate) fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
-        let Self { port, connection, pumps, .. } = &mut self;
+        let Self { port, queue, connection, pumps, .. } = &mut self;
         log_path(connection);
         port.runtime.block_on(async {
             if let Some(control) = spoke_last {
@@ -98,6 +132,9 @@ impl Link {
             }
             close_and_tell(connection, exit_code);
             pumps.shutdown().await;
+            if let Some(queue) = queue.take() {
+                port.queue = queue.end().await;
+            }
         });
         self.port
     }

@@ -2,6 +2,9 @@
 
 mod accept;
 mod await_contact;
+mod await_turn;
+mod byte_stream;
+mod carriers;
 mod closing;
 mod config;
 mod data_streams;
@@ -14,17 +17,26 @@ mod link;
 mod linked;
 mod listener;
 mod port;
+mod proven;
 mod pump;
+mod queue;
+mod service_port;
+mod silence;
 mod socket;
+mod sockets;
+mod stream_socket;
 
 pub(crate) use await_contact::await_contact;
-pub(crate) use dial::dial;
+pub use byte_stream::ByteStream;
+pub(crate) use dial::{Ways, dial, show_key};
 pub(crate) use link::Link;
-pub(crate) use port::{End, Port, bind};
+pub(crate) use port::{End, Port};
+pub(crate) use service_port::{MAX_VISITS, ServicePort, Visitor};
+pub use sockets::{LinkMode, Sockets};
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{net::UdpSocket, sync::Arc};
 
     use contract::{IdentityPair, Side};
     use quinn::crypto::rustls::QuicClientConfig;
@@ -38,9 +50,8 @@ mod tests {
     #[test]
     fn a_peer_of_another_version_is_not_taken_for_one_with_another_key() {
         let pair = IdentityPair::generate("job").unwrap();
-        let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
-        let address = port.local_addr().unwrap();
-        let peer = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.source).unwrap();
+        let (port, address) = linked::listening(&pair.sink);
+        let peer = Port::to_dial().unwrap();
         let mut crypto = tls::client(&pair.source).unwrap();
         crypto.alpn_protocols = vec![b"volferry/0".to_vec()];
         let crypto = QuicClientConfig::try_from(crypto).unwrap();
@@ -49,12 +60,14 @@ mod tests {
         let refused = std::thread::scope(|scope| {
             scope.spawn(|| port.accept(End { side: Side::Sink, bandwidth_limit: None }, &monitor).is_err());
             let dialled = peer.runtime.block_on(async {
-                peer.endpoint.connect_with(config, address, tls::SERVER_NAME).unwrap().await
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let (endpoint, _) = carriers::over_udp(socket, None).unwrap();
+                endpoint.connect_with(config, address, tls::SERVER_NAME).unwrap().await
             });
             monitor.cancel();
             connection_error(&dialled.unwrap_err())
         });
         assert!(matches!(refused, TransportError::OtherProtocol), "{refused}");
-        assert!(refused.to_string().contains("volferry/10"));
+        assert!(refused.to_string().contains("volferry/12"));
     }
 }

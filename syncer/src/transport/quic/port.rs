@@ -1,26 +1,22 @@
-//! The socket that connections are made on, and the runtime that drives it.
+//! The place that connections are made at, and the runtime that drives them.
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
     sync::{Arc, PoisonError},
-    time::Duration,
 };
 
 use contract::{Identity, Side};
-use quinn::{Endpoint, EndpointConfig, Runtime as _, crypto::rustls::QuicServerConfig};
+use quinn::{ServerConfig, crypto::rustls::QuicServerConfig};
 use tokio::runtime::Runtime;
 
 use super::{
-    config::{MAX_PAYLOAD, data_streams, enlarge_buffers},
-    errors::identity_error,
-    listener::Listener,
-    socket::Socket,
+    byte_stream::ByteStream, config::data_streams, errors::identity_error, listener::Listener,
+    queue::PeerQueue, sockets::Sockets,
 };
-use crate::transport::{Threads, TransportError, tls};
-
-/// The longest handshake. The dialling end gives up an attempt earlier.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(3);
+use crate::transport::{
+    Threads, TransportError,
+    tls::{self, Hosts, LinkUse},
+};
 
 /// First packets that wait for an answer, for example during a run, and bytes that follow them, for each and for all.
 const MAX_WAITING: usize = 1024;
@@ -32,41 +28,22 @@ const ALL_WAITING_BYTES: u64 = 1 << 20;
 pub(crate) struct End {
     /// The source sends data, the sink receives it.
     pub side: Side,
-    /// The largest number of bytes that this end sends in a second, as UDP payload.
+    /// The largest number of bytes in a second that a source sends, as QUIC packets, or that a sink takes.
     pub bandwidth_limit: Option<u64>,
 }
 
-/// An open socket with its runtime, ready to listen or to dial.
+/// A runtime, with the sockets of an end that listens.
 pub(crate) struct Port {
-    /// The listening side; `None` if no end may dial in.
-    pub(super) door: Option<Arc<Listener>>,
-    pub(super) runtime: Runtime,
+    /// The peers that dial; `None` if no end may, or during a session.
+    pub(super) queue: Option<PeerQueue>,
+    pub(super) runtime: Arc<Runtime>,
     /// The numbers of the runtime's threads.
     pub(super) threads: Threads,
-    pub(super) endpoint: Endpoint,
-    pub(super) socket: Arc<Socket>,
 }
 
 impl Port {
-    /// Listens on `address`.
-    pub(crate) fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
-        Self::listen_on(bind(address)?, identity)
-    }
-
-    /// Listens on a socket, with the packets that have come to it since it was bound.
-    pub(crate) fn listen_on(socket: UdpSocket, identity: &Identity) -> Result<Self, TransportError> {
-        let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
-        let crypto =
-            QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
-        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        config.max_incoming(MAX_WAITING);
-        config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
-        let address = socket.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        Self::open(socket, Some((config, identity.side()))).map_err(|error| unusable(address, &error))
-    }
-
-    /// Opens a socket. Peers may dial in if `server` has a configuration, with this end's side.
-    pub(super) fn open(socket: UdpSocket, server: Option<(quinn::ServerConfig, Side)>) -> io::Result<Self> {
+    /// Starts the runtime of an end that dials.
+    pub(super) fn to_dial() -> io::Result<Self> {
         let threads = Threads::default();
         let known = Arc::clone(&threads);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -77,34 +54,49 @@ impl Port {
             })
             .enable_all()
             .build()?;
-        enlarge_buffers(&socket);
-        let mut config = EndpointConfig::default();
-        let _ = config.max_udp_payload_size(MAX_PAYLOAD);
-        let (endpoint, socket) = {
-            let _inside = runtime.enter();
-            let tokio = Arc::new(quinn::TokioRuntime);
-            let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
-            let server = server.as_ref().map(|(server, _)| server.clone());
-            (Endpoint::new_with_abstract_socket(config, server, socket.clone(), tokio)?, socket)
+        Ok(Self { queue: None, runtime: Arc::new(runtime), threads })
+    }
+
+    /// Listens on sockets, with what has come to them since they were bound, and on the stream of the command that
+    /// started this end. The `others` are identities for further peers.
+    pub(crate) fn listen_on(
+        sockets: Option<Sockets>,
+        command: Option<ByteStream>,
+        identity: &Identity,
+        others: &[Identity],
+    ) -> Result<Self, TransportError> {
+        let hosts = Hosts::of_identities([identity].into_iter().chain(others))
+            .map_err(|error| identity_error(&error))?;
+        let configs = [server_config(&hosts, LinkUse::Runs)?, server_config(&hosts, LinkUse::Queue)?];
+        let address = sockets.as_ref().map(|sockets| sockets.address().to_string()).unwrap_or_default();
+        let listen = || {
+            let port = Self::to_dial()?;
+            let _inside = port.runtime.enter();
+            let queue =
+                Some(PeerQueue::new(Listener::new(sockets, command, (hosts, configs), identity.side(), 0)?));
+            Ok(Self { queue, threads: Arc::clone(&port.threads), runtime: port.runtime })
         };
-        let local = endpoint.local_addr()?.ip();
-        let door = server.map(|(server, side)| Listener::new(endpoint.clone(), server, local, side));
-        Ok(Self { door, runtime, threads, endpoint, socket })
+        listen().map_err(|error: io::Error| TransportError::Address { address, error: error.to_string() })
     }
 
-    /// Returns the real address of the socket.
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.endpoint.local_addr()
+    /// Returns the place of one of several connections, which share the runtime.
+    pub(super) fn of_connection(&self) -> Self {
+        Self { queue: None, runtime: Arc::clone(&self.runtime), threads: Arc::clone(&self.threads) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn door(&self) -> Option<Arc<Listener>> {
+        self.queue.as_ref().map(PeerQueue::door)
     }
 }
 
-/// Binds a socket to `address`. Packets wait in it until a port listens on it.
-pub(crate) fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
-    UdpSocket::bind(address).map_err(|error| unusable(address.to_string(), &error))
-}
-
-fn unusable(address: String, error: &io::Error) -> TransportError {
-    TransportError::Address { address, error: error.to_string() }
+pub(super) fn server_config(hosts: &Hosts, link_use: LinkUse) -> Result<ServerConfig, TransportError> {
+    let crypto = tls::server(hosts, link_use).map_err(|error| identity_error(&error))?;
+    let crypto = QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config.max_incoming(MAX_WAITING);
+    config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
+    Ok(config)
 }
 
 /// Returns the number of worker threads: one for each data stream, and at least one for the connection and one for the

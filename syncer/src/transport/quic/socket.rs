@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU8, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
@@ -21,20 +21,34 @@ use quinn::{
 /// loss of ten packets.
 pub(super) const CALL_BYTES: usize = 65_507;
 
+/// The states of a socket: without a packet so far, with one, and given up.
+const SILENT: u8 = 0;
+const HEARD: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
 #[derive(Debug)]
 pub(super) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
-    has_heard: AtomicBool,
+    state: AtomicU8,
 }
 
 impl Socket {
     pub(super) fn over(inner: Arc<dyn AsyncUdpSocket>) -> Arc<Self> {
-        Arc::new(Self { inner, has_heard: AtomicBool::new(false) })
+        Arc::new(Self { inner, state: AtomicU8::new(SILENT) })
     }
 
-    /// Returns whether any packet has arrived, so that a dialling end can tell a slow path from a dead one.
-    pub(super) fn has_heard(&self) -> bool {
-        self.has_heard.load(Relaxed)
+    /// Gives up a path on which no packet has arrived; returns false on one that is only slow. From then on packets are
+    /// dropped: an answer that is on its way must not complete a handshake that this end drops in the same moment.
+    pub(super) fn give_up_if_silent(&self) -> bool {
+        self.becomes(GIVEN_UP)
+    }
+
+    /// Moves to a state from [`SILENT`]; returns whether the socket is in it now.
+    fn becomes(&self, state: u8) -> bool {
+        match self.state.compare_exchange(SILENT, state, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(already) => already == state,
+        }
     }
 }
 
@@ -62,10 +76,10 @@ impl AsyncUdpSocket for Socket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let received = self.inner.poll_recv(cx, bufs, meta);
-        if matches!(received, Poll::Ready(Ok(1..))) {
-            self.has_heard.store(true, Relaxed);
+        match received {
+            Poll::Ready(Ok(1..)) if !self.becomes(HEARD) => Poll::Ready(Ok(0)),
+            received => received,
         }
-        received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -24,8 +24,8 @@ fn pod(ready: &str, restarts: i32, state: &Value) -> Pod {
 #[test]
 fn missing_kinds_are_named() {
     let served = ["syncjobs", "syncjobs/status"].map(String::from);
-    assert_eq!(kinds(&served).lines()[0], "error: the CRDs of syncruns are not installed");
-    assert_eq!(kinds(&["syncjobs", "syncruns"].map(String::from)).severity, Severity::Ok);
+    assert_eq!(kinds(&served).lines()[0], "error: the CRDs of syncruns, syncgrants are not installed");
+    assert_eq!(kinds(&["syncjobs", "syncruns", "syncgrants"].map(String::from)).severity, Severity::Ok);
 }
 
 #[test]
@@ -135,4 +135,17 @@ fn a_job_tells_of_its_spec_its_conditions_and_its_failures() {
             "warning: 1 of the last 2 runs did not succeed, the newest of them web-2 (PeerLost)",
         ]
     );
+}
+
+#[test]
+fn the_operator_that_holds_a_namespace_is_named_and_so_is_one_that_has_given_no_sign() {
+    let lease: Lease = serde_json::from_value(json!({"spec": {"holderIdentity": "team/volferry-operator",
+        "leaseDurationSeconds": 180, "renewTime": "2026-11-22T18:00:00.000000Z"}}))
+    .unwrap();
+    let at = |time: &str| holder("prod", Some(&lease), time.parse().unwrap());
+    let fresh = at("2026-11-22T18:03:00Z");
+    assert_eq!(fresh.severity, Severity::Ok);
+    assert!(fresh.text.contains("team/volferry-operator works in namespace prod"), "{fresh:?}");
+    assert_eq!(at("2026-11-22T18:03:01Z").severity, Severity::Warning);
+    assert_eq!(holder("prod", None, Timestamp::now()).severity, Severity::Note);
 }

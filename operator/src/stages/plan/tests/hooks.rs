@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     api::{Hook, HookTarget, Hooks, OnHookFailure, StoppedRun},
-    model::hooks::{self, Point},
+    model::{
+        hooks::{self, Point},
+        status,
+    },
 };
 
 fn hook(on_failure: OnHookFailure) -> Option<Hook> {
@@ -28,7 +31,9 @@ fn deleted<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
 fn done(status: &mut SyncJobStatus, step: &Step) {
     match step {
         Step::OpenHooks => hooks::open(status),
-        Step::BeginHook { point, stopped, .. } => hooks::begin(status, *point, stopped.as_deref(), at(1)),
+        Step::BeginHook { point, stopped, .. } => {
+            status::hook_begun(status, *point, stopped.as_deref(), at(1));
+        }
         other => panic!("no step of a hook: {other:?}"),
     }
 }
@@ -185,7 +190,7 @@ fn a_run_that_waits_without_an_end_in_sight_runs_after_and_before_anew() {
     // The claim may exist again by now.
     assert_eq!(step(&with(&status, &hooks)), begins(Point::Before, false));
     let Step::Block(why) = step(&Situation { claims: blocked(), ..with(&status, &hooks) }) else { panic!() };
-    status::blocked(&mut status, &why, GENERATION, at(3));
+    crate::model::standing::blocked(&mut status, &why, GENERATION, at(3));
     assert_eq!(status.active_run.unwrap().hooks, None);
 }
 
@@ -197,25 +202,4 @@ fn a_run_without_after_ends_as_ever() {
     assert_eq!(finished(step(&ended)).result, RunResult::Succeeded);
     let failed = opened(Some("no"));
     assert_eq!(finished(step(&with(&failed, &hooks))).reason.as_deref(), Some("HookFailed"));
-}
-
-/// The ends have reported success, but their pods may take long to end.
-#[test]
-fn after_runs_once_both_ends_report_success_and_its_failure_is_reported_with_it() {
-    let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
-    let told = || Report { result: RunResult::Succeeded, ..Report::default() };
-    let reported = || EndState::Reported(Box::new(told()));
-    let pairs = || pair(reported(), reported());
-    let next = step(&Situation { pairs: pairs(), now: at(6), ..with(&status, &hooks) });
-    assert_eq!(next, begins(Point::After, false));
-    done(&mut status, &next);
-    over(&mut status, Point::After, Some("The hook after failed."));
-    let Step::Report(outcome) = step(&Situation { pairs: pairs(), now: at(7), ..with(&status, &hooks) })
-    else {
-        panic!()
-    };
-    assert_eq!(outcome.report.result, RunResult::PartiallyFailed);
-    status::report(&mut status, &outcome, None, at(7));
-    let ended = Situation { pairs: pair(ended(0, 8), ended(0, 8)), now: at(9), ..with(&status, &hooks) };
-    assert_eq!(step(&ended), Step::Confirm);
 }

@@ -28,7 +28,7 @@ fn a_new_trigger_stops_the_run_and_the_next_one_begins() {
     assert_eq!(outcome.report.reason.as_deref(), Some("Replaced"));
     assert!(outcome.report.message.contains("spec.trigger changed"), "{}", outcome.report.message);
     status::finish(&mut status, &outcome, None, at(5));
-    status::give_way(&mut status, at(5));
+    crate::model::standing::give_way(&mut status, at(5));
     assert!(!api::conditions::is_true(&status.conditions, "Stalled"), "{:?}", status.conditions);
     let next = Situation { demand: Ok(replacing()), now: at(6), ..situation(&status) };
     let Step::Begin(run) = step(&next) else { panic!() };
@@ -65,7 +65,7 @@ fn a_run_that_is_over_counts_and_a_restore_is_not_stopped() {
     let ended = pair(ended(0, 5), ended(0, 5));
     let over = Situation { pairs: ended, now: at(6), ..running(&status, replacing()) };
     assert_eq!(finished(step(&over)).result, RunResult::Succeeded);
-    let restore = api::Restore { snapshot: "gold".into(), safety: true };
+    let restore = api::Restore { snapshot: "gold".into(), safety: true, ..api::Restore::default() };
     status.active_run.as_mut().unwrap().restore = Some(restore);
     assert_eq!(step(&running(&status, replacing())), Step::Run);
 }

@@ -44,9 +44,7 @@ fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
         step(&Situation { claims: Err(blocked.clone()), ..situation(&status) }),
         Step::Block(blocked.clone())
     );
-    let suspended = Ok(Demand { suspend: true, ..demand() });
-    assert_eq!(step(&Situation { demand: suspended, ..situation(&status) }), Step::Suspend);
-    status::blocked(&mut status, &blocked, GENERATION, at(1));
+    crate::model::standing::blocked(&mut status, &blocked, GENERATION, at(1));
     assert_eq!(status.active_run.as_ref().unwrap().queue_time, None);
     assert_eq!(step(&situation(&status)), Step::Queue);
     status::queue(&mut status, 0, &[], at(2));
@@ -66,7 +64,7 @@ fn a_waiting_run_has_no_pods_and_takes_the_newest_spec() {
 }
 
 #[test]
-fn a_volume_in_use_is_tried_again_without_end_and_costs_no_retry() {
+fn a_volume_in_use_is_waited_for_without_a_place_or_a_retry_for_as_long_as_a_run_may_take() {
     for reason in ["SourceBusy", "DestinationBusy"] {
         let mut status = running_since(1);
         let run = status.active_run.as_mut().unwrap();
@@ -74,14 +72,28 @@ fn a_volume_in_use_is_tried_again_without_end_and_costs_no_retry() {
         let report = Report { reason: Some(reason.into()), ..Report::default() };
         let busy = Ending { exit: Some(1), at: Some(at(5)), report: Some(report), ..Ending::default() };
         let busy = EndState::Ended(Box::new(busy));
-        let (step, again) =
-            next(&Situation { pairs: pair(busy.clone(), busy), now: at(599), ..situation(&status) });
-        let Step::Postpone(outcome, retry_at) = step else { panic!("{step:?}") };
+        let (found, again) =
+            next(&Situation { pairs: pair(busy.clone(), busy.clone()), now: at(599), ..situation(&status) });
+        let Step::Postpone(outcome, retry_at) = found else { panic!("{found:?}") };
         assert_eq!((retry_at, again), (at(599 + 80), Some(at(599 + 80))));
         status::postpone(&mut status, &outcome, "Who.", retry_at, at(599));
         let run = status.active_run.as_ref().unwrap();
         assert_eq!((run.retries, run.postponed, run.past_tries()), (2, 4, 6));
-        let later = Situation { now: at(679), ..situation(&status) };
-        assert_eq!(next(&later).0, Step::Launch, "the timeout of 600 s has not gone on");
+        assert_eq!(
+            (run.is_started(), &run.queue_time),
+            (false, &None),
+            "others have the place and the claims"
+        );
+        let waits = Situation { now: at(678), ..situation(&status) };
+        assert_eq!(next(&waits), (Step::Await, Some(at(679))));
+        assert_eq!(step(&Situation { now: at(679), ..situation(&status) }), Step::Queue);
+        status::queue(&mut status, 0, &[], at(679));
+        status::admit(&mut status, at(680));
+        let again = |now| Situation { pairs: pair(busy.clone(), busy.clone()), now, ..situation(&status) };
+        let Step::Postpone(_, last) = step(&again(at(1190))) else { panic!() };
+        assert_eq!(last, at(599 + 600), "a last look when the time is over");
+        let report = finished(step(&again(at(1199))));
+        assert_eq!(report.reason.as_deref(), Some(reason));
+        assert!(report.message.contains("in use for 10m00s (spec.limits.timeout)"), "{}", report.message);
     }
 }

@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn attributes_of_a_kind_that_is_not_synced_are_refused() {
         let mut label = Vec::new();
-        put_attr(&mut label, b"security.selinux", b"label");
+        put_attr(&mut label, b"security.ima", b"label");
         let mut entries = sample();
         entries[1].attrs = Attrs::trusted(&label);
         let bytes = encoded(&listing(&entries));

@@ -27,6 +27,8 @@ pub struct FileGroup {
 pub enum Hashed {
     /// The hash of its content.
     Is(TransferHash),
+    /// The same, of a file that another process may have been writing to meanwhile.
+    IsInMotion(TransferHash),
     /// The file has changed since it was listed.
     Changed,
     /// It could not be read.
@@ -66,8 +68,8 @@ pub(super) const TOO_MANY_HASHES: DecodeError =
 
 pub(super) fn put_hashed(out: &mut Vec<u8>, hashed: &Hashed) {
     match hashed {
-        Hashed::Is(hash) => {
-            out.push(0);
+        Hashed::Is(hash) | Hashed::IsInMotion(hash) => {
+            out.push(if matches!(hashed, Hashed::Is(_)) { 0 } else { 3 });
             out.extend_from_slice(&hash.0);
         }
         Hashed::Changed => out.push(1),
@@ -93,7 +95,8 @@ pub(super) fn read_hashes(reader: &mut Reader<'_>) -> Result<Vec<Hashed>, Decode
             0 => Hashed::Is(TransferHash(reader.array()?)),
             1 => Hashed::Changed,
             2 => Hashed::Failed { operation: read_reason(reader)?, error: read_reason(reader)? },
-            _ => return Err(DecodeError::Invalid("the result of hashing is none of 0, 1 and 2")),
+            3 => Hashed::IsInMotion(TransferHash(reader.array()?)),
+            _ => return Err(DecodeError::Invalid("the result of hashing is none of 0 to 3")),
         });
     }
     Ok(hashes)

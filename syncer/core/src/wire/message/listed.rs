@@ -14,6 +14,7 @@ use crate::{
         listing::Listing,
         owners::{MAX_OWNERS, Owners},
         path::{MAX_PATH_BYTES, RelPath},
+        pattern_use::PatternUse,
         rules::MAX_RULES_BYTES,
     },
     wire::frame::WireError,
@@ -73,6 +74,9 @@ pub struct SourceDone {
     /// The id of the snapshot, if the tree is one: 16 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// What the patterns of the run matched at the source, if it was scanned with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<PatternUse>,
 }
 
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {

@@ -119,9 +119,12 @@ pub enum Message {
     SampleRequest(SampleRequest),
     /// Source: the requested features, of each file in order.
     Samples(Vec<Vec<u64>>),
+    /// Sink: remove these entries, whose copies are durable and were compared; at most [`MAX_HASHES`]. The answer is a
+    /// `SourceDone`.
+    Release(Vec<FileGroup>),
 }
 
-/// The largest number of include and exclude patterns together. Each is tried on every entry.
+/// The largest number of include and exclude patterns and filter rules together. Each is tried on every entry.
 const MAX_PATTERNS: usize = 10_000;
 
 const HELLO: u8 = 1;
@@ -140,6 +143,7 @@ const HASHED: u8 = 18;
 const SAMPLE_REQUEST: u8 = 19;
 const SAMPLES: u8 = 20;
 const FORECAST: u8 = 21;
+const RELEASE: u8 = 22;
 
 impl Message {
     /// Returns the message's name, for errors.
@@ -162,6 +166,7 @@ impl Message {
             Self::Hashed(_) => "Hashed",
             Self::SampleRequest(_) => "SampleRequest",
             Self::Samples(_) => "Samples",
+            Self::Release(_) => "Release",
         }
     }
 
@@ -203,7 +208,9 @@ impl Message {
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
             Self::Planned(actions) => put_json(out, actions),
-            Self::Hash(groups) => groups.iter().for_each(|group| hashes::put_group(out, group)),
+            Self::Hash(groups) | Self::Release(groups) => {
+                groups.iter().for_each(|group| hashes::put_group(out, group));
+            }
             Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
             Self::SampleRequest(sketch) => sample_request::put_sample_request(out, sketch),
             Self::Samples(files) => {
@@ -234,6 +241,7 @@ impl Message {
             REFUSE => read_refuse(body),
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             HASH => read_whole(body, hashes::read_groups).map(Self::Hash).map_err(binary("Hash")),
+            RELEASE => read_whole(body, hashes::read_groups).map(Self::Release).map_err(binary("Release")),
             HASHED => read_whole(body, hashes::read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
             SAMPLE_REQUEST => read_whole(body, sample_request::read_sample_request)
                 .map(Self::SampleRequest)
@@ -274,6 +282,7 @@ impl Message {
             Self::Hashed(_) => HASHED,
             Self::SampleRequest(_) => SAMPLE_REQUEST,
             Self::Samples(_) => SAMPLES,
+            Self::Release(_) => RELEASE,
         }
     }
 }
@@ -296,7 +305,8 @@ fn read_all<'a, T>(
 
 fn read_hello(body: &[u8]) -> Result<Message, WireError> {
     let hello: Box<Hello> = json("Hello", body)?;
-    if hello.params.include.len() + hello.params.exclude.len() > MAX_PATTERNS {
+    let RunParams { include, exclude, filter, .. } = &hello.params;
+    if include.len() + exclude.len() + filter.len() > MAX_PATTERNS {
         let source = DecodeError::Invalid("it has more than 10,000 patterns");
         return Err(WireError::Malformed { what: "Hello", source });
     }

@@ -41,7 +41,12 @@ fn file_groups() -> Vec<FileGroup> {
 
 fn hashes() -> Vec<Hashed> {
     let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
-    vec![Hashed::Is(TransferHash([7; 32])), Hashed::Changed, failed]
+    vec![
+        Hashed::Is(TransferHash([7; 32])),
+        Hashed::Changed,
+        failed,
+        Hashed::IsInMotion(TransferHash([8; 32])),
+    ]
 }
 
 fn sketch() -> SampleRequest {
@@ -108,6 +113,7 @@ fn samples() -> Vec<Message> {
         Message::Planned(vec![action]),
         Message::Hash(file_groups()),
         Message::Hashed(hashes()),
+        Message::Release(file_groups()),
         Message::SampleRequest(sketch()),
         Message::Samples(vec![vec![1, u64::MAX], vec![], vec![7]]),
     ]
@@ -254,7 +260,7 @@ fn hashes_are_asked_for_and_told_in_these_bytes() {
     assert_eq!(frame, [HASH, 0, 0, 0, 0, 10, 0, 0, 0, 0xac, 2, 3, 0, 0, 5, 2, 1, 200, 1]);
     frame.clear();
     Message::Hashed(hashes()).encode(&mut frame);
-    let body = [&[0][..], &[7; 32], &[1, 2, 4], b"read", &[4], b"gone"].concat();
+    let body = [&[0][..], &[7; 32], &[1, 2, 4], b"read", &[4], b"gone", &[3], &[8; 32]].concat();
     assert_eq!(frame, [&[HASHED, 0, 0, 0, 0, body.len() as u8, 0, 0, 0], &body[..]].concat());
 }
 

@@ -60,7 +60,7 @@ impl Executor<'_> {
 
     /// Returns whether `failed` entries keep deletes back.
     pub(super) fn keeps_back(&self, failed: u64) -> bool {
-        failed > 0 && !self.params.delete_anyway
+        failed > 0 && !self.params.deletes_anyway()
     }
 
     /// Moves entries that replace folders into place, and deletes, unless `failed` entries of the whole run keep that

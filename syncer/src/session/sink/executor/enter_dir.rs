@@ -9,6 +9,7 @@ use std::{
 
 use super::{EntryClass, Executor, FolderOver, HardLink, Unfinished};
 use crate::{
+    apply::KEPT,
     attrs::{Attrs, AttrsBuf},
     entry::{Entry, Kind, Time},
     listing::Entries,
@@ -198,7 +199,7 @@ impl Executor<'_> {
     fn keep_mode(&mut self, path: &RelPath, mode: u16) {
         let mut unfinished = self.unfinished.iter_mut().rev();
         if let Some(unfinished) = unfinished.find(|unfinished| unfinished.path == *path) {
-            unfinished.meta.mode = mode;
+            unfinished.meta.mode = mode | KEPT;
         }
     }
 

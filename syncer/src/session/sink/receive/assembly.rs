@@ -63,14 +63,15 @@ pub(crate) struct Expected {
     pub hash: TransferHash,
     pub meta: Meta,
     pub attrs: AttrsBuf,
+    pub in_motion: bool,
 }
 
 impl Expected {
     /// Takes the values that the source sent, or those of its listing if it sent no newer ones.
     pub(crate) fn new(whole: &Whole<'_>, need: &Need) -> Self {
-        let Whole { file_len, hash, fresh } = *whole;
+        let Whole { file_len, hash, fresh, in_motion } = *whole;
         let Fresh { meta, attrs } = fresh.unwrap_or_else(|| as_listed(need));
-        Self { file_len, hash, meta, attrs: attrs.into() }
+        Self { file_len, hash, meta, attrs: attrs.into(), in_motion }
     }
 }
 

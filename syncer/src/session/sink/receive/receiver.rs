@@ -132,6 +132,9 @@ impl<'a> Receiver<'a> {
         let (writing, len) = (self.writing, bytes.len() as u64);
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
+        if content.in_motion {
+            writing.note_in_motion(need, &meta)?;
+        }
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
         writing.remember(need, &staged, (&meta, attrs), bytes);
         writing.monitor.add_bytes(len);
@@ -340,6 +343,9 @@ impl<'a> Receiver<'a> {
             }
             staged => staged.and_then(|staged| {
                 let attrs = whole.attrs.as_attrs();
+                if whole.in_motion {
+                    self.writing.note_in_motion(need, &whole.meta)?;
+                }
                 self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)?;
                 let stat = (whole.file_len, whole.meta.mtime);
                 self.writing.remember_id(&staged, stat, || assembly.content_id());

@@ -1,0 +1,93 @@
+//! A claim of another namespace is read by a SyncGrant there. When the grant goes, its run ends, and nothing stays.
+
+use std::process::Command;
+
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    programs, syncjob,
+    tree::{self, assert_same},
+    wait,
+};
+use kube::api::{DeleteParams, DynamicObject};
+use serde_json::{Value, json};
+
+const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
+
+/// Lets SyncJobs of namespace `here` read the claim `from` of `there`.
+fn grant(here: &Sandbox, there: &Sandbox, name: &str) {
+    let grant = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncGrant", "metadata": {"name": name},
+        "spec": {"from": [{"namespace": here.namespace}], "claims": [{"name": "from"}], "access": "Read"}});
+    there.kubectl.apply(&grant.to_string()).unwrap();
+}
+
+/// Returns the source of a SyncJob whose claim is in that namespace.
+fn source(there: &Sandbox) -> Value {
+    json!({"source": {"persistentVolumeClaim": {"namespace": there.namespace}}})
+}
+
+/// Waits until a namespace has nothing of any SyncJob.
+fn assert_nothing_stays(sandbox: &Sandbox) {
+    for kind in KINDS.split(',') {
+        let gone = ["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=60s"];
+        sandbox.kubectl.run(&gone).unwrap();
+    }
+    let left = sandbox.kubectl.run(&["get", KINDS, "-l", "volferry.dev/syncjob", "-o", "name"]).unwrap();
+    assert_eq!(left, "", "in {}", sandbox.namespace);
+}
+
+#[tokio::test]
+async fn a_tree_arrives_from_another_namespace_and_nothing_stays_in_either() {
+    let here = Sandbox::new("granted-here").await;
+    let there = here.beside("granted-there").await;
+    let from = there.volume("from", 0).await.unwrap();
+    let to = here.volume("to", 1).await.unwrap();
+    from.shell_as_syncer(tree::VARIED).unwrap();
+    grant(&here, &there, "lent");
+    here.sync("copy", source(&there)).await.unwrap();
+    here.until_is("copy", "Synced").await.unwrap();
+    assert_same(&from.list().unwrap(), &to.list().unwrap());
+
+    let mut plugin = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
+    let said = plugin.args(["logs", "copy", "-n", &here.namespace]).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8(said.stdout).unwrap();
+    for end in ["[source] ", "[sink] "] {
+        assert!(said.lines().any(|line| line.starts_with(end)), "the {end} said nothing: {said}");
+    }
+
+    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
+    [&here, &there].into_iter().for_each(assert_nothing_stays);
+}
+
+#[tokio::test]
+async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_is_given_again_completes_it() {
+    let here = Sandbox::new("withdrawn-here").await;
+    let there = here.beside("withdrawn-there").await;
+    let from = there.volume("from", 0).await.unwrap();
+    let to = here.volume("to", 1).await.unwrap();
+    from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
+    grant(&here, &there, "lent");
+    let mut spec = source(&there);
+    syncjob::merge(&mut spec, tree::slowly());
+    here.sync("copy", spec).await.unwrap();
+    here.until_data_moves("copy", "copy-1").await.unwrap();
+
+    there.kubectl.run(&["delete", "syncgrant", "lent"]).unwrap();
+    assert_nothing_stays(&there);
+    let gone = ["wait", "--for=delete", "pods", "-l", "volferry.dev/syncjob", "--timeout=60s"];
+    here.kubectl.run(&gone).unwrap();
+    let lent = format!("{}/lent", there.namespace);
+    let is_stalled = |job: &DynamicObject| {
+        syncjob::has_reason(job, "Stalled", "NotGranted") && syncjob::message(job, "Stalled").contains(&lent)
+    };
+    here.until("copy", "it is stalled by the grant's name", is_stalled).await.unwrap();
+
+    here.patch("copy", json!({"spec": {"pods": null}})).await.unwrap();
+    grant(&here, &there, "again");
+    here.until_is("copy", "Synced").await.unwrap();
+    assert_same(&from.list().unwrap(), &to.list().unwrap());
+    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
+    [&here, &there].into_iter().for_each(assert_nothing_stays);
+}

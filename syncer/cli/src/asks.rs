@@ -1,0 +1,71 @@
+//! The link to a folder of a service.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use contract::{FolderRequest, Identity, IdentityError, OwnKey, PublicKey, Side, service_job};
+use syncer::session::{Endpoint, LinkMode, LinkOptions};
+use thiserror::Error;
+
+use crate::{
+    own_files::{OwnFiles, OwnFilesError},
+    remote::place::ServicePlace,
+};
+
+/// Why a service cannot be asked.
+#[derive(Debug, Error)]
+pub(crate) enum AskError {
+    #[error(transparent)]
+    OwnFiles(#[from] OwnFilesError),
+    #[error(
+        "the key of the service at {address} is not known\nhint: `volferry enroll {host}` fetches it by ssh, or name it with \
+         --service-key"
+    )]
+    Unknown { address: String, host: String },
+    #[error("there is no key {path} by which the service would know this user\nhint: `volferry enroll {host}` makes one", path = .path.display())]
+    NoKey { path: PathBuf, host: String },
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// A folder of a service, and how to reach it.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    pub(crate) place: ServicePlace,
+    pub(crate) mode: LinkMode,
+    /// The end that this process is.
+    pub(crate) side: Side,
+    /// The file of the own key, unless it is the usual one.
+    pub(crate) identity: Option<PathBuf>,
+    /// The service's key, unless the usual file names it.
+    pub(crate) service_key: Option<PublicKey>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request: FolderRequest,
+}
+
+impl Asks {
+    /// Reads the keys.
+    pub(crate) fn link(self) -> Result<LinkOptions, AskError> {
+        let (address, host) = (self.place.address(), self.place.host.clone());
+        let files = OwnFiles::of_host(&host)?;
+        let known =
+            self.service_key.map_or_else(|| files.service_key(self.place.port), |key| Ok(Some(key)))?;
+        let unknown = || AskError::Unknown { address: address.clone(), host: host.clone() };
+        let service = known.ok_or_else(unknown)?.fingerprint();
+        let path = self.identity.unwrap_or_else(|| files.key());
+        let own = match OwnKey::read(&path) {
+            Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(AskError::NoKey { path, host });
+            }
+            read => read?,
+        };
+        let identity = Identity::of_key(own, self.side, &service_job(service), service)?;
+        let endpoint = Endpoint::Ask { address, request: Box::new(self.request) };
+        Ok(LinkOptions {
+            endpoint,
+            mode: self.mode,
+            identity,
+            others: Vec::new(),
+            connect_timeout: self.connect_timeout,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! One end of a run, or both.
+
+use std::path::PathBuf;
+
+use contract::{Demands, RunParams};
+use syncer::root::TreeLocation;
+
+use super::{link_config::LinkConfig, output_config::Output};
+use crate::remote::near_end::FarEnd;
+
+/// One end of a run, or both.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// One after the other, each with the path by which it was named.
+    pub(crate) jobs: Vec<(PathBuf, Job)>,
+    pub(crate) output: Output,
+}
+
+#[derive(Debug)]
+pub(crate) enum Job {
+    Send {
+        source: TreeLocation,
+        link: LinkConfig,
+        params: RunParams,
+        once: bool,
+    },
+    Receive {
+        destination: TreeLocation,
+        link: LinkConfig,
+        once: bool,
+        demands: Demands,
+    },
+    Sync {
+        source: TreeLocation,
+        destination: TreeLocation,
+        params: RunParams,
+    },
+    /// To a far end that this process starts.
+    Push {
+        source: TreeLocation,
+        far: Box<FarEnd>,
+        params: RunParams,
+    },
+    /// From a far end that this process starts.
+    Pull {
+        far: Box<FarEnd>,
+        destination: TreeLocation,
+        demands: Demands,
+    },
+}
+
+impl Job {
+    /// Sets whether each change is reported before it is made.
+    pub(super) fn tell_changes(&mut self, tells: bool) {
+        match self {
+            Self::Send { params, .. } | Self::Sync { params, .. } | Self::Push { params, .. } => {
+                params.itemize_changes = tells;
+            }
+            Self::Receive { demands, .. } | Self::Pull { demands, .. } => demands.itemize_changes = tells,
+        }
+    }
+
+    pub(super) fn sends(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Push { .. })
+    }
+
+    /// Returns whether another machine started this end.
+    pub(crate) fn is_far(&self) -> bool {
+        let (Self::Send { link, .. } | Self::Receive { link, .. }) = self else { return false };
+        matches!(link, LinkConfig::Started(_))
+    }
+
+    /// Returns whether this end waits for the other one to dial.
+    pub(crate) fn listens(&self) -> bool {
+        match self {
+            Self::Send { link, .. } | Self::Receive { link, .. } => link.listens(),
+            Self::Sync { .. } | Self::Push { .. } | Self::Pull { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Runs with another machine, whose end this program starts there by ssh. Both ends make a key for the run in memory,
+//! and tell each other its public half over ssh.
+
+pub(crate) mod bootstrap;
+mod far_copy;
+pub(crate) mod far_end;
+pub(crate) mod greeting;
+pub(crate) mod history_request;
+pub(crate) mod near_end;
+pub(crate) mod place;
+pub(crate) mod ssh;
+pub(crate) mod started;

@@ -1,0 +1,325 @@
+//! The end of a run that the user started: starts the far end, and meets it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::ffi::OsStrExt as _,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::Duration,
+};
+
+use contract::{Contact, ExitCode, Side};
+use syncer::{
+    monitor::Monitor,
+    session::{Exchange, LinkMode, LinkOptions, Meets, SessionError},
+};
+use thiserror::Error;
+
+use super::{
+    bootstrap::{CopyError, ProgramCopy},
+    greeting::{self, Answer, GreetingError, Request},
+    place::RemotePlace,
+    ssh::{AnswerWatch, Ssh},
+};
+use crate::screen::Screen;
+
+/// The name of the job. Both keys are made for one run, so it distinguishes nothing.
+pub(crate) const JOB: &str = "volferry sync over ssh";
+
+/// The status of ssh for an error of its own, and those of a shell that cannot run a program.
+const OF_SSH: i32 = 255;
+const NOT_RUN: [i32; 2] = [126, 127];
+
+/// The far end of a run, as the command line names it.
+#[derive(Debug)]
+pub(crate) struct FarEnd {
+    pub(crate) place: RemotePlace,
+    /// The words of the command that leads there.
+    pub(crate) rsh: Vec<OsString>,
+    /// The program there, as its shell reads it.
+    pub(crate) program: String,
+    /// Whether this program is copied there instead.
+    pub(crate) bootstrap: bool,
+    pub(crate) mode: LinkMode,
+    /// The end that this process is.
+    pub(crate) side: Side,
+    /// The command and flags of the far end.
+    pub(crate) args: Vec<String>,
+    /// The paths that the run is limited to.
+    pub(crate) paths: Option<Vec<Vec<u8>>>,
+    /// The longest time for the far end to answer over ssh; without one, as long as ssh tries.
+    pub(crate) answer_timeout: Option<Duration>,
+    /// The longest time to wait for the link, once the far end runs.
+    pub(crate) connect_timeout: Duration,
+}
+
+/// Why this end did not meet the far end.
+#[derive(Debug, Error)]
+pub(crate) enum RemoteError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("cannot start `{program}`")]
+    Start { program: String, source: io::Error },
+    #[error("ssh refuses the key of {host}: {last}")]
+    HostKey { host: String, last: String },
+    #[error("ssh to {host} failed: {last}")]
+    Ssh { host: String, last: String },
+    #[error("{host} did not answer over ssh within {} s", .timeout.as_secs())]
+    NoAnswer { host: String, timeout: Duration },
+    #[error("{host} has no program `{program}`")]
+    NoProgram { host: String, program: String },
+    #[error("the program `{program}` at {host} is of another version: {why}")]
+    OtherVersion { host: String, program: String, why: String },
+    #[error("this program cannot be copied to {host}")]
+    Copy { host: String, source: CopyError },
+    #[error("{host} ended before it answered ({status}): {last}")]
+    Ended { host: String, status: String, last: String },
+    #[error("{host} did not answer as volferry does")]
+    Greeting { host: String, source: GreetingError },
+}
+
+impl RemoteError {
+    /// Returns the exit code for the error, and its word for programs.
+    pub(crate) fn refusal(&self) -> (ExitCode, &'static str) {
+        match self {
+            Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
+            Self::Start { .. } => (ExitCode::Failed, "RemoteShellMissing"),
+            Self::HostKey { .. } => (ExitCode::Identity, "HostKeyRefused"),
+            Self::Ssh { .. } | Self::NoAnswer { .. } => (ExitCode::PeerLost, "SshFailed"),
+            Self::NoProgram { .. } => (ExitCode::Failed, "NoRemoteProgram"),
+            Self::OtherVersion { .. } => (ExitCode::Failed, "OtherProtocol"),
+            Self::Copy { source: CopyError::Unusable, .. } => (ExitCode::Failed, "RemoteCopyUnusable"),
+            Self::Copy { .. } => (ExitCode::Failed, "RemoteCopyFailed"),
+            Self::Ended { .. } | Self::Greeting { .. } => (ExitCode::PeerLost, "RemoteEnded"),
+        }
+    }
+}
+
+impl FarEnd {
+    /// Starts the far end, and exchanges keys with it. The run goes over the link; the process has to outlive it.
+    pub(crate) fn start(
+        self,
+        screen: &Arc<Screen>,
+        monitor: &Monitor,
+    ) -> Result<(LinkOptions, Ssh), RemoteError> {
+        let host = self.host();
+        let (ssh, copy) = self.open(screen)?;
+        let not_started = |source| self.not_started(source);
+        let (files, stream) = (ssh.files().map_err(not_started)?, ssh.stream().map_err(not_started)?);
+        let watch = self.watch(&ssh)?;
+        let exchange = Exchange {
+            side: self.side,
+            job: JOB.into(),
+            meets: Meets::Starting(stream),
+            mode: self.mode,
+            connect_timeout: self.connect_timeout,
+        };
+        let (tell, told) = mpsc::channel();
+        let failure = Arc::<Mutex<Option<CopyError>>>::default();
+        let talk = Talk { request: self.request_of(), paths: self.paths, copy, watch };
+        let kept = Arc::clone(&failure);
+        let hear = move || {
+            let own = told.recv().map_err(io::Error::other)?;
+            let answered = talk.hold(files, Some(own)).and_then(|answered| {
+                answered.ok_or_else(|| GreetingError::Malformed("an answer without a contact".into()).into())
+            });
+            answered.map_err(|error| {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                io::ErrorKind::Other.into()
+            })
+        };
+        let met = exchange.link(|own| tell.send(own).map_err(io::Error::other), hear, monitor);
+        match (met, failure.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+            (Ok(link), _) => Ok((link, ssh)),
+            (Err(_), Some(error)) if !monitor.cancelled() => {
+                Err(explain(host, self.program, self.answer_timeout, error, ssh))
+            }
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// Starts the far end for a request whose answers cross the stream as they are. The process has to outlive it.
+    pub(crate) fn start_stream(self, screen: &Arc<Screen>) -> Result<(File, File, Ssh), RemoteError> {
+        let (ssh, copy) = self.open(screen)?;
+        let not_started = |source| self.not_started(source);
+        let (files, (from, to)) = (ssh.files().map_err(not_started)?, ssh.files().map_err(not_started)?);
+        let talk = Talk { request: self.request_of(), paths: None, copy, watch: self.watch(&ssh)? };
+        match talk.hold(files, None) {
+            Ok(_) => Ok((from, to, ssh)),
+            Err(error) => Err(explain(self.host(), self.program, self.answer_timeout, error, ssh)),
+        }
+    }
+
+    fn watch(&self, ssh: &Ssh) -> Result<Option<AnswerWatch>, RemoteError> {
+        let watch = self.answer_timeout.map(|within| ssh.expect_answer(within)).transpose();
+        watch.map_err(|source| self.not_started(source))
+    }
+
+    fn host(&self) -> String {
+        self.place.host.to_string_lossy().into_owned()
+    }
+
+    fn not_started(&self, source: io::Error) -> RemoteError {
+        let program = self.rsh.first().map(|word| word.to_string_lossy().into_owned());
+        RemoteError::Start { program: program.unwrap_or_default(), source }
+    }
+
+    /// Starts the process that leads to the far end, and reads this program if it has to be copied there.
+    fn open(&self, screen: &Arc<Screen>) -> Result<(Ssh, Option<ProgramCopy>), RemoteError> {
+        let of_copy = |source| RemoteError::Copy { host: self.host(), source };
+        let copy = self.bootstrap.then(ProgramCopy::of_this_program).transpose().map_err(of_copy)?;
+        let own = || OsString::from(format!("{} remote", self.program));
+        let command = copy.as_ref().map_or_else(own, ProgramCopy::command);
+        let ssh = Ssh::start(&self.rsh, &self.place.host, &command, screen);
+        Ok((ssh.map_err(|source| self.not_started(source))?, copy))
+    }
+
+    fn request_of(&self) -> RequestOf {
+        RequestOf {
+            args: self.args.clone(),
+            path: self.place.path.as_os_str().as_bytes().to_vec(),
+            listens: self.mode != LinkMode::Ssh,
+        }
+    }
+}
+
+/// The request, without the contact.
+struct RequestOf {
+    args: Vec<String>,
+    path: Vec<u8>,
+    listens: bool,
+}
+
+/// The conversation before the packets.
+struct Talk {
+    request: RequestOf,
+    paths: Option<Vec<Vec<u8>>>,
+    copy: Option<ProgramCopy>,
+    watch: Option<AnswerWatch>,
+}
+
+/// The far end's words. The first of them ends the wait for an answer.
+struct Heard {
+    from: File,
+    watch: Option<AnswerWatch>,
+}
+
+impl io::Read for Heard {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.from.read(buffer)?;
+        self.watch = None;
+        Ok(len)
+    }
+}
+
+impl Talk {
+    /// Copies the program if it has to, tells the far end what to do, and returns its contact, if it has one.
+    fn hold(
+        self,
+        (from, mut to): (File, File),
+        contact: Option<Contact>,
+    ) -> Result<Option<Contact>, CopyError> {
+        let mut from = Heard { from, watch: self.watch };
+        if let Some(copy) = &self.copy {
+            copy.send(&mut from, &mut to)?;
+        }
+        let RequestOf { args, path, listens } = self.request;
+        let request = Request { args, path, listens, has_paths: self.paths.is_some(), contact };
+        let told = greeting::say(&mut to, &request).and_then(|()| match &self.paths {
+            Some(paths) => greeting::say_bytes(&mut to, &ended_by_nul(paths)),
+            None => Ok(()),
+        });
+        // A far end that has ended said more by its status and its errors.
+        let answer = greeting::hear::<Answer>(&mut from, true)?;
+        told.map_err(GreetingError::from)?;
+        tracing::debug!(version = answer.version, "the far end answered");
+        Ok(answer.contact)
+    }
+}
+
+fn ended_by_nul(paths: &[Vec<u8>]) -> Vec<u8> {
+    paths.iter().flat_map(|path| [path.as_slice(), &[0]]).flatten().copied().collect()
+}
+
+/// Finds out from the end of ssh why the far end did not answer.
+pub(crate) fn explain(
+    host: String,
+    program: String,
+    answer_timeout: Option<Duration>,
+    error: CopyError,
+    ssh: Ssh,
+) -> RemoteError {
+    if let (true, Some(timeout)) = (ssh.is_late(), answer_timeout) {
+        let _ = ssh.end();
+        return RemoteError::NoAnswer { host, timeout };
+    }
+    let source = match error {
+        CopyError::Greeting(GreetingError::OtherProtocol { theirs }) => {
+            let why = format!("it speaks {theirs}");
+            return RemoteError::OtherVersion { host, program, why };
+        }
+        CopyError::Greeting(source) => source,
+        source => return RemoteError::Copy { host, source },
+    };
+    if !matches!(source, GreetingError::Read(_)) {
+        return RemoteError::Greeting { host, source };
+    }
+    let (status, errors) = ssh.end();
+    let has = |text: &str| errors.iter().any(|line| line.contains(text));
+    let last = errors.last().cloned().unwrap_or_else(|| "it gave no reason".into());
+    match status.and_then(|status| status.code()) {
+        Some(OF_SSH) if has("Host key verification failed") => RemoteError::HostKey { host, last },
+        Some(OF_SSH) => RemoteError::Ssh { host, last },
+        Some(code) if NOT_RUN.contains(&code) || has("ommand not found") => {
+            RemoteError::NoProgram { host, program }
+        }
+        Some(2) if has("unrecognized subcommand") => {
+            let why = "it does not know this command".into();
+            RemoteError::OtherVersion { host, program, why }
+        }
+        _ => {
+            let status = status.map_or_else(|| "it did not end".into(), |status| status.to_string());
+            RemoteError::Ended { host, status, last }
+        }
+    }
+}
+
+/// Returns the words of the command that leads to another machine, as typed or ssh's.
+pub(crate) fn shell(typed: Option<&OsStr>) -> Vec<OsString> {
+    words(typed.unwrap_or(OsStr::new("ssh -T")))
+}
+
+/// Returns the program of the far end, as typed or the usual one.
+pub(crate) fn program(typed: Option<String>) -> String {
+    typed.unwrap_or_else(|| "volferry".into())
+}
+
+/// Splits a command line at its blanks, outside of quotes.
+fn words(line: &OsStr) -> Vec<OsString> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    for &byte in line.as_bytes() {
+        match (quote, byte) {
+            (Some(open), _) if open == byte => quote = None,
+            (None, b'"' | b'\'') => (quote, word) = (Some(byte), Some(word.unwrap_or_default())),
+            (None, b' ' | b'\t') => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(byte),
+        }
+    }
+    words.extend(word);
+    words.into_iter().map(|word| OsStr::from_bytes(&word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_split_at_blanks_outside_of_quotes() {
+        let split = |line: &str| words(OsStr::new(line));
+        assert_eq!(split("ssh  -p 22 "), ["ssh", "-p", "22"]);
+        assert_eq!(split(r#"ssh -i 'my key' -o "A=b c""#), ["ssh", "-i", "my key", "-o", "A=b c"]);
+        assert_eq!(split("'' a"), ["", "a"]);
+        assert!(split(" ").is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! The process of ssh, or of another program in its place, that leads to the far end.
+
+use std::{
+    convert::Infallible,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _},
+    os::fd::OwnedFd,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use syncer::session::ByteStream;
+use trend::human::printable;
+
+use crate::screen::Screen;
+
+/// How long the process may take to end once its input is closed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The last lines of standard error that are kept, and the longest line.
+const KEPT_LINES: usize = 20;
+const MAX_LINE_BYTES: u64 = 4096;
+
+/// Starts the program of the remaining arguments so that Ctrl-C does not reach it: the run then ends in order, for
+/// which it needs the connection.
+const UNINTERRUPTED: &str = r#"trap "" INT; exec "$@""#;
+
+/// A process that leads to the far end. It is killed when dropped, unless it has ended.
+#[derive(Debug)]
+pub(crate) struct Ssh {
+    child: Child,
+    handle: OwnedFd,
+    input: OwnedFd,
+    output: OwnedFd,
+    errors: Arc<Mutex<Vec<String>>>,
+    /// Ends with the process's errors.
+    error_reader: Receiver<Infallible>,
+    /// Whether the process was stopped because the far end did not answer in time.
+    is_late: Arc<AtomicBool>,
+}
+
+/// Stops the process if the far end does not answer in time, unless it is dropped before.
+pub(crate) type AnswerWatch = mpsc::Sender<Infallible>;
+
+impl Ssh {
+    /// Starts `rsh`, the words of a command line, with a host and the command to run there. Its errors appear on the
+    /// `screen`.
+    pub(crate) fn start(
+        rsh: &[OsString],
+        host: &OsStr,
+        command: &OsStr,
+        screen: &Arc<Screen>,
+    ) -> io::Result<Self> {
+        let mut process = Command::new("sh");
+        process.args(["-c", UNINTERRUPTED, "sh"]).args(rsh).arg(host).arg(command);
+        let mut child =
+            process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let input = child.stdin.take().ok_or_else(missing)?.into();
+        let output = child.stdout.take().ok_or_else(missing)?.into();
+        let errors = Arc::<Mutex<Vec<String>>>::default();
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let (kept, screen) = (Arc::clone(&errors), Arc::clone(screen));
+        let (reads, error_reader) = mpsc::channel();
+        let read = move || {
+            pass_on(BufReader::new(stderr), &screen, &kept);
+            drop(reads);
+        };
+        thread::Builder::new().name("ssh errors".into()).spawn(read)?;
+        Ok(Self { child, handle, input, output, errors, error_reader, is_late: Arc::default() })
+    }
+
+    /// Gives the far end so long to answer, until the watch is dropped.
+    pub(crate) fn expect_answer(&self, within: Duration) -> io::Result<AnswerWatch> {
+        let (watch, answered) = mpsc::channel::<Infallible>();
+        let (handle, is_late) = (self.handle.try_clone()?, Arc::clone(&self.is_late));
+        let wait = move || {
+            if answered.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+                is_late.store(true, SeqCst);
+                // Fails only if it has ended. ssh gives a terminal its echo back.
+                let _ = pidfd_send_signal(&handle, Signal::TERM);
+            }
+        };
+        thread::Builder::new().name("answer".into()).spawn(wait)?;
+        Ok(watch)
+    }
+
+    /// Returns whether the process was stopped because the far end did not answer in time.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.load(SeqCst)
+    }
+
+    /// Returns files for both directions, which share the process's pipes.
+    pub(crate) fn files(&self) -> io::Result<(File, File)> {
+        Ok((self.output.try_clone()?.into(), self.input.try_clone()?.into()))
+    }
+
+    /// Returns both directions as a stream for packets.
+    pub(crate) fn stream(&self) -> io::Result<ByteStream> {
+        Ok(ByteStream::of_command(self.output.try_clone()?, self.input.try_clone()?))
+    }
+
+    /// Closes the process's input and waits for its end; kills it if that takes long. Returns its status, and the last
+    /// lines of its errors.
+    pub(crate) fn end(mut self) -> (Option<ExitStatus>, Vec<String>) {
+        let (input, output) = (dev_null(), dev_null());
+        if let (Ok(input), Ok(output)) = (input, output) {
+            (self.input, self.output) = (input, output);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        // A failure is a wait that was too short.
+        let _ =
+            poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Timespec::try_from(PATIENCE).ok().as_ref());
+        let status = self.child.try_wait().ok().flatten();
+        // The last lines may be in the pipe. A master connection of ssh, which stays for later ones, may keep it open.
+        let _ = self.error_reader.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        self.stop();
+        let lines = std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
+        (status, lines)
+    }
+
+    fn stop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn dev_null() -> io::Result<OwnedFd> {
+    Ok(File::options().read(true).write(true).open("/dev/null")?.into())
+}
+
+/// Shows each line of the process's errors at once, and keeps the last ones.
+fn pass_on(mut errors: impl io::BufRead, screen: &Screen, kept: &Mutex<Vec<String>>) {
+    let mut line = Vec::new();
+    while errors.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+        let text = printable(String::from_utf8_lossy(&line).trim_end()).to_string();
+        screen.say(&format!("{text}\n"));
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT_LINES {
+            kept.remove(0);
+        }
+        kept.push(text);
+        line.clear();
+    }
+}

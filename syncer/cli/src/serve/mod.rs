@@ -1,0 +1,289 @@
+//! `volferry serve`: folders for many peers at one port.
+
+mod apart;
+mod counts;
+mod http;
+mod peers;
+mod refused;
+pub(crate) mod service_config;
+mod state;
+pub(crate) mod toml_file;
+mod trusted_file;
+mod turns;
+mod visit;
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, Scope},
+    time::Duration,
+};
+
+use contract::{Event, ExitCode, Fingerprint, IdentityError};
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use syncer::{
+    monitor::Monitor,
+    session::{Service, SessionError, Sockets},
+};
+use thiserror::Error;
+use trend::human::chain;
+
+use crate::{
+    config::{ChangeForm, Output, ProgressMode, Surroundings},
+    flags::ServeFlags,
+    logging,
+    own_files::read_or_make,
+    run_log::RUNS,
+    screen::Screen,
+};
+use service_config::ServiceConfig;
+use state::{Rules, ServiceState, StateError};
+
+/// How often the file of keys is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The most peers of all folders with one key, with those that wait.
+const MAX_VISITS_OF_KEY: usize = 8;
+
+/// Why a service cannot start, or ends.
+#[derive(Debug, Error)]
+enum ServeError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Key(#[from] IdentityError),
+    #[error("the sockets that this process was given cannot be used")]
+    GivenSockets(#[source] io::Error),
+    #[error("cannot listen for metrics on {address}")]
+    Metrics { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("no thread for signals or peers")]
+    Thread(#[source] io::Error),
+}
+
+impl ServeError {
+    fn exit(&self) -> ExitCode {
+        match self {
+            Self::State(_) => ExitCode::Usage,
+            Self::Key(_) => ExitCode::Identity,
+            _ => ExitCode::Failed,
+        }
+    }
+}
+
+/// What a signal asks for.
+enum Asked {
+    Reload,
+    Stop,
+}
+
+/// Serves folders until the process is told to stop.
+pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
+    let screen = Arc::new(Screen::new(false));
+    logging::start(&output(flags, surroundings), &screen);
+    let served = match flags.check {
+        true => Rules::read(&flags.config).map(drop).map_err(ServeError::from),
+        false => serve(&flags.config, &screen),
+    };
+    match served {
+        Ok(()) => ExitCode::Done,
+        Err(error) => {
+            screen.say(&format!("error: {}\n", chain(&error)));
+            error.exit()
+        }
+    }
+}
+
+fn output(flags: &ServeFlags, surroundings: Surroundings) -> Output {
+    Output {
+        report: None,
+        progress: ProgressMode::None,
+        quiet: false,
+        color: surroundings.terminal && surroundings.cursor && surroundings.color,
+        verbosity: flags.verbose,
+        changes: ChangeForm::Log,
+        log_format: flags.log_format,
+        log_file: None,
+    }
+}
+
+fn serve(path: &Path, screen: &Screen) -> Result<(), ServeError> {
+    let (asks, asked) = mpsc::channel();
+    listen_for_signals(asks).map_err(ServeError::Thread)?;
+    let rules = Rules::read(path)?;
+    let config = rules.config.clone();
+    let state = Arc::new(ServiceState::new(path, rules));
+    let keys = config.keys.iter().map(|path| read_or_make(path)).collect::<Result<Vec<_>, _>>()?;
+    let sockets = sockets(&config)?;
+    let address = sockets.address();
+    let service = Service::listen(sockets, &keys, state.guests())?;
+    if let Some(address) = config.metrics {
+        let started = http::start(address, Arc::clone(&state));
+        let address = started.map_err(|source| ServeError::Metrics { address, source })?;
+        tracing::info!(target: RUNS, %address, "metrics are at /metrics");
+    }
+    let key = keys.first().map(|key| key.public().to_string()).unwrap_or_default();
+    tracing::info!(target: RUNS, %address, key, folders = config.folders.len(), "the service listens");
+    if let Err(error) = screen.event(&Event::Listening { address: address.to_string() }) {
+        tracing::warn!(%error, "cannot say on standard output where the service listens");
+    }
+    notify(&[NotifyState::Ready]);
+    thread::scope(|scope| {
+        let stop = Arc::new(Monitor::default());
+        let (accepting, shared) = (Arc::clone(&stop), &*state);
+        let accept = scope.spawn(move || accept(scope, service, shared, &accepting));
+        obey(&state, &asked, || accept.is_finished());
+        notify(&[NotifyState::Stopping]);
+        stop.cancel();
+        let ended = accept.join().unwrap_or(Ok(()));
+        state.stop();
+        ended
+    })
+}
+
+/// Passes signals on from a thread of its own, until the process ends.
+fn listen_for_signals(asks: mpsc::Sender<Asked>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let listen = move || {
+        for signal in signals.forever() {
+            let asked = if signal == SIGHUP { Asked::Reload } else { Asked::Stop };
+            let _ = asks.send(asked);
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(listen).map(drop)
+}
+
+/// Reloads the files when they change or a signal asks for it, until a signal asks to stop or the service has failed.
+fn obey(state: &ServiceState, asked: &mpsc::Receiver<Asked>, has_failed: impl Fn() -> bool) {
+    loop {
+        let reloaded = match asked.recv_timeout(LOOK) {
+            Ok(Asked::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Asked::Reload) => {
+                let now = NotifyState::monotonic_usec_now().ok();
+                notify(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
+                let reloaded = state.reload().map(|()| true);
+                notify(&[NotifyState::Ready]);
+                reloaded
+            }
+            Err(RecvTimeoutError::Timeout) if has_failed() => return,
+            Err(RecvTimeoutError::Timeout) => state.reload_keys(),
+        };
+        match reloaded {
+            Ok(true) => tracing::info!(target: RUNS, keys = state.rules().peers.len(), "reloaded"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(error = chain(&error).to_string(), "not reloaded: the former rules stay");
+            }
+        }
+    }
+}
+
+/// Takes the sockets that systemd passes on, or binds those of the configuration.
+fn sockets(config: &ServiceConfig) -> Result<Sockets, ServeError> {
+    let mut given = ListenFd::from_env();
+    if given.len() == 0 {
+        return Ok(Sockets::bind(config.listen, config.mode).map_err(SessionError::from)?);
+    }
+    let (mut udp, mut tcp) = (None, None);
+    for at in 0..given.len() {
+        match given.take_udp_socket(at) {
+            Ok(socket) => udp = udp.or(socket),
+            Err(_) => tcp = tcp.or(given.take_tcp_listener(at).map_err(ServeError::GivenSockets)?),
+        }
+    }
+    Sockets::of_bound(udp, tcp).map_err(ServeError::GivenSockets)
+}
+
+/// Tells systemd the state of the service, if it has started it.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(false, states) {
+        tracing::debug!(%error, "systemd cannot be told");
+    }
+}
+
+/// Takes peers, each on a thread of its own, until told to stop.
+fn accept<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    mut service: Service,
+    state: &'scope ServiceState,
+    stop: &Monitor,
+) -> Result<(), ServeError> {
+    let visits = Visits::default();
+    let numbers = AtomicU64::new(0);
+    loop {
+        let (visit, request) = match service.next(stop) {
+            Ok(next) => next,
+            Err(_) if stop.cancelled() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let (key, address) = (visit.peer(), visit.address());
+        // A peer that is dropped dials again.
+        if !visits.begin(key) {
+            state.refused.add(Some(address), "too many peers at once, or with one key");
+            continue;
+        }
+        let (number, counted) = (numbers.fetch_add(1, Relaxed), visits.clone());
+        let serve = move || {
+            visit::serve(state, number, visit, request);
+            counted.end(key);
+        };
+        if let Err(error) = thread::Builder::new().name("visit".into()).spawn_scoped(scope, serve) {
+            visits.end(key);
+            state.refused.add(Some(address), &format!("no thread for it: {error}"));
+        }
+    }
+}
+
+/// The peers that have or await a session, by their keys.
+#[derive(Debug, Clone, Default)]
+struct Visits(Arc<Mutex<Vec<Fingerprint>>>);
+
+impl Visits {
+    /// Adds a peer, unless there are too many.
+    fn begin(&self, key: Fingerprint) -> bool {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_key = keys.iter().filter(|other| **other == key).count();
+        let has_room = keys.len() < Service::MAX_VISITS && of_key < MAX_VISITS_OF_KEY;
+        if has_room {
+            keys.push(key);
+        }
+        has_room
+    }
+
+    fn end(&self, key: Fingerprint) {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = keys.iter().position(|other| *other == key) {
+            keys.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::OwnKey;
+
+    use super::*;
+
+    #[test]
+    fn one_key_does_not_keep_out_the_others() {
+        let visits = Visits::default();
+        let [one, other] = [(); 2].map(|()| OwnKey::generate().unwrap().public().fingerprint());
+        let begun = (0..20).filter(|_| visits.begin(one)).count();
+        assert_eq!(begun, MAX_VISITS_OF_KEY);
+        assert!(visits.begin(other));
+        visits.end(one);
+        assert!(visits.begin(one) && !visits.begin(one));
+    }
+}

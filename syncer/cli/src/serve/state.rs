@@ -1,0 +1,290 @@
+//! The state of a service: what its files say, the sessions that go on, and the queues of its folders.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use contract::{Fingerprint, FolderAccess, FolderRequest};
+use syncer::{
+    monitor::Monitor,
+    session::{Guests, SessionError},
+};
+use thiserror::Error;
+use trend::human::printable;
+
+use super::{
+    apart::overlap,
+    counts::Counts,
+    peers::{FileStamp, Peers, PeersError},
+    refused::Refused,
+    service_config::{ServedFolder, ServiceConfig},
+    toml_file::ConfigFileError,
+    turns::Turns,
+};
+
+/// The most characters of a peer's text that are shown: more than a name has.
+const MAX_SHOWN: usize = 200;
+
+/// Why the files of a service cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum StateError {
+    #[error(transparent)]
+    Config(#[from] ConfigFileError),
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    #[error("{path}: {what}", path = .path.display())]
+    Overlap { path: PathBuf, what: String },
+}
+
+/// What the files of a service say.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) config: ServiceConfig,
+    pub(crate) peers: Peers,
+    /// The state of the file of keys when it was read.
+    stamp: Option<FileStamp>,
+}
+
+impl Rules {
+    pub(crate) fn read(path: &Path) -> Result<Self, StateError> {
+        let config = ServiceConfig::read(path)?;
+        match overlap(path, &config) {
+            Some(what) => Err(StateError::Overlap { path: path.into(), what }),
+            None => Self::of(config),
+        }
+    }
+
+    fn of(config: ServiceConfig) -> Result<Self, StateError> {
+        // Looked at first, so that a change during the read is noticed.
+        let stamp = FileStamp::of(&config.authorized);
+        let peers = Peers::read(&config.authorized)?;
+        for (folder, served) in &config.folders {
+            for name in served.named().filter(|name| !peers.has_name(name)) {
+                tracing::warn!(folder, peer = name, "a peer of this folder has no key");
+            }
+        }
+        Ok(Self { config, peers, stamp })
+    }
+
+    /// Returns a folder, and the name of the peer with this key, if the peer may use the folder in this way.
+    pub(crate) fn permit(
+        &self,
+        key: Fingerprint,
+        folder: &str,
+        access: FolderAccess,
+    ) -> Option<(&ServedFolder, &str)> {
+        let peer = self.peers.of_key(key)?;
+        let served = self.config.folders.get(folder)?;
+        let granted = match access {
+            FolderAccess::Read => &peer.read,
+            FolderAccess::Write => &peer.write,
+        };
+        let may = granted.contains(folder) || served.lets(&peer.peer, access);
+        may.then_some((served, peer.peer.as_str()))
+    }
+}
+
+/// A session of a peer, or its wait for one.
+#[derive(Debug)]
+struct Present {
+    number: u64,
+    key: Fingerprint,
+    folder: String,
+    access: FolderAccess,
+    monitor: Arc<Monitor>,
+}
+
+/// The state of a service.
+#[derive(Debug)]
+pub(crate) struct ServiceState {
+    path: PathBuf,
+    rules: RwLock<Arc<Rules>>,
+    guests: Guests,
+    queues: Mutex<HashMap<String, Arc<Turns>>>,
+    present: Mutex<Vec<Present>>,
+    is_stopping: AtomicBool,
+    /// The stamp of the file of keys that could not be used.
+    failed: Mutex<Option<FileStamp>>,
+    pub(crate) counts: Counts,
+    pub(crate) refused: Refused,
+}
+
+impl ServiceState {
+    pub(crate) fn new(path: &Path, rules: Rules) -> Self {
+        let guests = Guests::default();
+        guests.replace(rules.peers.fingerprints());
+        Self {
+            path: path.into(),
+            rules: RwLock::new(Arc::new(rules)),
+            guests,
+            queues: Mutex::default(),
+            present: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+            failed: Mutex::default(),
+            counts: Counts::default(),
+            refused: Refused::default(),
+        }
+    }
+
+    /// Returns the list of accepted keys, which follows the files.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the queue of a folder, which outlives changes of the configuration.
+    pub(crate) fn queue(&self, folder: &str) -> Arc<Turns> {
+        Arc::clone(lock(&self.queues).entry(folder.into()).or_default())
+    }
+
+    /// Returns the folders with the peers that have their turn and those that wait.
+    pub(crate) fn queues(&self) -> Vec<(String, (usize, usize))> {
+        let mut queues: Vec<_> =
+            lock(&self.queues).iter().map(|(folder, turns)| (folder.clone(), turns.counts())).collect();
+        queues.sort();
+        queues
+    }
+
+    /// Reads all files again. The former rules stay if one of them cannot be used.
+    pub(crate) fn reload(&self) -> Result<(), StateError> {
+        let rules = Rules::read(&self.path)?;
+        let former = self.rules();
+        let (old, new) = (&former.config, &rules.config);
+        let stay = old.listen == new.listen && old.mode == new.mode && old.keys == new.keys;
+        if !stay || old.metrics != new.metrics {
+            tracing::warn!("`listen`, `link`, `identity` and `metrics` change with the next start only");
+        }
+        self.replace(rules);
+        Ok(())
+    }
+
+    /// Reads the file of keys again if it has changed. Returns whether it has. A file that cannot be used is an error
+    /// once, until it changes.
+    pub(crate) fn reload_keys(&self) -> Result<bool, StateError> {
+        let rules = self.rules();
+        let stamp = FileStamp::of(&rules.config.authorized);
+        let mut failed = lock(&self.failed);
+        if stamp == rules.stamp || (stamp.is_some() && stamp == *failed) {
+            return Ok(false);
+        }
+        *failed = stamp;
+        self.replace(Rules::of(rules.config.clone())?);
+        *failed = None;
+        Ok(true)
+    }
+
+    /// Puts new rules in place, and ends the sessions that they do not allow, or not with these demands.
+    fn replace(&self, rules: Rules) {
+        let (former, rules) = (self.rules(), Arc::new(rules));
+        self.guests.replace(rules.peers.fingerprints());
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&rules);
+        for session in lock(&self.present).iter() {
+            let permitted = rules.permit(session.key, &session.folder, session.access);
+            let stays = permitted.is_some_and(|(now, _)| {
+                former.config.folders.get(&session.folder).is_some_and(|before| now.is_as_strict(before))
+            });
+            if !stays {
+                let why =
+                    if permitted.is_some() { "the folder's demands changed" } else { "its right is gone" };
+                tracing::warn!(folder = session.folder, key = %session.key, why, "the session of a peer ends");
+                session.monitor.cancel();
+            }
+        }
+    }
+
+    /// Ends all sessions, and those that begin later.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, SeqCst);
+        lock(&self.present).iter().for_each(|session| session.monitor.cancel());
+    }
+
+    /// Notes a session, so that it ends when its peer loses its right. Returns what a peer may not do as an error.
+    pub(crate) fn enter(
+        &self,
+        number: u64,
+        key: Fingerprint,
+        request: &FolderRequest,
+    ) -> Result<Admitted<'_>, SessionError> {
+        let monitor = Arc::new(Monitor::default());
+        let (folder, access) = (request.folder.clone(), request.access);
+        let present = Present { number, key, folder, access, monitor: Arc::clone(&monitor) };
+        let entered = Entered { state: self, number };
+        lock(&self.present).push(present);
+        if self.is_stopping.load(SeqCst) {
+            monitor.cancel();
+        }
+        // Only after it was noted, or a reload in between would miss it.
+        let rules = self.rules();
+        let name = || rules.peers.of_key(key).map_or_else(|| key.to_string(), |peer| peer.peer.clone());
+        let refused = || SessionError::NotAllowed {
+            peer: name(),
+            access: if access == FolderAccess::Read { "read" } else { "write to" },
+            folder: shown(&request.folder),
+        };
+        let (served, peer) = rules.permit(key, &request.folder, access).ok_or_else(refused)?;
+        Ok(Admitted { served: served.clone(), peer: peer.into(), monitor, _entered: entered })
+    }
+}
+
+/// Returns the start of a peer's text, for messages and the log.
+pub(super) fn shown(text: &str) -> String {
+    printable(&text.chars().take(MAX_SHOWN).collect::<String>()).into_owned()
+}
+
+/// A peer that may use a folder.
+#[derive(Debug)]
+pub(crate) struct Admitted<'a> {
+    pub(crate) served: ServedFolder,
+    /// The peer's name.
+    pub(crate) peer: String,
+    pub(crate) monitor: Arc<Monitor>,
+    _entered: Entered<'a>,
+}
+
+/// The note of a session, which is removed when it is dropped.
+#[derive(Debug)]
+struct Entered<'a> {
+    state: &'a ServiceState,
+    number: u64,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        lock(&self.state.present).retain(|session| session.number != self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_keys_that_cannot_be_used_is_an_error_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, keys) = (dir.path().join("serve.toml"), dir.path().join("authorized"));
+        fs::write(&config, "[folders.a]\npath = \"a\"\n").unwrap();
+        fs::write(&keys, "").unwrap();
+        let state = ServiceState::new(&config, Rules::read(&config).unwrap());
+        fs::write(&keys, "no line of a key").unwrap();
+        assert!(state.reload_keys().is_err());
+        assert!(!state.reload_keys().unwrap(), "it has not changed since");
+        fs::write(&keys, "another line of no key").unwrap();
+        assert!(state.reload_keys().is_err());
+        fs::write(&keys, "# none").unwrap();
+        assert!(state.reload_keys().unwrap());
+    }
+}

@@ -1,0 +1,141 @@
+//! One peer of a service, from its request to the end of its session.
+
+use std::time::Duration;
+
+use contract::{Demands, FilesFrom, FolderAccess, FolderRequest, RunParams};
+use syncer::{
+    path::RelPath,
+    root::TreeLocation,
+    session::{Outcome, ServiceLimits, ServiceVisit, SessionError, check_request},
+};
+
+use super::{
+    service_config::ServedFolder,
+    state::{Admitted, ServiceState, shown},
+    turns::Turns,
+};
+use crate::{
+    flags::folder_below,
+    run_log::{self, RUNS},
+};
+
+/// How often a peer that waits is looked at, and may be told its place.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Serves a peer: checks its right, waits for its turn, and runs.
+pub(super) fn serve(state: &ServiceState, number: u64, visit: ServiceVisit, request: FolderRequest) {
+    match admit(state, number, &visit, &request) {
+        Ok((admitted, below)) => attend(state, visit, request, &admitted, below),
+        Err(error) => {
+            // It can be large, and the peer may take its time to hear the answer.
+            drop(request);
+            let outcome = visit.refuse(error, &Default::default());
+            state.refused.add(outcome.peer, &outcome.report.message);
+        }
+    }
+}
+
+fn admit<'a>(
+    state: &'a ServiceState,
+    number: u64,
+    visit: &ServiceVisit,
+    request: &FolderRequest,
+) -> Result<(Admitted<'a>, RelPath), SessionError> {
+    let admitted = state.enter(number, visit.peer(), request)?;
+    let below = folder_below(&request.path);
+    // The peer's own program has checked it.
+    let below = below.map_err(|_| SessionError::NotAllowed {
+        peer: admitted.peer.clone(),
+        access: "use",
+        folder: shown(&format!("{}/{}", request.folder, request.path)),
+    })?;
+    check_request(&admitted.served.demands, request, &below)?;
+    Ok((admitted, below))
+}
+
+fn attend(
+    state: &ServiceState,
+    mut visit: ServiceVisit,
+    request: FolderRequest,
+    admitted: &Admitted<'_>,
+    below: RelPath,
+) {
+    let Admitted { served, peer, monitor, .. } = admitted;
+    let (folder, access) = (request.folder.clone(), request.access);
+    let _span = tracing::info_span!(target: RUNS, "serve", folder, peer).entered();
+    let reads = access == FolderAccess::Read;
+    let Some(turn) = Turns::join(&state.queue(&folder), peer, reads, served.queue) else {
+        drop(request);
+        let outcome = visit.refuse(SessionError::QueueFull(served.queue), monitor);
+        return state.refused.add(outcome.peer, &outcome.report.message);
+    };
+    while let Some(answer) = turn.busy() {
+        if visit.is_gone() || monitor.cancelled() {
+            return visit.send_away();
+        }
+        visit.tell(answer);
+        turn.wait(LOOK);
+    }
+    // The rules may have changed since; a change from now on cancels the run.
+    let Some(served) = state.rules().config.folders.get(&folder).cloned() else { return visit.send_away() };
+    if monitor.cancelled() {
+        return visit.send_away();
+    }
+    let place = TreeLocation { trusted: served.path.clone(), below };
+    let told = |outcome: &Outcome| {
+        state.counts.add(&folder, access, outcome);
+        run_log::log(outcome);
+    };
+    match access {
+        FolderAccess::Write => {
+            let limits = ServiceLimits { bandwidth: served.bandwidth_limit, silence: served.idle_timeout };
+            visit.receive(&place, (&served.demands, limits), monitor, &mut |it| told(it));
+        }
+        FolderAccess::Read => {
+            told(&visit.send(place, (&params(request, &served), served.idle_timeout), monitor));
+        }
+    }
+}
+
+/// Returns the parameters of a run that reads: those of the peer that concern only what is sent and its own copy,
+/// limited by the folder's owner. A parameter that is not named here stays at its default.
+fn params(request: FolderRequest, owner: &ServedFolder) -> RunParams {
+    let FolderRequest { params: asked, source_snapshot, paths, .. } = request;
+    let limits = [asked.bandwidth_limit, owner.bandwidth_limit];
+    RunParams {
+        run: asked.run,
+        dry_run: asked.dry_run,
+        verify: asked.verify,
+        delete: asked.delete,
+        delete_timing: asked.delete_timing,
+        adopt: asked.adopt,
+        delete_anyway: asked.delete_anyway,
+        delete_limit: asked.delete_limit,
+        max_delete: asked.max_delete,
+        force: asked.force,
+        include: asked.include,
+        // The last pattern that matches counts, so a peer cannot take one of the owner's back.
+        exclude: [asked.exclude, owner.demands.exclude.clone()].concat(),
+        filter: asked.filter,
+        ignore_files: asked.ignore_files,
+        min_size: asked.min_size,
+        max_size: asked.max_size,
+        update: asked.update,
+        existing: asked.existing,
+        ignore_existing: asked.ignore_existing,
+        files_from: paths.map(|paths| FilesFrom { paths, ..FilesFrom::default() }),
+        one_file_system: asked.one_file_system,
+        cross_mounts: asked.cross_mounts,
+        compare: asked.compare,
+        preserve: asked.preserve,
+        write: asked.write,
+        compression: asked.compression,
+        bandwidth_limit: limits.into_iter().flatten().min(),
+        expect_volume: asked.expect_volume,
+        image: owner.demands.image,
+        itemize_changes: asked.itemize_changes,
+        source_snapshot,
+        demands: Demands { exclude: owner.demands.exclude.clone(), ..Demands::default() },
+        ..RunParams::default()
+    }
+}

@@ -1,0 +1,110 @@
+//! `volferry snapshot export` and `import`: snapshots as tar archives.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader, IsTerminal as _, Read, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use contract::{ExitCode, plural};
+
+use super::{
+    archive_flags::{ExportFlags, ImportFlags},
+    copied_json::ImportedJson,
+    json::SnapshotJson,
+    open_for_reading, print, say, say_json, user,
+};
+use syncer::{
+    monitor::Monitor,
+    root::TreeLocation,
+    snapshot::{
+        SnapshotError, create, export_tar::export_tar, import_tar::import_tar, labels::Labels, select,
+        store_writer::Writer,
+    },
+};
+
+/// The bytes that are read of an archive at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open_for_reading(&flags.dir)?;
+    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let export = |to: &mut dyn Write| export_tar(&opened.store, snapshot, to);
+    match is_standard(&flags.tar) {
+        true if io::stdout().is_terminal() => {
+            return Err(SnapshotError::Invalid(
+                "an archive is not written to a terminal: name a file".into(),
+            ));
+        }
+        true => export(&mut io::stdout().lock())?,
+        false => to_file(&flags.tar, export)?,
+    }
+    Ok(ExitCode::Done)
+}
+
+fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Writes a file under another name, and gives it its own once it is whole. Only its owner may read it: it has what the
+/// modes of files in it keep from others.
+fn to_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let failed = |operation: &'static str, path: &Path| {
+        let path = path.to_path_buf();
+        move |source: io::Error| SnapshotError::Io { operation, path, source }
+    };
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return write(&mut OpenOptions::new().write(true).open(path).map_err(failed("open", path))?);
+    }
+    let part = part_of(path);
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.write(true).create_new(true).mode(0o600).open(&part).map_err(failed("make", &part))?;
+    let written = write(&mut file)
+        .and_then(|()| file.sync_all().map_err(failed("write", &part)))
+        .and_then(|()| fs::rename(&part, path).map_err(failed("rename", &part)));
+    written.inspect_err(|_| drop(fs::remove_file(&part)))
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
+}
+
+pub(super) fn import(flags: &ImportFlags) -> Result<ExitCode, SnapshotError> {
+    let ImportFlags { volume, tar, tags, note, pin, max_bytes } = flags.clone();
+    let labels =
+        Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
+    labels.check()?;
+    let mut from: Box<dyn Read> = match is_standard(&tar) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::with_capacity(
+            BUFFER_BYTES,
+            File::open(&tar).map_err(|source| SnapshotError::Io { operation: "open", path: tar, source })?,
+        )),
+    };
+    let destination = create::take_or_make(&TreeLocation::from(&*volume.dir))?;
+    let mut writer = Writer::open(destination.state(), destination.root(), &volume.dir, &Monitor::default())?;
+    let imported = import_tar(&mut writer, &mut from, labels, max_bytes)?;
+    drop(writer);
+    destination.close();
+    match volume.json {
+        true => say_json(&ImportedJson {
+            snapshot: SnapshotJson::from(&imported.snapshot),
+            left_out: imported.left_out,
+        }),
+        false => say(&format!("{}\n", imported.snapshot.id)),
+    }
+    if imported.left_out > 0 {
+        let left_out = plural(imported.left_out, "attribute that is", "attributes that are");
+        print::complain(&format!(
+            "note: {left_out} of no kind that snapshots keep, or not read, and left out\n"
+        ));
+    }
+    Ok(ExitCode::Done)
+}

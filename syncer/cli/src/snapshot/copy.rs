@@ -1,0 +1,193 @@
+//! `volferry snapshot copy`, on this machine and with another one.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use contract::{ExitCode, Side};
+use trend::human::{bytes, chain, counted, printable};
+
+use super::{
+    copied_json::CopiedJson, flags::CopyFlags, open_for_reading, print, say, say_json, user, waiting,
+};
+use crate::{
+    remote::{
+        history_request::{OFFER, take_args},
+        near_end::{self, FarEnd, RemoteError},
+        place::{Place, RemotePlace},
+    },
+    screen::Screen,
+};
+use syncer::{
+    monitor::Monitor,
+    root::TreeLocation,
+    session::LinkMode,
+    snapshot::{
+        SnapshotError,
+        copy_history::{CopiedHistory, CopySelection, copy_history},
+        create,
+        history_source::{HistorySource, StoredHistory, volume_at},
+        history_stream::StreamedHistory,
+        serve_history::{FarCopy, serve_history},
+        store_writer::Writer,
+    },
+};
+
+/// What ends a copy before it has copied anything.
+enum NotCopied {
+    Here(SnapshotError),
+    Way(RemoteError),
+    /// The other end says why, with its hint.
+    There(String),
+}
+
+impl From<SnapshotError> for NotCopied {
+    fn from(error: SnapshotError) -> Self {
+        Self::Here(error)
+    }
+}
+
+/// Copies, and prints the ids of the snapshots that are new at the other volume.
+pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
+    match copy(flags) {
+        Ok(done) => {
+            match flags.json {
+                true => say_json(&CopiedJson::from(&done)),
+                false => tell(&done),
+            }
+            Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
+        }
+        Err(NotCopied::Here(error)) => Err(error),
+        Err(NotCopied::Way(error)) => {
+            print::complain(&format!("error: {}\n", chain(&error)));
+            Ok(error.refusal().0)
+        }
+        Err(NotCopied::There(why)) => {
+            why.lines().enumerate().for_each(|(nth, line)| {
+                let sign = if nth == 0 { "error: at the other end: " } else { "" };
+                print::complain(&format!("{sign}{}\n", printable(line)));
+            });
+            Ok(ExitCode::Failed)
+        }
+    }
+}
+
+fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
+    let read =
+        |typed: &Path| Place::read(typed.into()).map_err(|error| SnapshotError::Invalid(error.to_string()));
+    let selection = match &flags.since {
+        _ if flags.all => CopySelection::All,
+        Some(since) => CopySelection::Since(since.clone()),
+        None => CopySelection::Named(flags.ids.clone()),
+    };
+    match (read(&flags.from)?, read(&flags.to)?) {
+        (Place::Here(from), Place::Here(to)) => {
+            Ok(offering(&from, |history| waiting(flags.wait_lock, || into(&to, history, &selection)))?)
+        }
+        (Place::There(from), Place::Here(to)) => pull(flags, from, &to, &selection),
+        (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection),
+        (Place::Service(_), _) | (_, Place::Service(_)) => {
+            Err(SnapshotError::Invalid("a folder of a service passes on no history: write HOST:DIR".into())
+                .into())
+        }
+        (Place::There(_), Place::There(_)) => {
+            Err(SnapshotError::Invalid("one of FROM and TO has to be on this machine".into()).into())
+        }
+    }
+}
+
+/// Passes on the store of the volume at `dir`, and keeps collections from removing objects meanwhile.
+pub(crate) fn offering<T>(
+    dir: &Path,
+    pass: impl FnOnce(&mut StoredHistory<'_>) -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    let opened = open_for_reading(dir)?;
+    let volume = volume_at(&TreeLocation::from(dir))?;
+    pass(&mut StoredHistory { store: &opened.store, roots: &opened.roots, volume })
+}
+
+/// Copies into the store of the volume at `dir`, which is made if it is missing.
+pub(crate) fn into(
+    dir: &Path,
+    source: &mut dyn HistorySource,
+    selection: &CopySelection,
+) -> Result<CopiedHistory, SnapshotError> {
+    let monitor = Monitor::default();
+    let destination = create::take_or_make(&TreeLocation::from(dir))?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir, &monitor)?;
+    copy_history(&mut writer, source, selection, &user(), &monitor)
+}
+
+fn far_end(flags: &CopyFlags, place: RemotePlace, args: Vec<String>) -> FarEnd {
+    let shell = flags.shell.clone();
+    FarEnd {
+        place,
+        rsh: near_end::shell(shell.rsh.as_deref()),
+        program: near_end::program(shell.remote_program),
+        bootstrap: shell.bootstrap,
+        mode: LinkMode::Ssh,
+        side: Side::Sink,
+        args,
+        paths: None,
+        answer_timeout: shell.connect_timeout,
+        connect_timeout: Duration::ZERO,
+    }
+}
+
+/// Copies from a store of another machine.
+fn pull(
+    flags: &CopyFlags,
+    from: RemotePlace,
+    to: &Path,
+    selection: &CopySelection,
+) -> Result<CopiedHistory, NotCopied> {
+    let screen = Arc::new(Screen::new(false));
+    let far = far_end(flags, from, vec![OFFER.into()]);
+    let (from, back, ssh) = far.start_stream(&screen).map_err(NotCopied::Way)?;
+    let mut source = StreamedHistory::new(from, back);
+    let done = waiting(flags.wait_lock, || into(to, &mut source, selection));
+    let told = source.finish(&done);
+    ssh.end();
+    let done = done?;
+    told?;
+    Ok(done)
+}
+
+/// Has another machine copy from a store of this one.
+fn push(
+    flags: &CopyFlags,
+    from: &Path,
+    to: RemotePlace,
+    selection: &CopySelection,
+) -> Result<CopiedHistory, NotCopied> {
+    let screen = Arc::new(Screen::new(false));
+    offering(from, |history| {
+        let far = far_end(flags, to, take_args(selection, flags.wait_lock));
+        let (from, back, ssh) = match far.start_stream(&screen) {
+            Ok(started) => started,
+            Err(error) => return Ok(Err(NotCopied::Way(error))),
+        };
+        let served = serve_history(history, from, back);
+        ssh.end();
+        Ok(match served? {
+            FarCopy::Done(done) => Ok(done),
+            FarCopy::Failed(why) => Err(NotCopied::There(why)),
+        })
+    })?
+}
+
+fn tell(done: &CopiedHistory) {
+    done.copied.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
+    let also = [
+        (done.present.len(), "there already"),
+        (done.healed.len(), "with damaged objects that were replaced"),
+        (done.forgotten.len(), "forgotten there, not brought back"),
+    ];
+    let also = also.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("; {count} {what}"));
+    let copied = counted(done.copied.len() as u64, "snapshot");
+    print::complain(&format!("Copied {copied}, {}{}\n", bytes(done.bytes), also.collect::<String>()));
+    for (id, error) in &done.failed {
+        print::complain(&format!("error: {id} is not copied: {error}\n"));
+    }
+    if !done.healed.is_empty() {
+        print::complain("hint: `volferry snapshot verify` heals the rest from what was replaced\n");
+    }
+}

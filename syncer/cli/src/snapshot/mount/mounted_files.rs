@@ -1,0 +1,335 @@
+//! Answers the kernel's requests about mounted snapshots.
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, c_int},
+    os::unix::ffi::OsStrExt as _,
+    time::{Duration, SystemTime},
+};
+
+use fuser::{
+    FileAttr, FileType, Filesystem, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyXattr, Request,
+};
+use rustix::{fs::SeekFrom, io::Errno};
+use syncer::{
+    entry::{Meta, Time},
+    snapshot::{
+        browse::{Node, What},
+        content::{ContentRef, Home},
+        store::OpenContent,
+    },
+};
+
+use super::mounted_tree::{MountedNode, MountedTree, StoredNode, told};
+
+/// How long the kernel may keep what it was told. Snapshots do not change.
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// Content of at most so many bytes is checked when it is opened.
+const CHECKED_BYTES: u64 = 16 << 20;
+
+/// The mode of the mount's own folders.
+const OWN_MODE: u16 = 0o555;
+
+/// The file system of a mount.
+#[derive(Debug)]
+pub(super) struct MountedFiles {
+    tree: MountedTree,
+    open: HashMap<u64, OpenedFile>,
+    next_open: u64,
+}
+
+/// A file that a process has open.
+#[derive(Debug)]
+struct OpenedFile {
+    /// `None` for an empty one.
+    content: Option<OpenContent>,
+    len: u64,
+}
+
+impl MountedFiles {
+    pub(super) fn new(tree: MountedTree) -> Self {
+        Self { tree, open: HashMap::new(), next_open: 1 }
+    }
+
+    fn attr(&self, number: u64) -> Result<FileAttr, Errno> {
+        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(match self.tree.node(number)? {
+            MountedNode::Fixed(_) => own_attr(number, FileType::Directory, 0, user),
+            MountedNode::Name(target) => own_attr(number, FileType::Symlink, target.len() as u64, user),
+            MountedNode::Stored(stored) => self.stored_attr(number, stored),
+        })
+    }
+
+    fn stored_attr(&self, number: u64, StoredNode { node, names, .. }: &StoredNode) -> FileAttr {
+        let (size, rdev) = match &node.what {
+            What::File { len, .. } => (*len, 0),
+            What::Symlink(target) => (target.len() as u64, 0),
+            What::CharDevice(device) | What::BlockDevice(device) => (0, *device),
+            What::Dir(_) | What::Fifo | What::HardLink(_) => (0, 0),
+        };
+        let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+        let Meta { mode, mtime, owner } = node.meta;
+        let time = system_time(mtime);
+        FileAttr {
+            ino: number,
+            size,
+            blocks: self.blocks(node, size),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: kind_of(&node.what),
+            perm: mode,
+            nlink: *names,
+            uid: owner.uid,
+            gid: owner.gid,
+            rdev: (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12),
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// Returns the blocks that content takes in the store, by which programs see that a file has holes.
+    fn blocks(&self, node: &Node, size: u64) -> u64 {
+        let all = size.div_ceil(512);
+        let What::File { content: Some(content), .. } = &node.what else { return all };
+        if content.home != Home::Own {
+            return all;
+        }
+        let alone = self.tree.store.content(content).ok();
+        let stat = alone.and_then(|open| rustix::fs::fstat(&open.file).ok());
+        stat.and_then(|stat| u64::try_from(stat.st_blocks).ok()).map_or(all, |blocks| blocks.min(all))
+    }
+
+    fn file(&self, number: u64) -> Result<(Option<ContentRef>, u64), Errno> {
+        match self.tree.node(number)? {
+            MountedNode::Stored(StoredNode {
+                node: Node { what: What::File { len, content }, .. }, ..
+            }) => Ok((*content, *len)),
+            _ => Err(Errno::ISDIR),
+        }
+    }
+
+    fn open_file(&mut self, number: u64) -> Result<u64, Errno> {
+        let (content, len) = self.file(number)?;
+        let store = &self.tree.store;
+        let content = content.map(|content| {
+            if len <= CHECKED_BYTES {
+                store.check(&content, len)?;
+            }
+            store.content(&content)
+        });
+        let content = content.transpose().map_err(|error| told(&error))?;
+        let handle = self.next_open;
+        self.next_open += 1;
+        self.open.insert(handle, OpenedFile { content, len });
+        Ok(handle)
+    }
+
+    fn read_file(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        let OpenedFile { content, len } = self.open.get(&handle).ok_or(Errno::BADF)?;
+        let Some(content) = content else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; len.saturating_sub(offset).min(size.into()) as usize];
+        let read = content.slice().read_exact_at(&mut bytes, offset);
+        read.map(|()| bytes).map_err(|_| Errno::IO)
+    }
+
+    /// Finds where data or a hole begins. Content in a pack is all data.
+    fn seek(&self, handle: u64, offset: i64, whence: c_int) -> Result<i64, Errno> {
+        let OpenedFile { content, len } = self.open.get(&handle).ok_or(Errno::BADF)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        if offset >= *len {
+            return Err(Errno::NXIO);
+        }
+        let found = match content.as_ref().filter(|content| content.is_alone) {
+            Some(content) => rustix::fs::seek(&content.file, to)?,
+            None if whence == SEEK_DATA => offset,
+            None => *len,
+        };
+        i64::try_from(found).map_err(|_| Errno::OVERFLOW)
+    }
+
+    fn attrs(&self, number: u64) -> Result<Vec<NamedValue<'_>>, Errno> {
+        Ok(match self.tree.node(number)? {
+            MountedNode::Stored(stored) => stored.node.attrs.as_attrs().iter().collect(),
+            _ => Vec::new(),
+        })
+    }
+}
+
+/// The name and the value of an attribute.
+type NamedValue<'a> = (&'a [u8], &'a [u8]);
+
+/// `lseek` to the next data, and to the next hole.
+const SEEK_DATA: c_int = 3;
+const SEEK_HOLE: c_int = 4;
+
+fn own_attr(number: u64, kind: FileType, size: u64, (uid, gid): (u32, u32)) -> FileAttr {
+    let time = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino: number,
+        size,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind,
+        perm: OWN_MODE,
+        // One means that nobody counted them.
+        nlink: 1,
+        uid,
+        gid,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn kind_of(what: &What) -> FileType {
+    match what {
+        What::File { .. } => FileType::RegularFile,
+        What::Dir(_) => FileType::Directory,
+        What::Symlink(_) => FileType::Symlink,
+        What::Fifo | What::HardLink(_) => FileType::NamedPipe,
+        What::CharDevice(_) => FileType::CharDevice,
+        What::BlockDevice(_) => FileType::BlockDevice,
+    }
+}
+
+/// Returns a time in the form in which the crate passes it on as it is: before 1970 it sends the seconds and the
+/// nanoseconds of the distance, and the kernel adds the latter to the negative seconds.
+fn system_time(Time { seconds, nanos }: Time) -> SystemTime {
+    let distance = Duration::new(seconds.unsigned_abs(), nanos);
+    let time = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
+        false => SystemTime::UNIX_EPOCH.checked_add(distance),
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Answers with the length of a value if the kernel asks for it, or else with the value.
+fn reply_value(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
+    match value {
+        Err(error) => reply.error(error.raw_os_error()),
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::RANGE.raw_os_error()),
+        Ok(value) => reply.data(&value),
+    }
+}
+
+impl Filesystem for MountedFiles {
+    fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        let found = self.tree.lookup(parent, name.as_bytes());
+        match found.and_then(|number| self.attr(number)) {
+            Ok(attr) => reply.entry(&FOREVER, &attr, 0),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn getattr(&mut self, _: &Request<'_>, number: u64, _: Option<u64>, reply: ReplyAttr) {
+        match self.attr(number) {
+            Ok(attr) => reply.attr(&FOREVER, &attr),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn readlink(&mut self, _: &Request<'_>, number: u64, reply: ReplyData) {
+        match self.tree.node(number) {
+            Ok(MountedNode::Name(target)) => reply.data(target),
+            Ok(MountedNode::Stored(StoredNode {
+                node: Node { what: What::Symlink(target), .. }, ..
+            })) => {
+                reply.data(target);
+            }
+            Ok(_) => reply.error(Errno::INVAL.raw_os_error()),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn readdir(&mut self, _: &Request<'_>, dir: u64, _: u64, offset: i64, mut reply: ReplyDirectory) {
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        let entries = match self.tree.entries(dir, skip) {
+            Ok(entries) => entries,
+            Err(error) => return reply.error(error.raw_os_error()),
+        };
+        for (nth, (name, number)) in entries.into_iter().enumerate() {
+            let kind = match self.tree.node(number) {
+                Ok(MountedNode::Stored(stored)) => kind_of(&stored.node.what),
+                Ok(MountedNode::Name(_)) => FileType::Symlink,
+                _ => FileType::Directory,
+            };
+            if reply.add(number, (skip + nth + 1) as i64, kind, OsStr::from_bytes(&name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn open(&mut self, _: &Request<'_>, number: u64, _: i32, reply: ReplyOpen) {
+        match self.open_file(number) {
+            Ok(handle) => reply.opened(handle, 0),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn read(
+        &mut self,
+        _: &Request<'_>,
+        _: u64,
+        handle: u64,
+        offset: i64,
+        size: u32,
+        _: i32,
+        _: Option<u64>,
+        reply: ReplyData,
+    ) {
+        match self.read_file(handle, offset.max(0) as u64, size) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn release(
+        &mut self,
+        _: &Request<'_>,
+        _: u64,
+        handle: u64,
+        _: i32,
+        _: Option<u64>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.open.remove(&handle);
+        reply.ok();
+    }
+
+    fn lseek(&mut self, _: &Request<'_>, _: u64, handle: u64, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.seek(handle, offset, whence) {
+            Ok(offset) => reply.offset(offset),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn getxattr(&mut self, _: &Request<'_>, number: u64, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.attrs(number).and_then(|attrs| {
+            let found = attrs.into_iter().find(|(other, _)| *other == name.as_bytes());
+            found.map(|(_, value)| value.to_vec()).ok_or(Errno::NODATA)
+        });
+        reply_value(reply, size, value);
+    }
+
+    fn listxattr(&mut self, _: &Request<'_>, number: u64, size: u32, reply: ReplyXattr) {
+        let names = self.attrs(number).map(|attrs| {
+            attrs.into_iter().flat_map(|(name, _)| name.iter().copied().chain([0])).collect::<Vec<u8>>()
+        });
+        reply_value(reply, size, names);
+    }
+}

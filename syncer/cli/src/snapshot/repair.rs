@@ -1,0 +1,31 @@
+//! `volferry snapshot repair`.
+
+use contract::ExitCode;
+
+use super::{enter, flags::RepairFlags, json::RepairJson, print, say, say_json, user};
+use syncer::{
+    root::TreeLocation,
+    snapshot::{
+        SnapshotError, create,
+        repair::{Repair, plan_repair},
+    },
+};
+
+/// Shows what a repair would do, or carries it out.
+pub(super) fn run(flags: &RepairFlags) -> Result<ExitCode, SnapshotError> {
+    let dir = &flags.volume.dir;
+    let store = enter(dir)?;
+    let repair = match flags.apply {
+        true => Repair::carry_out(&create::take(&TreeLocation::from(dir))?, dir, &user())?,
+        false => plan_repair(&store)?,
+    };
+    let is_left = !flags.apply && !repair.steps.is_empty();
+    match flags.volume.json {
+        true => say_json(&RepairJson::new(&repair, flags.apply)),
+        false => say(&print::repair(&repair, flags.apply)),
+    }
+    if is_left {
+        print::complain("hint: --apply does this\n");
+    }
+    Ok(if is_left { ExitCode::Partial } else { ExitCode::Done })
+}

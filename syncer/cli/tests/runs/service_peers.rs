@@ -1,0 +1,155 @@
+//! Peers of a `volferry serve` that are silent, curious, or strangers in great number.
+
+use std::{
+    fs,
+    io::Write as _,
+    net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+use contract::{ExitCode, FolderRequest, OwnKey, RunParams, RunResult, Side};
+use syncer::{
+    monitor::Monitor,
+    session::{self, LinkOptions, SendSession},
+};
+
+use super::service::{PHOTOS, link, made, request};
+use crate::common::{
+    oracle,
+    pair::text,
+    process::{Running, program},
+    service::{Served, ServiceUser},
+};
+
+/// Makes a user whose key the service accepts and who does not use this program.
+fn other_program(served: &Served, name: &str) -> (ServiceUser, OwnKey) {
+    let key = OwnKey::generate().unwrap();
+    let user = ServiceUser { name: name.into(), key: key.public(), ..served.stranger(name) };
+    served.authorize(&user, "");
+    (user, key)
+}
+
+#[test]
+fn a_peer_that_sends_nothing_loses_its_place_to_the_next() {
+    let mut served = Served::prepare(&format!("{PHOTOS}idle-timeout = 1\n"));
+    let (user, source) = (served.user("laptop"), made(&served, "source", 100));
+    let (_, key) = other_program(&served, "silent");
+    served.start();
+    let hold = || {
+        let link = link(&served, key.clone(), Side::Source, request(""));
+        SendSession::connect(source.as_path(), &link, None, &Monitor::default()).unwrap()
+    };
+    // Before the first run, and between two runs.
+    for runs in [0, 1] {
+        let mut silent = hold();
+        for _ in 0..runs {
+            let outcome = silent.run(&RunParams::default(), &Monitor::default());
+            assert_eq!(outcome.report.result, RunResult::Succeeded, "{:?}", outcome.report);
+        }
+        let mut next = served.start_sync(&user, [text(&source), &served.place("photos")], &[]);
+        assert_eq!(next.waiting().peer, "silent");
+        next.wait().assert_exit(ExitCode::Done);
+        let outcome = silent.run(&RunParams::default(), &Monitor::default());
+        assert_eq!(outcome.report.result, RunResult::Failed, "its session goes on: {:?}", outcome.report);
+    }
+    oracle::assert_copy(&served.path("photos"), &source, "of the next peer");
+    let ended = served.stop();
+    assert!(ended.stderr.contains("it sent nothing for 1 s"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_silent() {
+    let slow = format!("{PHOTOS}idle-timeout = 1\nbandwidth-limit = \"400k\"\n");
+    let mut served = Served::prepare(&slow);
+    let (user, source) = (served.user("laptop"), made(&served, "source", 2_000_000));
+    served.start();
+    served.sync(&user, [text(&source), &served.place("photos")], &[]).assert_exit(ExitCode::Done);
+    oracle::assert_copy(&served.path("photos"), &source, "longer than the limit");
+}
+
+#[test]
+fn a_folder_that_does_not_exist_and_one_that_is_forbidden_have_one_answer() {
+    let mut served = Served::prepare("[folders.secret]\npath = \"secret\"\nwrite = [\"nobody\"]\n");
+    let (_, key) = other_program(&served, "curious");
+    let source = made(&served, "source", 100);
+    served.start();
+    let long = "x".repeat(100_000);
+    let names = ["secret", "nowhere", "", ".", "..", "../secret", "/", "a/b", "secret\0", "a\nb", &long];
+    let answers = names.map(|name| {
+        let request = FolderRequest { folder: name.into(), ..request("") };
+        let link = link(&served, key.clone(), Side::Source, request);
+        let report = session::send(&source, &link, &Default::default(), &Monitor::default()).report;
+        assert_eq!(report.reason.as_deref(), Some("NotAllowed"), "{name:.20}: {report:?}");
+        report.message.replacen(name, "NAME", usize::from(!name.is_empty()))
+    });
+    assert!(answers[0].contains("curious") && answers[0].contains("NAME"), "{}", answers[0]);
+    assert_eq!(answers[1], answers[0]);
+    assert!(!served.path("secret").exists());
+    served.stop().assert_exit(ExitCode::Done);
+}
+
+#[test]
+fn a_flood_of_strangers_does_not_keep_out_a_peer_that_is_known() {
+    let mut served = Served::prepare(PHOTOS);
+    let (user, source) = (served.user("laptop"), made(&served, "source", 100));
+    served.start();
+    let strangers: Vec<_> =
+        (0..16).map(|_| link(&served, OwnKey::generate().unwrap(), Side::Source, request(""))).collect();
+    let (is_over, source) = (AtomicBool::new(false), &source);
+    thread::scope(|scope| {
+        let flood = |link: &LinkOptions| {
+            let mut refused = 0;
+            while !is_over.load(SeqCst) {
+                let report = session::send(source, link, &Default::default(), &Monitor::default()).report;
+                assert_eq!(report.result, RunResult::Failed, "{report:?}");
+                refused += usize::from(report.reason.as_deref() == Some("IdentityRefused"));
+            }
+            refused
+        };
+        let strangers: Vec<_> = strangers.iter().map(|link| scope.spawn(move || flood(link))).collect();
+        for round in 0..5 {
+            let place = served.place(&format!("photos/{round}"));
+            served.sync(&user, [text(source), &place], &[]).assert_exit(ExitCode::Done);
+        }
+        is_over.store(true, SeqCst);
+        let refused: usize = strangers.into_iter().map(|stranger| stranger.join().unwrap()).sum();
+        assert!(refused > 16, "the strangers hardly came: {refused}");
+    });
+    oracle::assert_copy(&served.path("photos/4"), source, "of the known peer");
+}
+
+#[test]
+fn files_that_every_user_may_write_to_decide_nothing() {
+    for name in ["serve.toml", "authorized"] {
+        let served = Served::prepare(PHOTOS);
+        fs::set_permissions(served.path(name), fs::Permissions::from_mode(0o666)).unwrap();
+        let mut command = std::process::Command::new(program());
+        command.arg("serve").arg(served.path("serve.toml")).arg("--check");
+        let ended = Running::start(command).wait();
+        assert_eq!(ended.exit, Some(ExitCode::Usage), "{}", ended.stderr);
+        let expected =
+            format!("every user may write to it\nhint: run `chmod o-w {}`", text(&served.path(name)));
+        assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_client_that_sends_its_request_byte_by_byte_keeps_no_other_from_the_metrics() {
+    let mut served = Served::prepare(PHOTOS);
+    served.start();
+    let (is_over, mut slow) = (AtomicBool::new(false), TcpStream::connect(served.metrics).unwrap());
+    slow.write_all(b"G").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Ends when the service closes the connection.
+            while !is_over.load(SeqCst) && slow.write_all(b"G").is_ok() {
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        served.wait_for_metric("volferry_serve_authorized_keys 0");
+        is_over.store(true, SeqCst);
+    });
+}

@@ -1,0 +1,118 @@
+//! Snapshots that are mounted: what is seen there, and how a mount ends.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    common::{
+        oracle::{COPY, Snapshot},
+        rng::Rng,
+        scratch,
+        tree::{self, Shape},
+    },
+    volume::Volume,
+};
+
+/// A mount, which ends with the test.
+struct Mounted(Child);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Mounts the snapshots of a volume, and waits until they are there; `None` where nothing can be mounted.
+fn mount(volume: &Volume, at: &Path) -> Option<Mounted> {
+    if !scratch::is_root() || fs::File::open("/dev/fuse").is_err() {
+        eprintln!("skipped: needs root and /dev/fuse");
+        return None;
+    }
+    let child = volume.command("mount", &[at.to_str().unwrap()]).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut mounted, mut line) = (Mounted(child), String::new());
+    BufReader::new(mounted.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("Mounted "), "{line}");
+    Some(mounted)
+}
+
+#[track_caller]
+fn end(mut mounted: Mounted, at: &Path) {
+    kill_process(Pid::from_child(&mounted.0), Signal::TERM).unwrap();
+    assert!(mounted.0.wait().unwrap().success());
+    assert_eq!(fs::read_dir(at).unwrap().count(), 0, "nothing is mounted there any more");
+}
+
+#[test]
+fn a_mounted_snapshot_is_what_it_was_taken_of_by_id_tag_and_time() {
+    let (volume, mut rng) = (Volume::new(), Rng::new(9));
+    tree::random(volume.path(), &mut rng, 60, Shape::Everything);
+    let states = ["first", "second"].map(|tag| {
+        tree::gallery(&scratch::dir(volume.path(), tag), Shape::Everything);
+        (volume.create(&["--tag", tag]), Snapshot::of(volume.path()))
+    });
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "mounted");
+    let Some(mounted) = mount(&volume, &at) else { return };
+    for ((id, state), tag) in states.iter().zip(["first", "second"]) {
+        Snapshot::of(&at.join("by-id").join(id)).assert_like(state, COPY, id);
+        Snapshot::of(&at.join("by-tag").join(tag)).assert_like(state, COPY, tag);
+    }
+    let link = |path: &str| fs::read_link(at.join(path)).unwrap();
+    assert_eq!(link("latest"), Path::new("by-id").join(&states[1].0));
+    let times: Vec<_> = fs::read_dir(at.join("by-time")).unwrap().map(|it| it.unwrap().path()).collect();
+    assert!(times.iter().any(|time| fs::read_link(time).unwrap().ends_with(&states[1].0)));
+    let refused = fs::write(at.join("latest/new"), "new").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    end(mounted, &at);
+}
+
+#[test]
+fn holes_and_hard_links_are_seen_by_programs_that_look_for_them() {
+    let volume = Volume::new();
+    tree::sparse(&volume.path().join("sparse"), &mut Rng::new(2));
+    tree::files(volume.path(), &["one"], "content");
+    fs::hard_link(volume.path().join("one"), volume.path().join("two")).unwrap();
+    volume.create(&[]);
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "mounted");
+    let Some(mounted) = mount(&volume, &at) else { return };
+    let from = at.join("latest");
+    let archive = Command::new("tar").args(["-S", "-cf", "-", "-C"]).arg(&from).arg(".").output().unwrap();
+    assert!(archive.status.success() && archive.stdout.len() < 100_000, "{}", archive.stdout.len());
+    let listed =
+        Command::new("find").arg(from.join(".")).args(["-links", "2", "-name", "one"]).output().unwrap();
+    assert!(listed.stdout.ends_with(b"/one\n"), "{listed:?}");
+    end(mounted, &at);
+}
+
+#[test]
+fn a_damaged_file_cannot_be_read_and_the_rest_can() {
+    let volume = Volume::new();
+    fs::write(volume.path().join("large"), vec![5; 300_000]).unwrap();
+    tree::files(volume.path(), &["small"], "content");
+    volume.create(&[]);
+    crate::damage::flip(&crate::damage::only_file_below(&volume.store("content")), 1000);
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "mounted");
+    let Some(mounted) = mount(&volume, &at) else { return };
+    let error = fs::read(at.join("latest/large")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert_eq!(fs::read_to_string(at.join("latest/small")).unwrap(), "content");
+    end(mounted, &at);
+}
+
+#[test]
+fn nothing_is_mounted_in_the_volume_itself() {
+    let volume = Volume::new();
+    volume.create(&[]);
+    let at = scratch::dir(volume.path(), "mounted");
+    let said = volume.run("mount", &[at.to_str().unwrap()]);
+    assert!(said.code == Some(1) && said.stderr.contains("outside of it"), "{said:?}");
+}

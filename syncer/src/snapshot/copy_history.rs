@@ -1,0 +1,279 @@
+//! Copies snapshots from another store, each with its id, times, labels and origin.
+//!
+//! A snapshot is published as one of this volume is: its objects arrive in `new/ID/`, are checked, and one rename of
+//! the list makes it visible. A snapshot that both stores have is brought again if this store has damage in it.
+
+use std::collections::BTreeSet;
+
+use contract::VolumeId;
+
+use super::{
+    bring_tree::{Bringing, BroughtBytes},
+    first_copy::free_bytes,
+    folder::FolderRef,
+    history_source::{HistorySource, OfferedHistory},
+    id::SnapshotId,
+    known_damage::KnownDamage,
+    labels::check_tags,
+    pack::Packing,
+    purpose::Purpose,
+    roots::{Engine, Roots, Snapshot},
+    select,
+    snapshot_error::{SnapshotError, chain, io_error},
+    store_writer::Writer,
+    tree_counts::TreeCounts,
+};
+use crate::monitor::Monitor;
+
+/// The snapshots that are copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopySelection {
+    /// Those that these texts name. They are copied although they were forgotten here.
+    Named(Vec<String>),
+    /// All that are not forgotten there, without those from before restores.
+    All,
+    /// Those of [`Self::All`] that come after this one.
+    Since(String),
+}
+
+/// What a copy did.
+#[derive(Debug, Default)]
+pub struct CopiedHistory {
+    /// The snapshots that this store did not have, as it has them now.
+    pub copied: Vec<Snapshot>,
+    /// The snapshots that this store had.
+    pub present: Vec<SnapshotId>,
+    /// Those of them in which damaged objects were replaced.
+    pub healed: Vec<SnapshotId>,
+    /// The snapshots that were forgotten here, and stay away.
+    pub forgotten: Vec<SnapshotId>,
+    /// The snapshots that cannot be copied, with the reasons.
+    pub failed: Vec<(SnapshotId, String)>,
+    /// Bytes of contents that have crossed.
+    pub bytes: u64,
+}
+
+/// Copies snapshots into the store of `writer`. `by` is the user that its log names.
+///
+/// # Errors
+/// If the other store does not answer, or this one cannot be written to. What was copied before stays.
+pub fn copy_history(
+    writer: &mut Writer<'_>,
+    source: &mut dyn HistorySource,
+    selection: &CopySelection,
+    by: &str,
+    monitor: &Monitor,
+) -> Result<CopiedHistory, SnapshotError> {
+    let offer = source.offer()?;
+    let selected = selected(&offer, selection)?;
+    let gone = match selection {
+        CopySelection::Named(_) => BTreeSet::new(),
+        CopySelection::All | CopySelection::Since(_) => writer.store.audit()?.gone(),
+    };
+    let damage = KnownDamage::read(&writer.store)?;
+    let counts = TreeCounts::new(&damage);
+    let mut copy = HistoryCopy { writer, source, offer: &offer, counts, by, monitor, bytes: 0 };
+    let mut done = CopiedHistory::default();
+    for offered in selected {
+        let id = offered.id;
+        let brought = match copy.writer.roots.get(id).cloned() {
+            Some(own) if own.tree.id != offered.tree.id => {
+                Err(SnapshotError::Elsewhere("another snapshot has this id here".into()))
+            }
+            Some(own) if damage.is_none() => {
+                done.present.push(own.id);
+                Ok(())
+            }
+            Some(own) => copy.heal(&own, offered).map(|is_healed| {
+                done.present.push(id);
+                done.healed.extend(is_healed.then_some(id));
+            }),
+            None if gone.contains(&id) => {
+                done.forgotten.push(id);
+                Ok(())
+            }
+            None => copy.publish(offered).map(|copied| done.copied.push(copied)),
+        };
+        match brought {
+            Err(error) if error.is_of_an_object() => done.failed.push((id, chain(&error))),
+            brought => brought?,
+        }
+    }
+    done.bytes = copy.bytes;
+    Ok(done)
+}
+
+/// Returns the selected snapshots of an offer, in the order of its list.
+fn selected<'o>(
+    offer: &'o OfferedHistory,
+    selection: &CopySelection,
+) -> Result<Vec<&'o Snapshot>, SnapshotError> {
+    let roots = Roots { snapshots: offer.snapshots.clone(), ..Roots::default() };
+    let find = |text: &String| select::find(&roots, text).map(|snapshot| snapshot.id);
+    let all = || offer.snapshots.iter().filter(|it| it.forgotten.is_none() && it.purpose != Purpose::Safety);
+    Ok(match selection {
+        CopySelection::All => all().collect(),
+        CopySelection::Since(text) => {
+            let since = find(text)?;
+            let after = offer.snapshots.iter().skip_while(|it| it.id != since).skip(1);
+            let after: BTreeSet<SnapshotId> = after.map(|it| it.id).collect();
+            all().filter(|it| after.contains(&it.id)).collect()
+        }
+        CopySelection::Named(texts) => {
+            let ids = texts.iter().map(find).collect::<Result<BTreeSet<_>, _>>()?;
+            offer.snapshots.iter().filter(|it| ids.contains(&it.id)).collect()
+        }
+    })
+}
+
+/// A copy that is going on.
+struct HistoryCopy<'a, 'w, 'c> {
+    writer: &'a mut Writer<'w>,
+    source: &'a mut dyn HistorySource,
+    offer: &'a OfferedHistory,
+    counts: TreeCounts<'c>,
+    by: &'a str,
+    monitor: &'a Monitor,
+    bytes: u64,
+}
+
+/// A tree whose objects are in the store and not visible yet.
+struct BroughtTree {
+    tree: FolderRef,
+    entries_and_bytes: (u64, u64),
+    added_bytes: u64,
+    /// Bytes of contents that have crossed.
+    crossed: u64,
+    has_objects: bool,
+}
+
+impl HistoryCopy<'_, '_, '_> {
+    /// Publishes a snapshot that this store does not have.
+    fn publish(&mut self, offered: &Snapshot) -> Result<Snapshot, SnapshotError> {
+        check_tags(&offered.tags)?;
+        let id = offered.id;
+        // A pack of this name has what other snapshots still need of one that was collected.
+        let is_own = !self.writer.has_pack(id);
+        let pack = if is_own { id } else { self.random()? };
+        let old = self.old_tree(id);
+        let made = |brought: &BroughtTree, origin| Snapshot {
+            tree: brought.tree,
+            entries: brought.entries_and_bytes.0,
+            bytes: brought.entries_and_bytes.1,
+            added_bytes: brought.added_bytes,
+            engine: Engine::Copy,
+            forgotten: None,
+            origin,
+            ..offered.clone()
+        };
+        let origin = self.origin_of(offered);
+        let record = |brought: &BroughtTree| is_own.then(|| made(brought, origin).record());
+        let brought = self.bring((offered, old), pack, record).inspect_err(|_| self.writer.drop_new(pack))?;
+        let snapshot = made(&brought, origin);
+        let mut roots = self.writer.roots.clone();
+        roots.insert(snapshot.clone());
+        self.commit(roots, &brought, pack, id).inspect_err(|_| self.writer.drop_new(pack))?;
+        Ok(snapshot)
+    }
+
+    /// Brings the objects of a snapshot again that this store has damaged. Returns whether anything was replaced.
+    fn heal(&mut self, own: &Snapshot, offered: &Snapshot) -> Result<bool, SnapshotError> {
+        let pack = self.random()?;
+        let brought = self
+            .bring((offered, Some(own.tree)), pack, |_| None)
+            .inspect_err(|_| self.writer.drop_new(pack))?;
+        if brought.crossed == 0 && brought.tree == own.tree {
+            return Ok(false);
+        }
+        let mut roots = self.writer.roots.clone();
+        roots.get_mut(own.id).into_iter().for_each(|own| own.tree = brought.tree);
+        self.commit(roots, &brought, pack, own.id).inspect_err(|_| self.writer.drop_new(pack))?;
+        Ok(true)
+    }
+
+    fn random(&self) -> Result<SnapshotId, SnapshotError> {
+        SnapshotId::random().map_err(io_error("make an id for", self.writer.store.path()))
+    }
+
+    /// Returns the volume that a snapshot was taken of, unless that is this one.
+    fn origin_of(&self, offered: &Snapshot) -> Option<VolumeId> {
+        offered.origin.or(self.offer.volume).filter(|origin| *origin != self.writer.volume())
+    }
+
+    /// Returns the tree here that is probably the most like that of an offered snapshot: of the nearest snapshot before
+    /// it that both have, else after it, else of the last one here.
+    fn old_tree(&self, id: SnapshotId) -> Option<FolderRef> {
+        let at = self.offer.snapshots.iter().position(|offered| offered.id == id).unwrap_or_default();
+        let (before, after) = self.offer.snapshots.split_at(at);
+        let mut near = before.iter().rev().chain(after);
+        let both = near.find_map(|offered| self.writer.roots.get(offered.id));
+        both.or_else(|| self.writer.roots.last()).map(|own| own.tree)
+    }
+
+    /// Brings the tree of a snapshot into the pack, which ends with what `record` returns.
+    fn bring(
+        &mut self,
+        (offered, old): (&Snapshot, Option<FolderRef>),
+        pack: SnapshotId,
+        record: impl Fn(&BroughtTree) -> Option<Vec<u8>>,
+    ) -> Result<BroughtTree, SnapshotError> {
+        let writer = &*self.writer;
+        let failed = || io_error("write to", writer.store.path());
+        let packing = Packing::new(writer, pack, None);
+        let mut bringing = Bringing::new(&writer.store, &packing, &mut self.counts, self.monitor);
+        bringing.walk(self.source, offered.tree, old)?;
+        let needed = bringing.measure(self.source)?;
+        check_room(writer, needed)?;
+        let result = (|| {
+            let own = bringing.take_contents(self.source)?;
+            let tree = bringing.write()?;
+            Ok((own, tree, packing.finish().map_err(failed())?))
+        })();
+        let (own, tree, packed) = result.inspect_err(|error: &SnapshotError| {
+            if error.is_no_room() {
+                bringing.remove_placed();
+            }
+        })?;
+        drop(bringing);
+        let entries_and_bytes = self.counts.of(&writer.store, &tree).unwrap_or_default();
+        let has_objects = packing.is_used();
+        let (crossed, added_bytes) = (needed.contents, own + packed);
+        let brought = BroughtTree { tree, entries_and_bytes, added_bytes, crossed, has_objects };
+        if let Some(record) = record(&brought) {
+            packing.close(&record).map_err(failed())?;
+        }
+        self.bytes += crossed;
+        Ok(brought)
+    }
+
+    /// Publishes the list, with the objects in the pack's folder, which is named after the snapshot or at random.
+    fn commit(
+        &mut self,
+        roots: Roots,
+        brought: &BroughtTree,
+        pack: SnapshotId,
+        id: SnapshotId,
+    ) -> Result<(), SnapshotError> {
+        let from = self.offer.volume.map(|volume| format!("from volume {volume}")).unwrap_or_default();
+        let line = ("copy", self.by, from.as_str());
+        if pack == id && brought.has_objects {
+            self.writer.commit_with_objects(roots, line, id)?;
+            return self.writer.settle_one(id);
+        }
+        if brought.has_objects {
+            // Nothing refers to these objects until the list does, so they are moved to their places before.
+            self.writer.settle_one(pack)?;
+        }
+        self.writer.log_with_note(line, &[id])?;
+        self.writer.commit_synced(roots)
+    }
+}
+
+fn check_room(writer: &Writer<'_>, needed: BroughtBytes) -> Result<(), SnapshotError> {
+    let path = writer.store.path();
+    let free = free_bytes(writer.store.dir()).map_err(io_error("look at", path))?;
+    match needed.room > free {
+        true => Err(SnapshotError::NoRoomForCopy { path: path.into(), bytes: needed.room, free }),
+        false => Ok(()),
+    }
+}

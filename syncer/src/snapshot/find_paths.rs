@@ -1,0 +1,117 @@
+//! Finds the paths that match a pattern, in all snapshots of a volume at once.
+
+use std::collections::{BTreeMap, HashMap, hash_map::Entry::Vacant};
+
+use super::{
+    browse::{Node, Version, What, nodes},
+    folder::{FolderId, FolderRef},
+    roots::Snapshot,
+    snapshot_error::SnapshotError,
+    store::Store,
+};
+use crate::{filter::read_pattern, path::RelPath, pattern::Pattern};
+
+/// A row of snapshots, by the numbers of the first and the last one, with what all of them have.
+#[derive(Debug, Clone)]
+struct SnapshotSpan<T> {
+    first: usize,
+    last: usize,
+    what: T,
+}
+
+/// Reads a pattern, as `.gitignore` has it.
+///
+/// # Errors [`SnapshotError::Invalid`], if no path can match it.
+pub fn pattern(text: &str) -> Result<Pattern, SnapshotError> {
+    read_pattern(text).map_err(|error| SnapshotError::Invalid(error.to_string()))
+}
+
+/// Passes every path that matches the pattern on, in the order of paths, with its versions in these snapshots. Reads
+/// each directory once, however many snapshots have it in this place.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn find_paths<'s>(
+    store: &Store,
+    snapshots: &[&'s Snapshot],
+    pattern: &Pattern,
+    tell: &mut dyn FnMut(&RelPath, &[Version<'s>]),
+) -> Result<(), SnapshotError> {
+    let mut roots: Vec<SnapshotSpan<FolderRef>> = Vec::new();
+    for (nth, snapshot) in snapshots.iter().enumerate() {
+        push(&mut roots, (nth, nth), snapshot.tree, |one, other| one.id == other.id);
+    }
+    let mut stack = vec![(RelPath::root(), roots, Vec::new())];
+    while let Some((path, runs, versions)) = stack.pop() {
+        if !versions.is_empty() {
+            tell(&path, &versions);
+        }
+        let mut below: Vec<_> = Vec::new();
+        for (name, runs) in entries(store, &runs, &path, pattern)? {
+            let Ok(path) = path.join(&name) else { continue };
+            let is_match = |node: &Node| pattern.matches(path.as_bytes(), matches!(node.what, What::Dir(_)));
+            let matching = runs.iter().filter(|run| is_match(&run.what));
+            let versions = matching.map(|run| Version {
+                first: snapshots[run.first],
+                last: snapshots[run.last],
+                node: Some(run.what.clone()),
+                change: None,
+            });
+            let versions: Vec<Version<'s>> = versions.collect();
+            let dirs = runs.into_iter().filter_map(|SnapshotSpan { first, last, what }| match what.what {
+                What::Dir(folder) => Some(SnapshotSpan { first, last, what: folder }),
+                _ => None,
+            });
+            let mut folders = Vec::new();
+            dirs.for_each(|run| {
+                push(&mut folders, (run.first, run.last), run.what, |one, other| one.id == other.id);
+            });
+            if !(versions.is_empty() && folders.is_empty()) {
+                below.push((path, folders, versions));
+            }
+        }
+        stack.extend(below.into_iter().rev());
+    }
+    Ok(())
+}
+
+/// Returns the entries of a directory in a row of snapshots that match or may have matches below.
+fn entries(
+    store: &Store,
+    runs: &[SnapshotSpan<FolderRef>],
+    path: &RelPath,
+    pattern: &Pattern,
+) -> Result<BTreeMap<Vec<u8>, Vec<SnapshotSpan<Node>>>, SnapshotError> {
+    let mut read: HashMap<FolderId, Vec<(Vec<u8>, Node)>> = HashMap::new();
+    let mut entries: BTreeMap<Vec<u8>, Vec<SnapshotSpan<Node>>> = BTreeMap::new();
+    for SnapshotSpan { first, last, what } in runs {
+        if let Vacant(unread) = read.entry(what.id) {
+            let folder = store.folder(what)?;
+            let matters = |(name, node): &(&[u8], Node)| {
+                let path = path.join(name);
+                matches!(node.what, What::Dir(_))
+                    || path.is_ok_and(|path| pattern.matches(path.as_bytes(), false))
+            };
+            let matter = nodes(&folder).filter(matters).map(|(name, node)| (name.to_vec(), node)).collect();
+            unread.insert(matter);
+        }
+        for (name, node) in read.get(&what.id).into_iter().flatten() {
+            let runs = entries.entry(name.clone()).or_default();
+            push(runs, (*first, *last), node.clone(), Node::is_like);
+        }
+    }
+    Ok(entries)
+}
+
+/// Appends what snapshots have, or extends the last row if that has the same and they follow it.
+fn push<T>(
+    runs: &mut Vec<SnapshotSpan<T>>,
+    (first, last): (usize, usize),
+    what: T,
+    is_same: impl Fn(&T, &T) -> bool,
+) {
+    match runs.last_mut() {
+        Some(run) if run.last + 1 == first && is_same(&run.what, &what) => run.last = last,
+        _ => runs.push(SnapshotSpan { first, last, what }),
+    }
+}

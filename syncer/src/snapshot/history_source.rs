@@ -1,0 +1,180 @@
+//! The store that snapshots are copied from, on this machine or another: what it lists, and how its objects are read.
+//!
+//! Whoever asks believes no answer. A directory has to have its id, content its hash, and every place in a reference
+//! has a meaning only for the store that gave it.
+
+use std::{io, os::fd::AsFd as _};
+
+use contract::VolumeId;
+use rustix::{fs::SeekFrom, io::Errno};
+
+use super::{
+    content::{ContentRef, Home},
+    content_basis::ContentBasis,
+    folder::{Folder, FolderRef},
+    roots::{Roots, Snapshot},
+    snapshot_error::{SnapshotError, io_error},
+    store::Store,
+};
+use crate::{apply::Candidate, root::TreeLocation};
+
+/// The number of bytes of content that are passed on at once.
+pub(super) const PIECE_BYTES: u64 = 256 << 10;
+
+/// The snapshots of another store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedHistory {
+    /// The id of its volume, if that has one.
+    pub volume: Option<VolumeId>,
+    /// The readable snapshots, in the order of its list.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// A part of content that is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentPiece<'a> {
+    /// These bytes follow.
+    Data(&'a [u8]),
+    /// Zeros follow, as many as this.
+    Hole(u64),
+    /// So many bytes follow that are at the same place of the basis.
+    Same(u64),
+    /// All of the content was passed on.
+    End,
+}
+
+/// Content that is asked for.
+#[derive(Debug)]
+pub struct AskedContent {
+    /// Its hash, and its place there.
+    pub content: ContentRef,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What the asking store has of an older version.
+    pub basis: Option<ContentBasis>,
+}
+
+/// Receives a directory, with its number in the request.
+pub type TakeFolder<'t> = dyn FnMut(usize, Folder) -> Result<(), SnapshotError> + 't;
+
+/// Receives a piece of content, with the number of the content in the request.
+pub type TakePiece<'t> = dyn FnMut(usize, ContentPiece<'_>) -> Result<(), SnapshotError> + 't;
+
+/// A store that snapshots are copied from.
+pub trait HistorySource {
+    /// Lists its snapshots.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    fn offer(&mut self) -> Result<OfferedHistory, SnapshotError>;
+
+    /// Passes these directories on, in their order, each with the id that it was asked for by.
+    ///
+    /// # Errors
+    /// If one cannot be read or is damaged; any error of `take`.
+    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError>;
+
+    /// Returns whether it helps to tell of older versions of contents, because bytes are dear.
+    fn takes_bases(&self) -> bool;
+
+    /// Returns the bytes that these contents take there, without their holes.
+    ///
+    /// # Errors
+    /// If one is missing.
+    fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError>;
+
+    /// Passes these contents on, in their order. The caller checks their lengths and hashes.
+    ///
+    /// # Errors
+    /// If one cannot be read; any error of `take`.
+    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError>;
+}
+
+/// A store on this machine as a source.
+#[derive(Debug)]
+pub struct StoredHistory<'a> {
+    /// The store. The caller keeps collections from removing objects.
+    pub store: &'a Store,
+    /// Its list.
+    pub roots: &'a Roots,
+    /// The id of its volume.
+    pub volume: Option<VolumeId>,
+}
+
+/// Returns the id of the volume at `place`, if it has one. Changes nothing.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn volume_at(place: &TreeLocation) -> Result<Option<VolumeId>, SnapshotError> {
+    Ok(Candidate::look(place)?.map(|candidate| candidate.volume()).transpose()?.flatten())
+}
+
+impl HistorySource for StoredHistory<'_> {
+    fn offer(&mut self) -> Result<OfferedHistory, SnapshotError> {
+        Ok(OfferedHistory { volume: self.volume, snapshots: self.roots.snapshots.clone() })
+    }
+
+    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
+        wanted.iter().enumerate().try_for_each(|(nth, folder)| take(nth, self.store.folder(folder)?))
+    }
+
+    fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
+        let one = |content: &ContentRef| {
+            let open = self.store.content(content)?;
+            let stat = rustix::fs::fstat(&open.file)
+                .map_err(|error| io_error("look at", self.store.name_of(content))(error.into()))?;
+            Ok(if open.is_alone { stat.st_blocks as u64 * 512 } else { 0 })
+        };
+        wanted.iter().map(one).collect()
+    }
+
+    fn takes_bases(&self) -> bool {
+        false
+    }
+
+    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+        let mut buffer = vec![0; PIECE_BYTES as usize];
+        for (nth, AskedContent { content, len, .. }) in wanted.iter().enumerate() {
+            read_content(self.store, (content, *len), &mut buffer, &mut |piece| take(nth, piece))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads content of `len` bytes piece by piece, and passes its holes on as such.
+pub(super) fn read_content(
+    store: &Store,
+    (content, len): (&ContentRef, u64),
+    buffer: &mut [u8],
+    take: &mut dyn FnMut(ContentPiece<'_>) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let open = store.content(content)?;
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => SnapshotError::Hash(store.name_of(content)),
+        _ => io_error("read", store.name_of(content))(error),
+    };
+    let mut at = 0;
+    while at < len {
+        let data = if content.home == Home::Own { next_data(open.file.as_fd(), at, len) } else { at };
+        if data > at {
+            take(ContentPiece::Hole(data - at))?;
+            at = data;
+            continue;
+        }
+        let piece = &mut buffer[..(len - at).min(PIECE_BYTES) as usize];
+        open.slice().read_exact_at(piece, at).map_err(failed)?;
+        take(ContentPiece::Data(piece))?;
+        at += piece.len() as u64;
+    }
+    take(ContentPiece::End)
+}
+
+/// Returns where data begins at `at` or after it; `at` where the file system cannot tell.
+fn next_data(file: std::os::fd::BorrowedFd<'_>, at: u64, len: u64) -> u64 {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => data.clamp(at, len),
+        // A file that ends before `len` is found by the read.
+        Err(Errno::NXIO) if rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 >= len) => len,
+        Err(_) => at,
+    }
+}

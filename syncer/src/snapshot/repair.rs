@@ -1,0 +1,281 @@
+//! Repairs a store whose list or log is damaged: says first what it would bring back and what it would forget.
+//!
+//! A snapshot of a damaged list comes from, in this order: the list's copy; the record at the end of the snapshot's
+//! pack; a damaged record whose fields can be read. One that the log says was collected stays away.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+};
+
+use super::{
+    audit,
+    id::SnapshotId,
+    known_damage::replace_bytes,
+    roots::{ListState, Roots, Snapshot},
+    snapshot_error::{SnapshotError, io_error},
+    store::Store,
+    store_files::{NEW, PACKS, names},
+    store_writer::Writer,
+    walk::walk,
+};
+use crate::{apply::Destination, entry::Time, monitor::Monitor};
+
+/// The file that keeps the damaged list after a repair.
+const BEFORE_REPAIR: &str = "roots.before-repair";
+
+/// The origin of a snapshot that comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordOrigin {
+    /// The copy of the list.
+    Copy,
+    /// The record at the end of its pack.
+    Pack,
+    /// A damaged record of the list, whose tree can be read.
+    Record,
+}
+
+/// One of the things that a repair does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RepairStep {
+    /// Brings back a snapshot that the list lacks.
+    BringBack(SnapshotId, RecordOrigin),
+    /// Leaves out a snapshot whose record was found, and whose tree cannot be read.
+    LeaveOut(SnapshotId, String),
+    /// Forgets a damaged record of which nothing was found: of a snapshot, if its id can be read.
+    Forget(Option<SnapshotId>),
+    /// Writes the list and its copy anew, with this many snapshots.
+    WriteList(usize),
+    /// Puts the log aside, which is damaged from this line on, and begins a new one.
+    NewLog(u64),
+}
+
+impl fmt::Display for RepairStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BringBack(id, RecordOrigin::Copy) => write!(f, "bring back {id} from the copy of the list"),
+            Self::BringBack(id, RecordOrigin::Pack) => {
+                write!(f, "bring back {id} from the record in its pack")
+            }
+            Self::BringBack(id, RecordOrigin::Record) => {
+                write!(f, "bring back {id} from its damaged record, because its tree can be read")
+            }
+            Self::LeaveOut(id, why) => write!(f, "leave out {id}: {why}"),
+            Self::Forget(Some(id)) => {
+                write!(f, "forget {id}: its record is damaged, and nothing else has it")
+            }
+            Self::Forget(None) => write!(f, "forget a damaged record of the list: nothing can be read of it"),
+            Self::WriteList(count) => write!(f, "write the list of {count} snapshots and its copy anew"),
+            Self::NewLog(line) => {
+                write!(f, "put the log aside, which is damaged from line {line} on, and begin a new one")
+            }
+        }
+    }
+}
+
+/// A repair that was not carried out yet.
+#[derive(Debug, Default)]
+pub struct Repair {
+    /// Its steps; none if nothing needs a repair.
+    pub steps: Vec<RepairStep>,
+    /// The list that it writes, if it writes one.
+    roots: Option<Roots>,
+}
+
+/// Looks for what a repair of the store would do. Changes nothing.
+///
+/// # Errors
+/// If the store cannot be read, or has another version.
+pub fn plan_repair(store: &Store) -> Result<Repair, SnapshotError> {
+    let mut repair = Repair::default();
+    let log = store.audit()?;
+    let (alone, copy) = (store.list().alone()?, store.list().copy()?);
+    match store.roots() {
+        Ok(roots) if roots.damages() == 0 && roots.state == ListState::Read => {
+            if store.list().is_copy_damaged()? {
+                repair.write(roots);
+            }
+        }
+        Ok(roots) if roots.damages() == 0 && roots.state == ListState::Known => repair.write(roots),
+        Err(error) if !error.needs_repair() => return Err(error),
+        _ => repair.rebuild(store, alone, copy, &log)?,
+    }
+    repair.steps.extend(log.broken.map(RepairStep::NewLog));
+    Ok(repair)
+}
+
+impl Repair {
+    fn write(&mut self, roots: Roots) {
+        self.steps.push(RepairStep::WriteList(roots.snapshots.len()));
+        self.roots = Some(roots);
+    }
+
+    fn rebuild(
+        &mut self,
+        store: &Store,
+        alone: Option<Roots>,
+        copy: Option<Roots>,
+        log: &audit::Log,
+    ) -> Result<(), SnapshotError> {
+        let mut roots = alone.unwrap_or_default();
+        let mut order = Vec::new();
+        let damaged = std::mem::take(&mut roots.damaged);
+        let guesses: Vec<_> = damaged.iter().flat_map(|bytes| Snapshot::guesses(bytes)).collect();
+        let mut found: BTreeMap<SnapshotId, (Snapshot, RecordOrigin)> = BTreeMap::new();
+        // Nothing vouches for the fields of a damaged record, so it counts as one that others could write to.
+        let guessed =
+            guesses.iter().filter_map(|(_, guess)| Some(Snapshot { is_exposed: true, ..guess.clone()? }));
+        found.extend(guessed.map(|snapshot| (snapshot.id, (snapshot, RecordOrigin::Record))));
+        found.extend(records_in_packs(store)?.map(|snapshot| (snapshot.id, (snapshot, RecordOrigin::Pack))));
+        if let Some(copy) = copy {
+            order = copy.snapshots.iter().map(|snapshot| snapshot.id).collect();
+            found.extend(
+                copy.snapshots.into_iter().map(|snapshot| (snapshot.id, (snapshot, RecordOrigin::Copy))),
+            );
+            for (job, rules) in copy.rules {
+                roots.rules.entry(job).or_insert(rules);
+            }
+            roots.collections = roots.collections.max(copy.collections);
+            roots.changes = roots.changes.max(copy.changes);
+        }
+        let past = Past::of(log);
+        found.retain(|id, _| roots.get(*id).is_none() && !past.collected.contains(id));
+        let mut found: Vec<(Snapshot, RecordOrigin)> = found.into_values().collect();
+        let place = |id| order.iter().position(|other| *other == id).unwrap_or(order.len());
+        found.sort_by_key(|(snapshot, _)| (place(snapshot.id), snapshot.taken));
+        for (mut snapshot, origin) in found {
+            let id = snapshot.id;
+            match past.doubt(store, &snapshot, origin) {
+                None => {
+                    past.apply(&mut snapshot, origin);
+                    roots.insert(snapshot);
+                    self.steps.push(RepairStep::BringBack(id, origin));
+                }
+                Some(error) => self.steps.push(RepairStep::LeaveOut(id, error)),
+            }
+        }
+        self.forget(&damaged, &guesses, &roots);
+        roots.is_cut = false;
+        self.write(roots);
+        Ok(())
+    }
+
+    /// Names the damaged places of the list that nothing was found of.
+    fn forget(&mut self, damaged: &[Vec<u8>], guesses: &[(SnapshotId, Option<Snapshot>)], roots: &Roots) {
+        let is_told = |id: &SnapshotId, steps: &[RepairStep]| {
+            let is_left_out =
+                |step: &RepairStep| matches!(step, RepairStep::LeaveOut(other, _) if other == id);
+            roots.get(*id).is_some() || steps.iter().any(is_left_out)
+        };
+        let lost: BTreeSet<SnapshotId> =
+            guesses.iter().map(|(id, _)| *id).filter(|id| !is_told(id, &self.steps)).collect();
+        let unread = damaged.iter().filter(|bytes| Snapshot::guesses(bytes).next().is_none()).count();
+        // Bytes without an id may be those of a snapshot that came back.
+        let came_back = self.steps.iter().filter(|step| matches!(step, RepairStep::BringBack(..))).count();
+        self.steps.extend(lost.into_iter().map(|id| RepairStep::Forget(Some(id))));
+        self.steps.extend((came_back..unread).map(|_| RepairStep::Forget(None)));
+    }
+
+    /// Carries out a repair of the store that `destination` holds: plans it anew under the lock, keeps the damaged
+    /// files, and writes it to the log. Returns what it did.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written to.
+    pub fn carry_out(
+        destination: &Destination,
+        path: &std::path::Path,
+        by: &str,
+    ) -> Result<Self, SnapshotError> {
+        let mut writer = Writer::open_to_repair(destination.state(), destination.root(), path)?;
+        let repair = plan_repair(&writer.store)?;
+        if repair.steps.is_empty() {
+            return Ok(repair);
+        }
+        let mut note = String::new();
+        if repair.steps.iter().any(|step| matches!(step, RepairStep::NewLog(_))) {
+            let aside = audit::put_aside(writer.store.dir());
+            let aside = aside.map_err(io_error("put aside the log of", writer.store.path()))?;
+            note = format!("the log before is damaged and is now {aside}");
+        }
+        let back = repair.steps.iter().filter_map(|step| match step {
+            RepairStep::BringBack(id, _) => Some(*id),
+            _ => None,
+        });
+        writer.log_with_note(("repair", by, &note), &back.collect::<Vec<_>>())?;
+        if let Some(roots) = repair.roots.clone() {
+            replace_bytes(&writer.store, BEFORE_REPAIR, &writer.store.list().bytes_of_list()?)?;
+            writer.commit(roots)?;
+        } else {
+            writer.roots = writer.store.roots()?;
+        }
+        writer.settle()?;
+        writer.empty_trash(None, &Monitor::default())?;
+        Ok(repair)
+    }
+}
+
+/// Yields the records that packs end with, of publications that are settled or not.
+fn records_in_packs(store: &Store) -> Result<impl Iterator<Item = Snapshot>, SnapshotError> {
+    let mut ids = BTreeSet::new();
+    for folder in [PACKS, NEW] {
+        match names(store.dir(), folder) {
+            Ok(names) => ids.extend(names.iter().filter_map(|name| name.parse::<SnapshotId>().ok())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io_error("read", store.path().join(folder))(error)),
+        }
+    }
+    Ok(ids.into_iter().filter_map(|id| store.record_in_pack(id.0).ok().flatten()))
+}
+
+/// What the log says of the snapshots.
+#[derive(Default)]
+struct Past {
+    /// Whether all of the log can be read.
+    is_whole: bool,
+    created: BTreeSet<SnapshotId>,
+    collected: BTreeSet<SnapshotId>,
+    pinned: BTreeMap<SnapshotId, bool>,
+    forgotten: BTreeMap<SnapshotId, Option<Time>>,
+}
+
+impl Past {
+    fn of(log: &audit::Log) -> Self {
+        let mut past = Self { is_whole: log.broken.is_none(), ..Self::default() };
+        for event in &log.events {
+            let time = event.time.parse::<jiff::Timestamp>().ok();
+            let time = time.map(|time| Time { seconds: time.as_second(), nanos: 0 });
+            for id in event.snapshots.iter().filter_map(|id| id.parse().ok()) {
+                match event.action.as_str() {
+                    "create" => drop(past.created.insert(id)),
+                    "collect" => drop(past.collected.insert(id)),
+                    "pin" | "unpin" => drop(past.pinned.insert(id, event.action == "pin")),
+                    "forget" => drop(past.forgotten.insert(id, time)),
+                    "unforget" => drop(past.forgotten.insert(id, None)),
+                    _ => {}
+                }
+            }
+        }
+        past
+    }
+
+    /// Returns the reason to leave out a snapshot of which a record was found: a guess has to lead to a root directory,
+    /// and the tree of a record in a pack has to be whole unless the log says that the snapshot is there.
+    fn doubt(&self, store: &Store, snapshot: &Snapshot, origin: RecordOrigin) -> Option<String> {
+        let read = match origin {
+            RecordOrigin::Copy => return None,
+            RecordOrigin::Pack if self.is_whole && self.created.contains(&snapshot.id) => return None,
+            RecordOrigin::Pack => walk(store, std::iter::once(snapshot), &mut |_, folder| folder.map(drop)),
+            RecordOrigin::Record => store.folder(&snapshot.tree).map(drop),
+        };
+        read.err().map(|error| error.to_string())
+    }
+
+    /// Gives a snapshot that comes back as it was published the pin and the mark that it got later.
+    fn apply(&self, snapshot: &mut Snapshot, origin: RecordOrigin) {
+        if origin == RecordOrigin::Copy {
+            return;
+        }
+        snapshot.pinned = self.pinned.get(&snapshot.id).copied().unwrap_or(snapshot.pinned);
+        snapshot.forgotten = self.forgotten.get(&snapshot.id).copied().unwrap_or(snapshot.forgotten);
+    }
+}

@@ -1,0 +1,84 @@
+//! Counts the entries and the bytes of directories in the store, and finds out whether all below them is whole, each
+//! once: what another store says of a tree is not believed.
+
+use std::collections::HashMap;
+
+use super::{
+    folder::{Folder, FolderRef, ObjectRef},
+    known_damage::KnownDamage,
+    store::Store,
+};
+use crate::{entry::Kind, hash::ContentId};
+
+/// What directories have below them, by their places.
+#[derive(Debug)]
+pub(super) struct TreeCounts<'a> {
+    /// What a check found damaged.
+    damage: &'a KnownDamage,
+    /// The entries and the bytes of all files below a directory; `None` if anything there is damaged.
+    known: HashMap<ObjectRef, Option<(u64, u64)>>,
+}
+
+impl<'a> TreeCounts<'a> {
+    pub(super) fn new(damage: &'a KnownDamage) -> Self {
+        Self { damage, known: HashMap::new() }
+    }
+
+    /// Returns whether content with this id is known to be damaged.
+    pub(super) fn is_damaged(&self, id: &ContentId) -> bool {
+        self.damage.contents.contains(id)
+    }
+
+    /// Returns the entries and the bytes below a directory of the store; `None` if a directory there cannot be read, or
+    /// content is known to be damaged. Reads the directories that it does not know.
+    pub(super) fn of(&mut self, store: &Store, folder: &FolderRef) -> Option<(u64, u64)> {
+        let mut stack = vec![(*folder, None::<Folder>)];
+        while let Some((at, read)) = stack.pop() {
+            let read = match (self.known.get(&at.place), read) {
+                (Some(Some(_)), _) => continue,
+                (Some(None), _) => Err(()),
+                (None, Some(read)) => {
+                    self.add(&read, at.place);
+                    continue;
+                }
+                (None, None) => self.read(store, &at),
+            };
+            match read {
+                Ok(read) => {
+                    let children = read.children.clone();
+                    stack.push((at, Some(read)));
+                    stack.extend(children.into_iter().map(|child| (child, None)));
+                }
+                Err(()) => {
+                    // What was read and waits for this one is above it.
+                    let above = stack.iter().filter(|(_, read)| read.is_some()).map(|(above, _)| above.place);
+                    self.known.extend(above.chain([at.place, folder.place]).map(|place| (place, None)));
+                    return None;
+                }
+            }
+        }
+        self.known.get(&folder.place).copied().flatten()
+    }
+
+    fn read(&self, store: &Store, folder: &FolderRef) -> Result<Folder, ()> {
+        let read = store.folder(folder).map_err(drop)?;
+        match read.contents.iter().any(|content| self.is_damaged(&content.id)) {
+            true => Err(()),
+            false => Ok(read),
+        }
+    }
+
+    /// Adds a directory that was written at `place`, after all of its subdirectories.
+    pub(super) fn add(&mut self, folder: &Folder, place: ObjectRef) {
+        let own = folder.listing.iter().fold((0_u64, 0_u64), |(entries, bytes), entry| {
+            let size = if let Kind::File { size } = entry.kind { size } else { 0 };
+            (entries + 1, bytes.saturating_add(size))
+        });
+        let below =
+            folder.children.iter().filter_map(|child| self.known.get(&child.place).copied().flatten());
+        let all = below.fold(own, |(entries, bytes), below| {
+            (entries.saturating_add(below.0), bytes.saturating_add(below.1))
+        });
+        self.known.insert(place, Some(all));
+    }
+}

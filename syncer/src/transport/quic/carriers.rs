@@ -1,0 +1,44 @@
+//! quinn's endpoints over what carries their packets: a UDP socket, or a stream of bytes.
+
+use std::{io, net::UdpSocket, sync::Arc};
+
+use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime as _, ServerConfig, TokioRuntime};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    byte_stream::ByteStream,
+    config::{MAX_PAYLOAD, enlarge_buffers},
+    socket::Socket,
+    stream_socket::StreamSocket,
+};
+use crate::wire::packets::MAX_PACKET_BYTES;
+
+/// Opens an endpoint over a UDP socket, on the runtime that the caller is in. Peers may dial in if `server` is given.
+pub(super) fn over_udp(
+    socket: UdpSocket,
+    server: Option<ServerConfig>,
+) -> io::Result<(Endpoint, Arc<Socket>)> {
+    enlarge_buffers(&socket);
+    let socket = Socket::over(TokioRuntime.wrap_udp_socket(socket)?);
+    let endpoint = open(MAX_PAYLOAD, server, Arc::clone(&socket) as Arc<dyn AsyncUdpSocket>)?;
+    Ok((endpoint, socket))
+}
+
+/// Opens an endpoint over a stream, on the runtime that the caller is in. One peer may dial in if `server` is given.
+pub(super) fn over_stream(
+    stream: ByteStream,
+    place: Option<OwnedSemaphorePermit>,
+    server: Option<ServerConfig>,
+) -> io::Result<Endpoint> {
+    let server = server.map(|mut server| {
+        server.max_incoming(1);
+        server
+    });
+    open(MAX_PACKET_BYTES as u16, server, StreamSocket::over(stream, place)?)
+}
+
+fn open(payload: u16, server: Option<ServerConfig>, socket: Arc<dyn AsyncUdpSocket>) -> io::Result<Endpoint> {
+    let mut config = EndpointConfig::default();
+    let _ = config.max_udp_payload_size(payload);
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
+}
