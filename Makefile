@@ -41,8 +41,8 @@ test: test-local test-cluster ## Every test: unit, integration, API server, kind
 .PHONY: test-local
 test-local: ## The tests that need no cluster programs
 	@.ci/tools build test
-	cargo test --workspace --lib --bins
-	cargo test --workspace --exclude volferry-e2e --test '*'
+	.ci/again cargo test --no-fail-fast --workspace --lib --bins
+	.ci/again cargo test --no-fail-fast --workspace --exclude volferry-e2e --test '*'
 	cargo test --workspace --doc
 
 .PHONY: test-apiserver
@@ -50,7 +50,7 @@ test-apiserver: ## The tests on an API server of their own, with no kubelet
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
 	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
-	RUST_TEST_THREADS=4 cargo test --workspace --test 'apiserver*'
+	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test 'apiserver*'
 
 .PHONY: test-cluster
 test-cluster: ## The tests on an API server and on a kind cluster
