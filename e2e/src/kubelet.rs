@@ -154,8 +154,32 @@ impl Kubelet {
         Ok(shards)
     }
 
-    /// Binds the pod to a node and sets its container as running.
+    /// Binds the pod to a node and sets its container as running. An agent that waits for a hook finds its volumes
+    /// free.
     pub async fn start(&self, pod: &Pod) -> Result<()> {
+        self.run(pod).await?;
+        if !awaits_hook(pod) {
+            return Ok(());
+        }
+        let side = agent_arg(pod, "side");
+        let key = index_of(pod).map_or_else(|| side.into(), |index| format!("{side}-{index}"));
+        self.publish(pod, &format!("/free/{key}"), &json!(true)).await
+    }
+
+    /// Returns once the hook is over for which an agent waits, if any.
+    async fn until_hook_is_over(&self, pod: &Pod) -> Result<()> {
+        if !awaits_hook(pod) {
+            return Ok(());
+        }
+        let runs = syncjob::runs(&self.client, agent_arg(pod, "namespace"));
+        let is_over = |run: &DynamicObject| syncjob::status(run, "/hooks/before/completionTime").is_string();
+        wait::until(&runs, agent_arg(pod, "name"), "the hook before is over", PATIENCE, is_over)
+            .await
+            .map(drop)
+    }
+
+    /// Binds the pod to a node and sets its container as running, in which the agent does nothing yet.
+    pub async fn run(&self, pod: &Pod) -> Result<()> {
         self.bind(pod).await?;
         let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
             .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now()}));
@@ -261,6 +285,7 @@ impl Kubelet {
             } else if phase(&pod) == "Pending" {
                 self.start(&pod).await?;
             } else if let Some((source, sink)) = self.running_pair(&pod).await? {
+                self.until_hook_is_over(&sink).await?;
                 may_end().await?;
                 let run = try_of(&sink);
                 match ending {
@@ -455,6 +480,10 @@ async fn write(runs: &Api<DynamicObject>, pod: &Pod, path: &str, value: &Value) 
 /// Returns the name of a pod's try, as its agent gets it.
 pub fn try_of(pod: &Pod) -> String {
     agent_arg(pod, "run").into()
+}
+
+fn awaits_hook(pod: &Pod) -> bool {
+    !agent_arg(pod, "await-hook").is_empty()
 }
 
 fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {

@@ -2,9 +2,10 @@
 //! its SyncJob is deleted. No command runs here.
 
 use anyhow::Result;
+use contract::Side;
 use e2e::{
     cut::Cut,
-    report::good_report,
+    report::{bad_report, good_report},
     scripted::{PATIENCE, Stage},
     syncjob, wait,
 };
@@ -34,6 +35,20 @@ fn owners(run: &DynamicObject) -> Vec<String> {
     run.owner_references().iter().map(|owner| owner.kind.clone()).collect()
 }
 
+/// Starts both pods of a run, and returns them once the hook `before` is over, for which they wait.
+async fn start_both(stage: &Stage) -> (Pod, Pod) {
+    let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
+    until_over(stage).await;
+    pods
+}
+
+/// Returns the SyncJob once the hook `before` of its run is over.
+async fn until_over(stage: &Stage) -> DynamicObject {
+    let over =
+        |job: &DynamicObject| syncjob::status(job, "/activeRun/hooks/before/completionTime").is_string();
+    stage.until("web", "the hook before is over", over).await.unwrap()
+}
+
 /// Makes the application's pod, ready on a node that does not exist.
 async fn application(stage: &Stage) -> Result<()> {
     let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}},
@@ -44,19 +59,49 @@ async fn application(stage: &Stage) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_failed_before_starts_no_pods_and_after_runs_all_the_same() {
+async fn a_failed_before_ends_the_run_and_after_runs_all_the_same() {
     let (stage, _controller) = Stage::with_controller("hooks").await.unwrap();
     stage.may_run_hooks().await.unwrap();
     stage.sync("web", both("Fail")).await.unwrap();
-    let failed = stage.until_is("web", "Stalled").await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    let failed = async {
+        tokio::select! {
+            failed = stage.until_is("web", "Stalled") => failed.unwrap(),
+            error = stage.kubelet.release("web") => panic!("{error:?}"),
+        }
+    };
+    let failed = failed.await;
     assert!(syncjob::has_reason(&failed, "Ready", "HookFailed"), "{failed:#?}");
     for point in ["before", "after"] {
         let words = format!("The hook {point} found no pod to run in: 0 have the labels app=db");
         assert!(failure(&failed, point).starts_with(&words), "{failed:#?}");
     }
-    assert_eq!(stage.children("web").unwrap(), [""; 0]);
-    let run = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
+    let run = tokio::select! {
+        run = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done") => run.unwrap(),
+        error = stage.kubelet.release("web") => panic!("{error:?}"),
+    };
     assert_eq!(owners(&run), ["SyncJob"]);
+}
+
+#[tokio::test]
+async fn before_begins_once_both_pods_have_found_their_volumes_free() {
+    let (stage, _controller) = Stage::with_controller("hooks-free").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    application(&stage).await.unwrap();
+    stage.sync("web", both("Continue")).await.unwrap();
+    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
+    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+    stage.kubelet.start(&source).await.unwrap();
+    stage.kubelet.run(&sink).await.unwrap();
+    // The sink finds another run at its volume.
+    let busy =
+        serde_json::to_string(&bad_report("web-1", "DestinationBusy", "another run is writing")).unwrap();
+    stage.kubelet.end(&sink, 1, &busy).await.unwrap();
+    stage.kubelet.end(&source, 5, &busy).await.unwrap();
+    let waits = |job: &DynamicObject| syncjob::status(job, "/activeRun/postponed") == &json!(1);
+    let waiting = stage.until("web", "it waits for the volume", waits).await.unwrap();
+    assert!(syncjob::status(&waiting, "/activeRun/hooks").is_null(), "{waiting:#?}");
+    assert!(syncjob::message(&waiting, "Ready").contains("waits for a volume"), "{waiting:#?}");
 }
 
 #[tokio::test]
@@ -67,10 +112,10 @@ async fn before_waits_for_an_application_that_starts_with_the_syncjob() {
     patient["hooks"]["before"]["timeout"] = json!("1m");
     stage.sync("web", patient).await.unwrap();
     let begun = |job: &DynamicObject| syncjob::status(job, "/activeRun/hooks/before/startTime").is_string();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "the hook has begun", begun).await.unwrap();
     application(&stage).await.unwrap();
-    stage.kubelet.start_both("web", &[]).await.unwrap();
-    let failure = stage.jobs.get("web").await.unwrap();
+    let failure = until_over(&stage).await;
     let failure = syncjob::text(&failure, "/activeRun/hooks/before/failure");
     assert!(failure.starts_with("The hook before failed in 1 of 1 pods. db-0: "), "{failure}");
 }
@@ -81,7 +126,7 @@ async fn hooks_that_fail_and_do_not_matter_are_notes_of_a_good_run() {
     stage.may_run_hooks().await.unwrap();
     application(&stage).await.unwrap();
     stage.sync("web", both("Continue")).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let (source, sink) = start_both(&stage).await;
     let held = stage.runs.get("web-1").await.unwrap();
     assert_eq!(owners(&held), ["SyncJob", "Namespace"]);
     assert_eq!(held.finalizers(), [""; 0], "nothing waits for the operator");
@@ -102,7 +147,7 @@ async fn a_job_that_is_deleted_during_its_run_runs_after_and_leaves_nothing() {
         stage.may_run_hooks().await.unwrap();
         let controller = stage.controller(Cut::Never).await.unwrap();
         stage.sync("web", both("Continue")).await.unwrap();
-        stage.kubelet.start_both("web", &[]).await.unwrap();
+        start_both(&stage).await;
         let controller = (!killed).then_some(controller);
         stage.jobs.delete("web", &DeleteParams::default()).await.unwrap();
         let again = if killed { Some(stage.controller(Cut::Never).await.unwrap()) } else { None };
@@ -139,7 +184,7 @@ async fn an_operator_without_the_right_says_so_and_goes_on_once_it_has_it() {
     let waiting = stage.until("web", "it lacks the right", waits).await.unwrap();
     assert!(syncjob::has_reason(&waiting, "Ready", "ChildRefused"), "{waiting:#?}");
     stage.may_run_hooks().await.unwrap();
-    stage.kubelet.start_both("web", &[]).await.unwrap();
+    start_both(&stage).await;
 }
 
 #[tokio::test]

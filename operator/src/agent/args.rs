@@ -10,7 +10,7 @@ use clap::Args;
 use contract::{Shard, Side};
 use thiserror::Error;
 
-use crate::{launch, names};
+use crate::{api::OnHookFailure, launch, names};
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +42,10 @@ pub struct AgentArgs {
     /// Which of them this is. Kubernetes gives the pods of an Indexed Job their numbers this way.
     #[arg(long, env = "JOB_COMPLETION_INDEX", default_value_t = 0)]
     pub index: u32,
+    /// For which hook `before` to wait: one whose failure ends the run (`Fail`), or does not (`Continue`). It begins
+    /// once all pods of the run have found their volumes free.
+    #[arg(long, value_name = "ON_FAILURE", value_parser = parse_policy)]
+    pub await_hook: Option<OnHookFailure>,
     /// The port to listen at over UDP and TCP, of an end that does.
     #[arg(long, value_name = "PORT", requires = "pod_ip")]
     pub listen_port: Option<u16>,
@@ -86,6 +90,10 @@ impl AgentArgs {
 #[derive(Debug, Error)]
 #[error("the run has no shard {0}: see --shards and JOB_COMPLETION_INDEX")]
 pub struct NoSuchShard(Shard);
+
+fn parse_policy(text: &str) -> Result<OnHookFailure, String> {
+    serde_json::from_value(text.into()).map_err(|_| "expected `Fail` or `Continue`".into())
+}
 
 fn parse_side(text: &str) -> Result<Side, String> {
     match text {

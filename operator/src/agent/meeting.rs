@@ -5,6 +5,7 @@
 //! are connected.
 
 use std::{
+    convert::Infallible,
     pin::{Pin, pin},
     time::Duration,
 };
@@ -15,7 +16,7 @@ use kube::{
     ResourceExt as _,
     api::{WatchEvent, WatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::{
     sync::oneshot,
@@ -55,8 +56,8 @@ pub enum MeetingError {
         /// The name of the SyncRun.
         run: String,
     },
-    /// The API server rejects the contact.
-    #[error("the contact of the {end} is refused by the API server: {words}")]
+    /// The API server rejects what this end writes.
+    #[error("what the {end} writes into the SyncRun is refused by the API server: {words}")]
     Refused {
         /// The key of the contact.
         end: String,
@@ -103,52 +104,67 @@ impl Publisher {
     /// Writes this end's contact and sends the peer's to `tell` once it is known. Then keeps watching whether anybody
     /// changes this end's. Returns only with an error.
     async fn meet(&self, own: Contact, tell: oneshot::Sender<Contact>) -> MeetingError {
-        if let Err(error) = self.offer(&own).await {
+        if let Err(error) = self.offer(format!("/contacts/{}", self.contact_key(self.side)), json!(own)).await
+        {
             return error;
         }
         let mut tell = Some(tell);
-        loop {
-            match self.follow(&own, &mut tell).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::info!(error = chain(&error), "looking at the SyncRun again"),
-                Err(error) => return error,
-            }
-            sleep(PAUSE).await;
+        let look = |run: &SyncRun| self.look(run, &own, &mut tell).map(|()| None::<Infallible>);
+        match self.watch_run(look).await {
+            Err(error) => error,
+            Ok(never) => match never {},
         }
     }
 
-    async fn offer(&self, own: &Contact) -> Result<(), MeetingError> {
+    /// Writes a value that the other pods or the operator wait for, until the API server has it.
+    pub(super) async fn offer(&self, path: String, value: Value) -> Result<(), MeetingError> {
         if self.api.is_none() {
             return Err(MeetingError::NoApiServer);
         }
-        let path = format!("/contacts/{}", self.contact_key(self.side));
         let began = Instant::now();
-        while let Err(error) = self.patch(&[(path.clone(), json!(own))]).await {
+        while let Err(error) = self.patch(&[(path.clone(), value.clone())]).await {
             // The operator recreates the permissions for the next try, in case somebody has deleted them.
             let is_hopeless = error.is_forbidden() && began.elapsed() > RIGHTS_PATIENCE;
             if error.is_final() || is_hopeless {
                 let (end, words) = (self.contact_key(self.side), chain(&error));
                 return Err(MeetingError::Refused { end, words });
             }
-            tracing::info!(error = chain(&error), "the contact is offered again");
+            tracing::info!(error = chain(&error), path, "the status is written to again");
             sleep(PAUSE).await;
         }
         Ok(())
     }
 
-    /// Reads the SyncRun and every change of it until the watch ends. Fails if the ends can no longer meet.
-    async fn follow(
+    /// Passes the SyncRun and every change of it to `look`, until that returns a value, or the error by which this end
+    /// cannot take part.
+    pub(super) async fn watch_run<T>(
         &self,
-        own: &Contact,
-        tell: &mut Option<oneshot::Sender<Contact>>,
-    ) -> Result<kube::Result<()>, MeetingError> {
+        mut look: impl FnMut(&SyncRun) -> Result<Option<T>, MeetingError>,
+    ) -> Result<T, MeetingError> {
+        loop {
+            match self.follow(&mut look).await? {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(error) => tracing::info!(error = chain(&error), "looking at the SyncRun again"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads the SyncRun and every change of it until the watch ends, or `look` returns something.
+    async fn follow<T>(
+        &self,
+        look: &mut impl FnMut(&SyncRun) -> Result<Option<T>, MeetingError>,
+    ) -> Result<kube::Result<Option<T>>, MeetingError> {
         let Some(api) = &self.api else { return Err(MeetingError::NoApiServer) };
         let run = match timeout(REQUEST_TIMEOUT, api.get_opt(&self.name)).await {
             Ok(Ok(run)) => run.ok_or_else(|| MeetingError::Over(self.name.clone()))?,
             Ok(Err(error)) => return Ok(Err(error)),
-            Err(_) => return Ok(Ok(())),
+            Err(_) => return Ok(Ok(None)),
         };
-        self.look(&run, own, tell)?;
+        if let Some(found) = look(&run)? {
+            return Ok(Ok(Some(found)));
+        }
         let only = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         let changes = match api.watch(&only, &run.resource_version().unwrap_or_default()).await {
             Ok(changes) => changes,
@@ -156,15 +172,18 @@ impl Publisher {
         };
         let mut changes = pin!(changes);
         while let Some(change) = changes.next().await {
-            match change {
-                Ok(WatchEvent::Added(run) | WatchEvent::Modified(run)) => self.look(&run, own, tell)?,
+            let found = match change {
+                Ok(WatchEvent::Added(run) | WatchEvent::Modified(run)) => look(&run)?,
                 Ok(WatchEvent::Deleted(_)) => return Err(MeetingError::Over(self.name.clone())),
-                Ok(WatchEvent::Bookmark(_)) => {}
+                Ok(WatchEvent::Bookmark(_)) => None,
                 Ok(WatchEvent::Error(error)) => return Ok(Err(kube::Error::Api(error))),
                 Err(error) => return Ok(Err(error)),
+            };
+            if found.is_some() {
+                return Ok(Ok(found));
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(None))
     }
 
     /// Checks the SyncRun, and sends the peer's contact the first time that it appears.
@@ -174,11 +193,7 @@ impl Publisher {
         own: &Contact,
         tell: &mut Option<oneshot::Sender<Contact>>,
     ) -> Result<(), MeetingError> {
-        let none = SyncRunStatus::default();
-        let status = run.status.as_ref().unwrap_or(&none);
-        if run.metadata.uid.as_ref() != Some(&self.uid) || status.try_number != Some(self.number) {
-            return Err(MeetingError::Over(self.name.clone()));
-        }
+        let status = self.own_try(run)?;
         let contact = |side| status.contacts.as_ref()?.get(&self.contact_key(side));
         if contact(self.side) != Some(own) {
             return Err(MeetingError::Replaced { end: self.contact_key(self.side), run: self.name.clone() });
@@ -191,7 +206,15 @@ impl Publisher {
         Ok(())
     }
 
-    fn contact_key(&self, side: Side) -> String {
+    /// Returns the status of this pod's try. Fails if the SyncRun is another one, or has another try.
+    pub(super) fn own_try<'a>(&self, run: &'a SyncRun) -> Result<&'a SyncRunStatus, MeetingError> {
+        let status = run.status.as_ref().filter(|status| status.try_number == Some(self.number));
+        let status = status.filter(|_| run.metadata.uid.as_ref() == Some(&self.uid));
+        status.ok_or_else(|| MeetingError::Over(self.name.clone()))
+    }
+
+    /// Returns the key of this pod's entry, or of its peer's, in maps of the status.
+    pub(super) fn contact_key(&self, side: Side) -> String {
         record::contact_key(side, self.shard.map(|shard| shard.index))
     }
 }

@@ -6,6 +6,7 @@
 
 mod args;
 mod error;
+mod gate;
 mod label;
 mod meeting;
 mod publish;
@@ -42,7 +43,7 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let (began, traces) = (SystemTime::now(), Traces::from_env("volferry-syncer"));
     let publisher = Publisher::connect(args).await;
     let (exit, report) = match supervise(args, &publisher).await {
-        Ok(Ended { exit, report }) => (exit.code(), report.unwrap_or_else(|| made_up(args, &exit))),
+        Ok(ended) => (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended))),
         Err(error) => {
             let reason = matches!(error, AgentError::Meeting(_)).then(|| "PeerNotMet".to_string());
             let report = failed(args, telemetry::chain(&error));
@@ -58,9 +59,13 @@ pub async fn run(args: &AgentArgs) -> i32 {
     exit
 }
 
-/// The exit of a process, and its report if it left one.
+/// How an end ended.
 struct Ended {
-    exit: Exit,
+    /// The exit status; for a killed process 128 plus the signal's number.
+    status: i32,
+    /// The last lines that the process wrote to standard error.
+    tail: Vec<String>,
+    /// The report that it left, if any.
     report: Option<Report>,
 }
 
@@ -68,7 +73,13 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     let mut stops = Stops::new().map_err(AgentError::Signals)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
-    let rest = rest.iter().cloned().chain(args.own_args()?);
+    let rest: Vec<OsString> = rest.iter().cloned().chain(args.own_args()?).collect();
+    if let Some(policy) = args.await_hook
+        && let Some(ended) =
+            gate::wait(args, policy, publisher, &mut stops, (program.clone().into(), &rest)).await?
+    {
+        return Ok(ended);
+    }
     let mut syncer = Syncer::start(program.into(), rest)?;
     let (progress, latest) = watch::channel(Progress::default());
     let mut report = None;
@@ -98,7 +109,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
         }
     }
     let exit = wait(syncer, &mut stops).await?;
-    Ok(Ended { report: report.or_else(|| read_report(args)), exit })
+    let report = report.or_else(|| read_report(args));
+    Ok(Ended { status: exit.code(), tail: exit.tail, report })
 }
 
 /// Waits for a process that has closed its output, while passing signals on to it.
@@ -118,8 +130,8 @@ fn read_report(args: &AgentArgs) -> Option<Report> {
 }
 
 /// Returns a report for a process that left none.
-fn made_up(args: &AgentArgs, exit: &Exit) -> Report {
-    if exit.code() == KILLED {
+fn made_up(args: &AgentArgs, ended: &Ended) -> Report {
+    if ended.status == KILLED {
         let message = format!(
             "The {} was killed (SIGKILL), most likely because it used more memory than its container may. Raise \
              spec.pods.resources.limits.memory.",
@@ -127,11 +139,11 @@ fn made_up(args: &AgentArgs, exit: &Exit) -> Report {
         );
         return Report { reason: Some("SyncerKilled".into()), ..failed(args, message) };
     }
-    let said = match exit.tail.is_empty() {
+    let said = match ended.tail.is_empty() {
         true => "it said nothing".to_string(),
-        false => exit.tail.join("\n"),
+        false => ended.tail.join("\n"),
     };
-    failed(args, format!("The {} ended with status {} and left no report: {said}", args.side, exit.code()))
+    failed(args, format!("The {} ended with status {} and left no report: {said}", args.side, ended.status))
 }
 
 fn failed(args: &AgentArgs, message: String) -> Report {
@@ -162,6 +174,7 @@ mod tests {
             side: Side::Sink,
             shards: 1,
             index: 0,
+            await_hook: None,
             listen_port: None,
             pod_ip: None,
             report: dir.join("report.json"),
@@ -171,8 +184,8 @@ mod tests {
     }
 
     async fn ended(args: &AgentArgs) -> (i32, Report) {
-        let Ended { exit, report } = supervise(args, &Publisher::offline()).await.unwrap();
-        (exit.code(), report.unwrap_or_else(|| made_up(args, &exit)))
+        let ended = supervise(args, &Publisher::offline()).await.unwrap();
+        (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended)))
     }
 
     #[tokio::test]

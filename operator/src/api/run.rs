@@ -118,13 +118,14 @@ pub struct SyncJobReference {
     pub generation: Option<i64>,
 }
 
-/// The state of a SyncRun. The run's pods write `contacts`, `progress`, `summary`, `ends` and the stage `Running`, from
-/// which the operator only decides how the run's own try ended; it writes all other fields itself. A new SyncRun
-/// already has the fields that the pods of its first try write into, so that the operator need not add them.
+/// The state of a SyncRun. The run's pods write `contacts`, `free`, `progress`, `summary`, `ends` and the stage
+/// `Running`, from which the operator only decides how the run's own try ended; it writes all other fields itself. A
+/// new SyncRun already has the fields that the pods of its first try write into, so that the operator need not add
+/// them.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend(
-    "default" = {"observedGeneration": -1, "stage": "Queued", "try": 1, "contacts": {}, "ends": {}},
+    "default" = {"observedGeneration": -1, "stage": "Queued", "try": 1, "contacts": {}, "free": {}, "ends": {}},
     "x-kubernetes-validations" = rules::run_status(),
 ))]
 pub struct SyncRunStatus {
@@ -156,6 +157,10 @@ pub struct SyncRunStatus {
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM, "x-kubernetes-validations" = rules::contacts()))]
     pub contacts: Option<BTreeMap<String, Contact>>,
+    /// The ends of the current try, named as in `contacts`, that found their volumes free and wait for `hooks.before`.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM))]
+    pub free: Option<BTreeMap<String, bool>>,
     /// How far the try under way is.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -225,6 +230,7 @@ mod tests {
             ("observedGeneration", json!(1e300)),
             ("conditions", json!([{"type": "Ready", "lastTransitionTime": "2026-11-22T00:00:00+99:99"}])),
             ("contacts", json!({"sink": 7})),
+            ("free", json!(["sink"])),
             ("progress", json!({"run": "web-1", "files": -1})),
             ("summary", json!([])),
             ("hooks", json!({"before": {"startTime": "soon"}})),

@@ -348,7 +348,8 @@ impl Default for HistoryLimit {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::hooks()))]
 pub struct Hooks {
-    /// The command that runs before the pods of the run's first try start.
+    /// The command that runs before a run reads its source: once the pods of its first try have found both volumes
+    /// free, or with `source.pointInTime` before the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Hook>,
     /// The command that runs after the last try, however the run ended, and also if `before` failed.
@@ -369,7 +370,7 @@ pub struct Hook {
     #[serde(default = "one_minute")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
-    /// What a failed command means for the run. Fail: the run fails; if the hook is `before`, no pods are started, and
+    /// What a failed command means for the run. Fail: the run fails; if the hook is `before`, nothing is synced, and
     /// `after` still runs. Continue: the run goes on, and an event names the failure.
     #[serde(default)]
     pub on_failure: OnHookFailure,

@@ -92,8 +92,10 @@ pub(super) async fn tell_run(
     let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != conditions::reason::QUEUED);
     let stage = step.stage(run.stage);
     let mut new = model::record::under_way(&old, run, stage, why, generation(kept), now);
-    view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
-    if new.contacts == old.contacts && model::record::is_told_by_agents(&old, run, stage, why) {
+    view.absent_ends(step).for_each(|side| model::record::forget_end(&mut new, side));
+    if (&new.contacts, &new.free) == (&old.contacts, &old.free)
+        && model::record::is_told_by_agents(&old, run, stage, why)
+    {
         return Ok(());
     }
     context.tell_run(kept, &new).await

@@ -52,6 +52,7 @@ pub(super) async fn launch(
         other_source: view.other_source(valid, run),
         progress_period_s,
         fs_groups,
+        awaited_hook: view.awaited_hook(valid),
     };
     let (client, accounts) = (&context.client, &context.accounts);
     grants::confirm(context, job, &found.ends, &found.users).await?;

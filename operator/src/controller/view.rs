@@ -9,7 +9,7 @@ use super::{
     dereference::Found,
 };
 use crate::{
-    api::{ActiveRun, Hooks, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hook, Hooks, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
         benchmark,
@@ -17,6 +17,7 @@ use crate::{
         claims::{self, Blocked},
         creation, destination,
         growth::{self, Growth},
+        hooks,
         observe::EndState,
         pairs::Pair,
         place::Place,
@@ -124,6 +125,17 @@ impl<'a> View<'a> {
         self.own_hooks.is_none() && self.hooks().is_none()
     }
 
+    /// Returns the hook `before` for which pods that are launched now have to wait.
+    pub(super) fn awaited_hook(&self, valid: &ValidatedSyncJob) -> Option<&Hook> {
+        let (run, _) = self.active()?;
+        hooks::awaited(run, self.hooks()?, valid.capture.is_some())
+    }
+
+    fn is_free(&self) -> bool {
+        let free = self.run_status().and_then(|status| status.free.as_ref());
+        self.active().zip(free).is_some_and(|((run, _), free)| free.len() >= run.pod_count())
+    }
+
     /// Returns the status of the SyncRun of the run under way.
     fn run_status(&self) -> Option<&SyncRunStatus> {
         self.found.run.as_ref()?.status.as_ref()
@@ -218,6 +230,7 @@ impl<'a> View<'a> {
             refused: self.refused(valid),
             withdrawn: self.found.withdrawn.as_ref(),
             hooks: self.hooks(),
+            is_free: self.is_free(),
             captured: &self.found.captured,
             imaged: &self.found.imaged,
             progress: self.run_status().and_then(|status| status.progress.as_ref()),

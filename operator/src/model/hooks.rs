@@ -76,6 +76,12 @@ pub fn in_progress(run: &ActiveRun) -> Option<Point> {
     [Point::Before, Point::After].into_iter().find(is_under_way)
 }
 
+/// Returns the hook `before` that begins once all pods of the try have found their volumes free. They wait for its end.
+/// The source of a run that is captured beforehand is held still before any pod.
+pub fn awaited<'a>(run: &ActiveRun, hooks: &'a Hooks, is_captured: bool) -> Option<&'a Hook> {
+    hooks.before.as_ref().filter(|_| run.hooks.is_none() && !is_captured)
+}
+
 /// Returns whether the pods of a run may start: it is past `before`, and not yet at `after` unless it is captured.
 pub fn may_start(run: &ActiveRun) -> bool {
     let is_captured = run.capture.as_ref().is_some_and(|capture| capture.taken_time.is_some());
@@ -111,7 +117,7 @@ pub fn open(status: &mut SyncJobStatus) {
     }
 }
 
-/// Records that a hook has ended, with its failure if any. The time of a try starts after `before`.
+/// Records that a hook has ended, with its failure if any. The time of `before` does not count as that of its try.
 pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, now: Timestamp) {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     let Some(run) = &mut status.active_run else { return };
@@ -120,7 +126,9 @@ pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, no
     let state = state.get_or_insert_with(|| HookRun::begun(now));
     (state.completion_time, state.failure) = (Some(MicroTime(now)), failure);
     if point == Point::Before {
-        run.try_time = Some(MicroTime(now));
+        let took = now.duration_since(state.start_time.0);
+        let began = [&run.try_time, &run.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
+        run.try_time = Some(MicroTime(began.checked_add(took).unwrap_or(now).min(now)));
     }
 }
 

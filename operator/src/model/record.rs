@@ -136,6 +136,7 @@ pub fn under_way(
         new.progress = Some(no_progress(run, &names::try_id(&run.id, run.past_tries())));
         new.summary = None;
         new.contacts = Some(Default::default());
+        new.free = Some(Default::default());
         new.try_number = Some(run.try_number());
     }
     new.observed_generation = Some(generation);
@@ -156,6 +157,7 @@ pub fn under_way(
 fn has_room(status: &SyncRunStatus, run: &ActiveRun) -> bool {
     let (there, wanted) = (status.ends.clone().unwrap_or_default(), no_ends(run));
     status.try_number == Some(run.try_number())
+        && status.free.is_some()
         && there.shards.keys().eq(wanted.shards.keys())
         && there.benchmarks.is_some() == wanted.benchmarks.is_some()
 }
@@ -164,15 +166,16 @@ fn has_room(status: &SyncRunStatus, run: &ActiveRun) -> bool {
 /// report themselves that they run.
 pub fn is_told_by_agents(old: &SyncRunStatus, run: &ActiveRun, stage: Stage, why: Option<&Fault>) -> bool {
     let is_usual = matches!(stage, Stage::Queued | Stage::Starting | Stage::Running) && why.is_none();
-    is_usual && old.conditions.is_empty() && has_room(old, run)
+    is_usual && old.conditions.is_empty() && old.hooks == run.hooks && has_room(old, run)
 }
 
-/// Removes the contacts of an end's pods, which are gone or terminating: the pods that follow have other keys.
-pub fn forget_contacts(status: &mut SyncRunStatus, side: Side) {
+/// Removes what an end's pods wrote that are gone or terminating: the pods that follow have other keys.
+pub fn forget_end(status: &mut SyncRunStatus, side: Side) {
     let own = |end: &str| {
         end.strip_prefix(&side.to_string()).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
     };
     status.contacts.iter_mut().for_each(|contacts| contacts.retain(|end, _| !own(end)));
+    status.free.iter_mut().for_each(|free| free.retain(|end, _| !own(end)));
 }
 
 /// Returns the key of the contact of an end, or of one shard of it.
@@ -331,6 +334,7 @@ mod tests {
             stage: Some(Stage::Queued),
             try_number: Some(1),
             contacts: Some(Default::default()),
+            free: Some(Default::default()),
             ends: Some(Reports::default()),
             ..SyncRunStatus::default()
         }

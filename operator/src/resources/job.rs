@@ -17,7 +17,7 @@ use k8s_openapi::{
 
 use super::{Try, access};
 use crate::{
-    api::{PodSecurity, PodSettings},
+    api::{OnHookFailure, PodSecurity, PodSettings},
     launch::{self, End, Folder, bench},
     model::{
         placement::{self, Placement},
@@ -276,6 +276,12 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
     ]);
     if of.run.shard_count() > 1 {
         args.push(format!("--shards={}", of.run.shard_count()));
+    }
+    if let Some(hook) = of.awaited_hook {
+        args.push(format!(
+            "--await-hook={}",
+            if hook.on_failure == OnHookFailure::Fail { "Fail" } else { "Continue" }
+        ));
     }
     args.extend(more);
     args.extend(["--".into(), SYNCER.into()]);

@@ -10,7 +10,7 @@ use contract::{OtherSource, Side, VolumeId};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
-    api::{ActiveRun, CommonPodSettings, FsGroups, SyncJob, SyncRun},
+    api::{ActiveRun, CommonPodSettings, FsGroups, Hook, SyncJob, SyncRun},
     model::{
         end::{self, Ends},
         placement::Placements,
@@ -69,6 +69,8 @@ pub struct Try<'a> {
     pub other_source: Option<OtherSource>,
     /// The minimum interval between two progress writes of the pods, in seconds.
     pub progress_period_s: u32,
+    /// The hook `before` that the pods have to wait for, if any.
+    pub awaited_hook: Option<&'a Hook>,
     /// The groups of the workloads that use the claims, if the spec takes them over.
     pub fs_groups: FsGroups,
 }

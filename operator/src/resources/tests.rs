@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    api::PodSettings,
+    api::{Hook, OnHookFailure, PodSettings},
     controller::build,
     model::{end::End, placement::Placement, security::NamespaceUsers, status, validate},
 };
@@ -70,6 +70,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
+        awaited_hook: None,
     })
 }
 
@@ -233,6 +234,7 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
+        awaited_hook: None,
     };
     let retry = build::ends(&of);
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
@@ -261,6 +263,19 @@ fn both_ends_are_told_which_destination_is_expected() {
 }
 
 #[test]
+fn an_end_is_told_of_the_hook_that_it_waits_for() {
+    for (on_failure, word) in [(OnHookFailure::Fail, "Fail"), (OnHookFailure::Continue, "Continue")] {
+        let hook = Hook { on_failure, ..Hook::default() };
+        let job = job(json!({}));
+        let ends = with_try(&job, false, |of| build::ends(&Try { awaited_hook: Some(&hook), ..*of }));
+        for end in [&ends.source, &ends.sink] {
+            let args = pod(end).containers[0].args.as_ref().unwrap();
+            assert!(args.contains(&format!("--await-hook={word}")), "{args:?}");
+        }
+    }
+}
+
+#[test]
 fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
     let job = job(json!({}));
     let (run, mut settings) = (run(), settings());
@@ -281,6 +296,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
+        awaited_hook: None,
     };
     let ends = build::ends(&of);
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
@@ -319,6 +335,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         other_source: None,
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
+        awaited_hook: None,
     };
     let ends = build::ends(&of);
     let keys = |end| -> Vec<_> {

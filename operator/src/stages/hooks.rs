@@ -1,5 +1,5 @@
-//! Inserts the hooks of a run: `before` between a run's turn and its pods, `after` before the run ends or loses its
-//! turn. Pure.
+//! Inserts the hooks of a run: `before` once its pods have found both volumes free, or ahead of a capture, `after`
+//! before the run ends or loses its turn. Pure.
 
 use contract::{ExitCode, Report, RunResult};
 use jiff::Timestamp;
@@ -45,6 +45,7 @@ pub(super) fn around(
 ) -> Decision {
     let Some(hooks) = situation.hooks else { return (step, again) };
     match step {
+        Step::Launch if awaited(situation, run).is_some() => (step, again),
         Step::Launch if !hooks::may_start(run) && hooks.before.is_some() => {
             (Step::BeginHook { point: Point::Before, stops: false, stopped: None }, None)
         }
@@ -56,6 +57,19 @@ pub(super) fn around(
         Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
         step => (step, again),
     }
+}
+
+/// Returns the hook `before` for which the pods of a run wait.
+fn awaited<'a>(situation: &Situation<'a>, run: &ActiveRun) -> Option<&'a Hook> {
+    let is_captured = situation.demand.as_ref().is_ok_and(|demand| demand.capture_timeout.is_some());
+    hooks::awaited(run, situation.hooks?, is_captured)
+}
+
+/// Begins the hook for which the running pods of a run wait, as soon as all of them have found their volumes free.
+pub(super) fn of_waiting_pods(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    awaited(situation, run)?;
+    let begin = Step::BeginHook { point: Point::Before, stops: false, stopped: None };
+    Some(if situation.is_free { (begin, None) } else { (Step::Start(None), None) })
 }
 
 fn verdict(step: &Step) -> Option<StoppedRun> {

@@ -93,6 +93,7 @@ fn of_run(
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => (Step::Linger, None),
         Stand::Absent => return preparing::next(situation, run),
+        Stand::Running if let Some(begin) = hooks::of_waiting_pods(situation, run) => begin,
         Stand::Running => running::next(situation, run),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {

@@ -139,6 +139,8 @@ pub struct Situation<'a> {
     pub withdrawn: Option<&'a Fault>,
     /// The hooks of the run under way, as its own spec has them.
     pub hooks: Option<&'a Hooks>,
+    /// Whether all pods of the current try have found their volumes free.
+    pub is_free: bool,
     /// How far the capture of the source is.
     pub captured: &'a Captured,
     /// How far the VolumeSnapshot of the destination is.
@@ -262,6 +264,14 @@ impl Step {
             Self::Create | Self::Grow | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
             Self::Postpone(..) => Stage::Queued,
             Self::Admit | Self::Retry(..) | Self::OpenHooks => Stage::Preparing,
+            // The pods of the run wait for this hook.
+            Self::BeginHook { point: Point::Before, .. }
+            | Self::AwaitHook(Point::Before)
+            | Self::EndHook(Point::Before, _)
+                if before == Stage::Starting =>
+            {
+                before
+            }
             Self::BeginHook { point: Point::Before, .. }
             | Self::AwaitHook(Point::Before)
             | Self::EndHook(Point::Before, _) => Stage::Preparing,

@@ -181,7 +181,22 @@ fn work_all(jobs: Vec<(PathBuf, Job)>, monitor: &Monitor, teller: &mut Teller) -
     exit
 }
 
+/// Checks that other runs leave the ends of this one free that are on this machine; reports only that they do not.
+fn check_free(job: &Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+    match job.places().try_for_each(|(side, place)| session::check_free(place, side)) {
+        Ok(()) => ExitCode::Done,
+        Err(error) => {
+            let outcome = session::not_begun(job.run(), error, monitor);
+            teller.tell(&outcome);
+            outcome.exit
+        }
+    }
+}
+
 fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+    if teller.output.check_free {
+        return check_free(&job, monitor, teller);
+    }
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
         Job::Send { source, link, params, once } => match open(link, &teller.screen, monitor) {

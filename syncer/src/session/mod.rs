@@ -31,6 +31,7 @@ pub use self::{
     run::{
         endpoint::{not_begun, receive, restore, send, send_each, sync},
         exchange::{Exchange, Meets},
+        free::check_free,
         link_options::{Endpoint, LinkOptions, show_key},
         local_run::is_same_tree,
         local_session::LocalSession,

@@ -90,6 +90,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         ran_since: None,
+        is_free: false,
         is_told_by_agents: true,
         leftovers: None,
         outdated: false,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use contract::{Demands, RunParams};
+use contract::{Demands, RunParams, Side};
 use syncer::root::TreeLocation;
 
 use super::{link_config::LinkConfig, output_config::Output};
@@ -58,6 +58,25 @@ impl Job {
             }
             Self::Receive { demands, .. } | Self::Pull { demands, .. } => demands.itemize_changes = tells,
         }
+    }
+
+    /// Returns the run's name in reports.
+    pub(crate) fn run(&self) -> &str {
+        match self {
+            Self::Send { params, .. } | Self::Sync { params, .. } | Self::Push { params, .. } => &params.run,
+            Self::Receive { demands, .. } | Self::Pull { demands, .. } => &demands.run,
+        }
+    }
+
+    /// Returns the ends that are on this machine.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Side, &TreeLocation)> {
+        let (source, destination) = match self {
+            Self::Send { source, .. } | Self::Push { source, .. } => (Some(source), None),
+            Self::Receive { destination, .. } | Self::Pull { destination, .. } => (None, Some(destination)),
+            Self::Sync { source, destination, .. } => (Some(source), Some(destination)),
+        };
+        let of = |side| move |place| (side, place);
+        source.map(of(Side::Source)).into_iter().chain(destination.map(of(Side::Sink)))
     }
 
     pub(super) fn sends(&self) -> bool {

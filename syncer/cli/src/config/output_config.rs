@@ -14,6 +14,8 @@ use crate::flags::{LogFormat, OutputFlags, ProgressFlag};
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     pub(crate) report: Option<PathBuf>,
+    /// Whether nothing is asked but whether other runs leave the ends free.
+    pub(crate) check_free: bool,
     pub(crate) progress: ProgressMode,
     /// Whether successful runs are left out of the printed lines.
     pub(crate) quiet: bool,
@@ -93,6 +95,7 @@ impl Output {
         };
         Ok(Self {
             report: flags.report,
+            check_free: flags.check_free,
             changes,
             progress,
             quiet: flags.quiet,

@@ -205,6 +205,12 @@ pub(crate) struct OutputFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
+    /// Only check that no other run writes to this command's folders, and end with exit code 1 if one does
+    ///
+    /// For programs that hold an application still while a run goes on: they need not begin as long as it could not.
+    #[arg(long)]
+    pub(crate) check_free: bool,
+
     /// A live bar on a terminal, lines of JSON on standard output, or nothing
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub(crate) progress: ProgressFlag,

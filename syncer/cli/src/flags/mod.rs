@@ -439,7 +439,8 @@ mod tests {
     fn each_command_takes_the_flags_that_have_an_effect_there() {
         const KEYGEN: &str = "help out";
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
-        const OUTPUT: &str = "help itemize_changes log_file log_format progress quiet report run verbose";
+        const OUTPUT: &str =
+            "check_free help itemize_changes log_file log_format progress quiet report run verbose";
         const LINK: &str = "connect connect_timeout exchange identity link listen";
         const REMOTE: &str =
             "bootstrap compression connect_timeout identity link remote_program rsh service_key";

@@ -108,6 +108,7 @@ pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
 
 fn output(flags: &ServeFlags, surroundings: Surroundings) -> Output {
     Output {
+        check_free: false,
         report: None,
         progress: ProgressMode::None,
         quiet: false,

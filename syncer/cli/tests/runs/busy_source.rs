@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use contract::ExitCode;
+use contract::{Event, ExitCode};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::common::{
@@ -40,6 +40,45 @@ fn a_source_that_a_run_writes_to_is_refused_until_the_run_is_over() {
         }
         pair.run(&[]).assert_exit(ExitCode::Done);
         assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content", "{way:?}");
+    }
+}
+
+#[test]
+fn a_check_beforehand_finds_what_a_run_would_find_and_changes_nothing() {
+    let pair = chained(Way::Local);
+    let check = |args: &[&str]| pair.start(args).wait();
+    let (source, destination) = (text(&pair.source), text(&pair.destination));
+    let ends: [&[&str]; 3] = [
+        &["sync", "--check-free", "--progress=json", source, destination],
+        &["send", "--check-free", "--progress=json", source, "--exchange=j"],
+        &[
+            "receive",
+            "--check-free",
+            "--progress=json",
+            source,
+            "--once",
+            "--exchange=j",
+            "--listen=127.0.0.1:0",
+        ],
+    ];
+    for end in ends {
+        let run = check(end);
+        run.assert_exit(ExitCode::Done);
+        assert!(run.events.is_empty(), "{end:?}: {:?}", run.events);
+    }
+    assert!(!pair.destination.join("file").exists() && !pair.destination.join(".volferry").exists());
+    let other = File::open(pair.source.join(".volferry/lock")).unwrap();
+    flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
+    for (end, expected) in ends.into_iter().zip([None, None, Some("DestinationBusy")]) {
+        let run = check(end);
+        let reason = run.events.iter().any(|event| matches!(event, Event::Finished(_))).then(|| run.reason());
+        assert_eq!(reason, expected, "{end:?} beside a reader");
+    }
+    flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    for (end, expected) in ends.into_iter().zip(["SourceBusy", "SourceBusy", "DestinationBusy"]) {
+        let run = check(end);
+        run.assert_exit(ExitCode::Failed);
+        assert_eq!(run.reason(), expected, "{end:?} beside a writer");
     }
 }
 

@@ -24,7 +24,7 @@ const FILE_FLAGS: OFlags =
 #[derive(Debug)]
 pub(crate) struct SourceLock {
     /// The kernel releases the lock when it is closed.
-    _lock: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
     /// A note for the report, if the lock could not be taken.
     pub note: Option<String>,
 }
@@ -37,7 +37,7 @@ impl SourceLock {
     /// [`SessionError::SourceBusy`] when a run writes to the source.
     pub(crate) fn hold(root: &Root, place: &TreeLocation) -> Result<Self, SessionError> {
         match lock(root) {
-            Ok(lock) => Ok(Self { _lock: lock, note: None }),
+            Ok(lock) => Ok(Self { lock, note: None }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(SessionError::SourceBusy { path: place.path() })
             }
@@ -47,9 +47,16 @@ impl SourceLock {
                     place.path().display()
                 );
                 tracing::warn!("{note}");
-                Ok(Self { _lock: None, note: Some(note) })
+                Ok(Self { lock: None, note: Some(note) })
             }
         }
+    }
+
+    /// Returns whether other runs read the folder at this moment, so that none may write to it. Keeps readers out as
+    /// long as the lock lives.
+    pub(crate) fn is_shared(&self) -> bool {
+        let alone = |lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
+        self.lock.as_ref().map(alone) == Some(Err(Errno::WOULDBLOCK))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests where the hooks of a run are inserted.
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::{
     api::{Hook, HookTarget, Hooks, OnHookFailure, StoppedRun},
@@ -21,6 +23,10 @@ fn both(on_failure: OnHookFailure) -> Hooks {
 
 fn with<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
     Situation { hooks: Some(hooks), now: at(3), ..situation(status) }
+}
+
+fn running<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
+    Situation { pairs: pair(EndState::Running, EndState::Running), ..with(status, hooks) }
 }
 
 fn deleted<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
@@ -55,20 +61,31 @@ fn opened(failure: Option<&str>) -> SyncJobStatus {
 }
 
 #[test]
-fn before_is_recorded_then_run_and_only_then_pods_are_made() {
+fn before_begins_once_all_pods_have_found_their_volumes_free() {
     let (mut status, hooks) = (with_run(), both(OnHookFailure::Fail));
-    let first = step(&with(&status, &hooks));
+    let began = status.active_run.as_ref().unwrap().start_time.clone().unwrap();
+    assert_eq!(step(&with(&status, &hooks)), Step::Launch);
+    assert_eq!(step(&running(&status, &hooks)), Step::Start(None));
+    let first = step(&Situation { is_free: true, ..running(&status, &hooks) });
     assert_eq!(first, begins(Point::Before, false));
     done(&mut status, &first);
     // A restarted operator finds the same status, and runs the command again.
-    assert_eq!(step(&with(&status, &hooks)), Step::AwaitHook(Point::Before));
+    assert_eq!(step(&running(&status, &hooks)), Step::AwaitHook(Point::Before));
     over(&mut status, Point::Before, None);
-    assert_eq!(step(&with(&status, &hooks)), Step::Launch);
-    assert_eq!(
-        status.active_run.unwrap().try_time,
-        Some(MicroTime(at(2))),
-        "a try is timed without its hook"
-    );
+    assert_eq!(step(&running(&status, &hooks)), Step::Run);
+    let try_time = status.active_run.unwrap().try_time.unwrap();
+    assert_eq!(try_time.0.duration_since(began.0), SignedDuration::from_secs(1), "the hook's second");
+}
+
+#[test]
+fn a_volume_in_use_is_waited_for_without_any_hook() {
+    let (status, hooks) = (with_run(), both(OnHookFailure::Fail));
+    let report =
+        Report { reason: Some("DestinationBusy".into()), result: RunResult::Failed, ..Report::default() };
+    let busy = Ending { exit: Some(1), at: Some(at(2)), report: Some(report), ..Ending::default() };
+    let pairs = pair(ended(5, 2), EndState::Ended(Box::new(busy)));
+    let next = step(&Situation { pairs, now: at(3), ..with(&status, &hooks) });
+    assert!(matches!(next, Step::Postpone(..)), "{next:?}");
 }
 
 #[test]
