@@ -12,6 +12,7 @@ pub mod loops;
 pub mod mount;
 pub mod oracle;
 pub mod pair;
+pub mod ports;
 pub mod process;
 pub mod relay;
 pub mod rng;

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::Command,
     thread,
@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{
+    ports,
     process::{Ended, PATIENCE, Running, program},
     scratch,
 };
@@ -23,7 +24,7 @@ use super::{
 pub struct Served {
     dir: TempDir,
     pub key: PublicKey,
-    /// The address at which it listens, once it has been started.
+    /// The address at which it listens.
     pub address: String,
     pub metrics: SocketAddr,
     process: Option<Running>,
@@ -42,8 +43,8 @@ impl Served {
         let dir = scratch::scratch();
         let key = OwnKey::generate().unwrap();
         key.write(&dir.path().join("service.key")).unwrap();
-        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let served = Self { key: key.public(), dir, address: "127.0.0.1:0".into(), metrics, process: None };
+        let (address, metrics) = (ports::unused().to_string(), ports::unused());
+        let served = Self { key: key.public(), dir, address, metrics, process: None };
         fs::write(served.path("authorized"), "").unwrap();
         served.configure(folders);
         served

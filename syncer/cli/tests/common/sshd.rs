@@ -5,7 +5,6 @@ use std::{
     ffi::OsStr,
     fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -15,7 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::process::PATIENCE;
+use super::{ports, process::PATIENCE};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
@@ -48,7 +47,7 @@ impl Sshd {
         }
         fs::copy(dir.path().join("client.pub"), dir.path().join("authorized")).unwrap();
         loop {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = ports::unused().port();
             write_files(dir.path(), port);
             if let Some(process) = serve(dir.path(), namespace.as_ref()) {
                 return Self { dir, process, namespace };

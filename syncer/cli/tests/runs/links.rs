@@ -9,6 +9,7 @@ use contract::{ExitCode, LinkKind};
 
 use crate::common::{
     pair::{Pair, Run, Way},
+    ports,
     tree::{self, Shape},
 };
 
@@ -90,9 +91,8 @@ fn a_stranger_at_the_tcp_port_does_not_keep_a_late_answer_over_udp_out() {
     tree::file(&pair.source.join("file"), b"content");
     let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT, "--link=udp"]);
     let target = sink.listening();
-    let front = UdpSocket::bind(ANY_PORT).unwrap();
-    let address = front.local_addr().unwrap();
-    let stranger = TcpListener::bind(address).unwrap();
+    let address = ports::unused();
+    let (front, stranger) = (UdpSocket::bind(address).unwrap(), TcpListener::bind(address).unwrap());
     let source = pair.start_send(&["--connect", &address.to_string()], &[]);
     // The stranger has a connection before the first packet passes.
     let (_silent, _) = stranger.accept().unwrap();

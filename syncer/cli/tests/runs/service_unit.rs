@@ -16,6 +16,7 @@ use super::service::{PHOTOS, made};
 use crate::common::{
     oracle,
     pair::text,
+    ports,
     process::{PATIENCE, program},
     service::Served,
 };
@@ -42,9 +43,8 @@ fn inherited(socket: impl Into<OwnedFd>) -> OwnedFd {
 
 #[test]
 fn a_service_takes_the_sockets_that_systemd_holds_for_it() {
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = tcp.local_addr().unwrap();
-    let udp = UdpSocket::bind(address).unwrap();
+    let address = ports::unused();
+    let (tcp, udp) = (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
     let (tcp, udp) = (inherited(tcp), inherited(udp));
     let mut served = Served::prepare(PHOTOS);
     let (user, source) = (served.user("laptop"), made(&served, "source", 100));
