@@ -182,7 +182,7 @@ fn a_dry_run_prints_what_the_source_says_and_no_status() {
     let stage =
         Stage::new(&format!(r#"{planned}; meet "$1"; [ "$1" = send ] && planned; finish Succeeded "" "" 0"#));
     for (flag, line) in [
-        ("--dry-run", "web: create file a/b (7 bytes)\n"),
+        ("--dry-run", "web: create file a/b (7 B)\n"),
         (
             "--dry-run=json",
             "{\"job\":\"web\",\"action\":\"create\",\"kind\":\"file\",\"path\":\"a/b\",\"bytes\":7}\n",

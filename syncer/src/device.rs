@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use contract::human_bytes::bytes;
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, SeekFrom},
     io::Errno,
@@ -76,7 +77,8 @@ pub enum DeviceError {
     },
     /// The source does not fit.
     #[error(
-        "the destination {path} has {size} bytes, fewer than the {needed} of the source: name a destination of at least that size"
+        "the destination {path} has {has}, and the source {of_source}, which is {more} more: name a destination of at least that size",
+        has = bytes(*.size), of_source = bytes(*.needed), more = bytes(.needed.saturating_sub(*.size))
     )]
     TooSmall {
         /// The destination.
@@ -88,7 +90,8 @@ pub enum DeviceError {
     },
     /// The source is empty, or longer than a run supports.
     #[error(
-        "{path} has {size} bytes: a device or an image has to have some, and {MAX_BYTES} at most; see that its disk is attached"
+        "{path} has {has}: a device or an image has to have some content, and {most} at most; see that its disk is attached",
+        has = bytes(*.size), most = bytes(MAX_BYTES)
     )]
     Length {
         /// Its path.

@@ -193,18 +193,34 @@ pub struct Stopwatch<'a> {
     /// The time that the CPU limit had stopped this process's group before the running phase; `None` before the first
     /// look.
     throttled_before: Option<Throttled>,
+    /// Whether this process has other runs at the same time, so that its usage says nothing about this one.
+    is_shared: bool,
 }
 
 impl<'a> Stopwatch<'a> {
     /// Starts in [`Phase::Connect`], and measures this process's usage from now on.
     pub fn start(monitor: &'a Monitor) -> Self {
         reset_peak_rss();
+        Self::start_as(monitor, false)
+    }
+
+    /// Starts in a process that has other runs at the same time, and leaves its usage out.
+    pub(crate) fn start_beside_others(monitor: &'a Monitor) -> Self {
+        Self::start_as(monitor, true)
+    }
+
+    fn start_as(monitor: &'a Monitor, is_shared: bool) -> Self {
         monitor.set_phase(Phase::Connect);
         start_main();
         let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
         let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], None);
-        let side = Side::Sink;
-        Self { monitor, start, phase, since: start, spent, work, side, cpu_before, throttled_before }
+        let (side, since) = (Side::Sink, start);
+        Self { monitor, start, phase, since, spent, work, side, cpu_before, throttled_before, is_shared }
+    }
+
+    /// Starts anew for the next run of the same peer.
+    pub(crate) fn start_next(&self) -> Self {
+        if self.is_shared { Self::start_beside_others(self.monitor) } else { Self::start(self.monitor) }
     }
 
     /// Records the phases as the source's, in a process that has no sink.
@@ -226,16 +242,20 @@ impl<'a> Stopwatch<'a> {
 
     /// Returns the resources that this run has used as the source.
     pub fn source_usage(&self) -> Usage {
-        Usage { source_cpu_ms: self.cpu_ms(), source_peak_rss: peak_rss(), ..Usage::default() }
+        let (source_cpu_ms, source_peak_rss) = self.used().unwrap_or_default();
+        Usage { source_cpu_ms, source_peak_rss, ..Usage::default() }
     }
 
     /// Returns the resources that this run has used as the sink, added to the usage of its source.
     pub fn sink_usage(&self, source: Usage) -> Usage {
-        Usage { sink_cpu_ms: self.cpu_ms(), sink_peak_rss: peak_rss(), ..source }
+        let (sink_cpu_ms, sink_peak_rss) = self.used().unwrap_or_default();
+        Usage { sink_cpu_ms, sink_peak_rss, ..source }
     }
 
-    fn cpu_ms(&self) -> u64 {
-        cpu().saturating_sub(self.cpu_before[0]).as_millis() as u64
+    /// Returns this run's CPU time in milliseconds and its peak memory; `None` if the process has other runs.
+    fn used(&self) -> Option<(u64, u64)> {
+        let cpu_ms = || cpu().saturating_sub(self.cpu_before[0]).as_millis() as u64;
+        (!self.is_shared).then(|| (cpu_ms(), peak_rss()))
     }
 
     /// Returns the effort of one end's threads in each phase so far.
@@ -262,6 +282,7 @@ impl<'a> Stopwatch<'a> {
         let used = used.saturating_sub(before.0);
         let throttled = throttled.zip(before.1).map(|(now, before)| now.since(&before)).unwrap_or_default();
         let stopped = cpu_limit::stopped(wall, used, throttled);
+        let used = if self.is_shared { Duration::ZERO } else { used };
         book.add_phase(self.phase, [wall, used, stopped]);
         book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }
@@ -398,6 +419,18 @@ mod tests {
         let usage = watch.sink_usage(Usage { source_cpu_ms: 7, ..Usage::default() });
         assert!((20..=cpu_ms() - before).contains(&usage.sink_cpu_ms), "{usage:?}");
         assert_eq!(usage.source_cpu_ms, 7);
+    }
+
+    #[test]
+    fn a_run_beside_others_has_none_of_their_usage() {
+        let monitor = Monitor::default();
+        let watch = Stopwatch::start_beside_others(&monitor).start_next();
+        let others = cpu() + Duration::from_millis(20);
+        while cpu() < others {}
+        assert_eq!(watch.source_usage(), Usage::default());
+        let source = Usage { source_cpu_ms: 7, source_peak_rss: 8, ..Usage::default() };
+        assert_eq!(watch.sink_usage(source), source);
+        assert!(Stopwatch::start(&monitor).start_next().sink_usage(source).sink_peak_rss > 0);
     }
 
     #[test]

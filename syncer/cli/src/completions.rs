@@ -22,6 +22,15 @@ const ASKED: &str = "VOLFERRY_COMPLETE";
 /// How deep files of ssh's configuration may include others, as ssh has it.
 const MAX_INCLUDES: usize = 16;
 
+/// The line of zsh's script that offers words, each with a space behind it, and what takes its place: a word that ends
+/// with a colon, such as `HOST:`, gets no space, because a path follows.
+const ZSH_WORDS: &str = "[[ -n $other ]] && _describe -V 'values' other\n";
+const ZSH_HOSTS: &str = r"local -a hosts=(${(M)other:#*\\:})
+        other=(${other:#*\\:})
+        [[ -n $hosts ]] && _describe -V 'hosts' hosts -S ''
+        [[ -n $other ]] && _describe -V 'values' other
+";
+
 /// Calls the function of zsh's script when its file is loaded for the first completion.
 const ZSH_FIRST: &str =
     "\nif [[ \"$funcstack[1]\" = _volferry ]]; then _clap_dynamic_completer_volferry; fi\n";
@@ -34,7 +43,8 @@ pub(super) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let mut script = Vec::new();
     completer.write_registration(ASKED, "volferry", "volferry", "volferry", &mut script)?;
     if shell == Shell::Zsh {
-        script.extend_from_slice(ZSH_FIRST.as_bytes());
+        let text = String::from_utf8_lossy(&script).replace(ZSH_WORDS, ZSH_HOSTS);
+        script = [text.as_bytes(), ZSH_FIRST.as_bytes()].concat();
     }
     Ok(script)
 }

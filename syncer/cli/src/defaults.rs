@@ -1,7 +1,6 @@
 //! Defaults of flags: from environment variables, and from the user's file. Flags of the command line come before both.
 
 use std::{
-    collections::BTreeMap,
     env,
     ffi::{OsStr, OsString},
     fmt::Write as _,
@@ -12,10 +11,12 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
-use serde_json::Value;
 use thiserror::Error;
 
-use crate::remote::place::Place;
+use crate::{
+    remote::place::Place,
+    toml_file::{ConfigFileError, Field, FlagValue, TomlFile},
+};
 
 /// The variable that names another file; `none` stands for no defaults at all.
 const FILE_VARIABLE: &str = "VOLFERRY_CONFIG";
@@ -88,8 +89,8 @@ const FLAGS: [(&str, Needs); 35] = [
 pub(crate) enum DefaultsError {
     #[error("cannot read the defaults in {path}: {source}", path = .path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} is no file of defaults: {why}", path = .path.display())]
-    Form { path: PathBuf, why: String },
+    #[error(transparent)]
+    File(#[from] ConfigFileError),
     #[error(
         "{} belongs to another user, or others can write to it, and it may name programs to run\nhint: chown it to the user \
          that runs volferry, and `chmod go-w` it", .0.display()
@@ -109,7 +110,7 @@ struct GivenDefault {
     name: &'static str,
     /// The command that it is for; `None` for all that take the flag.
     command: Option<&'static str>,
-    value: Value,
+    value: FlagValue,
     set_by: String,
 }
 
@@ -142,9 +143,9 @@ impl Defaults {
             {
                 return Ok(Self { file: Some(path), given, is_there: false });
             }
-            text => text?,
+            text => text,
         };
-        given.extend(of_file(&path, &text)?);
+        given.extend(of_file(&path, text?)?);
         Ok(Self { file: Some(path), is_there: true, given })
     }
 
@@ -266,38 +267,31 @@ impl GivenDefault {
     fn words(&self, arg: &Arg) -> Result<Vec<OsString>, DefaultsError> {
         let fail =
             |expected| DefaultsError::Value { set_by: self.set_by.clone(), name: self.name.into(), expected };
-        let flag = || OsString::from(format!("--{}", self.name));
-        let with = |text: &str| OsString::from(format!("--{}={text}", self.name));
-        let text_of = |value: &Value| match value {
-            Value::String(text) => Some(with(text)),
-            Value::Number(number) => Some(with(&number.to_string())),
-            _ => None,
-        };
-        match arg.get_action() {
-            ArgAction::SetTrue => match truth(&self.value) {
-                Some(is_set) => Ok(is_set.then(flag).into_iter().collect()),
+        let words = |value: FlagValue| Ok(value.words(self.name).into_iter().map(OsString::from).collect());
+        match (arg.get_action(), &self.value) {
+            (ArgAction::SetTrue, value) => match truth(value) {
+                Some(is_set) => words(FlagValue::Switch(is_set)),
                 None => Err(fail("true or false")),
             },
-            ArgAction::Count => match number(&self.value).filter(|count| *count <= 3) {
-                Some(count) => Ok((0..count).map(|_| flag()).collect()),
+            (ArgAction::Count, value) => match number(value).filter(|count| *count <= 3) {
+                Some(count) => Ok(vec![OsString::from(format!("--{}", self.name)); count]),
                 None => Err(fail("a number from 0 to 3")),
             },
-            ArgAction::Append => match &self.value {
-                Value::Array(all) => {
-                    all.iter().map(|value| text_of(value).ok_or_else(|| fail("a list of texts"))).collect()
-                }
-                Value::String(lines) => Ok(lines.lines().map(with).collect()),
-                _ => Err(fail("a list of texts")),
-            },
-            _ => Ok(vec![text_of(&self.value).ok_or_else(|| fail("a text or a number"))?]),
+            (ArgAction::Append, FlagValue::Text(lines)) => {
+                words(FlagValue::List(lines.lines().map(str::to_owned).collect()))
+            }
+            (ArgAction::Append, FlagValue::List(_)) => words(self.value.clone()),
+            (ArgAction::Append, _) => Err(fail("a list of texts")),
+            (_, FlagValue::Text(_) | FlagValue::Number(_)) => words(self.value.clone()),
+            _ => Err(fail("a text or a number")),
         }
     }
 }
 
-fn truth(value: &Value) -> Option<bool> {
+fn truth(value: &FlagValue) -> Option<bool> {
     match value {
-        Value::Bool(is_set) => Some(*is_set),
-        Value::String(text) => match text.as_str() {
+        FlagValue::Switch(is_set) => Some(*is_set),
+        FlagValue::Text(text) => match text.as_str() {
             "1" | "true" | "yes" | "on" => Some(true),
             "" | "0" | "false" | "no" | "off" => Some(false),
             _ => None,
@@ -306,8 +300,11 @@ fn truth(value: &Value) -> Option<bool> {
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+fn number(value: &FlagValue) -> Option<usize> {
+    match value {
+        FlagValue::Number(text) | FlagValue::Text(text) => text.parse().ok(),
+        _ => None,
+    }
 }
 
 fn arg_of<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
@@ -325,7 +322,7 @@ fn contradict(command: &Command, a: &Arg, b: &Arg) -> bool {
 fn of_variable(name: &'static str) -> Option<GivenDefault> {
     let variable = format!("VOLFERRY_{}", name.to_uppercase().replace('-', "_"));
     let value = env::var_os(&variable).filter(|value| !value.is_empty())?;
-    let value = Value::String(String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let value = FlagValue::Text(String::from_utf8_lossy(value.as_bytes()).into_owned());
     Some(GivenDefault { name, command: None, value, set_by: variable })
 }
 
@@ -350,27 +347,31 @@ fn read_file(path: &Path) -> Result<String, DefaultsError> {
 }
 
 /// Reads the defaults of a file, those of single commands first.
-fn of_file(path: &Path, text: &str) -> Result<Vec<GivenDefault>, DefaultsError> {
-    let form = |why: String| DefaultsError::Form { path: path.into(), why };
-    let all: BTreeMap<String, Value> = toml::from_str(text).map_err(|error| form(error.to_string()))?;
-    let set_by = path.display().to_string();
-    let one = |command, name: &str, value: &Value| {
-        let known = FLAGS.iter().find(|(known, _)| *known == name);
-        let (name, _) =
-            known.ok_or_else(|| DefaultsError::Unknown { set_by: set_by.clone(), name: name.into() })?;
-        Ok(GivenDefault { name, command, value: value.clone(), set_by: set_by.clone() })
-    };
+fn of_file(path: &Path, text: String) -> Result<Vec<GivenDefault>, DefaultsError> {
+    let file = TomlFile::new(path, text);
     let (mut of_commands, mut of_all) = (Vec::new(), Vec::new());
-    for (name, value) in &all {
-        match (COMMANDS.into_iter().find(|command| command == name), value) {
-            (Some(command), Value::Object(of)) => {
-                for (name, value) in of {
-                    of_commands.push(one(Some(command), name, value)?);
+    for (name, field) in file.fields()?.rest() {
+        match COMMANDS.into_iter().find(|command| *command == name) {
+            Some(command) => {
+                for (name, field) in field.fields()?.rest() {
+                    of_commands.push(of_field(Some(command), &name, &field)?);
                 }
             }
-            _ => of_all.push(one(None, name, value)?),
+            None => of_all.push(of_field(None, &name, &field)?),
         }
     }
     of_commands.extend(of_all);
     Ok(of_commands)
+}
+
+fn of_field(
+    command: Option<&'static str>,
+    name: &str,
+    field: &Field<'_>,
+) -> Result<GivenDefault, DefaultsError> {
+    let set_by = field.place();
+    match FLAGS.iter().find(|(known, _)| *known == name) {
+        Some((name, _)) => Ok(GivenDefault { name, command, value: field.value()?, set_by }),
+        None => Err(DefaultsError::Unknown { set_by, name: name.into() }),
+    }
 }

@@ -33,6 +33,10 @@ use crate::{
 /// The most bytes that the far end may print before its answer.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
+/// How long the far end may take to answer over ssh, unless a flag says otherwise: longer than sshd waits for a
+/// password.
+const SSH_PATIENCE: Duration = Duration::from_secs(180);
+
 /// Why this user could not be enrolled.
 #[derive(Debug, Error)]
 enum EnrollError {
@@ -194,6 +198,8 @@ fn command<T>(
     };
     let ssh = Ssh::start(&rsh, &flags.place.reached, command.as_ref(), &screen).map_err(not_started)?;
     let (from, _) = ssh.files().map_err(not_started)?;
+    let within = flags.connect_timeout.unwrap_or(SSH_PATIENCE);
+    let _watch = ssh.expect_answer(within).map_err(not_started)?;
     for line in BufReader::new(from.take(MAX_ANSWER_BYTES)).lines().map_while(Result::ok) {
         match read(&line) {
             Ok(Some(answer)) => {
@@ -208,7 +214,7 @@ fn command<T>(
         }
     }
     let ended = GreetingError::Read(io::ErrorKind::UnexpectedEof.into());
-    Err(explain(host, program, None, CopyError::Greeting(ended), ssh).into())
+    Err(explain(host, program, Some(within), CopyError::Greeting(ended), ssh).into())
 }
 
 /// Prints the line that works now.

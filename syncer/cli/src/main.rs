@@ -18,6 +18,7 @@ mod keygen;
 mod list_file;
 mod live;
 mod logging;
+mod messages;
 mod mounts;
 mod own_files;
 mod own_place;
@@ -35,6 +36,7 @@ mod serve;
 mod signals;
 mod snapshot;
 mod summary;
+mod toml_file;
 
 use std::{
     env,
@@ -52,7 +54,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use config::{Config, Surroundings};
 use defaults::{COMMANDS, Defaults};
-use flags::{Flags, rsync_flags};
+use flags::{Flags, dashed_paths, rsync_flags};
 
 use syncer::buffers;
 
@@ -130,6 +132,10 @@ fn parse() -> Result<Flags, RefusedLine> {
     let command = args.get(1).and_then(|name| name.to_str());
     let Some(command) = command.filter(|name| COMMANDS.contains(name)) else {
         return Ok(Flags::try_parse_from(&args)?);
+    };
+    let args = match command {
+        "sync" => dashed_paths::spell_out(&args).map_err(|error| usage_error(command, &error))?,
+        _ => args.clone(),
     };
     let (parsed, args) = ours(&args, command)?;
     let defaults = Defaults::read().map_err(|error| usage_error(command, &error))?;

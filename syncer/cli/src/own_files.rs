@@ -2,15 +2,22 @@
 //! services know this user, and their public keys.
 
 use std::{
-    env, fs, io,
-    os::unix::fs::DirBuilderExt as _,
+    env,
+    fs::{self, File},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use contract::{IdentityError, OwnKey, ParseParamError, PublicKey};
+use contract::{IdentityError, KeyOwner, OwnKey, ParseParamError, PublicKey};
+use rustix::process::geteuid;
 use thiserror::Error;
 
-use crate::report_file;
+use crate::{own_place, report_file};
+
+/// The permissions of other users to a folder, and those to write to it.
+const OTHERS: u32 = 0o077;
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Why the files of a service cannot be used.
 #[derive(Debug, Error)]
@@ -19,8 +26,14 @@ pub(crate) enum OwnFilesError {
     NoHome,
     #[error("cannot use {path}", path = .path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{path}:1: {why}", path = .path.display())]
+    #[error("{path}:1: {why}\nhint: remove it, and enroll again", path = .path.display())]
     Key { path: PathBuf, why: ParseParamError },
+    #[error(
+        "other users may write to {path}, so they may have put keys of theirs there (mode {mode:o})\nhint: run `chmod go-rwx \
+         {path}`, and see that its files are yours",
+        path = .path.display()
+    )]
+    Open { path: PathBuf, mode: u32 },
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -28,6 +41,8 @@ pub(crate) enum OwnFilesError {
 /// The files for the services of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnFiles {
+    /// Has a folder for each machine.
+    services: PathBuf,
     folder: PathBuf,
 }
 
@@ -36,8 +51,9 @@ impl OwnFiles {
     pub(crate) fn of_host(host: &str) -> Result<Self, OwnFilesError> {
         let filled = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = filled("XDG_CONFIG_HOME").or_else(|| filled("HOME").map(|home| home.join(".config")));
-        let folder = folder.ok_or(OwnFilesError::NoHome)?.join("volferry/services");
-        Ok(Self { folder: folder.join(host) })
+        let services = folder.ok_or(OwnFilesError::NoHome)?.join("volferry/services");
+        let folder = services.join(host);
+        Ok(Self { services, folder })
     }
 
     /// Returns the path of the key by which the services know this user.
@@ -52,6 +68,7 @@ impl OwnFiles {
 
     /// Returns the public key of the service at a port; `None` if it is not known.
     pub(crate) fn service_key(&self, port: u16) -> Result<Option<PublicKey>, OwnFilesError> {
+        self.check_folders()?;
         let path = self.pin(port);
         match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -78,21 +95,104 @@ impl OwnFiles {
         self.folder.join(format!("{port}.pub"))
     }
 
-    /// Makes the folder, which no other user may read.
+    /// Makes the folder, which no other user may read, and takes the rights of others from one that is there.
     fn make_folder(&self) -> Result<(), OwnFilesError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|source| OwnFilesError::File { path: self.folder.clone(), source })
+        let in_folder = |source| OwnFilesError::File { path: self.folder.clone(), source };
+        own_place::check(&self.folder).map_err(in_folder)?;
+        self.check_folders()?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(in_folder)?;
+        for path in [&self.services, &self.folder] {
+            close_to_others(path).map_err(|source| OwnFilesError::File { path: path.clone(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Refuses folders that other users may write to: these could replace a key that is trusted.
+    fn check_folders(&self) -> Result<(), OwnFilesError> {
+        for path in [&self.services, &self.folder] {
+            let mode = fs::metadata(path).map_or(0, |found| found.mode() & 0o777);
+            if mode & OTHERS_WRITE != 0 {
+                return Err(OwnFilesError::Open { path: path.clone(), mode });
+            }
+        }
+        Ok(())
     }
 }
 
-/// Reads a key. Makes the file if it is not there.
+/// Takes the rights of other users from a folder of this process's user, and says so.
+fn close_to_others(path: &Path) -> io::Result<()> {
+    let folder = File::open(path)?;
+    let found = folder.metadata()?;
+    let mode = found.mode() & 0o777;
+    if mode & OTHERS == 0 || found.uid() != geteuid().as_raw() {
+        return Ok(());
+    }
+    folder.set_permissions(fs::Permissions::from_mode(mode & !OTHERS))?;
+    eprintln!("{} had mode {mode:o}: now only its owner may use it", path.display());
+    Ok(())
+}
+
+/// Reads a key. Makes the file if it is not there; the key that root makes in a folder of another user is that user's.
 pub(crate) fn read_or_make(path: &Path) -> Result<OwnKey, IdentityError> {
+    let in_file = |source| IdentityError::File { path: path.into(), source };
     match OwnKey::read(path) {
         Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            own_place::check(path.parent().unwrap_or(path)).map_err(in_file)?;
             let key = OwnKey::generate()?;
-            key.write(path)?;
-            Ok(key)
+            match key.write_for(path, KeyOwner::OfFolder) {
+                // Another process has made it meanwhile.
+                Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                    OwnKey::read(path)
+                }
+                written => written.map(|()| key),
+            }
         }
         read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn all_that_make_a_key_at_once_get_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let path = dir.path().join(format!("key{round}"));
+            let keys: Vec<_> = thread::scope(|scope| {
+                let make = || read_or_make(&path).unwrap().public();
+                let made: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                made.into_iter().map(|made| made.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 20);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused_and_one_that_they_may_read_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = dir.path().join("services");
+        let files = OwnFiles { folder: services.join("nas"), services };
+        let key = PublicKey::from_bytes(&[7; 32]).unwrap();
+        files.set_service_key(7400, key).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for folder in [&files.services, &files.folder] {
+            assert_eq!(mode(folder), 0o700);
+            set(folder, 0o755);
+            assert_eq!(files.service_key(7400).unwrap(), Some(key), "reading alone changes nothing");
+            files.read_or_make(&files.key()).unwrap();
+            assert_eq!(mode(folder), 0o700);
+            set(folder, 0o770);
+            for refused in [files.service_key(7400).map(drop), files.read_or_make(&files.key()).map(drop)] {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("mode 770)\nhint: run `chmod go-rwx "), "{refused}");
+            }
+            set(folder, 0o700);
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::{
     flags::{AddPeerFlags, PeersCommand, RevokePeerFlags},
     key_lines::{self, KeyLinesError},
     own_files::read_or_make,
-    serve::{service_config::ServiceConfig, toml_file::ConfigFileError},
+    serve::service_config::ServiceConfig,
+    toml_file::ConfigFileError,
 };
 
 /// The start of the line by which `peers add` answers a program at the other end of ssh.

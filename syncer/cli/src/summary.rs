@@ -1,10 +1,12 @@
 //! Formats a report as a few lines for people.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use contract::{Failure, Report, RunResult, Timings, Work};
+use contract::{Failure, Report, RunResult, Timings, Work, reason};
 
-use trend::human::{bytes, count, counted, measured, printable};
+use trend::human::{bytes, count, counted, measured};
+
+use crate::messages;
 
 /// Returns the changes of a run, its times and its bottleneck, then the work that was left undone and the failures. A
 /// run that failed has only the latter.
@@ -36,7 +38,8 @@ pub(super) fn trouble(report: &Report) -> String {
     if unnamed > 0 && !report.failures.is_empty() {
         text.push_str(&format!("  and {} more\n", count(unnamed)));
     }
-    if let Some(hint) = report.reason.as_deref().and_then(hint).or_else(|| hint_of_failures(report)) {
+    let hint = report.reason.as_deref().and_then(hint).or_else(|| hint_of_failures(report));
+    if let Some(hint) = hint.filter(|_| !messages::has_hint(&report.message)) {
         add(&mut text, "hint", hint);
     }
     text
@@ -53,7 +56,7 @@ fn hint_of_failures(report: &Report) -> Option<&'static str> {
 }
 
 /// Returns the option that helps after a run that failed for this reason.
-fn hint(reason: &str) -> Option<&'static str> {
+pub(super) fn hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "DeleteLimitExceeded" => {
             "raise --delete-limit or --max-delete at the end that sets it; --force overrides the limit of the source's end"
@@ -102,6 +105,23 @@ fn hint(reason: &str) -> Option<&'static str> {
             "`volferry snapshot verify` names what is damaged; --keep-going takes all that is whole, and `snapshot restore` \
              has --path for a part"
         }
+        "DestinationUnusable" => {
+            "see that DST is mounted and that this user may write to it; `volferry doctor SRC DST` looks for more"
+        }
+        "TreeUnreadable" => "see that SRC is there and mounted, and that this user may read it",
+        "DeviceUnreadable" => "see that the device is attached, and that this user may read it",
+        "SnapshotNotFound" => "`volferry snapshot list DIR` shows those that there are",
+        "InvalidPath" => "paths of the list are relative to SRC, without `..`",
+        "NotAllowed" => {
+            "the owner of the service gives such a right in its configuration, or in the file of authorized keys"
+        }
+        "IdentityRefused" => {
+            "both ends need files of one `volferry keygen`; `volferry enroll HOST` makes this user known to a service"
+        }
+        "AddressUnusable" => {
+            "see that host and port are right, and that no other program listens at this one"
+        }
+        "ProtocolViolation" => "run the same version at both ends",
         "DestinationBusy" | "SourceBusy" => "wait until the other run is over, and run again",
         _ => return None,
     })
@@ -117,13 +137,14 @@ fn outcome(report: &Report) -> String {
 }
 
 fn add(text: &mut String, what: &str, message: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}: {}", printable(what), printable(message));
+    text.push_str(&messages::lines(what, message));
 }
 
+/// Returns the message, or what the reason means if there is none.
 fn what_happened(report: &Report) -> &str {
-    match (report.message.as_str(), report.reason.as_deref()) {
-        ("", reason) => reason.unwrap_or("the run did not get to its end"),
+    match (report.message.as_str(), report.reason.as_deref().and_then(reason::find)) {
+        ("", Some(reason)) => reason.meaning,
+        ("", None) => "the run did not get to its end",
         (message, _) => message,
     }
 }
@@ -333,7 +354,7 @@ mod tests {
         };
         assert_eq!(summary(&report), "error: no answer from h:1 for 10 s\n");
         report.message.clear();
-        assert_eq!(summary(&report), "error: ShardLost\n");
+        assert_eq!(summary(&report), "error: Another shard of the run ended early, so this one stopped.\n");
         report.result = RunResult::Canceled;
         report.reason = None;
         assert_eq!(summary(&report), "canceled: the run did not get to its end\n");

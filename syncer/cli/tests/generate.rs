@@ -93,6 +93,19 @@ fn bash_completes_the_ids_and_tags_of_the_volume_that_was_named() {
 }
 
 #[test]
+fn zsh_and_fish_offer_hosts_without_a_space_behind_the_colon() {
+    let zsh = String::from_utf8(volferry(&["generate", "--completions", "zsh"]).stdout).unwrap();
+    let own: Vec<_> = zsh.lines().map(str::trim).filter(|line| line.contains("_describe")).collect();
+    let [dirs, hosts, others] = own[..] else { panic!("{own:?}") };
+    assert!(
+        dirs.ends_with(" -S '/' -r '/'") && hosts.ends_with(" hosts -S ''") && others.ends_with(" other")
+    );
+    let fish = String::from_utf8(volferry(&["generate", "--completions", "fish"]).stdout).unwrap();
+    // fish adds no space behind a word that ends with a colon.
+    assert!(fish.contains("VOLFERRY_COMPLETE=fish"), "{fish}");
+}
+
+#[test]
 fn every_subcommand_has_a_manual_page_with_its_flags() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("man");

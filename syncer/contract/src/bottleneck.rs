@@ -27,7 +27,7 @@ pub struct Effort {
     /// Wall time of the phase at this end.
     #[serde(skip_serializing_if = "is_zero")]
     pub wall_us: u64,
-    /// CPU time of all threads of this end's process.
+    /// CPU time of all threads of this end's process; 0 of a service, whose process has other runs at the same time.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_us: u64,
     /// Time in which the CPU limit of this end's control group stopped it.
@@ -176,6 +176,7 @@ pub enum Cause {
     Peer,
 }
 
+/// Writes the word for programs.
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -241,23 +242,24 @@ pub fn bottleneck(run: &Measured<'_>) -> Option<Bottleneck> {
     let share = (time as f64 / total.max(1) as f64 * 100.0).round().min(100.0) as u8;
     let predicate = match run.limited_end(cause) {
         Some(end) => format!("{end} waited for its CPU limit"),
-        None => format!("{}{}", cause.predicate(), run.mostly(cause)),
+        None => format!("waited for the {}{}", cause.words(), run.mostly(cause)),
     };
     let message = format!("{share} % of {} {predicate}", seconds(total));
     Some(Bottleneck { cause, share, message })
 }
 
 impl Cause {
-    fn predicate(self) -> &'static str {
+    /// Returns what a run waited for, in words for people.
+    pub fn words(self) -> &'static str {
         match self {
-            Self::SourceDisk => "waited for the source's disk",
-            Self::SourceCpu => "waited for the source's processors",
-            Self::Network => "waited for the network",
-            Self::BandwidthLimit => "waited for the bandwidth limit",
-            Self::SinkCpu => "waited for the destination's processors",
-            Self::SinkDisk => "waited for the destination's disk",
-            Self::Cpu => "waited for the processors",
-            Self::Peer => "waited for the source",
+            Self::SourceDisk => "source's disk",
+            Self::SourceCpu => "source's processors",
+            Self::Network => "network",
+            Self::BandwidthLimit => "bandwidth limit",
+            Self::SinkCpu => "destination's processors",
+            Self::SinkDisk => "destination's disk",
+            Self::Cpu => "processors",
+            Self::Peer => "source",
         }
     }
 }

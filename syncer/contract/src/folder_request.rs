@@ -33,6 +33,16 @@ pub struct FolderRequest {
     pub paths: Option<Vec<Vec<u8>>>,
 }
 
+impl FolderRequest {
+    /// The most paths of a request, whose list takes more memory than its bytes.
+    pub const MAX_PATHS: usize = 1 << 17;
+
+    /// Returns whether a request takes no more memory than an honest one.
+    pub fn is_bounded(&self) -> bool {
+        self.paths.as_ref().is_none_or(|paths| paths.len() <= Self::MAX_PATHS)
+    }
+}
+
 /// Returns the name of the job of all peers of a service that has this key.
 pub fn service_job(service: Fingerprint) -> String {
     format!("volferry serve {service}")

@@ -1,7 +1,6 @@
 use std::{
     fmt, fs,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     str::FromStr,
 };
@@ -13,7 +12,9 @@ use zeroize::Zeroizing;
 
 use crate::{
     contact::Fingerprint,
-    own_key::{IdentityError, MAX_FILE_BYTES, OwnKey, read_private},
+    identity_error::IdentityError,
+    own_key::OwnKey,
+    private_file::{KeyOwner, MAX_FILE_BYTES, read_private, write_private},
     report::Side,
 };
 
@@ -150,12 +151,8 @@ impl Identity {
     }
 
     fn write(&self, path: &Path) -> Result<(), IdentityError> {
-        let in_file = |source| IdentityError::File { path: path.into(), source };
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
-        file.write_all(self.to_text().as_bytes()).map_err(in_file).inspect_err(|_| {
-            let _ = fs::remove_file(path);
-        })
+        let written = write_private(path, self.to_text().as_bytes(), KeyOwner::Writer);
+        written.map_err(|source| IdentityError::File { path: path.into(), source })
     }
 }
 

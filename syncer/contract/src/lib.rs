@@ -15,6 +15,7 @@ mod exit;
 mod folder_request;
 pub mod human_bytes;
 mod identity;
+mod identity_error;
 mod link;
 mod own_key;
 mod param_types;
@@ -23,6 +24,7 @@ mod parse_error;
 mod phase;
 mod planned_action;
 mod plural;
+mod private_file;
 mod public_key;
 pub mod reason;
 pub mod regression;
@@ -47,8 +49,9 @@ pub use escape::Escaping;
 pub use exit::ExitCode;
 pub use folder_request::{FolderAccess, FolderRequest, service_job};
 pub use identity::{Identity, IdentityPair, MAX_JOB_BYTES};
+pub use identity_error::IdentityError;
 pub use link::{LinkKind, RunLink};
-pub use own_key::{IdentityError, OwnKey};
+pub use own_key::OwnKey;
 pub use param_types::{
     BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Ownership, Preserve, Shard,
     WriteMode, parse_bytes,
@@ -58,6 +61,7 @@ pub use parse_error::ParseParamError;
 pub use phase::Phase;
 pub use planned_action::{Action, Difference, EntryKind, PlannedAction};
 pub use plural::plural;
+pub use private_file::KeyOwner;
 pub use public_key::PublicKey;
 pub use report::{
     Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, Side, Usage, Work, timestamp,

@@ -1,58 +1,25 @@
-use std::{
-    fmt, fs,
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{fmt, path::Path, str::FromStr};
 
 use aws_lc_rs::{
     rand::SystemRandom,
     signature::{Ed25519KeyPair, KeyPair as _},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::{contact::Fingerprint, public_key::PublicKey};
-
-/// The largest size of an identity file, which has a few hundred bytes; a larger one is another file.
-pub(crate) const MAX_FILE_BYTES: usize = 4096;
+use crate::{
+    contact::Fingerprint,
+    identity_error::IdentityError,
+    private_file::{KeyOwner, MAX_FILE_BYTES, read_private, write_private},
+    public_key::PublicKey,
+};
 
 /// More bytes than an Ed25519 key in PKCS #8 takes.
 const MAX_KEY_BYTES: usize = 256;
 
 /// The format version of key files.
 const FILE_VERSION: u32 = 1;
-
-/// Why an identity cannot be made, stored or used.
-#[derive(Debug, Error)]
-pub enum IdentityError {
-    /// The file cannot be read or written.
-    #[error("identity file {path}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// Users other than its owner may read the file.
-    #[error("identity file {path} can be read by others (mode {mode:o}): run `chmod 600 {path}`")]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The text is not an identity.
-    #[error("not an identity file as `volferry keygen` writes it: {0}")]
-    Malformed(&'static str),
-    /// The system has no randomness.
-    #[error("the system's random number generator failed")]
-    Random,
-}
 
 /// The key of an end that does not name its peer: of one run, of a service, or of a user of services. `Debug` shows no
 /// secret.
@@ -109,17 +76,18 @@ impl OwnKey {
 
     /// Writes the key to a new file with mode 0600. An existing file is an error, because a key is never overwritten.
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        self.write_for(path, KeyOwner::Writer)
+    }
+
+    /// Writes the key as [`write`](Self::write) does, for an owner.
+    pub fn write_for(&self, path: &Path, owner: KeyOwner) -> Result<(), IdentityError> {
         let in_file = |source| IdentityError::File { path: path.into(), source };
         let private_key = Zeroizing::new(BASE64.encode(&*self.pkcs8));
         let file = KeyFile { version: FILE_VERSION, private_key: &private_key, public_key: self.public };
         let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES));
         serde_json::to_writer(&mut *text, &file).map_err(|error| in_file(error.into()))?;
         text.push(b'\n');
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(in_file).inspect_err(|_| {
-            let _ = fs::remove_file(path);
-        })
+        write_private(path, &text, owner).map_err(in_file)
     }
 
     /// Returns the public half.
@@ -153,47 +121,10 @@ impl FromStr for OwnKey {
     }
 }
 
-/// Returns whether the group of a file was given access on purpose.
-fn group_may(owner: u32, group: u32) -> bool {
-    let user = geteuid();
-    let in_group = || {
-        getegid().as_raw() == group
-            || getgroups().is_ok_and(|all| all.iter().any(|gid| gid.as_raw() == group))
-    };
-    owner != user.as_raw() || user.is_root() && in_group()
-}
-
-/// Reads a file with a private key, if no other user may use it.
-pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
-    let in_file = |source| IdentityError::File { path: path.into(), source };
-    let mut file = fs::File::open(path).map_err(in_file)?;
-    let metadata = file.metadata().map_err(in_file)?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o007 != 0 || mode & 0o070 != 0 && !group_may(metadata.uid(), metadata.gid()) {
-        return Err(IdentityError::Exposed { path: path.into(), mode });
-    }
-    // A buffer that grew would leave copies of the key behind.
-    let mut buffer = Zeroizing::new(vec![0; MAX_FILE_BYTES]);
-    let len = read_up_to(&mut file, &mut buffer).map_err(in_file)?;
-    buffer.truncate(len);
-    let text = String::from_utf8(std::mem::take(&mut *buffer));
-    text.map(Zeroizing::new).map_err(|_| IdentityError::Malformed("not its JSON form"))
-}
-
-/// Reads up to the end of the file or of `buffer`, and returns the number of bytes read.
-fn read_up_to(file: &mut fs::File, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read(&mut buffer[len..])? {
-            0 => break,
-            more => len += more,
-        }
-    }
-    Ok(len)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
     use super::*;
 
     #[test]

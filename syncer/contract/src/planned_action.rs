@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plural::plural;
+use crate::human_bytes;
 
 /// A change that a run makes to one entry of the destination, or that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl fmt::Display for PlannedAction {
         write_escaped(f, &self.path)?;
         match self.bytes {
             0 => Ok(()),
-            bytes => write!(f, " ({})", plural(bytes, "byte", "bytes")),
+            bytes => write!(f, " ({})", human_bytes::bytes(bytes)),
         }
     }
 }
@@ -142,9 +142,9 @@ mod tests {
         let folder = action(Action::SetMetadata, EntryKind::Folder, "a\nb\x1b[2J", 0);
         assert_eq!(folder.to_string(), "set metadata of folder a\\nb\\u{1b}[2J");
         let file = action(Action::Create, EntryKind::File, "f", 12_300);
-        assert_eq!(file.to_string(), "create file f (12300 bytes)");
+        assert_eq!(file.to_string(), "create file f (12.3 kB)");
         let small = action(Action::Create, EntryKind::File, "f", 1);
-        assert_eq!(small.to_string(), "create file f (1 byte)");
+        assert_eq!(small.to_string(), "create file f (1 B)");
         let moved =
             PlannedAction { from: Some("old\r".into()), ..action(Action::Move, EntryKind::Folder, "new", 0) };
         assert_eq!(moved.to_string(), "move folder old\\r -> new");

@@ -163,7 +163,8 @@ pub struct Rates {
     pub wire_ratio: f64,
 }
 
-/// The CPU time and memory that a run used.
+/// The CPU time and memory that a run used. Figures that are not known are 0: a service has runs of several peers in
+/// one process, and measures none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {

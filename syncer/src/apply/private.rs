@@ -92,8 +92,8 @@ impl Private {
             made_mark::check(fd.as_fd(), &stat, &own_path)
                 .map_err(|_| NotOwn::anothers(&own_path, &stat, user))?;
             match take_apart(root, &fd) {
-                Ok(volume) if replaced.is_none() => {
-                    replaced = Some(Replaced { user: stat.st_uid, volume });
+                Ok((volume, source)) if replaced.is_none() => {
+                    replaced = Some(Replaced { user: stat.st_uid, volume, source });
                 }
                 Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK.into()),
                 _ => return Err(NotOwn::anothers(&own_path, &stat, user)),
@@ -242,6 +242,8 @@ pub(super) struct Replaced {
     user: u32,
     /// The id that it had.
     pub(super) volume: Option<VolumeId>,
+    /// The id of the source that the copy is of.
+    pub(super) source: Option<VolumeId>,
 }
 
 impl Replaced {
@@ -362,11 +364,11 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
 }
 
 /// Removes the `.volferry/` of another user, which is open as `folder`, with all entries that runs make in it. Returns
-/// its id.
+/// its id, and that of the copy's source.
 ///
 /// # Errors
 /// `WOULDBLOCK` when a run works in it; other errors where it cannot be removed, or has entries that runs do not make.
-fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>, Errno> {
+fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<(Option<VolumeId>, Option<VolumeId>), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let lock = match rustix::fs::openat(folder, state_files::LOCK, flags, Mode::empty()) {
         Ok(lock) => Some(lock),
@@ -380,6 +382,7 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
         return Err(Errno::NOTEMPTY);
     }
     let volume = volume::read(folder.as_fd()).ok().flatten();
+    let source = volume::source_of(folder.as_fd()).ok().flatten();
     let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     for name in FOLDERS {
         match state_files::open_inside(folder, name) {
@@ -393,5 +396,5 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
     }
     state_files::empty(folder, state_files::is_made_by_runs).map_err(failed)?;
     rustix::fs::unlinkat(root, OWN_DIR, AtFlags::REMOVEDIR)?;
-    Ok(volume)
+    Ok((volume, source))
 }

@@ -406,6 +406,8 @@ impl Entering<'_> {
         let dirty = DirtyMark::look(dir.as_fd(), shard)?;
         let motion = MotionNotes::look(dir.as_fd(), shard)?;
         let known = replaced.as_ref().and_then(|replaced| replaced.volume);
+        let source = replaced.as_ref().and_then(|replaced| replaced.source);
+        source.map_or(Ok(()), |source| volume::note_source(dir.as_fd(), source))?;
         let (volume, is_adopted) = volume::read_or_make(dir.as_fd(), known)?;
         if is_first && !is_marked {
             made_mark::write(dir.as_fd(), volume)?;

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use contract::human_bytes;
 use rustix::{
     fs::{FileType, Mode, OFlags},
     io::Errno,
@@ -94,7 +95,10 @@ impl Rulebook {
 const MERGE_FILE_BYTES: usize = 16;
 
 fn too_long() -> String {
-    format!("a folder's files of rules may have {MAX_RULES_BYTES} bytes together")
+    format!(
+        "a folder's files of rules may have {} together: write fewer rules",
+        human_bytes::bytes(MAX_RULES_BYTES as u64)
+    )
 }
 
 /// Appends the text of a file of rules. Only a regular file counts; a link is not followed, as in git.

@@ -137,7 +137,8 @@ pub enum SnapshotError {
     Archive(String),
     /// The files of an archive are longer than is allowed.
     #[error(
-        "the archive cannot be imported, and nothing was changed: its files up to {path} are longer than {max} bytes together"
+        "the archive cannot be imported, and nothing was changed: its files up to {path} are longer than {max} together",
+        max = human_bytes(*.max)
     )]
     ArchiveTooLong {
         /// The file with which they are longer.

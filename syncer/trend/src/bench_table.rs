@@ -26,8 +26,7 @@ pub fn bench_table(result: &BenchFigures) -> String {
     );
     for step in &result.steps {
         let took = |ms: u64| measured(Duration::from_millis(ms));
-        let why =
-            step.bottleneck.as_ref().map_or_else(String::new, |it| format!("{}: {}", it.cause, it.message));
+        let why = step.bottleneck.as_ref().map_or("", |it| &it.message);
         let _ = writeln!(
             text,
             "{:9}  {:>6}  {:>8}  {:>17}  {:>10}  {:>11}  {}",
@@ -37,7 +36,7 @@ pub fn bench_table(result: &BenchFigures) -> String {
             format!("{} to {}", took(step.least_ms), took(step.most_ms)),
             count(step.files_per_second as u64),
             format!("{}/s", bytes(step.bytes_per_second as u64)),
-            printable(&why)
+            printable(why)
         );
     }
     result.notes.iter().for_each(|note| {

@@ -13,13 +13,13 @@ use crate::human::{bytes, count, measured, printable};
 /// Returns a line for each run below a line of headings, and a last line that tells whether runs have become slower.
 pub(super) fn table(history: &History) -> String {
     let mut text = format!(
-        "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:14}  {}\n",
+        "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:24}  {}\n",
         "STARTED", "KIND", "ENTRIES", "CHANGED", "BYTES", "TOOK", "SCAN", "TRANSFER", "WAITED FOR", "NOTE"
     );
     for row in &history.runs {
         let _ = writeln!(
             text,
-            "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:14}  {}",
+            "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:24}  {}",
             printable(&whole_seconds(&row.start_time)),
             format!("{:?}", row.kind).to_lowercase(),
             count(row.entries),

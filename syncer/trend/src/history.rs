@@ -48,9 +48,9 @@ pub(super) struct RunRow {
 }
 
 impl RunRow {
-    /// Returns the word for the run's bottleneck; empty if that is not known.
-    pub(super) fn waited_for(&self) -> String {
-        self.bottleneck.as_ref().map_or_else(String::new, |it| it.cause.to_string())
+    /// Returns what the run waited for most, in words; empty if that is not known.
+    pub(super) fn waited_for(&self) -> &'static str {
+        self.bottleneck.as_ref().map_or("", |it| it.cause.words())
     }
 }
 
@@ -102,7 +102,7 @@ impl History {
                 optional(usual.map(|usual| usual.median_ms)),
                 optional(usual.map(|usual| usual.limit_ms)),
                 row.verdict.slower.is_some().to_string(),
-                row.waited_for(),
+                row.bottleneck.as_ref().map_or_else(String::new, |it| it.cause.to_string()),
                 row.bottleneck.as_ref().map_or_else(String::new, |it| it.share.to_string()),
             ];
             writer.write_record(first.into_iter().chain(phases).chain(last))?;
@@ -162,6 +162,9 @@ mod tests {
             "\nSlower: the last three comparable runs took 2.00 times the usual 1.0 s. The phase `transfer` grew most, \
              from 800 ms to 1.8 s.\n"
         ));
-        assert_eq!(text.lines().filter(|line| line.ends_with("  sinkDisk        slow once")).count(), 2);
+        assert_eq!(
+            text.lines().filter(|line| line.ends_with("  destination's disk        slow once")).count(),
+            2
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::{BenchFiles, BenchTree};
+use contract::{BenchFiles, BenchTree, human_bytes};
 use syncer::monitor::Monitor;
 
 use super::bench_error::BenchError;
@@ -43,7 +43,10 @@ fn described(path: &Path) -> Result<BenchTree, BenchError> {
 fn parsed(path: &Path, text: &str) -> Result<BenchTree, BenchError> {
     let refused = |message| BenchError::Parse { path: path.into(), message };
     if text.len() as u64 > MAX_DESCRIPTION_BYTES {
-        return Err(refused(format!("it has more than {MAX_DESCRIPTION_BYTES} bytes")));
+        return Err(refused(format!(
+            "it has more than {}: describe fewer folders",
+            human_bytes::bytes(MAX_DESCRIPTION_BYTES)
+        )));
     }
     let tree: BenchTree = serde_saphyr::from_str(text).map_err(|error| refused(error.to_string()))?;
     match tree.fault() {

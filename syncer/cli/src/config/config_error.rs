@@ -13,7 +13,9 @@ use crate::{
 /// The reasons why a parsed command line cannot be carried out; the message says what to write instead.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
-    #[error("neither --listen nor --connect: one end waits with --listen, the other dials it with --connect")]
+    #[error(
+        "neither --listen nor --connect: give one of them; one end waits with --listen, and the other dials it with --connect"
+    )]
     NoEndpoint,
     #[error(
         "no --identity: name this end's file, as `volferry keygen` wrote it: `source` to send, `sink` to receive"

@@ -12,6 +12,9 @@ use crate::{
     remote::place::{PlaceError, ServicePlace},
 };
 
+/// What to do with a list that no service takes.
+const TOO_MANY_PATHS: &str = "its list has more than 131,072 paths, so divide it among several runs";
+
 /// Makes the link to a folder of a service, which is asked for a run that reads or writes.
 pub(super) fn ask(
     place: ServicePlace,
@@ -34,6 +37,9 @@ pub(super) fn ask(
     }
     folder_below(&path).map_err(|why| PlaceError::Service(format!("{}: {why}", place.address())))?;
     let paths = params.files_from.take_if(|_| reads).map(|list| list.paths);
+    if paths.as_ref().is_some_and(|paths| paths.len() > FolderRequest::MAX_PATHS) {
+        return Err(ConfigError::NotForService("--files-from", TOO_MANY_PATHS));
+    }
     let request = FolderRequest {
         folder: place.folder.clone(),
         path,
@@ -61,9 +67,10 @@ fn check_for_service(
     params: &RunParams,
     access: FolderAccess,
 ) -> Result<(), ConfigError> {
-    const OWNERS: &str = "its owner decides that, in the service's configuration";
+    const OWNERS: &str = "its owner decides that, in the service's configuration, so leave it out";
     const BY_SSH: &str = "it is reached without ssh, so leave it out";
-    const ALONE: &str = "it is for two folders of one machine, or for a pair of `send` and `receive`";
+    const ALONE: &str =
+        "it is for two folders of one machine, or for a pair of `send` and `receive`, so leave it out";
     let writes = access == FolderAccess::Write;
     let given = [
         ("--rsh", remote.shell.rsh.is_some(), BY_SSH),

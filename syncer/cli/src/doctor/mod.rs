@@ -20,7 +20,7 @@ use syncer::{
     snapshot::Store,
 };
 
-use crate::{flags::DoctorFlags, mounts, snapshot::damage_of_list};
+use crate::{flags::DoctorFlags, messages, mounts, own_place, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, chain, measured, printable};
 
@@ -64,7 +64,7 @@ fn tell(diagnosis: &Diagnosis) -> io::Result<()> {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        writeln!(out, "{word}: {}", printable(message))?;
+        out.write_all(messages::lines(word, message).as_bytes())?;
         if let Some(hint) = hint {
             writeln!(out, "hint: {}", printable(hint))?;
         }
@@ -74,6 +74,12 @@ fn tell(diagnosis: &Diagnosis) -> io::Result<()> {
 
 /// Checks a run of `sync`.
 fn folders(source: &Path, destination: &Path) -> Diagnosis {
+    if let Err(error) = own_place::check(destination) {
+        let hint = "name a folder beside it; `volferry snapshot` has the commands for what is in it";
+        return Diagnosis {
+            findings: vec![Finding::new(Check::OwnFolder, Severity::Error, error.to_string(), hint)],
+        };
+    }
     let mut findings = Vec::new();
     let nearest = nearest_folder(destination);
     findings.extend(volume("source", source));

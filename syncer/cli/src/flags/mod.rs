@@ -2,6 +2,7 @@
 //! depends on other flags, on the machine or on the engine is checked in [`config`](super::config).
 
 mod command_flags;
+pub(crate) mod dashed_paths;
 mod deferred;
 pub(crate) mod end_flags;
 mod flag_values;

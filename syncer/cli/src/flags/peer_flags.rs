@@ -30,8 +30,8 @@ pub(crate) struct EnrollFlags {
     #[arg(long, conflicts_with_all = ["name", "service_key"])]
     pub(crate) renew: bool,
 
-    /// How long the service may take to accept the renewed key [default: 10]
-    #[arg(long, value_name = "SECONDS", requires = "renew", value_parser = seconds)]
+    /// How long HOST may take to answer over ssh [default: 180], and the service to accept a renewed key [default: 10]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "service_key", value_parser = seconds)]
     pub(crate) connect_timeout: Option<Duration>,
 
     /// Without ssh: note this public key of the service, and print the line for its file of authorized keys

@@ -107,13 +107,15 @@ impl EnrollPlace {
 /// Why a place cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum PlaceError {
-    #[error("{} begins with a dash, which ssh would take for a flag", .0.display())]
+    #[error(
+        "{} begins with a dash, which ssh would take for a flag\nhint: write ./ before a path of this machine", .0.display()
+    )]
     Flag(PathBuf),
     #[error(
         "{0} names no folder of a service\nhint: write HOST::FOLDER or HOST:PORT::FOLDER, or ./ before a path of this machine"
     )]
     Service(String),
-    #[error("{} is not UTF-8, and all names of a service are", .0.display())]
+    #[error("{} is not UTF-8, and all names of a service are\nhint: rename it, or name the folder above it", .0.display())]
     NotUtf8(PathBuf),
     #[error("{0}: a service knows its users by their keys\nhint: leave the name before the @ out")]
     UserOfService(String),

@@ -7,7 +7,6 @@ mod peers;
 mod refused;
 pub(crate) mod service_config;
 mod state;
-pub(crate) mod toml_file;
 mod trusted_file;
 mod turns;
 mod visit;

@@ -14,10 +14,11 @@ use clap::{
 use contract::{Demands, FolderAccess, is_name, parse_bytes};
 use syncer::session::LinkMode;
 
-use super::toml_file::{ConfigFileError, Field, Fields, TomlFile};
+use super::trusted_file::read_trusted;
 use crate::{
     flags::{BackupFlags, DemandFlags, TakeFlags, listen_address, seconds},
     remote::place::SERVICE_PORT,
+    toml_file::{ConfigFileError, Field, Fields, TomlFile},
 };
 
 /// The most peers that wait for a folder, unless its configuration says otherwise, and the most that it may say.
@@ -88,7 +89,7 @@ impl ServedFolder {
 impl ServiceConfig {
     /// Reads the file at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigFileError> {
-        let file = TomlFile::read(path)?;
+        let file = TomlFile::read(path, read_trusted)?;
         let mut fields = file.fields()?;
         let listen = fields.take("listen").map(|field| field.parse(listen_address)).transpose()?;
         let mode = fields.take("link").map(|field| field.parse(link_mode)).transpose()?;
@@ -200,7 +201,7 @@ fn demands(fields: Fields<'_>) -> Result<Demands, ConfigFileError> {
         if !known.get_arguments().any(|arg| arg.get_long() == Some(name)) {
             return Err(field.error("there is no such field"));
         }
-        args.extend(field.flags(name)?);
+        args.extend(field.value()?.words(name));
     }
     let flags = FolderFlags::try_parse_from(args).map_err(|error| wrong_flag(&error, &fields))?;
     let (snapshot, backup) = (flags.snapshot.into(), flags.backup);

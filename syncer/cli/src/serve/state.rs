@@ -23,9 +23,9 @@ use super::{
     peers::{FileStamp, Peers, PeersError},
     refused::Refused,
     service_config::{ServedFolder, ServiceConfig},
-    toml_file::ConfigFileError,
     turns::Turns,
 };
+use crate::toml_file::ConfigFileError;
 
 /// The most characters of a peer's text that are shown: more than a name has.
 const MAX_SHOWN: usize = 200;

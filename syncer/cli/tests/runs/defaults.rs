@@ -138,12 +138,14 @@ fn defaults_of_the_near_end_count_for_a_far_one() {
 #[test]
 fn a_file_that_is_wrong_is_named_with_what_is_wrong() {
     for (defaults, said) in [
-        ("exclud = ['a']\n", "no default `exclud`"),
+        ("exclud = ['a']\n", "config.toml:1: there is no default `exclud`"),
         ("delete = true\n", "no default `delete`"),
-        ("[sync]\nnonsense = 1\n", "no default `nonsense`"),
+        ("[sync]\nnonsense = 1\n", "config.toml:2: there is no default `nonsense`"),
         ("quiet = 'maybe'\n", "quiet takes true or false"),
         ("exclude = 7\n", "exclude takes a list"),
-        ("quiet = \n", "is no file of defaults"),
+        ("\nexclude = ['a', 7]\n", "config.toml:2: `exclude`: write a list of texts"),
+        ("sync = 'all'\n", "config.toml:1: `sync`: write a table"),
+        ("quiet = true\nquiet = \n", "config.toml:2: "),
         ("bandwidth-limit = 'fast'\n", "--bandwidth-limit"),
     ] {
         let home = Home::new(defaults);
@@ -178,9 +180,9 @@ fn config_shows_each_default_and_where_it_is_set_as_a_file_of_defaults() {
     for line in [
         format!("# {}", home.file.display()),
         "quiet = \"1\" # VOLFERRY_QUIET".into(),
-        format!("bandwidth-limit = \"10M\" # {}", home.file.display()),
+        format!("bandwidth-limit = \"10M\" # {}:1", home.file.display()),
         "[sync]".into(),
-        format!("exclude = [\"*.tmp\"] # {}", home.file.display()),
+        format!("exclude = [\"*.tmp\"] # {}:3", home.file.display()),
         "#   compression".into(),
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line}: {shown}");

@@ -1,6 +1,6 @@
 //! The owner of a destination decides, too: the demands of `volferry receive` limit the requests of any source.
 
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt as _};
 
 use contract::{Event, ExitCode};
 
@@ -8,7 +8,7 @@ use crate::common::{
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     process::Ended,
-    tree,
+    scratch, tree,
 };
 
 /// The source's flags in each of the runs.
@@ -155,4 +155,35 @@ fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
         assert_eq!(told(&pair, &["--other-source=accept"]).0, ExitCode::Done);
         assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done);
     }
+}
+
+#[test]
+fn the_source_of_a_copy_is_remembered_when_another_user_makes_the_own_folder_anew() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root can remove what is another user's");
+        return;
+    }
+    let mut pair = pair();
+    pair.way = Way::Local;
+    assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done, "no source was remembered");
+    let own = pair.destination.join(".volferry");
+    let of_nobody = || {
+        // The mark names its owner.
+        let _ = fs::remove_file(own.join("made"));
+        scratch::give_to_nobody(&own);
+    };
+    made_anew(&pair);
+    if !own.join("source").exists() {
+        eprintln!("skipped: the file system keeps no birth time");
+        return;
+    }
+    for turn in ["by the first run", "by the next"] {
+        of_nobody();
+        assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Guard, "{turn}");
+        assert_eq!(fs::read(pair.destination.join("kept")).unwrap(), b"new content");
+    }
+    of_nobody();
+    assert_eq!(told(&pair, &[]).0, ExitCode::Done, "without the flag no source is looked at");
+    assert_eq!(fs::metadata(&own).unwrap().uid(), 0, "it was made anew");
+    assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Guard, "the copy was of another source");
 }

@@ -93,6 +93,27 @@ fn a_full_volume_a_mount_and_a_folder_of_others_are_found() {
 }
 
 #[test]
+fn a_volumes_own_folder_is_no_destination_and_nothing_is_tried_in_it() {
+    let place = scratch();
+    let source = source(place.path());
+    let own = dir(&dir(place.path(), "copy"), ".volferry");
+    tree::file(&own.join("source"), b"of a run");
+    let before = Snapshot::of(&own);
+    for destination in [own.clone(), own.join("snapshots"), own.join("new/below")] {
+        let (findings, exit) = found(&[text(&source), text(&destination)]);
+        assert_eq!(findings, [("ownFolder".to_string(), "error".to_string())], "{}", destination.display());
+        assert_eq!(exit, Some(1));
+    }
+    Snapshot::of(&own).assert_like(&before, UNTOUCHED, "a volume's own folder");
+    let said = doctor(&[text(&source), text(&own)]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(
+        said.contains("which is a volume's own") && said.contains("\nhint: name a folder beside it"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_volume_without_attributes_and_one_without_rights_are_found() {
     if !is_root() {
         return;
@@ -131,12 +152,13 @@ fn the_way_to_a_receiving_end_is_checked_by_a_run_that_changes_nothing() {
     let before = Snapshot::of(&pair.destination);
     let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
     let (identity, address) = (pair.key("source"), sink.listening().to_string());
-    let check = ["--connect", &address, "--identity", text(&identity), "--connect-timeout", "2"];
-    let (findings, exit) = found(&check);
+    let check = ["--connect", &address, "--identity", text(&identity), "--connect-timeout"];
+    let within = |seconds| found(&[&check[..], &[seconds]].concat());
+    let (findings, exit) = within("60");
     assert!(has(&findings, "link", "ok") && exit == Some(0), "{findings:?}");
     sink.wait();
     Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a destination whose way was checked");
-    let (findings, exit) = found(&check);
+    let (findings, exit) = within("1");
     assert!(has(&findings, "link", "error") && exit == Some(1), "nobody listens any more: {findings:?}");
 }
 

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -12,7 +12,8 @@ use contract::{ExitCode, OwnKey};
 use crate::common::{
     oracle,
     pair::text,
-    process::{Running, program},
+    process::{Running, User, program},
+    scratch,
     service::Served,
     sshd::Sshd,
     tree,
@@ -117,7 +118,7 @@ fn the_key_lies_in_a_file_of_the_user_alone_and_never_on_a_command_line() {
     said(&near.enroll("::photos", &["--name=me"]));
     let (host, _) = near.served.address.split_once(':').unwrap();
     let key = near.home.join("volferry/services").join(host).join("key");
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&key), mode(key.parent().unwrap())), (0o600, 0o700));
     let public = OwnKey::read(&key).unwrap().public().to_string();
     let lines = fs::read_to_string(near.served.path("authorized")).unwrap();
@@ -145,7 +146,7 @@ fn a_renewed_key_shows_that_it_works_before_the_old_one_is_revoked() {
     let mut near = Near::new();
     let line = said(&near.enroll("::photos", &["--name=me"]));
     near.served.stop();
-    let unproven = near.enroll("::photos", &["--renew", "--connect-timeout=1"]);
+    let unproven = near.enroll("::photos", &["--renew", "--connect-timeout=6"]);
     refused(&unproven, ExitCode::Failed, "did not accept the new key, so the old one stays in use");
     let authorized = near.served.path("authorized");
     let keys = || fs::read_to_string(&authorized).unwrap();
@@ -171,6 +172,80 @@ fn without_ssh_the_printed_line_goes_into_the_file_of_keys() {
     near.served.edit_keys(|text| format!("{text}{}\n", lines[1].trim()));
     near.served.wait_for_metric("volferry_serve_authorized_keys 1");
     near.run_line(lines[2], ExitCode::Done);
+}
+
+#[test]
+fn a_machine_that_does_not_answer_over_ssh_is_given_up_and_nothing_of_it_is_noted() {
+    let near = Near::new();
+    let silent = near.sshd.script("silent", "exec sleep 600");
+    let place = format!("{}::photos", near.served.address);
+    let rsh = format!("--rsh={silent}");
+    let enroll = near.command(&["enroll", &place, &rsh, "--connect-timeout=1"]).output().unwrap();
+    refused(&enroll, ExitCode::PeerLost, "127.0.0.1 did not answer over ssh within 1 s");
+    let (host, port) = near.served.address.split_once(':').unwrap();
+    assert!(!near.home.join("volferry/services").join(host).join(format!("{port}.pub")).exists());
+}
+
+#[test]
+fn keys_and_their_folders_are_for_their_owners_alone() {
+    let near = Near::new();
+    let (host, _) = near.served.address.split_once(':').unwrap();
+    let services = near.home.join("volferry/services");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    fs::create_dir_all(services.join(host)).unwrap();
+    fs::set_permissions(&services, fs::Permissions::from_mode(0o755)).unwrap();
+    let enrolled = near.enroll("::photos", &["--name=me"]);
+    let line = said(&enrolled);
+    let told = String::from_utf8_lossy(&enrolled.stderr).into_owned();
+    assert!(told.contains("services had mode 755: now only its owner may use it"), "{told}");
+    assert_eq!((mode(&services), mode(&services.join(host))), (0o700, 0o700));
+    fs::set_permissions(services.join(host), fs::Permissions::from_mode(0o733)).unwrap();
+    let hint = "hint: run `chmod go-rwx ";
+    refused(&near.enroll("::photos", &["--name=me"]), ExitCode::Failed, hint);
+    let [_, _, source, place] = line.trim().split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+    assert_eq!(source, "SRC");
+    let sync = near.command(&["sync", text(&near.source), place]).output().unwrap();
+    refused(&sync, ExitCode::Identity, hint);
+    assert!(!near.served.path("photos").exists());
+}
+
+#[test]
+fn a_key_that_root_makes_for_a_service_of_another_user_belongs_to_that_user() {
+    let served = Served::prepare(FOLDERS);
+    let key = served.path("service.key");
+    fs::remove_file(&key).unwrap();
+    let folder = key.parent().unwrap();
+    scratch::give_to_nobody(folder);
+    let user = OwnKey::generate().unwrap().public().to_string();
+    let config = format!("--config={}", text(&served.path("serve.toml")));
+    let added =
+        Command::new(program()).args(["peers", "add", &user, "me", "--json", &config]).output().unwrap();
+    let answer = said(&added);
+    let found = fs::metadata(&key).unwrap();
+    assert_eq!((found.uid(), found.permissions().mode() & 0o777), (User::Nobody.id(), 0o600));
+    assert!(answer.contains(&OwnKey::read(&key).unwrap().public().to_string()), "{answer}");
+    let names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{names:?}");
+}
+
+#[test]
+fn no_key_is_written_to_a_volumes_own_folder() {
+    let served = Served::prepare(FOLDERS);
+    let own = served.folder(".volferry");
+    let key = OwnKey::generate().unwrap().public().to_string();
+    let service_key = format!("--service-key={key}");
+    let mut command = Command::new(program());
+    command.env("XDG_CONFIG_HOME", own.join("config")).args(["enroll", "nas::photos", &service_key]);
+    refused(
+        &command.output().unwrap(),
+        ExitCode::Failed,
+        "is in a folder .volferry, which is a volume's own",
+    );
+    served.configure(&format!("identity = \"{}\"\n{FOLDERS}", text(&own.join("service.key"))));
+    let config = format!("--config={}", text(&served.path("serve.toml")));
+    let add = Command::new(program()).args(["peers", "add", &key, "me", &config]).output().unwrap();
+    refused(&add, ExitCode::Failed, "is in a folder .volferry, which is a volume's own");
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
 }
 
 #[test]

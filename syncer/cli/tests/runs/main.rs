@@ -74,4 +74,5 @@ mod several;
 mod several_peers;
 mod shards;
 mod single_files;
+mod terminal;
 mod unprivileged;

@@ -154,7 +154,7 @@ fn people_get_a_line_an_action() {
     let output = run(&path("from"), &path("to"));
     assert_eq!(output.status.code(), Some(0));
     let shown = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(shown, "create folder .\ncreate file a\\x0ab (7 bytes)\n");
+    assert_eq!(shown, "create folder .\ncreate file a\\x0ab (7 B)\n");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::UdpSocket,
     path::{Path, PathBuf},
 };
 
@@ -50,9 +51,16 @@ fn a_user_sends_into_a_folder_and_gets_it_back() {
         let sent = served.sync(&user, [text(&from), &photos], &["--delete", &link]);
         sent.assert_exit(ExitCode::Done);
         oracle::assert_copy(&served.path("photos"), &from, "sent");
+        // The process of the service may have other runs at the same time.
+        let usage = sent.report().usage;
+        assert_eq!((usage.sink_cpu_ms, usage.sink_peak_rss), (0, 0), "{usage:?}");
+        assert!(usage.source_peak_rss > 0, "{usage:?}");
         let got = served.sync(&user, [&photos, text(&back)], &["--delete", &link]);
         got.assert_exit(ExitCode::Done);
         oracle::assert_copy(&back, &from, "got");
+        let usage = got.report().usage;
+        assert_eq!((usage.source_cpu_ms, usage.source_peak_rss), (0, 0), "{usage:?}");
+        assert!(usage.sink_peak_rss > 0, "{usage:?}");
         served.wait_for_metric(
             "volferry_serve_runs_total{folder=\"photos\",direction=\"write\",result=\"succeeded\"} 1",
         );
@@ -317,6 +325,38 @@ fn only_paths_of_a_list_and_snapshots_are_read_from_a_folder() {
     assert!(got.join("c/d").exists() && got.join("b").exists() && !got.join("a").exists());
     let missing = served.sync(&user, [&place, text(&got)], &["--source-snapshot=latest"]);
     assert_eq!(missing.reason(), "SnapshotNotFound", "{}", missing.stderr);
+}
+
+#[test]
+fn a_list_of_more_paths_than_a_service_takes_is_refused_before_it_is_asked() {
+    let served = Served::prepare(PHOTOS);
+    let (user, list) = (served.user("laptop"), served.path("list"));
+    let paths: String = (0..=FolderRequest::MAX_PATHS).map(|number| format!("{number}\n")).collect();
+    fs::write(&list, paths).unwrap();
+    let flag = format!("--files-from={}", text(&list));
+    let refused = served.sync(&user, [&served.place("photos"), text(&served.path("got"))], &[&flag]);
+    refused.assert_exit(ExitCode::Usage);
+    assert!(refused.stderr.contains("has more than 131,072 paths, so divide it"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_service_that_does_not_answer_is_given_up_when_the_time_is_over() {
+    let mut served = Served::prepare(PHOTOS);
+    let (user, source) = (served.user("laptop"), made(&served, "source", 100));
+    // Bound, so that no other process answers at the address, and never read.
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    served.address = deaf.local_addr().unwrap().to_string();
+    let (photos, got) = (served.place("photos"), served.path("got"));
+    for ends in [[text(&source), &photos], [&photos, text(&got)]] {
+        let ended = served.sync(&user, ends, &["--connect-timeout=1"]);
+        ended.assert_exit(ExitCode::PeerLost);
+        let report = ended.report();
+        assert!(report.message.starts_with(&format!("no answer from {}", served.address)), "{report:?}");
+        // Without the flag, it is 10 s.
+        assert!(report.timings.connect < 10_000, "{report:?}");
+        assert!(ended.stderr.contains("\nhint: "), "{}", ended.stderr);
+    }
+    assert!(!got.exists());
 }
 
 #[test]

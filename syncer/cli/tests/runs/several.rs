@@ -7,7 +7,7 @@ use contract::{Event, ExitCode};
 use crate::common::{
     oracle,
     pair::{Pair, Way, text},
-    process::{Running, program},
+    process::{Ended, Running, User, command, program},
     sshd::Sshd,
     tree,
 };
@@ -43,6 +43,37 @@ fn each_of_several_sources_goes_to_the_destination_under_its_own_name() {
             .collect::<Result<_, _>>()
             .unwrap();
     assert_eq!(all.len(), 3);
+}
+
+/// Runs `volferry sync` in the folder of a pair.
+fn sync_in(pair: &Pair, words: &[&str]) -> Ended {
+    let mut command = command(&program(), User::Same, &["sync".into(), "--progress=json".into()]);
+    command.args(words).current_dir(pair.dir());
+    Running::start(command).wait()
+}
+
+#[test]
+fn paths_behind_two_dashes_may_begin_with_one() {
+    let pair = Pair::new(Way::Local);
+    ["-x", "-a", "src", "--delete"]
+        .iter()
+        .for_each(|name| tree::files(pair.dir(), &[&format!("{name}/file")], name));
+    let copied = |words: &[&str], copies: &[(&str, &str)]| {
+        sync_in(&pair, words).assert_exit(ExitCode::Done);
+        for (copy, source) in copies {
+            oracle::assert_copy(&pair.dir().join(copy), &pair.dir().join(source), copy);
+        }
+    };
+    copied(&["--", "src", "-y"], &[("-y", "src")]);
+    copied(&["--", "-a", "-b"], &[("-b", "-a")]);
+    copied(&["-c", "--", "-a", "-x", "src", "-z"], &[("-z/-a", "-a"), ("-z/-x", "-x"), ("-z/src", "src")]);
+    copied(&["-rH", "--", "--delete", "--"], &[("--", "--delete")]);
+    copied(&["./-x", "./-w"], &[("-w", "-x")]);
+    let refused = sync_in(&pair, &["--", "src", "-oProxyCommand=x:/y"]);
+    refused.assert_exit(ExitCode::Usage);
+    let hint = "which ssh would take for a flag\nhint: write ./ before a path of this machine";
+    assert!(refused.stderr.contains(hint), "{}", refused.stderr);
+    sync_in(&pair, &["src", "-Z", "--", "-w"]).assert_exit(ExitCode::Usage);
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{fs, io, path::Path};
 // The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
-use contract::{BusyAnswer, Compression, Event, IdentityPair, Progress, Report, RunParams};
+use contract::{
+    BusyAnswer, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
+    RunParams,
+};
 use syncer::internals::{
     attrs::{Attrs, Classes},
     delta::{
@@ -71,9 +74,29 @@ fn main() -> io::Result<()> {
     stored(&write)?;
     let answer = |number| BusyAnswer { peer: "10.0.0.1:7400".into(), since: "now".into(), number }.to_line();
     write("busy", "two", &[&b"\x07"[..], &answer(2), &answer(1)].concat())?;
+    served(&write)?;
     write("report", "report", &serde_json::to_vec(&Report::default())?)?;
     write("report", "progress", &serde_json::to_vec(&Event::Progress(Progress::default()))?)?;
     write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
+}
+
+/// Writes the files of a service, and a request of a peer.
+fn served(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    let key = OwnKey::generate().map_err(io::Error::other)?.public();
+    let lines = format!("# peers\n\ned25519 {key} me@laptop read=docs,photos write=photos\n");
+    write("authorized", "two-folders", lines.as_bytes())?;
+    let tables =
+        "listen = \"[::]:7400\"\nidentity = [\"a\", \"b\"]\n[folders.a]\nqueue = 3\nsnapshot = true\n";
+    write("config", "one-folder", tables.as_bytes())?;
+    let request = FolderRequest {
+        folder: "photos".into(),
+        path: "2026".into(),
+        access: FolderAccess::Read,
+        params: RunParams::default(),
+        source_snapshot: Some("latest".into()),
+        paths: Some(vec![b"a".to_vec()]),
+    };
+    write("request", "read", &serde_json::to_vec(&request)?)
 }
 
 /// Writes seeds from the store's fixtures: records without their checksums, a directory without its checksum, and a

@@ -46,7 +46,21 @@ pub(crate) struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     pub(crate) fn start(monitor: &'a Monitor) -> Self {
-        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None, link: None }
+        Self::of(Stopwatch::start(monitor))
+    }
+
+    /// Starts in a process that has other runs at the same time.
+    pub(crate) fn start_beside_others(monitor: &'a Monitor) -> Self {
+        Self::of(Stopwatch::start_beside_others(monitor))
+    }
+
+    /// Starts anew for the next run of the same peer.
+    pub(crate) fn start_next(&self) -> Self {
+        Self::of(self.watch.start_next())
+    }
+
+    fn of(watch: Stopwatch<'a>) -> Self {
+        Self { began: SystemTime::now(), watch, peer: None, link: None }
     }
 
     /// Records the link and the peer's address. In the first run of a session, moves the start to the moment of the

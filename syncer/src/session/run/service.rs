@@ -91,7 +91,7 @@ impl ServiceVisit {
 
     /// Ends the visit with an error, which the peer reports.
     pub fn refuse(self, error: SessionError, monitor: &Monitor) -> Outcome {
-        let mut clock = Clock::start(monitor);
+        let mut clock = Clock::start_beside_others(monitor);
         let side = match self.visitor.access {
             FolderAccess::Read => Side::Source,
             FolderAccess::Write => Side::Sink,
@@ -111,7 +111,7 @@ impl ServiceVisit {
         monitor: &Arc<Monitor>,
         on_run: &mut dyn FnMut(&Outcome),
     ) {
-        let mut clock = Clock::start(monitor);
+        let mut clock = Clock::start_beside_others(monitor);
         clock.watch.look_at_limits();
         let end = End { side: Side::Sink, bandwidth_limit: limits.bandwidth };
         let link = self.begin(end, limits.silence, monitor);
@@ -126,7 +126,7 @@ impl ServiceVisit {
         (params, silence): (&RunParams, Duration),
         monitor: &Arc<Monitor>,
     ) -> Outcome {
-        let mut clock = Clock::start(monitor);
+        let mut clock = Clock::start_beside_others(monitor);
         clock.watch.look_at_limits();
         let end = End { side: Side::Source, bandwidth_limit: params.bandwidth_limit };
         let mut session = SendSession::over(source, self.begin(end, silence, monitor));

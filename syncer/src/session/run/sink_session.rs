@@ -44,7 +44,7 @@ impl<'a> SinkSession<'a> {
             }
             if before.is_some() {
                 self.monitor.reset();
-                clock = Clock::start(self.monitor);
+                clock = clock.start_next();
             }
             clock.met(link.met(), before.is_none());
             let (name, result) = self.run(&link, &peer, hello, &mut held, &mut clock);

@@ -155,7 +155,7 @@ impl<'a> ShardRun<'a> {
 
     fn wait(&self, stage: Stage, all: bool) -> Result<Vec<ShardState>, SessionError> {
         let start = Instant::now();
-        let ([mut pause, longest], mut is_said) = (LOOK_EVERY, false);
+        let ([mut pause, longest], mut long_wait) = (LOOK_EVERY, LongWait::default());
         let count = self.team.shard().count;
         loop {
             if self.monitor.cancelled() {
@@ -179,17 +179,32 @@ impl<'a> ShardRun<'a> {
                     )));
                 }
                 OtherShards::Waiting { behind, .. } => {
-                    if let Some(index) = behind.filter(|_| !is_said && start.elapsed() > SILENT_PATIENCE) {
-                        is_said = true;
-                        tracing::warn!(
-                            "shard {index}/{count} has been awaited for a minute: see whether it is slow or was stopped"
-                        );
+                    if let Some(warning) = long_wait.warning(behind, count, start.elapsed()) {
+                        tracing::warn!("{warning}");
                     }
                     self.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
                 }
             }
             pause = (pause * 2).min(longest);
         }
+    }
+}
+
+/// The wait for a shard that is behind, which is told once.
+#[derive(Debug, Default)]
+struct LongWait {
+    is_told: bool,
+}
+
+impl LongWait {
+    /// Returns what to say of the shard that is `behind`, if it has been `awaited` for so long for the first time.
+    fn warning(&mut self, behind: Option<u32>, count: u32, awaited: Duration) -> Option<String> {
+        let index = behind.filter(|_| !self.is_told && awaited > SILENT_PATIENCE)?;
+        self.is_told = true;
+        Some(format!(
+            "shard {index}/{count} has been awaited for {} s: see whether it is slow or was stopped",
+            awaited.as_secs()
+        ))
     }
 }
 
@@ -229,6 +244,19 @@ fn deal(costs: &[u64], count: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_that_is_awaited_for_long_is_named_once_with_what_to_look_at() {
+        let mut wait = LongWait::default();
+        let after = |seconds| SILENT_PATIENCE + Duration::from_secs(seconds);
+        assert_eq!(wait.warning(Some(1), 3, after(0)), None, "not yet");
+        assert_eq!(wait.warning(None, 3, after(1)), None, "nobody is behind");
+        assert_eq!(
+            wait.warning(Some(2), 3, after(1)).as_deref(),
+            Some("shard 2/3 has been awaited for 61 s: see whether it is slow or was stopped")
+        );
+        assert_eq!(wait.warning(Some(2), 3, after(60)), None, "it was told");
+    }
 
     #[test]
     fn the_largest_go_first_and_each_to_whoever_has_least() {

@@ -79,9 +79,10 @@ impl Port {
         listen().map_err(|error: io::Error| TransportError::Address { address, error: error.to_string() })
     }
 
-    /// Returns the place of one of several connections, which share the runtime.
+    /// Returns the place of one of several connections, which share the runtime. Its threads are not named, because
+    /// their time is that of all connections.
     pub(super) fn of_connection(&self) -> Self {
-        Self { queue: None, runtime: Arc::clone(&self.runtime), threads: Arc::clone(&self.threads) }
+        Self { queue: None, runtime: Arc::clone(&self.runtime), threads: Threads::default() }
     }
 
     #[cfg(test)]

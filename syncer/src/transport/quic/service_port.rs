@@ -38,9 +38,6 @@ pub(crate) const MAX_VISITS: usize = 256;
 /// The longest request, most of which can be a list of paths.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
-/// The most paths of a request, whose list takes more memory than its bytes.
-const MAX_PATHS: usize = 1 << 17;
-
 /// How long a peer that has shown its key may take to say what it wants, and how many peers may do so at once.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 const MAX_HEARD: usize = 32;
@@ -149,7 +146,7 @@ async fn hear(met: Proven, peer: Fingerprint) -> Option<Heard> {
             met.connection.open_uni().await.ok()?.finish().ok()?;
             met.connection.closed().await;
         }
-        serde_json::from_slice(&request).ok().filter(is_bounded)
+        serde_json::from_slice(&request).ok().filter(FolderRequest::is_bounded)
     };
     let request = tokio::time::timeout(REQUEST_PATIENCE, request).await.ok().flatten();
     match request {
@@ -159,11 +156,6 @@ async fn hear(met: Proven, peer: Fingerprint) -> Option<Heard> {
             None
         }
     }
-}
-
-/// Returns whether a request takes no more memory than an honest one.
-fn is_bounded(request: &FolderRequest) -> bool {
-    request.paths.as_ref().is_none_or(|paths| paths.len() <= MAX_PATHS)
 }
 
 /// A peer of a service, before its turn. Dropping it sends it away.
@@ -220,6 +212,127 @@ impl Visitor {
             let is_new = *told != answer;
             *told = answer;
             is_new
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use contract::{Identity, service_job};
+    use quinn::{ConnectionError, Endpoint, crypto::rustls::QuicClientConfig};
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::transport::{
+        quic::{LinkMode, carriers::over_udp},
+        tls::SERVER_NAME,
+    };
+
+    /// A service with two guests, and the runtime of the peers that dial it.
+    struct Visited {
+        port: ServicePort,
+        address: SocketAddr,
+        service: Fingerprint,
+        guests: [OwnKey; 2],
+        runtime: Arc<Runtime>,
+    }
+
+    impl Visited {
+        fn new() -> Self {
+            let [key, one, other] = [(); 3].map(|()| OwnKey::generate().unwrap());
+            let (service, guests) = (key.fingerprint(), Guests::default());
+            guests.replace([one.fingerprint(), other.fingerprint()]);
+            let sockets = Sockets::bind(([127, 0, 0, 1], 0).into(), LinkMode::Udp).unwrap();
+            let address = sockets.address();
+            let port = ServicePort::listen(sockets, &[key], &guests).unwrap();
+            let Port { runtime, .. } = Port::to_dial().unwrap();
+            Self { port, address, service, guests: [one, other], runtime }
+        }
+    }
+
+    /// A connection of a peer, which has said nothing.
+    struct Dialled {
+        connection: quinn::Connection,
+        /// Drives the connection until it is dropped.
+        _endpoint: Endpoint,
+    }
+
+    impl Dialled {
+        async fn to((address, service): (SocketAddr, Fingerprint), key: &OwnKey) -> Self {
+            let identity =
+                Identity::of_key(key.clone(), Side::Source, &service_job(service), service).unwrap();
+            let crypto = QuicClientConfig::try_from(tls::client(&identity).unwrap()).unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (endpoint, _) = over_udp(socket, None).unwrap();
+            let config = quinn::ClientConfig::new(Arc::new(crypto));
+            let connecting = endpoint.connect_with(config, address, SERVER_NAME).unwrap();
+            Self { connection: connecting.await.unwrap(), _endpoint: endpoint }
+        }
+
+        async fn ask(&self, request: &FolderRequest) {
+            let mut words = self.connection.open_uni().await.unwrap();
+            words.write_all(&serde_json::to_vec(request).unwrap()).await.unwrap();
+            words.finish().unwrap();
+        }
+
+        /// Waits until the service closes the connection; returns the reason that it gives.
+        async fn reason(&self) -> String {
+            match self.connection.closed().await {
+                ConnectionError::ApplicationClosed(close) => String::from_utf8_lossy(&close.reason).into(),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    fn request(paths: usize) -> FolderRequest {
+        let (folder, path, access) = ("photos".into(), String::new(), FolderAccess::Read);
+        let paths = Some(vec![b"a".to_vec(); paths]);
+        FolderRequest { folder, path, access, params: Default::default(), source_snapshot: None, paths }
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing_on_many_connections_is_cut_off_and_keeps_out_no_other() {
+        let Visited { mut port, address, service, guests: [silent, other], runtime } = Visited::new();
+        let monitor = Monitor::default();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| port.next(&monitor).map(|(visitor, _)| visitor.peer));
+            runtime.block_on(async {
+                let mut held = Vec::new();
+                for _ in 0..MAX_HEARD_OF_PEER {
+                    held.push(Dialled::to((address, service), &silent).await);
+                }
+                let one_more = Dialled::to((address, service), &silent).await;
+                assert_eq!(one_more.reason().await, "too many peers at once");
+                assert!(held.iter().all(|held| held.connection.close_reason().is_none()));
+                let heard = Dialled::to((address, service), &other).await;
+                heard.ask(&request(1)).await;
+                while !next.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            });
+            assert_eq!(next.join().unwrap().ok(), Some(other.fingerprint()));
+        });
+    }
+
+    #[test]
+    fn a_list_of_too_many_paths_is_no_request() {
+        let Visited { mut port, address, service, guests: [peer, _], runtime } = Visited::new();
+        let monitor = Monitor::default();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| port.next(&monitor).map(|(_, request)| request));
+            runtime.block_on(async {
+                let refused = Dialled::to((address, service), &peer).await;
+                refused.ask(&request(FolderRequest::MAX_PATHS + 1)).await;
+                assert_eq!(refused.reason().await, "no request");
+                let heard = Dialled::to((address, service), &peer).await;
+                heard.ask(&request(FolderRequest::MAX_PATHS)).await;
+                while !next.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            });
+            assert_eq!(next.join().unwrap().ok(), Some(request(FolderRequest::MAX_PATHS)));
         });
     }
 }

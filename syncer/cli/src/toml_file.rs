@@ -1,7 +1,7 @@
 //! Reads a file of TOML field by field, with errors that name file, line and field.
 
 use std::{
-    io,
+    fmt, io,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -11,8 +11,6 @@ use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-
-use super::trusted_file::read_trusted;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
@@ -46,11 +44,53 @@ pub(crate) struct Field<'a> {
     value: Spanned<DeValue<'a>>,
 }
 
+/// A value that a flag can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FlagValue {
+    Switch(bool),
+    Number(String),
+    Text(String),
+    List(Vec<String>),
+}
+
+impl FlagValue {
+    /// Returns the words of a command line that give a flag this value: `--NAME=VALUE`, once for each value of a list.
+    pub(crate) fn words(self, name: &str) -> Vec<String> {
+        let with = |value: String| format!("--{name}={value}");
+        match self {
+            Self::Switch(true) => vec![format!("--{name}")],
+            Self::Switch(false) => Vec::new(),
+            Self::Number(text) | Self::Text(text) => vec![with(text)],
+            Self::List(texts) => texts.into_iter().map(with).collect(),
+        }
+    }
+}
+
+/// Writes the value as a file has it.
+impl fmt::Display for FlagValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch(is_on) => is_on.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => serde_json::Value::from(text.as_str()).fmt(f),
+            Self::List(texts) => serde_json::Value::from(texts.as_slice()).fmt(f),
+        }
+    }
+}
+
 impl TomlFile {
-    pub(crate) fn read(path: &Path) -> Result<Self, ConfigFileError> {
-        let text = read_trusted(path);
+    /// Reads a file by `read`, which judges whether the file can be trusted.
+    pub(crate) fn read(
+        path: &Path,
+        read: impl FnOnce(&Path) -> io::Result<String>,
+    ) -> Result<Self, ConfigFileError> {
         let unreadable = |source| ConfigFileError::Unreadable { path: path.into(), source };
-        Ok(Self { path: path.into(), text: text.map_err(unreadable)? })
+        Ok(Self::new(path, read(path).map_err(unreadable)?))
+    }
+
+    /// Takes the text of a file.
+    pub(crate) fn new(path: &Path, text: String) -> Self {
+        Self { path: path.into(), text }
     }
 
     /// Returns the fields of the file.
@@ -67,8 +107,12 @@ impl TomlFile {
     }
 
     fn error(&self, span: Range<usize>, what: impl Into<String>) -> ConfigFileError {
-        let line = self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1;
+        let line = self.line(&span);
         ConfigFileError::At { path: self.path.clone(), line, what: what.into() }
+    }
+
+    fn line(&self, span: &Range<usize>) -> usize {
+        self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
     }
 }
 
@@ -109,6 +153,11 @@ impl<'a> Field<'a> {
         self.file.error(self.value.span(), format!("`{}`: {what}", self.name))
     }
 
+    /// Returns the file and the line.
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", self.file.path.display(), self.file.line(&self.value.span()))
+    }
+
     pub(crate) fn text(&self) -> Result<&str, ConfigFileError> {
         match self.value.get_ref() {
             DeValue::String(text) => Ok(text),
@@ -145,15 +194,15 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Returns the flags of the command line that express the field: `--NAME=VALUE`, once for each value of a list.
-    pub(crate) fn flags(&self, name: &str) -> Result<Vec<String>, ConfigFileError> {
+    /// Returns the value of the flag that the field stands for.
+    pub(crate) fn value(&self) -> Result<FlagValue, ConfigFileError> {
         match self.value.get_ref() {
-            DeValue::Boolean(true) => Ok(vec![format!("--{name}")]),
-            DeValue::Boolean(false) => Ok(Vec::new()),
-            DeValue::Array(_) => {
-                Ok(self.texts()?.into_iter().map(|value| format!("--{name}={value}")).collect())
-            }
-            _ => Ok(vec![format!("--{name}={}", self.word()?)]),
+            DeValue::Boolean(is_on) => Ok(FlagValue::Switch(*is_on)),
+            DeValue::Integer(number) => Ok(FlagValue::Number(number.to_string())),
+            DeValue::Float(number) => Ok(FlagValue::Number(number.to_string())),
+            DeValue::String(text) => Ok(FlagValue::Text(text.to_string())),
+            DeValue::Array(_) => self.texts().map(FlagValue::List),
+            _ => Err(self.error("write a text in quotes, a number, true or false, or a list of texts")),
         }
     }
 
