@@ -71,7 +71,7 @@ pub(crate) fn renumbers(file_system: &StatFs) -> bool {
 
 /// Returns the id of the volume that a source is on: of the top folder's number and time of birth, which stay the same
 /// wherever the volume is mounted, and are others in a volume made anew; `None` where the file system keeps neither.
-pub(crate) fn source_id(place: &TreeLocation) -> Option<VolumeId> {
+pub fn source_id(place: &TreeLocation) -> Option<VolumeId> {
     if renumbers(&rustix::fs::statfs(&place.trusted).ok()?) {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{Failure, Report, RunResult, Timings, Work, reason};
+use contract::{Failure, HistoryReport, Report, RunResult, Timings, Work, reason};
 
 use trend::human::{bytes, count, counted, measured};
 
@@ -132,8 +132,22 @@ fn outcome(report: &Report) -> String {
     let mut text = format!("{dry}{}\n{}\n", changes(&report.work), time(report));
     report.link.iter().for_each(|link| add(&mut text, "link", &link.to_string()));
     report.bottleneck.iter().for_each(|it| add(&mut text, "bottleneck", &it.message));
+    report.history.iter().for_each(|copied| add(&mut text, "history", &history(copied)));
     report.notes.iter().for_each(|note| add(&mut text, "note", note));
     text
+}
+
+/// Says which snapshots of the source have travelled along.
+fn history(copied: &HistoryReport) -> String {
+    let also = [
+        (copied.present, "there already"),
+        (copied.healed, "with damaged objects that were replaced"),
+        (copied.forgotten, "forgotten there, not brought back"),
+        (copied.dropped, "dropped by the rules"),
+    ];
+    let also = also.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("; {} {what}", count(*n)));
+    let new = counted(copied.copied, "snapshot");
+    format!("{new} copied, {}{}", bytes(copied.bytes), also.collect::<String>())
 }
 
 fn add(text: &mut String, what: &str, message: &str) {
@@ -250,6 +264,14 @@ mod tests {
              Took 140 ms, 149 MB/s: connect 3 ms, scan 17 ms, transfer 120 ms\n"
         );
         assert_eq!(trouble(&report()), "");
+    }
+
+    #[test]
+    fn snapshots_that_travelled_along_are_a_line() {
+        let history = HistoryReport { copied: 1, present: 1200, dropped: 2, ..HistoryReport::default() };
+        let told = summary(&Report { history: Some(history), ..report() });
+        let line = "history: 1 snapshot copied, 0 B; 1,200 there already; 2 dropped by the rules\n";
+        assert!(told.ends_with(line), "{told}");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{contact::Fingerprint, params::RunParams};
+use crate::{
+    contact::Fingerprint,
+    history::{CopySelection, HistoryRequest},
+    params::RunParams,
+};
 
 /// What a peer may do with a folder of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,15 +35,22 @@ pub struct FolderRequest {
     /// The paths that a run that reads is limited to.
     #[serde(default)]
     pub paths: Option<Vec<Vec<u8>>>,
+    /// Snapshots are copied instead of a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryRequest>,
 }
 
 impl FolderRequest {
-    /// The most paths of a request, whose list takes more memory than its bytes.
+    /// The most paths or snapshots of a request, whose list takes more memory than its bytes.
     pub const MAX_PATHS: usize = 1 << 17;
 
     /// Returns whether a request takes no more memory than an honest one.
     pub fn is_bounded(&self) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.len() <= Self::MAX_PATHS)
+        let named = match &self.history {
+            Some(HistoryRequest { selection: CopySelection::Named(texts), .. }) => texts.len(),
+            _ => 0,
+        };
+        named <= Self::MAX_PATHS && self.paths.as_ref().is_none_or(|paths| paths.len() <= Self::MAX_PATHS)
     }
 }
 

@@ -1,6 +1,7 @@
 use std::{fmt, path::PathBuf};
 
 use crate::{
+    history::History,
     param_types::{
         Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Ownership, Preserve, Shard, WriteMode,
     },
@@ -35,6 +36,8 @@ pub struct Demands {
     /// What happens to a run from another source than the last one's, which the destination then remembers; `None`
     /// looks at no source and remembers none.
     pub other_source: Option<OtherSource>,
+    /// Which snapshots of the source the destination takes.
+    pub history: History,
     /// Show each change before it is made. The process that shows changes sets it, so no flag spells it.
     pub itemize_changes: bool,
     /// The run that this end asked the source for, and no other. No flag spells it.
@@ -53,6 +56,7 @@ impl Demands {
             dry_run: params.dry_run,
             exclude: params.exclude.clone(),
             image: params.image,
+            history: params.history,
             asked: Some(Box::new(asked)),
             ..params.demands.clone()
         }
@@ -70,6 +74,7 @@ impl Demands {
             exclude: params.exclude.clone(),
             expect_volume: params.expect_volume.filter(|_| guarded),
             image: params.image,
+            history: params.history,
             itemize_changes: false,
             asked: None,
             snapshot: params.demands.snapshot.clone(),
@@ -102,6 +107,9 @@ impl Demands {
         if let Some(rule) = self.other_source {
             value("--other-source", &rule);
         }
+        if self.history != History::None {
+            value("--history", &self.history);
+        }
         args.extend(self.snapshot.iter().flat_map(SnapshotParams::to_args));
         args
     }
@@ -115,6 +123,7 @@ impl Demands {
             (self.snapshot.is_some(), "--snapshot"),
             (self.backup_dir.is_some(), "--backup-dir"),
             (self.other_source.is_some(), "--other-source"),
+            (self.history != History::None, "--history"),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
     }
@@ -245,6 +254,9 @@ pub struct RunParams {
     /// The only files and folders that a restore brings back; all of the snapshot if there are none. All else stays.
     #[serde(skip)]
     pub restore_paths: Vec<String>,
+    /// The snapshots of the source that travel along.
+    #[serde(default)]
+    pub history: History,
     /// The volume that the source is on, as its own process sees it, which sets this: no flag spells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_id: Option<VolumeId>,
@@ -256,7 +268,7 @@ pub struct RunParams {
 /// A flag for files, folders or metadata, which a block device does not have.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 32] = [
+const OF_TREES: [OfTrees; 33] = [
     ("--delete", |params| params.delete),
     ("--adopt", |params| params.adopt),
     ("--delete-anyway", |params| params.delete_anyway),
@@ -289,6 +301,7 @@ const OF_TREES: [OfTrees; 32] = [
     ("--shard", |params| params.shard.is_some_and(|shard| shard.count > 1)),
     ("--expect-volume", |params| params.expect_volume.is_some()),
     ("--source-snapshot", |params| params.source_snapshot.is_some()),
+    ("--history", |params| params.history != History::None),
 ];
 
 impl RunParams {
@@ -305,7 +318,7 @@ impl RunParams {
     /// Returns the flags of these parameters that a run of a single file refuses, because they choose among the entries
     /// of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
-        const OF_FOLDERS: [&str; 15] = [
+        const OF_FOLDERS: [&str; 16] = [
             "--delete",
             "--max-delete",
             "--delete-limit",
@@ -321,13 +334,22 @@ impl RunParams {
             "--no-hard-links",
             "--no-specials",
             "--shard",
+            "--history",
         ];
         self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
     }
 
+    /// Returns the flags of these parameters that a run with history refuses, because snapshots are copied as a whole.
+    pub fn flags_without_history(&self) -> impl Iterator<Item = &'static str> {
+        let others = self.flags_of_live_sources();
+        others
+            .filter(|flag| *flag != "--history")
+            .chain(self.source_snapshot.iter().map(|_| "--source-snapshot"))
+    }
+
     /// Returns the flags of these parameters that a run from a snapshot refuses, because it copies all of the snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
-        const OF_LIVE: [&str; 14] = [
+        const OF_LIVE: [&str; 15] = [
             "--include",
             "--exclude",
             "--filter",
@@ -342,6 +364,7 @@ impl RunParams {
             "--files-from",
             "--one-file-system",
             "--shard",
+            "--history",
         ];
         self.flags_of_trees().filter(|flag| OF_LIVE.contains(flag))
     }
@@ -398,6 +421,7 @@ impl RunParams {
         if let Some(size) = self.max_size {
             value(true, "--max-size", &size);
         }
+        value(self.history != defaults.history, "--history", &self.history);
         value(self.compare != defaults.compare, "--compare", &self.compare);
         if let Some(chmod) = &self.chmod {
             value(true, "--chmod", chmod);
@@ -495,6 +519,7 @@ mod tests {
             RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
             RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
             RunParams { source_snapshot: Some("latest".into()), ..RunParams::default() },
+            RunParams { history: History::Kept, ..RunParams::default() },
         ];
         assert_eq!(asking.len(), OF_TREES.len(), "a flag has no parameters here");
         for (params, (flag, _)) in asking.iter().zip(OF_TREES) {

@@ -165,6 +165,16 @@ pub const REASONS: &[Reason] = &[
         "Read the log of the sink's pod by `kubectl volferry logs --end sink`.",
     ),
     reason(
+        "HistoryFailed",
+        "The files arrived, and the snapshots of the source could not be copied, or no more of them.",
+        "Its message says why. What was copied stays, and the next run goes on. Missing room is the most frequent cause: with `Kept`, fewer snapshots are copied.",
+    ),
+    reason(
+        "HistoryNotWhole",
+        "The files arrived, and some snapshots of the source could not be copied, most often because they are damaged there.",
+        "`volferry snapshot verify` at the source names what is damaged, and heals what has a good copy.",
+    ),
+    reason(
         "HookFailed",
         "A command of `spec.hooks` failed or took too long.",
         "The message has the end of what it printed. Correct the command, or set `onFailure: Continue`.",

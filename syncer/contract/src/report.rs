@@ -6,6 +6,7 @@ use crate::{
     bottleneck::{Bottleneck, Efforts},
     busy::BusyAnswer,
     contact::Contact,
+    history::HistoryReport,
     link::RunLink,
     phase::Phase,
     planned_action::PlannedAction,
@@ -246,6 +247,9 @@ pub struct Report {
     /// The result for the destination's snapshot, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
+    /// The result for the source's snapshots, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryReport>,
     /// The figures of a bench, if the run is one. A cluster's status has them beside the reports of the ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
@@ -344,6 +348,17 @@ impl Report {
                 .push(format!("{dropped} dropped before the new one was taken, because it did not fit"));
         }
         self.snapshot = Some(snapshot);
+    }
+
+    /// Adds the result for the snapshots of the source. If not all were copied, the run's result becomes
+    /// [`RunResult::PartiallyFailed`].
+    pub fn tell_history(&mut self, history: HistoryReport) {
+        if self.result == RunResult::Succeeded && history.reason.is_some() {
+            self.result = RunResult::PartiallyFailed;
+            self.reason.clone_from(&history.reason);
+            self.message.clone_from(&history.message);
+        }
+        self.history = Some(history);
     }
 
     /// Sets [`Rates`] from `work` and `timings`.

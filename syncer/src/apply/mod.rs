@@ -86,6 +86,7 @@ pub use state_dir::VolumeLock;
 pub use state_files::remove_folder;
 
 pub(crate) use meta::KEPT;
+pub(crate) use volume::of as volume_of;
 
 use first_error::FirstError;
 use meta::Since;

@@ -28,7 +28,7 @@ const SOURCE: &[u8] = b"source";
 const FILE_BYTES: usize = 33;
 
 /// Returns the id of the destination at `root`, if it has one. Changes nothing.
-pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
+pub(crate) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     match open_child(root, OWN_DIR, OFlags::PATH) {
         Ok(dir) => read(dir.as_fd()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -32,6 +32,7 @@ pub use self::{
         endpoint::{not_begun, receive, restore, send, send_each, sync},
         exchange::{Exchange, Meets},
         free::check_free,
+        history_session::{offer_to_service, take_from_service},
         link_options::{Endpoint, LinkOptions, show_key},
         local_run::is_same_tree,
         local_session::LocalSession,

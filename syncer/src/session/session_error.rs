@@ -57,6 +57,12 @@ pub enum SessionError {
         /// The demand, as the service's configuration spells it.
         demand: &'static str,
     },
+    /// The owner of the destination takes no snapshots of others.
+    #[error(
+        "the destination takes no snapshots from others: its owner allows that with `--history all`, or with `history = \"all\"` in the \
+         configuration of a service"
+    )]
+    HistoryNotTaken,
     /// Too many peers wait for a folder.
     #[error("{0} peers wait for this folder already, and no more may: try again later")]
     QueueFull(usize),
@@ -154,7 +160,23 @@ pub(crate) fn go_on(monitor: &Monitor) -> Result<(), SessionError> {
     Ok(monitor.check().map_err(|_| TransportError::Canceled)?)
 }
 
+/// Returns the error of the link in the place of the store's that follows from it.
+pub(crate) fn of_link(error: SessionError) -> SessionError {
+    match error {
+        SessionError::Snapshot(SnapshotError::Link(error)) => match error.downcast::<TransportError>() {
+            Ok(error) => error.into(),
+            Err(_) => TransportError::Nonsense("the peer does not speak as a store of snapshots does").into(),
+        },
+        error => error,
+    }
+}
+
 impl SessionError {
+    /// Returns the exit code of a process that fails with this error.
+    pub fn exit(&self) -> ExitCode {
+        self.refusal().exit
+    }
+
     /// Returns the failure in the form for the peer, the report and the exit code.
     pub(crate) fn refusal(&self) -> Refusal {
         let (exit, reason) = match self {
@@ -169,7 +191,9 @@ impl SessionError {
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Snapshot(error) if error.is_missing() => (ExitCode::Failed, SNAPSHOT_NOT_FOUND),
             Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
-            Self::NotAllowed { .. } | Self::NotHeld { .. } => (ExitCode::Identity, "NotAllowed"),
+            Self::NotAllowed { .. } | Self::NotHeld { .. } | Self::HistoryNotTaken => {
+                (ExitCode::Identity, "NotAllowed")
+            }
             Self::QueueFull(_) => (ExitCode::Failed, "QueueFull"),
             Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
             Self::ShardedBackup => (ExitCode::Usage, "ShardedBackup"),

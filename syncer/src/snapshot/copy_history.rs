@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::VolumeId;
+use contract::{CopySelection, HistoryReport, VolumeId};
 
 use super::{
     bring_tree::{Bringing, BroughtBytes},
@@ -25,17 +25,6 @@ use super::{
 };
 use crate::monitor::Monitor;
 
-/// The snapshots that are copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CopySelection {
-    /// Those that these texts name. They are copied although they were forgotten here.
-    Named(Vec<String>),
-    /// All that are not forgotten there, without those from before restores.
-    All,
-    /// Those of [`Self::All`] that come after this one.
-    Since(String),
-}
-
 /// What a copy did.
 #[derive(Debug, Default)]
 pub struct CopiedHistory {
@@ -53,6 +42,25 @@ pub struct CopiedHistory {
     pub bytes: u64,
 }
 
+impl CopiedHistory {
+    /// Returns the counts, for a report.
+    pub fn report(&self) -> HistoryReport {
+        let mut report = HistoryReport {
+            copied: self.copied.len() as u64,
+            present: self.present.len() as u64,
+            healed: self.healed.len() as u64,
+            forgotten: self.forgotten.len() as u64,
+            failed: self.failed.len() as u64,
+            bytes: self.bytes,
+            ..HistoryReport::default()
+        };
+        if let Some((id, error)) = self.failed.first() {
+            report.tell_failed(&id.to_string(), error);
+        }
+        report
+    }
+}
+
 /// Copies snapshots into the store of `writer`. `by` is the user that its log names.
 ///
 /// # Errors
@@ -66,15 +74,24 @@ pub fn copy_history(
 ) -> Result<CopiedHistory, SnapshotError> {
     let offer = source.offer()?;
     let selected = selected(&offer, selection)?;
-    let gone = match selection {
-        CopySelection::Named(_) => BTreeSet::new(),
-        CopySelection::All | CopySelection::Since(_) => writer.store.audit()?.gone(),
-    };
+    let is_named = matches!(selection, CopySelection::Named(_));
+    copy_selected(writer, source, (&offer, &selected, is_named), by, monitor)
+}
+
+/// Copies these snapshots of an offer, whether they were forgotten here or not if they are named.
+pub(super) fn copy_selected(
+    writer: &mut Writer<'_>,
+    source: &mut dyn HistorySource,
+    (offer, selected, are_named): (&OfferedHistory, &[&Snapshot], bool),
+    by: &str,
+    monitor: &Monitor,
+) -> Result<CopiedHistory, SnapshotError> {
+    let gone = if are_named { BTreeSet::new() } else { writer.store.audit()?.gone() };
     let damage = KnownDamage::read(&writer.store)?;
     let counts = TreeCounts::new(&damage);
-    let mut copy = HistoryCopy { writer, source, offer: &offer, counts, by, monitor, bytes: 0 };
+    let mut copy = HistoryCopy { writer, source, offer, counts, by, monitor, bytes: 0 };
     let mut done = CopiedHistory::default();
-    for offered in selected {
+    for offered in selected.iter().copied() {
         let id = offered.id;
         let brought = match copy.writer.roots.get(id).cloned() {
             Some(own) if own.tree.id != offered.tree.id => {
@@ -104,7 +121,7 @@ pub fn copy_history(
 }
 
 /// Returns the selected snapshots of an offer, in the order of its list.
-fn selected<'o>(
+pub(super) fn selected<'o>(
     offer: &'o OfferedHistory,
     selection: &CopySelection,
 ) -> Result<Vec<&'o Snapshot>, SnapshotError> {

@@ -101,6 +101,32 @@ pub struct StoredHistory<'a> {
     pub volume: Option<VolumeId>,
 }
 
+/// A source without snapshots.
+#[derive(Debug)]
+pub struct NoHistory;
+
+impl HistorySource for NoHistory {
+    fn offer(&mut self) -> Result<OfferedHistory, SnapshotError> {
+        Ok(OfferedHistory { volume: None, snapshots: Vec::new() })
+    }
+
+    fn folders(&mut self, _: &[FolderRef], _: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
+        Ok(())
+    }
+
+    fn takes_bases(&self) -> bool {
+        false
+    }
+
+    fn allocated(&mut self, _: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
+        Ok(Vec::new())
+    }
+
+    fn contents(&mut self, _: &[AskedContent], _: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+        Ok(())
+    }
+}
+
 /// Returns the id of the volume at `place`, if it has one. Changes nothing.
 ///
 /// # Errors

@@ -2,12 +2,12 @@
 
 use std::{fs, path::Path};
 
-use contract::SnapshotEngine;
+use contract::{CopySelection, SnapshotEngine};
 use tempfile::TempDir;
 
 use super::{
     content::ContentRef,
-    copy_history::{CopiedHistory, CopySelection, copy_history},
+    copy_history::{CopiedHistory, copy_history},
     create,
     folder::{Folder, FolderRef},
     history_source::{

@@ -11,7 +11,7 @@ use super::{
         Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, malformed,
         not_decoded, read_asked, read_content_ref, read_folders, read_list,
     },
-    history_source::{ContentPiece, HistorySource as _, PIECE_BYTES, StoredHistory, read_content},
+    history_source::{ContentPiece, HistorySource as _, NoHistory, PIECE_BYTES, StoredHistory, read_content},
     snapshot_error::{SnapshotError, chain},
 };
 use crate::codec::{Reader, put_varint};
@@ -66,6 +66,25 @@ pub fn serve_history(
         };
         sent.map_err(SnapshotError::Link)?;
         frames.flush()?;
+    }
+}
+
+/// Answers the other end as a store without snapshots, until the copy there has ended.
+///
+/// # Errors
+/// If the other end is lost, or asks for more than the list.
+pub fn serve_nothing(from: impl Read, to: impl Write) -> Result<(), SnapshotError> {
+    let mut frames = Frames { from: BufReader::new(from), to: BufWriter::new(to) };
+    loop {
+        match frames.receive(|_| MAX_REQUEST_BYTES)?.0 {
+            kind::OFFER => {
+                let offer = encode_offer(&NoHistory.offer()?);
+                frames.send(kind::OFFER, &offer).map_err(SnapshotError::Link)?;
+                frames.flush()?;
+            }
+            kind::DONE | kind::FAILED => return Ok(()),
+            _ => return Err(malformed()),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod congestion;
 mod guests;
+pub(crate) mod history_bytes;
 mod listing_frames;
 #[cfg(test)]
 pub(crate) mod memory;

@@ -61,6 +61,8 @@ pub(crate) enum ConfigError {
     ShardedMove,
     #[error("{0} with --source-snapshot: all of the snapshot is copied, so leave {0} out")]
     NotForSnapshots(&'static str),
+    #[error("{0} with --history: snapshots are copied as a whole, so leave one of them out")]
+    NotForHistory(&'static str),
     #[error(
         "--report {path}: the folder {folder} is not there: make it first, or choose another",
         path = .path.display(), folder = .folder.display()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contract::{DeleteLimit, FilesFrom, Ownership, RunParams};
+use contract::{DeleteLimit, FilesFrom, History, Ownership, RunParams};
 
 use super::config_error::ConfigError;
 use crate::{
@@ -58,6 +58,9 @@ pub(super) fn check_params(params: RunParams) -> Result<RunParams, ConfigError> 
     }
     if let Some(flag) = params.flags_of_live_sources().next().filter(|_| params.source_snapshot.is_some()) {
         return Err(ConfigError::NotForSnapshots(flag));
+    }
+    if let Some(flag) = params.flags_without_history().next().filter(|_| params.history != History::None) {
+        return Err(ConfigError::NotForHistory(flag));
     }
     if is_sharded && params.demands.snapshot.is_some() {
         return Err(ConfigError::ShardedSnapshot);

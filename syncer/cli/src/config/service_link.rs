@@ -47,6 +47,7 @@ pub(super) fn ask(
         source_snapshot: params.source_snapshot.take_if(|_| reads),
         params: if reads { params.clone() } else { RunParams::default() },
         paths,
+        history: None,
     };
     let side = if reads { Side::Sink } else { Side::Source };
     let mode = link.map_or(LinkMode::Auto, LinkMode::from);

@@ -22,7 +22,9 @@ use crate::{
 /// Resolves the flags of `volferry sync`, whose ends are on this machine, or one of them on another.
 pub(super) fn sync_job(source: PathBuf, sync: SyncFlags) -> Result<Job, ConfigError> {
     let (source, destination) = (Place::read(source)?, Place::read(sync.destination)?);
-    let demands = sync.backup.add_to(Demands { snapshot: sync.snapshot.into(), ..Demands::default() });
+    let history = sync.params.history;
+    let demands = Demands { snapshot: sync.snapshot.into(), history, ..Demands::default() };
+    let demands = sync.backup.add_to(demands);
     let (snapshot_before, restore_paths) = (sync.snapshot_before, sync.restore_paths);
     let params = sync.source_snapshot.add_to(params(sync.params)?);
     let compression = sync.remote.compression.unwrap_or_default();

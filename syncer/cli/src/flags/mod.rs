@@ -446,14 +446,14 @@ mod tests {
         const REMOTE: &str =
             "bootstrap compression connect_timeout identity link remote_program rsh service_key";
         const WIRE: &str = "compression";
-        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
+        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume history image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_engine snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_min_keep snapshot_tag snapshot_verify \
                                 snapshot_verify_bandwidth_limit";
         const RESTORE: &str = "restore_paths snapshot_before source_snapshot trust_store keep_going";
         const PARAMS: &str = "adopt bandwidth_limit checksum chmod chown compare cross_mounts delete delete_anyway delete_limit dry_run \
-                              exclude exclude_from existing expect_volume files_from filter filter_from force from0 ignore_existing ignore_files image \
+                              exclude exclude_from existing expect_volume files_from filter filter_from force from0 history ignore_existing ignore_files image \
                               include include_from max_delete max_size min_size no_acls no_hard_links no_permissions no_sparse \
                               no_specials no_times no_xattrs one_file_system ownership remove_source_files shard size_only update verify write";
         for (command, flags) in [

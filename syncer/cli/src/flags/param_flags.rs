@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use contract::{
-    Chmod, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve,
-    RunParams, Shard, VolumeId, WriteMode,
+    Chmod, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, History, Ownership,
+    Preserve, RunParams, Shard, VolumeId, WriteMode,
 };
 
 use super::owner_names::owner;
@@ -109,6 +109,14 @@ pub(crate) struct ParamFlags {
     /// deleted.
     #[arg(long)]
     ignore_files: bool,
+
+    /// Copy the snapshots of SRC into the store of DST once the files have arrived: none, kept or all
+    ///
+    /// `kept` copies those that the rules --snapshot-keep-... of DST keep, and drops copies that they do not keep any
+    /// more. Snapshots that were forgotten at DST stay away. They are copied as a whole, so no flag may leave files
+    /// out.
+    #[arg(long, value_name = "none|kept|all", default_value = "none", hide_default_value = true)]
+    pub(crate) history: History,
 
     /// Leave files of fewer bytes alone: neither send, change nor delete them; such as 1k or 64Ki
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
@@ -287,6 +295,7 @@ impl From<ParamFlags> for RunParams {
             update: flags.update,
             existing: flags.existing,
             ignore_existing: flags.ignore_existing,
+            history: flags.history,
             chmod: flags.chmod,
             chown: flags.chown,
             files_from: flags.files_from.map(|file| FilesFrom {
@@ -368,6 +377,18 @@ pub(crate) struct DemandFlags {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
+    /// Take the snapshots of the source, if the sending end has --history: none, kept or all
+    ///
+    /// `kept` takes those that the rules --snapshot-keep-... keep, and drops copies that they do not keep any more.
+    #[arg(
+        long,
+        value_name = "none|kept|all",
+        default_value = "none",
+        hide_default_value = true,
+        help_heading = "Snapshots"
+    )]
+    history: History,
+
     /// The run's name in its report if it fails before the sending end has sent its name
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
     run: String,
@@ -375,7 +396,9 @@ pub(crate) struct DemandFlags {
 
 impl From<DemandFlags> for Demands {
     fn from(flags: DemandFlags) -> Self {
-        let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, image, run } = flags;
-        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image, ..Self::default() }
+        let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, history, image, run } =
+            flags;
+        let others = Self::default();
+        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, history, image, ..others }
     }
 }

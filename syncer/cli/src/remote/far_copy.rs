@@ -8,13 +8,16 @@ use trend::human::chain;
 
 use super::history_request::{OFFER, TAKE, read_take_args};
 use crate::snapshot::{
-    copy::{into, offering},
+    history_ends::{into, offering},
     waiting,
 };
-use syncer::snapshot::{
-    SnapshotError,
-    history_stream::StreamedHistory,
-    serve_history::{refuse_history, serve_history},
+use syncer::{
+    monitor::Monitor,
+    snapshot::{
+        SnapshotError,
+        history_stream::StreamedHistory,
+        serve_history::{refuse_history, serve_history},
+    },
 };
 
 /// What the other end asks for, and the stream to it.
@@ -58,6 +61,8 @@ fn take(path: &std::path::Path, args: &[String], from: File, to: File) -> Result
     let mut source = StreamedHistory::new(from, to);
     let asked = read_take_args(args);
     let asked = asked.ok_or_else(|| SnapshotError::Invalid("the other end names no snapshots".into()));
-    let done = asked.and_then(|(selection, wait)| waiting(wait, || into(path, &mut source, &selection)));
+    let done = asked.and_then(|(selection, wait)| {
+        waiting(wait, || into(path, &mut source, &selection, &Monitor::default()))
+    });
     source.finish(&done)
 }

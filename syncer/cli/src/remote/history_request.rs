@@ -1,6 +1,6 @@
 //! What one end of `volferry snapshot copy` asks of the one that it starts on another machine.
 
-use syncer::snapshot::copy_history::CopySelection;
+use contract::CopySelection;
 
 /// The words of a request for history, before its arguments.
 pub(crate) const OFFER: &str = "offer-history";

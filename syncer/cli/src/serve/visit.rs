@@ -86,12 +86,17 @@ fn attend(
         state.counts.add(&folder, access, outcome);
         run_log::log(outcome);
     };
-    match access {
-        FolderAccess::Write => {
-            let limits = ServiceLimits { bandwidth: served.bandwidth_limit, silence: served.idle_timeout };
+    let limits = ServiceLimits { bandwidth: served.bandwidth_limit, silence: served.idle_timeout };
+    match (access, &request.history) {
+        (FolderAccess::Write, Some(history)) => {
+            let asked = (history, request.params.source_id, peer.as_str());
+            told(&visit.take_history(&place, (&served.demands, limits), asked, monitor));
+        }
+        (FolderAccess::Read, Some(_)) => told(&visit.offer_history(&place, limits, monitor)),
+        (FolderAccess::Write, None) => {
             visit.receive(&place, (&served.demands, limits), monitor, &mut |it| told(it));
         }
-        FolderAccess::Read => {
+        (FolderAccess::Read, None) => {
             told(&visit.send(place, (&params(request, &served), served.idle_timeout), monitor));
         }
     }
@@ -135,6 +140,7 @@ fn params(request: FolderRequest, owner: &ServedFolder) -> RunParams {
         image: owner.demands.image,
         itemize_changes: asked.itemize_changes,
         source_snapshot,
+        history: asked.history,
         demands: Demands { exclude: owner.demands.exclude.clone(), ..Demands::default() },
         ..RunParams::default()
     }

@@ -2,11 +2,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use contract::{ExitCode, Side};
+use contract::{CopySelection, ExitCode, Side};
 use trend::human::{bytes, chain, counted, printable};
 
 use super::{
-    copied_json::CopiedJson, flags::CopyFlags, open_for_reading, print, say, say_json, user, waiting,
+    copied_json::CopiedJson,
+    flags::CopyFlags,
+    history_ends::{into, offering},
+    print, say, say_json, service_copy, waiting,
 };
 use crate::{
     remote::{
@@ -14,20 +17,17 @@ use crate::{
         near_end::{self, FarEnd, RemoteError},
         place::{Place, RemotePlace},
     },
+    run::LinkError,
     screen::Screen,
 };
 use syncer::{
     monitor::Monitor,
-    root::TreeLocation,
-    session::LinkMode,
+    session::{LinkMode, SessionError},
     snapshot::{
         SnapshotError,
-        copy_history::{CopiedHistory, CopySelection, copy_history},
-        create,
-        history_source::{HistorySource, StoredHistory, volume_at},
+        copy_history::CopiedHistory,
         history_stream::StreamedHistory,
         serve_history::{FarCopy, serve_history},
-        store_writer::Writer,
     },
 };
 
@@ -35,6 +35,7 @@ use syncer::{
 enum NotCopied {
     Here(SnapshotError),
     Way(RemoteError),
+    Link(LinkError),
     /// The other end says why, with its hint.
     There(String),
 }
@@ -42,6 +43,15 @@ enum NotCopied {
 impl From<SnapshotError> for NotCopied {
     fn from(error: SnapshotError) -> Self {
         Self::Here(error)
+    }
+}
+
+impl From<LinkError> for NotCopied {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Session(SessionError::Snapshot(error)) => Self::Here(error),
+            error => Self::Link(error),
+        }
     }
 }
 
@@ -59,6 +69,13 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
         Err(NotCopied::Way(error)) => {
             print::complain(&format!("error: {}\n", chain(&error)));
             Ok(error.refusal().0)
+        }
+        Err(NotCopied::Link(error)) => {
+            print::complain(&format!("error: {}\n", chain(&error)));
+            Ok(match &error {
+                LinkError::Session(error) => error.exit(),
+                error => error.refusal().0,
+            })
         }
         Err(NotCopied::There(why)) => {
             why.lines().enumerate().for_each(|(nth, line)| {
@@ -79,41 +96,15 @@ fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
         None => CopySelection::Named(flags.ids.clone()),
     };
     match (read(&flags.from)?, read(&flags.to)?) {
-        (Place::Here(from), Place::Here(to)) => {
-            Ok(offering(&from, |history| waiting(flags.wait_lock, || into(&to, history, &selection)))?)
-        }
+        (Place::Here(from), Place::Here(to)) => Ok(offering(&from, |history| {
+            waiting(flags.wait_lock, || into(&to, history, &selection, &Monitor::default()))
+        })?),
         (Place::There(from), Place::Here(to)) => pull(flags, from, &to, &selection),
         (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection),
-        (Place::Service(_), _) | (_, Place::Service(_)) => {
-            Err(SnapshotError::Invalid("a folder of a service passes on no history: write HOST:DIR".into())
-                .into())
-        }
-        (Place::There(_), Place::There(_)) => {
-            Err(SnapshotError::Invalid("one of FROM and TO has to be on this machine".into()).into())
-        }
+        (Place::Service(from), Place::Here(to)) => Ok(service_copy::pull(flags, from, &to, &selection)?),
+        (Place::Here(from), Place::Service(to)) => Ok(service_copy::push(flags, &from, to, &selection)?),
+        _ => Err(SnapshotError::Invalid("one of FROM and TO has to be on this machine".into()).into()),
     }
-}
-
-/// Passes on the store of the volume at `dir`, and keeps collections from removing objects meanwhile.
-pub(crate) fn offering<T>(
-    dir: &Path,
-    pass: impl FnOnce(&mut StoredHistory<'_>) -> Result<T, SnapshotError>,
-) -> Result<T, SnapshotError> {
-    let opened = open_for_reading(dir)?;
-    let volume = volume_at(&TreeLocation::from(dir))?;
-    pass(&mut StoredHistory { store: &opened.store, roots: &opened.roots, volume })
-}
-
-/// Copies into the store of the volume at `dir`, which is made if it is missing.
-pub(crate) fn into(
-    dir: &Path,
-    source: &mut dyn HistorySource,
-    selection: &CopySelection,
-) -> Result<CopiedHistory, SnapshotError> {
-    let monitor = Monitor::default();
-    let destination = create::take_or_make(&TreeLocation::from(dir))?;
-    let mut writer = Writer::open(destination.state(), destination.root(), dir, &monitor)?;
-    copy_history(&mut writer, source, selection, &user(), &monitor)
 }
 
 fn far_end(flags: &CopyFlags, place: RemotePlace, args: Vec<String>) -> FarEnd {
@@ -143,7 +134,7 @@ fn pull(
     let far = far_end(flags, from, vec![OFFER.into()]);
     let (from, back, ssh) = far.start_stream(&screen).map_err(NotCopied::Way)?;
     let mut source = StreamedHistory::new(from, back);
-    let done = waiting(flags.wait_lock, || into(to, &mut source, selection));
+    let done = waiting(flags.wait_lock, || into(to, &mut source, selection, &Monitor::default()));
     let told = source.finish(&done);
     ssh.end();
     let done = done?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use contract::{Compare, SnapshotEngine};
+use contract::{Compare, PublicKey, SnapshotEngine};
 
 use super::{
     archive_flags::{ExportFlags, ImportFlags},
@@ -350,11 +350,12 @@ pub(crate) struct RepairFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyFlags {
-    /// The folder where the volume with the snapshots is mounted, or HOST:PATH
+    /// The folder where the volume with the snapshots is mounted, HOST:PATH, or HOST::FOLDER of a service
     #[arg(value_name = "FROM")]
     pub(crate) from: PathBuf,
 
-    /// The folder where the volume that gets them is mounted, or HOST:PATH; its last name is made if it does not exist
+    /// The folder where the volume that gets them is mounted, HOST:PATH, or HOST::FOLDER of a service; its last name is
+    /// made if it does not exist
     #[arg(value_name = "TO")]
     pub(crate) to: PathBuf,
 
@@ -376,6 +377,15 @@ pub(crate) struct CopyFlags {
 
     #[command(flatten)]
     pub(crate) shell: ShellFlags,
+
+    /// With HOST::FOLDER, the file of the key by which the service knows this user [default: as
+    /// `volferry enroll` made it]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+
+    /// With HOST::FOLDER, the public key of the service [default: as `volferry enroll` noted it]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) service_key: Option<PublicKey>,
 
     /// If another run or command holds TO, wait for it at most this long, such as 30s or 5m
     #[arg(long, value_name = "TIME", value_parser = super::time::span_seconds, default_value = "0s", hide_default_value = true)]

@@ -109,7 +109,7 @@ fn what_there_is_of_a_file_is_said_in_order_and_of_few_files_at_once() {
 
 #[test]
 fn what_there_is_not_cannot_be_asked_for() {
-    let attacks: [(&str, Message, &str); 12] = [
+    let attacks: [(&str, Message, &str); 13] = [
         ("a directory", Message::Want(vec![9999]), "a directory was asked for that there is not"),
         ("the last number", Message::Want(vec![u32::MAX]), "a directory was asked for that there is not"),
         ("a file in it", need(9999, &[0], vec![]), "in a directory that there is not"),
@@ -125,6 +125,7 @@ fn what_there_is_not_cannot_be_asked_for() {
             "something was asked about a file that there is not",
         ),
         ("features of a directory", sketch(0, &[0]), "something was asked about a file that there is not"),
+        ("snapshots that stay here", Message::History(vec![1, 0, 0, 0, 0]), "History came instead of Need"),
         ("a source's message", Message::SourceDone(Box::default()), "SourceDone came instead of Need"),
     ];
     for (what, message, words) in attacks {

@@ -295,7 +295,15 @@ fn a_peer_that_may_only_read_cannot_have_the_service_remove_its_files() {
 /// Returns a request of a peer that may be hostile.
 pub(crate) fn request(path: &str) -> FolderRequest {
     let (folder, path, access) = ("photos".into(), path.into(), FolderAccess::Write);
-    FolderRequest { folder, path, access, params: RunParams::default(), source_snapshot: None, paths: None }
+    FolderRequest {
+        folder,
+        path,
+        access,
+        params: RunParams::default(),
+        source_snapshot: None,
+        paths: None,
+        history: None,
+    }
 }
 
 /// Returns the link of a peer that asks what its own program would not.

@@ -6,7 +6,7 @@ use crate::{codec::DecodeError, delta::chunk::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
 
 /// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
 /// name are of different jobs.
-pub const PROTOCOL: &[u8] = b"volferry/12";
+pub const PROTOCOL: &[u8] = b"volferry/13";
 
 /// Names the protocol between the two ends of `job` (ALPN), so that an observer of the handshake does not learn the
 /// job's own name.

@@ -19,6 +19,7 @@ pub use frame::{
     begin_frame, code, end_frame, protocol_of, queue_protocol_of, read_header, stamp_frame,
 };
 pub use message::{
-    BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,
-    Message, Needs, Prefix, Refusal, SampleRequest, SourceDone, TreeHead, Update, Welcome,
+    BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES,
+    MAX_HISTORY_BYTES, MAX_SPANS, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone, TreeHead,
+    Update, Welcome,
 };

@@ -72,6 +72,9 @@ fn main() -> io::Result<()> {
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
     stored(&write)?;
+    for (name, archive) in archives() {
+        write("tar", name, &archive)?;
+    }
     let answer = |number| BusyAnswer { peer: "10.0.0.1:7400".into(), since: "now".into(), number }.to_line();
     write("busy", "two", &[&b"\x07"[..], &answer(2), &answer(1)].concat())?;
     served(&write)?;
@@ -212,6 +215,7 @@ fn messages() -> Vec<Message> {
         Message::Refuse(refusal),
         Message::Hash(files()),
         Message::Release(files()),
+        Message::History(vec![1, 0, 0, 0, 0]),
         Message::Hashed(vec![
             Hashed::Is(TransferHash::of(b"")),
             Hashed::Changed,
@@ -269,4 +273,61 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("end", EndFrame { need: 4, attempt: 0, outcome: Ok(whole) }.encode()),
         ("failed", EndFrame { need: 5, attempt: 2, outcome: Err(failed) }.encode()),
     ]
+}
+
+/// Returns archives with the headers that an import reads: those of 1988 and of GNU tar, records of pax, and both forms
+/// of holes.
+fn archives() -> Vec<(&'static str, Vec<u8>)> {
+    let records = |text: &[&str]| {
+        let record = |text: &&str| {
+            // The length counts itself; all of these have two digits.
+            format!("{} {text}\n", text.len() + 4)
+        };
+        text.iter().map(record).collect::<String>().into_bytes()
+    };
+    let attrs = records(&["path=a/longer/path", "mtime=7.25", "SCHILY.xattr.user.a=value"]);
+    let holes = records(&["GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.realsize=2048"]);
+    let map = block(b"1\n1024\n512\n");
+    let end = vec![0; 1024];
+    vec![
+        ("plain", [header(b'0', 3, &[]), block(b"abc"), header(b'5', 0, &[]), end.clone()].concat()),
+        ("records", [header(b'x', attrs.len(), &[]), block(&attrs), header(b'2', 0, &[]), end.clone()].concat()),
+        ("long", [header(b'L', 5, &[]), block(b"name\0"), header(b'0', 0, &[]), end.clone()].concat()),
+        (
+            "holes",
+            [header(b'x', holes.len(), &[]), block(&holes), header(b'0', 1024, &[]), map, vec![7; 512], end.clone()]
+                .concat(),
+        ),
+        ("old-holes", [header(b'S', 512, &[(1024, 512)]), vec![7; 512], end].concat()),
+    ]
+}
+
+/// Returns bytes in a block of zeros.
+fn block(bytes: &[u8]) -> Vec<u8> {
+    let mut block = bytes.to_vec();
+    block.resize(bytes.len().next_multiple_of(512), 0);
+    block
+}
+
+/// Returns a header of a file of 2,048 bytes, of which these ranges are data.
+fn header(kind: u8, data_bytes: usize, ranges: &[(u64, u64)]) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
+    put(0, b"name");
+    put(100, b"0000644\0");
+    put(108, b"0000000\0");
+    put(116, b"0000000\0");
+    put(124, format!("{data_bytes:011o}\0").as_bytes());
+    put(136, b"00000000007\0");
+    put(148, b"        ");
+    put(156, &[kind]);
+    put(157, b"target");
+    put(257, b"ustar  \0");
+    for (nth, (start, len)) in ranges.iter().enumerate() {
+        put(386 + 24 * nth, format!("{start:011o}\0{len:011o}\0").as_bytes());
+        put(483, format!("{:011o}\0", 2048).as_bytes());
+    }
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
 }

@@ -26,11 +26,12 @@ use crate::{
         reading::source_file::{AsListed, Origin},
         session_error::SessionError,
         sink::{
-            traits::{Run, SourceEnd},
+            traits::{Run, SourceEnd, TakeHistory},
             writing::Writing,
         },
         source::{release::release, tree_head::last_run},
     },
+    snapshot::{copy_history::CopiedHistory, history_source::NoHistory, open_history::OpenHistory},
     transport::TransportError,
     tree::{
         Tree,
@@ -129,6 +130,15 @@ impl SourceEnd for LocalSource<'_> {
         };
         self.tree.inner().tree = tree;
         Ok((head, sink))
+    }
+
+    fn history(&mut self, take: &mut TakeHistory<'_>, _: &Run<'_>) -> Result<CopiedHistory, SessionError> {
+        let history = OpenHistory::open(self.root, &self.place.path())?;
+        let done = match &history {
+            Some(history) => take(&mut history.source()),
+            None => take(&mut NoHistory),
+        };
+        Ok(done?)
     }
 
     fn room(&self, root: &Root) -> Option<Room> {

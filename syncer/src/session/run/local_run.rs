@@ -26,7 +26,7 @@ use crate::{
             restore::from_snapshot,
         },
         session_error::SessionError,
-        sink::{open::HeldDestination, traits::Run},
+        sink::{copied_history::check_history, open::HeldDestination, traits::Run},
         source::source_lock::SourceLock,
     },
 };
@@ -70,7 +70,11 @@ pub(crate) fn run(
     };
     let asks = params.demands.other_source.is_some() && !source.is_file();
     let source_id = asks.then(|| locate::source_id(&source.place)).flatten();
-    let params = &RunParams { source_id, ..sparing(&sink.place, params)? };
+    let mut params = RunParams { source_id, ..sparing(&sink.place, params)? };
+    // Whoever runs both ends takes what is asked for.
+    params.demands.history = params.history;
+    let params = &params;
+    check_history(params)?;
     let run = Run::new(params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;
     let source = LocalSource::new((from, &source, &root), &sink, &run);

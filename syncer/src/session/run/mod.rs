@@ -4,6 +4,7 @@ pub(crate) mod choose_sink;
 pub(crate) mod endpoint;
 pub(crate) mod exchange;
 pub(crate) mod free;
+pub(crate) mod history_session;
 pub(crate) mod link_options;
 pub(crate) mod local_run;
 pub(crate) mod local_session;

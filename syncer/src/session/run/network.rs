@@ -17,7 +17,9 @@ use crate::{
         },
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
-        sink::{open::HeldDestination, remote_source::RemoteSource, traits::Run},
+        sink::{
+            copied_history::check_history, open::HeldDestination, remote_source::RemoteSource, traits::Run,
+        },
     },
     transport::{Control, Peer, TransportError},
     wire::{Hello, Message, Welcome},
@@ -50,6 +52,7 @@ pub(crate) fn run(
         let source = (&hello.whereabouts, hello.file.is_some());
         backup_place::refuse_source(&subject.place, &hello.params, source)?;
     }
+    check_history(&hello.params)?;
     let run = Run::new(&hello.params, watch.monitor());
     if let Some(len) = hello.device {
         check_device(place, len, &run)?;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use contract::{Phase, Report, SnapshotReport};
+use contract::{History, Phase, Report, SnapshotReport};
 
 use crate::{
     report::Stopwatch,
@@ -47,10 +47,21 @@ pub(crate) fn run<D: SinkEnd>(
     }
     // 9. Take a snapshot, if the owner of the destination wants one.
     let snapshot = if done { snapshot(&sink, &plan, run, watch) } else { None };
-    // 10. Report.
+    // 10. Copy the snapshots of the source, if the run asks for them.
+    let history = match done && run.params.history != History::None {
+        true => {
+            watch.enter(Phase::Snapshot);
+            sink.history(&mut source, run)?
+        }
+        false => None,
+    };
+    // 11. Report.
     let mut report = make_report(run, watch, &totals);
     if let Some(snapshot) = snapshot {
         report.tell_snapshot(snapshot);
+    }
+    if let Some(history) = history {
+        report.tell_history(history);
     }
     sink.complete(&mut report);
     source.add_usage(&mut report, watch);

@@ -134,7 +134,7 @@ impl ServiceVisit {
         clock.outcome(&params.run, result)
     }
 
-    fn begin(self, end: End, silence: Duration, monitor: &Arc<Monitor>) -> Link {
+    pub(super) fn begin(self, end: End, silence: Duration, monitor: &Arc<Monitor>) -> Link {
         let mut link = self.visitor.begin(end);
         let monitor = Arc::clone(monitor);
         link.limit_silence(silence, move || monitor.snapshot());

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Instant};
 
-use contract::{Report, RunLink};
+use contract::RunLink;
 
 use crate::{
     monitor::Monitor,
@@ -55,12 +55,12 @@ impl SessionLink {
     /// Ends a run, and tells the peer if it failed here. Closes the connection after the last run, and where the
     /// session cannot go on; an end that sent the last message `waits` for the peer to close. If the peer's last
     /// message is the cause of the error, returns that instead.
-    pub(crate) fn end(
+    pub(crate) fn end<T>(
         self,
         peer: &Peer,
-        result: Result<Report, SessionError>,
+        result: Result<T, SessionError>,
         waits: bool,
-    ) -> (AfterRun, Result<Report, SessionError>) {
+    ) -> (AfterRun, Result<T, SessionError>) {
         if goes_on(peer, &result) {
             return (AfterRun::GoesOn(self), result);
         }
@@ -82,10 +82,10 @@ impl SessionLink {
 
     /// Closes the connection, after telling the peer why if this end failed. Returns the peer's last message if it may
     /// be the cause of the failure.
-    fn finish(
+    fn finish<T>(
         self,
         peer: &Peer,
-        result: &Result<Report, SessionError>,
+        result: &Result<T, SessionError>,
         waits: bool,
     ) -> (Port, Option<TransportError>) {
         let (link, control) = (self.link, &peer.control);
@@ -108,7 +108,7 @@ impl SessionLink {
 }
 
 /// Returns whether another run may follow one that ended with this result. Tells the peer of a failure here.
-fn goes_on(peer: &Peer, result: &Result<Report, SessionError>) -> bool {
+fn goes_on<T>(peer: &Peer, result: &Result<T, SessionError>) -> bool {
     match result {
         _ if peer.is_last() => false,
         Ok(_) | Err(SessionError::Transport(TransportError::Refused(_))) => true,

@@ -1,6 +1,7 @@
 //! The sink of a run: opens the destination, plans, and carries the plan out.
 
 pub(crate) mod context;
+pub(crate) mod copied_history;
 pub(crate) mod dry_run;
 pub(crate) mod executor;
 pub(crate) mod open;

@@ -18,17 +18,17 @@ use crate::{
             source_tree::SourceTree,
             subject::{Named, Subject},
         },
-        session_error::SessionError,
+        session_error::{SessionError, of_link},
         sink::{
             receive::fetch,
             remote_snapshot::find_damaged,
             remote_tree::{RemoteHashes, RemoteTree, expect_done},
-            traits::{Run, SourceEnd},
+            traits::{Run, SourceEnd, TakeHistory},
             writing::Writing,
         },
     },
-    snapshot::{SnapshotError, SnapshotId},
-    transport::{Peer, TransportError},
+    snapshot::{SnapshotError, SnapshotId, copy_history::CopiedHistory, history_stream::StreamedHistory},
+    transport::{Peer, TransportError, history_bytes::history_bytes},
     tree::{
         Tree,
         dir::{DirId, Totals},
@@ -175,6 +175,15 @@ impl SourceEnd for RemoteSource<'_> {
         let done = expect_done(&self.peer.control)?;
         failures.merge(done.failed, done.failures, done.failed_paths);
         Ok(())
+    }
+
+    fn history(&mut self, take: &mut TakeHistory<'_>, run: &Run<'_>) -> Result<CopiedHistory, SessionError> {
+        let (from, to) = history_bytes(&self.peer.control, None, run.monitor);
+        let mut source = StreamedHistory::new(from, to);
+        let done = take(&mut source);
+        let told =
+            if done.as_ref().is_err_and(SnapshotError::is_lost) { Ok(()) } else { source.finish(&done) };
+        told.and(done).map_err(|error| of_link(error.into()))
     }
 
     /// Shows the actions at the ends that asked for them, possibly both. The source of a dry run expects them.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use contract::{Effort, PlannedAction, Report, RunParams, SnapshotParams, SnapshotReport};
+use contract::{Effort, HistoryReport, PlannedAction, Report, RunParams, SnapshotParams, SnapshotReport};
 
 use crate::{
     monitor::Monitor,
@@ -21,7 +21,12 @@ use crate::{
         session_error::SessionError,
         sink::writing::Writing,
     },
-    snapshot::before::Before,
+    snapshot::{
+        SnapshotError,
+        before::Before,
+        copy_history::CopiedHistory,
+        history_source::{HistorySource, NoHistory},
+    },
     transport::TransportError,
     tree::{Tree, dir::Totals},
     wire::{FileGroup, Forecast, TreeHead},
@@ -65,6 +70,10 @@ impl<'a> Run<'a> {
         self.notes.take()
     }
 }
+
+/// Copies snapshots from a store.
+pub(crate) type TakeHistory<'t> =
+    dyn FnMut(&mut dyn HistorySource) -> Result<CopiedHistory, SnapshotError> + 't;
 
 /// The end that has the files: over the network, in the same process, or in a snapshot.
 pub(crate) trait SourceEnd: SourceTree + SourceHashes {
@@ -123,6 +132,11 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
     /// failure. A source that can lose nothing does nothing.
     fn release(&mut self, _groups: Vec<FileGroup>, _failures: &Failures) -> Result<(), SessionError> {
         Ok(())
+    }
+
+    /// Has `take` copy from the snapshots of the source.
+    fn history(&mut self, take: &mut TakeHistory<'_>, _run: &Run<'_>) -> Result<CopiedHistory, SessionError> {
+        Ok(take(&mut NoHistory)?)
     }
 
     /// Shows actions of a dry run to the user.
@@ -212,6 +226,11 @@ pub(crate) trait SinkEnd {
     /// Takes the snapshot that the owner of the destination wants after a successful run. Only trees have snapshots.
     fn snapshot(&self, _asked: &SnapshotParams, _plan: &Planned, _run: &Run<'_>) -> Option<SnapshotReport> {
         None
+    }
+
+    /// Copies the snapshots of the source that the run asks for. Only trees have snapshots.
+    fn history(&self, _: &mut impl SourceEnd, _: &Run<'_>) -> Result<Option<HistoryReport>, SessionError> {
+        Ok(None)
     }
 
     /// Returns the share of the source's totals that this process reports.

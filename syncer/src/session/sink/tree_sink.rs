@@ -2,7 +2,9 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport, VolumeId};
+use contract::{
+    DeleteTiming, HistoryReport, Report, RunParams, Side, SnapshotParams, SnapshotReport, VolumeId,
+};
 
 use crate::{
     apply::{Destination, Settings},
@@ -27,6 +29,7 @@ use crate::{
         session_error::SessionError,
         sink::{
             context::Context,
+            copied_history::copy_from_source,
             executor::Executor,
             open::{HeldDestination, open_destination},
             read_back::Verifier,
@@ -310,6 +313,14 @@ impl SinkEnd for TreeSink<'_> {
         }
         let known = KnownFromRun { scan, written };
         Some(after_run::take(&self.destination, &path, asked, &run.params.run, known, run.monitor))
+    }
+
+    fn history(
+        &self,
+        source: &mut impl SourceEnd,
+        run: &Run<'_>,
+    ) -> Result<Option<HistoryReport>, SessionError> {
+        copy_from_source(&self.destination, &self.subject.place.path(), source, run).map(Some)
     }
 
     /// Returns the totals. Only the first of the processes that share a run counts the source, which all of them have

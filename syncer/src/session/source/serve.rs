@@ -1,14 +1,15 @@
 //! The source's end of a run: describes its tree, and answers the requests of the sink.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, path::Path};
 
-use contract::{Phase, Report, RunParams, Side};
+use contract::{History, Phase, Report, RunParams, Side};
 
 use crate::{
     apply::visible_attrs,
     attrs::Classes,
     device::{self, Opened},
     locate::{Reach, locate, nonce, source_id},
+    monitor::Monitor,
     report::{Counters, Failures, Stopwatch},
     root::{Root, TreeLocation},
     session::{
@@ -24,7 +25,7 @@ use crate::{
             source_file::Origin,
             tree_paths::{EntriesOf, Paths},
         },
-        session_error::SessionError,
+        session_error::{SessionError, of_link},
         source::{
             feed::Feed,
             release::release,
@@ -32,7 +33,11 @@ use crate::{
             tree_head::{done, last_run},
         },
     },
-    transport::{Control, DataSender, Peer, TransportError},
+    snapshot::{
+        open_history::OpenHistory,
+        serve_history::{refuse_history, serve_history, serve_nothing},
+    },
+    transport::{Control, DataSender, Peer, TransportError, history_bytes::history_bytes},
     tree::{
         Tree,
         dir::{DirId, ROOT},
@@ -144,11 +149,11 @@ pub(crate) fn serve(
                     )?))?;
                 }
                 Message::Release(groups) if params.remove_source_files && !dry_run => {
-                    let failures = Failures::default();
-                    let root =
-                        origin.root().map_err(|_| TransportError::Nonsense("a device was released"))?;
-                    release(root, tree, &groups, &failures)?;
+                    let failures = let_go(origin, tree, &groups)?;
                     control.send(&Message::SourceDone(Box::new(done(&failures, watch))))?;
+                }
+                Message::History(first) if params.history != History::None && !dry_run => {
+                    serve_history_of(origin, control, first, monitor)?;
                 }
                 Message::Planned(actions) if dry_run || params.itemize_changes => {
                     actions.iter().for_each(|action| monitor.planned(action));
@@ -160,6 +165,32 @@ pub(crate) fn serve(
             }
         }
     })
+}
+
+/// Removes entries whose copies are durable. Returns those that cannot be removed.
+fn let_go(origin: Origin<'_>, tree: &Tree, groups: &[FileGroup]) -> Result<Failures, SessionError> {
+    let failures = Failures::default();
+    let root = origin.root().map_err(|_| TransportError::Nonsense("a device was released"))?;
+    release(root, tree, groups, &failures)?;
+    Ok(failures)
+}
+
+/// Answers the sink from the snapshots of the source, until it has copied them.
+fn serve_history_of(
+    origin: Origin<'_>,
+    control: &Control,
+    first: Vec<u8>,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
+    let root = origin.root().map_err(|_| TransportError::Nonsense("a device was asked for snapshots"))?;
+    let (from, to) = history_bytes(control, None, monitor);
+    let from = from.with_first(first);
+    let served = match OpenHistory::open(root, Path::new("")) {
+        Ok(Some(history)) => serve_history(&mut history.source(), from, to).map(drop),
+        Ok(None) => serve_nothing(from, to),
+        Err(error) => refuse_history(&error, from, to),
+    };
+    served.map_err(|error| of_link(error.into()))
 }
 
 /// Finds the files that the sink names in its requests.

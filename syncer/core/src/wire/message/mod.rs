@@ -122,7 +122,12 @@ pub enum Message {
     /// Sink: remove these entries, whose copies are durable and were compared; at most [`MAX_HASHES`]. The answer is a
     /// `SourceDone`.
     Release(Vec<FileGroup>),
+    /// Either: bytes of a copy of snapshots, at most [`MAX_HISTORY_BYTES`].
+    History(Vec<u8>),
 }
+
+/// The most bytes of a copy of snapshots that one message has.
+pub const MAX_HISTORY_BYTES: usize = 256 << 10;
 
 /// The largest number of include and exclude patterns and filter rules together. Each is tried on every entry.
 const MAX_PATTERNS: usize = 10_000;
@@ -144,6 +149,7 @@ const SAMPLE_REQUEST: u8 = 19;
 const SAMPLES: u8 = 20;
 const FORECAST: u8 = 21;
 const RELEASE: u8 = 22;
+const HISTORY: u8 = 23;
 
 impl Message {
     /// Returns the message's name, for errors.
@@ -167,6 +173,7 @@ impl Message {
             Self::SampleRequest(_) => "SampleRequest",
             Self::Samples(_) => "Samples",
             Self::Release(_) => "Release",
+            Self::History(_) => "History",
         }
     }
 
@@ -216,6 +223,7 @@ impl Message {
             Self::Samples(files) => {
                 files.iter().for_each(|features| sample_request::put_features(out, features));
             }
+            Self::History(bytes) => out.extend_from_slice(bytes),
             Self::NeedsEnd => {}
         }
     }
@@ -249,6 +257,7 @@ impl Message {
             SAMPLES => {
                 read_whole(body, sample_request::read_samples).map(Self::Samples).map_err(binary("Samples"))
             }
+            HISTORY => read_whole(body, read_history).map(Self::History).map_err(binary("History")),
             unknown => Err(WireError::UnknownKind(unknown)),
         }
     }
@@ -283,6 +292,7 @@ impl Message {
             Self::SampleRequest(_) => SAMPLE_REQUEST,
             Self::Samples(_) => SAMPLES,
             Self::Release(_) => RELEASE,
+            Self::History(_) => HISTORY,
         }
     }
 }
@@ -321,6 +331,13 @@ fn read_refuse(body: &[u8]) -> Result<Message, WireError> {
             Err(WireError::Malformed { what: "Refuse", source })
         }
         _ => Ok(Message::Refuse(refusal)),
+    }
+}
+
+fn read_history(reader: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+    match reader.remaining() {
+        len if len > MAX_HISTORY_BYTES => Err(DecodeError::Invalid("it is too long")),
+        len => reader.take(len).map(<[u8]>::to_vec),
     }
 }
 

@@ -1,0 +1,40 @@
+//! The two ends of a copy of snapshots that are on this machine.
+
+use std::path::Path;
+
+use contract::CopySelection;
+use syncer::{
+    monitor::Monitor,
+    root::TreeLocation,
+    snapshot::{
+        SnapshotError,
+        copy_history::{CopiedHistory, copy_history},
+        create,
+        history_source::{HistorySource, StoredHistory, volume_at},
+        store_writer::Writer,
+    },
+};
+
+use super::{open_for_reading, user};
+
+/// Passes on the store of the volume at `dir`, and keeps collections from removing objects meanwhile.
+pub(crate) fn offering<T>(
+    dir: &Path,
+    pass: impl FnOnce(&mut StoredHistory<'_>) -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    let opened = open_for_reading(dir)?;
+    let volume = volume_at(&TreeLocation::from(dir))?;
+    pass(&mut StoredHistory { store: &opened.store, roots: &opened.roots, volume })
+}
+
+/// Copies into the store of the volume at `dir`, which is made if it is missing.
+pub(crate) fn into(
+    dir: &Path,
+    source: &mut dyn HistorySource,
+    selection: &CopySelection,
+    monitor: &Monitor,
+) -> Result<CopiedHistory, SnapshotError> {
+    let destination = create::take_or_make(&TreeLocation::from(dir))?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir, monitor)?;
+    copy_history(&mut writer, source, selection, &user(), monitor)
+}

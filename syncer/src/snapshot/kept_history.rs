@@ -1,0 +1,85 @@
+//! Copies of the source's snapshots that a run makes: all of them, or those that the destination's rules keep.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
+
+use contract::{CopySelection, Retention};
+use jiff::tz::TimeZone;
+
+use super::{
+    collect,
+    copy_history::{CopiedHistory, copy_selected, selected},
+    history_source::{HistorySource, OfferedHistory},
+    id::SnapshotId,
+    moment::time_of,
+    retain::judge,
+    roots::{Roots, Snapshot},
+    snapshot_error::SnapshotError,
+    store_writer::Writer,
+};
+use crate::{entry::Time, monitor::Monitor};
+
+/// What a run copies, and for whom.
+#[derive(Debug)]
+pub(crate) struct HistoryRules<'a> {
+    /// The rules that keep copies; `None` copies all, and drops none.
+    pub keep: Option<&'a Retention>,
+    /// Whether copies of earlier runs are dropped that the rules do not keep any more.
+    pub drops: bool,
+    /// The run that the log names.
+    pub by: &'a str,
+    pub monitor: &'a Monitor,
+}
+
+/// Copies the snapshots of the source that the rules keep, and drops copies of earlier runs that they do not keep any
+/// more. Also returns the number of those.
+///
+/// # Errors
+/// If the source does not answer, or the store cannot be written to. What was copied before stays.
+pub(crate) fn copy_for_run(
+    writer: &mut Writer<'_>,
+    source: &mut dyn HistorySource,
+    rules: &HistoryRules<'_>,
+) -> Result<(CopiedHistory, u64), SnapshotError> {
+    let HistoryRules { keep, drops, by, monitor } = *rules;
+    let offer = source.offer()?;
+    let all = selected(&offer, &CopySelection::All)?;
+    let Some(keep) = keep else {
+        let done = copy_selected(writer, source, (&offer, &all, false), by, monitor)?;
+        return Ok((done, 0));
+    };
+    let now = time_of(SystemTime::now());
+    let (wanted, gone) = judge_copies(&writer.roots, &offer, &all, (keep, now, &TimeZone::system()))?;
+    let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| wanted.contains(&offered.id)).collect();
+    let done = copy_selected(writer, source, (&offer, &wanted, false), by, monitor)?;
+    let gone = if drops { gone } else { BTreeSet::new() };
+    if !gone.is_empty() {
+        let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
+        collect::collect(writer, &plan, by)?;
+        writer.empty_trash(None, monitor)?;
+    }
+    Ok((done, gone.len() as u64))
+}
+
+/// Judges the copies here and `all` that are offered together, and returns those that are kept, and the copies here
+/// that are not. Snapshots of this volume itself, and copies of another one's, are not judged.
+fn judge_copies(
+    roots: &Roots,
+    offer: &OfferedHistory,
+    all: &[&Snapshot],
+    (keep, now, zone): (&Retention, Time, &TimeZone),
+) -> Result<(BTreeSet<SnapshotId>, BTreeSet<SnapshotId>), SnapshotError> {
+    let is_copy = |own: &&Snapshot| own.origin.is_some() && own.origin == offer.volume;
+    let copies: BTreeMap<SnapshotId, &Snapshot> =
+        roots.kept().filter(is_copy).map(|own| (own.id, own)).collect();
+    // What is here is known, and only the rest is believed.
+    let offered = all.iter().copied().filter(|offered| !copies.contains_key(&offered.id));
+    let judged: Vec<&Snapshot> = copies.values().copied().chain(offered).collect();
+    let verdicts = judge(&judged, keep, now, zone)?;
+    let kept: BTreeSet<SnapshotId> =
+        verdicts.iter().filter(|verdict| verdict.is_kept()).map(|verdict| verdict.id).collect();
+    let gone = copies.into_keys().filter(|id| !kept.contains(id)).collect();
+    Ok((kept, gone))
+}
