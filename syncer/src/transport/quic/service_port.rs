@@ -288,8 +288,8 @@ mod tests {
 
     fn request(paths: usize) -> FolderRequest {
         let (folder, path, access) = ("photos".into(), String::new(), FolderAccess::Read);
-        let paths = Some(vec![b"a".to_vec(); paths]);
-        FolderRequest { folder, path, access, params: Default::default(), source_snapshot: None, paths }
+        let (params, paths) = (Default::default(), Some(vec![b"a".to_vec(); paths]));
+        FolderRequest { folder, path, access, params, source_snapshot: None, paths, history: None }
     }
 
     #[test]
