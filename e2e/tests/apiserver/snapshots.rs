@@ -1,6 +1,8 @@
 //! Snapshots of a destination: the sink's arguments, and the answer that the status keeps.
 
-use contract::{Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport};
+use contract::{
+    HistoryReport, Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport,
+};
 use e2e::{
     report::{bad_report, good_report},
     scripted::Stage,
@@ -75,6 +77,65 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     assert!(syncjob::message(&over, "SnapshotFailed").contains("no space left"), "{over:#?}");
     assert!(!syncjob::is(&over, "Incomplete"), "{over:#?}");
     assert_eq!(*syncjob::status(&over, "/snapshots"), listed);
+}
+
+#[tokio::test]
+async fn snapshots_of_the_source_travel_with_a_run_and_the_status_counts_them() {
+    let (stage, _controller) = Stage::with_controller("history").await.unwrap();
+    let source = json!({"persistentVolumeClaim": {"claimName": "from"}, "history": "Kept"});
+    let spec = json!({"source": source, "snapshots": {"retain": {"daily": 7}}});
+    stage.sync("web", spec).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    assert!(args(&first.0).iter().any(|arg| arg == "--history=kept"), "{:?}", args(&first.0));
+    let sink = args(&first.1);
+    for arg in ["--history=kept", "--snapshot-keep-daily=7"] {
+        assert!(sink.iter().any(|it| it == arg), "{arg}: {sink:?}");
+    }
+    let history = HistoryReport { copied: 3, present: 4, dropped: 1, bytes: 9, ..HistoryReport::default() };
+    let report = Report { history: Some(history.clone()), ..good_report("web-1") };
+    stage.kubelet.succeed(&first.0, &first.1, &report).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::part::<HistoryReport>(&done, "/lastRun/history").unwrap(), history);
+
+    let mut broken = good_report("web-2");
+    let mut history = HistoryReport { failed: 1, ..HistoryReport::default() };
+    history.tell_failed("00000000000000aa", "it has a damaged large");
+    broken.tell_history(history);
+    stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    let words = serde_json::to_string(&broken).unwrap();
+    stage.kubelet.end(&second.0, 3, &words).await.unwrap();
+    stage.kubelet.end(&second.1, 3, &words).await.unwrap();
+    let is_over = |job: &DynamicObject| syncjob::text(job, "/lastRun/reason") == "HistoryNotWhole";
+    let over = stage.until("web", "its snapshots are not all copied", is_over).await.unwrap();
+    assert_eq!(*syncjob::status(&over, "/lastRun/retries"), json!(0), "no try follows: {over:#?}");
+    assert!(!syncjob::is(&over, "Incomplete"), "{over:#?}");
+}
+
+#[tokio::test]
+async fn history_is_refused_with_what_it_does_not_fit() {
+    let stage = Stage::new("history-refused").await.unwrap();
+    let source = |more: Value| {
+        let mut source = json!({"persistentVolumeClaim": {"claimName": "from"}, "history": "All"});
+        source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        source
+    };
+    for (spec, why) in [
+        (
+            json!({"source": source(json!({"pointInTime": {"method": "Clone"}}))}),
+            "pointInTime reads it as it was",
+        ),
+        (json!({"source": source(json!({"snapshot": "latest"}))}), "snapshot reads one of its snapshots"),
+        (json!({"source": source(json!({"history": "Kept"}))}), "Kept keeps what snapshots.retain keeps"),
+        (
+            json!({"source": source(json!({})), "files": {"exclude": ["*.tmp"]}}),
+            "copies snapshots as a whole",
+        ),
+        (json!({"source": source(json!({})), "parallelism": 2}), "by one run"),
+    ] {
+        let refused = stage.sync("web", spec.clone()).await.unwrap_err();
+        assert!(format!("{refused:#}").contains(why), "{spec}: {refused:#}");
+    }
 }
 
 /// Returns the report of a run whose check found `damaged` damaged objects.

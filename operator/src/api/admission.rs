@@ -402,6 +402,18 @@ spec:
                 json!({"persistentVolumeClaim": {"claimName": "a"}, "trustStore": true}),
                 "go with snapshot",
             ),
+            (
+                "/spec/source",
+                json!({"persistentVolumeClaim": {"claimName": "a"}, "history": "All", "snapshot": "v1"}),
+                "remove one of the two",
+            ),
+            (
+                "/spec/source",
+                json!({"persistentVolumeClaim": {"claimName": "a"}, "history": "All", "pointInTime": {"method": "Clone"}}),
+                "remove one of the two",
+            ),
+            ("/spec/source/history", json!("Kept"), "source.history: Kept keeps what"),
+            ("/spec/source/history", json!("Some"), "\"Kept\""),
             ("/spec/schedule/interval", json!("0s"), "such as 90s"),
             ("/spec/schedule/interval", json!("1 day"), "such as 90s"),
             ("/spec/limits/timeout", json!("6"), "such as 90s"),

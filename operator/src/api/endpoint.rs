@@ -1,3 +1,4 @@
+use contract::History;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,9 +34,19 @@ pub struct SourceEndpoint {
     /// soon as that is done. Absent: read the volume itself, while its application may write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point_in_time: Option<PointInTime>,
+    /// Copy the snapshots of the source into the destination's store once the files have arrived, with their ids,
+    /// times, tags, notes and pins. Kept: those that `spec.snapshots.retain` keeps; copies that it does not keep any
+    /// more are dropped. All: all that are not forgotten at the source; no rule drops the copies. Snapshots that were
+    /// removed at the destination stay away.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub history: History,
     /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
+}
+
+fn is_none(history: &History) -> bool {
+    *history == History::None
 }
 
 /// Where the files are copied to.

@@ -132,11 +132,24 @@ pub(super) fn se_linux() -> [Rule; 1] {
 }
 
 /// Limits the fields of a source that are about its snapshot.
-pub(super) fn source() -> [Rule; 1] {
-    [rule(
-        "has(self.snapshot) || !(has(self.trustStore) && self.trustStore) && !(has(self.keepGoing) && self.keepGoing)",
-        "trustStore and keepGoing go with snapshot: remove them, or name a snapshot",
-    )]
+pub(super) fn source() -> [Rule; 3] {
+    let has_history = "has(self.history) && self.history != 'None'";
+    [
+        rule(
+            format!("!({has_history}) || !has(self.pointInTime)"),
+            "source.history copies the snapshots that the volume has now, and pointInTime reads it as it was: remove one \
+             of the two",
+        ),
+        rule(
+            format!("!({has_history}) || !has(self.snapshot)"),
+            "source.history goes with the files of the volume, and snapshot reads one of its snapshots: remove one of the \
+             two",
+        ),
+        rule(
+            "has(self.snapshot) || !(has(self.trustStore) && self.trustStore) && !(has(self.keepGoing) && self.keepGoing)",
+            "trustStore and keepGoing go with snapshot: remove them, or name a snapshot",
+        ),
+    ]
 }
 
 /// Limits which fields can be combined in a schedule.
@@ -296,7 +309,7 @@ pub(super) fn destination() -> [Rule; 3] {
 const NAMESPACE: &str = "__namespace__";
 
 /// Limits the combinations of source, destination and deletion policy.
-pub(super) fn spec() -> [Rule; 7] {
+pub(super) fn spec() -> Vec<Rule> {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
     let (from, to) = ("self.source.persistentVolumeClaim", "self.destination.persistentVolumeClaim");
     let is_one_namespace = format!(
@@ -304,7 +317,7 @@ pub(super) fn spec() -> [Rule; 7] {
     );
     let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
     let (source, destination) = ("self.source.path", "self.destination.path");
-    [
+    let claims = [
         rule(
             format!(
                 "{} != {} || !({is_one_namespace}) || !({} || {})",
@@ -340,6 +353,27 @@ pub(super) fn spec() -> [Rule; 7] {
         rule(
             format!("self.transfer.placement != 'Local' || ({is_one_namespace})"),
             "transfer.placement: Local is one pod with both claims, which have to be of one namespace: write Auto",
+        ),
+    ];
+    claims.into_iter().chain(history()).collect()
+}
+
+/// Limits what goes with the history of the source.
+fn history() -> [Rule; 2] {
+    let history = "(has(self.source.history) ? self.source.history : 'None')";
+    [
+        rule(
+            format!("!({history} == 'Kept') || has(self.snapshots)"),
+            "source.history: Kept keeps what snapshots.retain keeps: set that, or write All",
+        ),
+        rule(
+            format!(
+                "!({history} != 'None') || self.parallelism == 1 && size(self.files.include) == 0 && \
+                 size(self.files.exclude) == 0 && !self.files.ignoreFiles && !has(self.files.minSize) && \
+                 !has(self.files.maxSize)"
+            ),
+            "source.history copies snapshots as a whole, by one run: remove files.include, exclude, ignoreFiles, minSize \
+             and maxSize, and set parallelism back to 1, or remove source.history",
         ),
     ]
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    BenchFigures, Bottleneck, Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings,
-    Usage, VolumeId, Work,
+    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, Rates, Report, RunResult, Side,
+    SnapshotReport, Timings, Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{
@@ -341,6 +341,9 @@ pub struct Run {
     /// The snapshot of the destination, with `spec.snapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
+    /// The snapshots of the source that travelled along, with `spec.source.history`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryReport>,
     /// The state of the run's hooks, if it got as far as them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,

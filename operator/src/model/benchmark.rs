@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::{BenchFigures, BenchPlace, BenchStepName, Report, Side};
+use contract::{BenchFigures, BenchPlace, BenchStepName, History, Report, Side};
 use kube::ResourceExt as _;
 
 use super::{claims::Claim, stored::Pod, validate::ValidatedSyncJob};
@@ -25,6 +25,7 @@ pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
     let mut spec = spec.clone();
     spec.files = Files::default();
     (spec.source.snapshot, spec.source.point_in_time) = (None, None);
+    spec.source.history = History::None;
     (spec.snapshots, spec.hooks) = (None, None);
     (spec.parallelism, spec.suspend) = (1, false);
     spec

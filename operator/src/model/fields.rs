@@ -55,7 +55,7 @@ pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> Valida
 }
 
 /// The spec fields that apply only to files and folders, each with its engine flag.
-pub(super) const FIELDS: [(&str, &str); 18] = [
+pub(super) const FIELDS: [(&str, &str); 19] = [
     ("--delete", "files.delete"),
     ("--adopt", "files.delete"),
     ("--delete-anyway", "files.deleteAnyway"),
@@ -74,6 +74,7 @@ pub(super) const FIELDS: [(&str, &str); 18] = [
     ("--no-specials", "files.preserve.specials"),
     ("--snapshot", "snapshots"),
     ("--source-snapshot", "source.snapshot"),
+    ("--history", "source.history"),
 ];
 
 /// Returns the field of a flag; the flag itself if it has none.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use contract::{ExitCode, Report, RunResult, SNAPSHOT_NOT_FOUND, SNAPSHOTS_DAMAGED, Side, Work};
+use contract::{
+    ExitCode, HISTORY_FAILED, HISTORY_NOT_WHOLE, Report, RunResult, SNAPSHOT_NOT_FOUND, SNAPSHOTS_DAMAGED,
+    Side, Work,
+};
 use jiff::Timestamp;
 
 use super::{
@@ -20,8 +23,8 @@ use crate::{
 /// The reasons by which a syncer reports that a volume is in use by another one, with the end whose volume it is.
 const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
 
-/// The reasons of runs whose next try would end the same, because it finds the same snapshots.
-const NOT_TRIED_AGAIN: [&str; 2] = [SNAPSHOTS_DAMAGED, SNAPSHOT_NOT_FOUND];
+/// The reasons of runs whose next try would end the same, because it finds the same snapshots or the same room.
+const NOT_TRIED_AGAIN: [&str; 4] = [SNAPSHOTS_DAMAGED, SNAPSHOT_NOT_FOUND, HISTORY_FAILED, HISTORY_NOT_WHOLE];
 
 /// The flag by which the engine advises to delete before it writes.
 const DELETES_FIRST: &str = "--delete=before";
@@ -418,6 +421,11 @@ mod tests {
         let missing = end(1, report(RunResult::Failed, Some(SNAPSHOT_NOT_FOUND)));
         let outcome = judge(&missing, &missing);
         assert_eq!((outcome.may_retry, outcome.needs_person()), (false, true));
+        for reason in [HISTORY_FAILED, HISTORY_NOT_WHOLE] {
+            let partial = end(3, report(RunResult::PartiallyFailed, Some(reason)));
+            let outcome = judge(&partial, &partial);
+            assert_eq!((outcome.may_retry, outcome.needs_person()), (false, false), "{reason}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use contract::History;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -52,6 +53,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
         keep_going,
         pods,
         point_in_time: None,
+        history: History::None,
     };
     let Files { compare, preserve, write, mut delete_limit, .. } = spec.files;
     delete_limit.percent = 100;

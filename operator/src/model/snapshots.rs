@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use contract::{
-    AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams, SNAPSHOTS_DAMAGED, SnapshotEntry,
-    SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport,
+    AS_OF, History, HistoryReport, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams,
+    SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -121,6 +121,42 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
             format!("is copied as a whole; remove {field}, or source.snapshot"),
         )),
         None => Ok(()),
+    }
+}
+
+/// Rejects fields that cannot be combined with the history of the source.
+///
+/// # Errors
+/// Names the field to change.
+pub fn check_history(spec: &SyncJobSpec, params: &RunParams) -> Result<(), ValidationError> {
+    let problem = |problem: String| Err(invalid("source.history", problem));
+    match params.history {
+        History::None => return Ok(()),
+        History::Kept if spec.snapshots.is_none() => {
+            return problem("Kept keeps what snapshots.retain keeps; set that, or write All".into());
+        }
+        History::Kept | History::All => {}
+    }
+    if spec.source.point_in_time.is_some() {
+        return problem(
+            "copies the snapshots that the volume has now; remove it, or source.pointInTime".into(),
+        );
+    }
+    if spec.parallelism > 1 {
+        return problem("is copied by one run; remove it, or set parallelism back to 1".into());
+    }
+    match params.flags_without_history().next().map(field_of) {
+        Some(field) => problem(format!("copies snapshots as a whole; remove {field}, or source.history")),
+        None => Ok(()),
+    }
+}
+
+/// Bounds the message of a pod's report before it gets into a status.
+pub fn bounded_history(report: &HistoryReport) -> HistoryReport {
+    HistoryReport {
+        reason: report.reason.as_deref().map(conditions::reason_word),
+        message: human::clipped(&report.message, MAX_MESSAGE_BYTES),
+        ..report.clone()
     }
 }
 

@@ -372,6 +372,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
         notes,
         snapshot: report.snapshot.as_ref().map(snapshots::bounded),
+        history: report.history.as_ref().map(snapshots::bounded_history),
         hooks: active.hooks.clone().filter(|hooks| *hooks != RunHooks::default()),
         benchmark: report.benchmark.clone().filter(|_| active.benchmark.is_some()),
     }

@@ -333,10 +333,12 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         keep_going: spec.source.keep_going,
         snapshot_before: None,
         restore_paths: Vec::new(),
+        history: spec.source.history,
         source_id: None,
         demands: Demands::default(),
     };
     snapshots::check_source(spec, &params)?;
+    snapshots::check_history(spec, &params)?;
     Ok(params)
 }
 

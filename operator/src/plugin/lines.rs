@@ -163,6 +163,7 @@ pub(super) fn report(run: &Run, destination: Option<&KnownDestination>) -> Repor
         failures: run.failures.clone(),
         notes: run.notes.clone(),
         snapshot: run.snapshot.clone(),
+        history: run.history.clone(),
         ..Report::default()
     }
 }
