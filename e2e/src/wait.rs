@@ -79,6 +79,19 @@ pub async fn until_any<K: Kind>(
     }
 }
 
+/// Waits until there is no object with those labels.
+///
+/// # Errors
+/// `limit` passes before that.
+pub async fn until_none<K: Kind>(api: &Api<K>, labels: &str, limit: Duration) -> Result<()> {
+    let params = kube::api::ListParams::default().labels(labels);
+    for object in api.list(&params).await?.items {
+        let name = object.meta().name.clone().unwrap_or_default();
+        until_gone(api, &name, limit).await?;
+    }
+    Ok(())
+}
+
 /// Returns whether a pod is ready and not being deleted.
 pub fn is_ready(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

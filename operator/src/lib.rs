@@ -1,6 +1,7 @@
 //! The operator: see `operator/doc/design.md`.
 
 pub mod agent;
+pub mod answer;
 pub mod api;
 pub mod controller;
 pub mod events;

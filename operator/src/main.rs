@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use operator::{
     agent::{self, AgentArgs},
+    answer::{self, AnswerArgs},
     controller::serve::{self, ControllerArgs},
     launch::local::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
@@ -34,6 +35,9 @@ enum Command {
     Controller(Box<ControllerArgs>),
     /// Run one end of a run in a syncer pod, as its first process.
     Agent(AgentArgs),
+    /// Answer a user who is attached to this pod: what a command prints, in frames.
+    #[command(hide = true)]
+    Answer(AnswerArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
     Run(LocalArgs),
     /// Say from SyncRuns how long the runs of a SyncJob took, and whether they have become slower.
@@ -64,6 +68,7 @@ async fn run(cli: Cli) -> ExitCode {
             }
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
+        Command::Answer(args) => answer::process::run(&args).await,
         Command::Run(args) => local::run(&args).await.into(),
         Command::Report(args) => report::run(args).await,
         Command::Ready(args) => ready::ready(&args).await,

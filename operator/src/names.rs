@@ -23,6 +23,8 @@ pub const LABEL_TRY: &str = "volferry.dev/try";
 pub const LABEL_SIDE: &str = "volferry.dev/side";
 /// Value of [`claim_label`].
 pub const CLAIM_USED: &str = "true";
+/// Label of the Jobs and pods by which users look into the snapshots of a SyncJob: its name, shortened.
+pub const LABEL_BROWSE: &str = "volferry.dev/browse";
 /// Label of every child: the value is [`FIELD_MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation of every child: the job's whole name, which a label cannot hold.
@@ -152,6 +154,11 @@ pub fn try_id(run: &str, past: i32) -> String {
 /// Returns the key of the label of pods that use the claim of that name, if all its users have to be on one node.
 pub fn claim_label(claim: &str) -> String {
     format!("volferry.dev/claim-{}", hash(&[claim]))
+}
+
+/// Returns whether a label is one that [`claim_label`] makes.
+pub fn is_claim_label(label: &str) -> bool {
+    label.starts_with("volferry.dev/claim-")
 }
 
 /// Returns the value of [`LABEL_SYNCJOB`] for a job of that name.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod benchmark;
+mod browse;
 mod chain;
 mod create;
 mod deleted;

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
@@ -151,6 +151,30 @@ pub(super) enum ClusterCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Look into the snapshots on the destination of a SyncJob: list them, or what a folder of one has. A pod reads the
+    /// volume meanwhile, and is gone afterwards.
+    Browse {
+        /// The SyncJob.
+        job: String,
+        /// The snapshot's name or its first digits, a tag, `latest`, or `as-of:TIME`. Absent: list the snapshots.
+        snapshot: Option<String>,
+        /// The folder. Absent: the top one.
+        path: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Write a file of a snapshot to standard output: `kubectl volferry get JOB SNAPSHOT PATH > FILE`. Exit code 1 if
+    /// not all of it came.
+    Get {
+        /// The SyncJob.
+        job: String,
+        /// The snapshot's name or its first digits, a tag, `latest`, or `as-of:TIME`.
+        snapshot: String,
+        /// The file, such as /accounts/2026.csv.
+        path: String,
+        #[command(flatten)]
+        limit: Limit,
+    },
     /// Look for what keeps runs from succeeding: the operator, the CRDs, your rights, the namespace, nodes, claims and
     /// the last failures. Exit code 1 if there is an error among the findings.
     Doctor {
@@ -184,6 +208,21 @@ pub(super) enum MigrateCommand {
         )]
         args: Vec<String>,
     },
+}
+
+/// How long a pod may take.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Limit {
+    /// Give up after this time, such as 30s or 2h; the pod is gone then.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    pub(super) timeout: Duration,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match text.parse::<kube::core::Duration>() {
+        Ok(time) if !time.is_negative() && time >= Duration::from_secs(1) => Ok(time.into()),
+        _ => Err("write a time such as 90s, 10m or 1h30m".into()),
+    }
 }
 
 /// The output form.

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{
     args::{ClusterCommand, Command, End, Form, Output, PluginArgs},
+    browse::{self, Asked},
     cluster::Cluster,
     doctor,
     error::PluginError,
@@ -46,6 +47,16 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
             follow(cluster, run, wait, form).await
         }
         It::Snapshots { job, form } => snapshots(cluster, &job, form).await,
+        It::Browse { job, snapshot, path, limit } => {
+            let asked = match snapshot {
+                Some(snapshot) => Asked::Folder { snapshot, path },
+                None => Asked::List,
+            };
+            browse::run(cluster, &job, asked, limit.timeout).await
+        }
+        It::Get { job, snapshot, path, limit } => {
+            browse::run(cluster, &job, Asked::File { snapshot, path }, limit.timeout).await
+        }
         It::Doctor { job } => doctor::run(cluster, job.as_deref()).await,
         It::Report { job } => report(cluster, &job).await,
     }

@@ -43,6 +43,26 @@ pub(super) enum PluginError {
     RunFailed { namespace: String, name: String, how: String },
     #[error("cannot read the claims of SyncJob {job}")]
     Claims { job: String, source: DereferenceError },
+    #[error("SyncJob {namespace}/{name} has no Job of a run from which the pod could be made")]
+    NoSink { namespace: String, name: String },
+    #[error("the destination of SyncJob {name} is a device, which has no snapshots")]
+    NoFolder { name: String },
+    #[error("cannot watch the pod")]
+    WatchPod(#[source] watcher::Error),
+    #[error("the pod in namespace {namespace} was deleted")]
+    PodGone { namespace: String },
+    #[error("pod {pod} has ended before it answered: {why}")]
+    PodFailed { pod: String, why: String },
+    #[error("the answer of pod {pod} was lost")]
+    Answer { pod: String, source: io::Error },
+    #[error("the command in the pod failed with status {status}")]
+    Answered { status: u8 },
+    #[error("it took longer than {after}")]
+    TooLong { after: String },
+    #[error("stopped on request")]
+    Stopped,
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
     #[error("something keeps runs from succeeding")]
     Unwell,
     #[error(transparent)]
@@ -91,6 +111,16 @@ impl PluginError {
                 format!("`kubectl volferry logs -n {namespace} {name}` prints what its pods said")
             }
             Self::Claims { .. } => "see whether `kubectl get pvc` reads them".into(),
+            Self::NoSink { namespace, name } => {
+                format!("a run leaves one: `kubectl volferry run-now -n {namespace} {name} --wait`")
+            }
+            Self::NoFolder { .. } => "spec.destination.volumeSnapshots keeps states of devices".into(),
+            Self::WatchPod(_) | Self::PodGone { .. } | Self::Answer { .. } => "try again".into(),
+            Self::PodFailed { .. } => "`kubectl volferry doctor` looks for what keeps pods from running".into(),
+            Self::Answered { .. } => "what it said is above; `kubectl volferry browse JOB` lists the snapshots".into(),
+            Self::TooLong { .. } => "raise --timeout".into(),
+            Self::Stopped => "the pod is gone".into(),
+            Self::Signals(_) => "see how many files this user may have open".into(),
             Self::Unwell => "each error above has its hint".into(),
             Self::Migrate(error) => error.hint(),
             Self::Json(_) => "leave out --output json".into(),

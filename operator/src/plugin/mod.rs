@@ -5,6 +5,7 @@
 //! converts objects of other tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
+mod browse;
 mod busy;
 mod cluster;
 mod commands;

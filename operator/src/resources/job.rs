@@ -29,15 +29,16 @@ use crate::{
     telemetry::LogFormat,
 };
 
-const OPERATOR: &str = "/volferry-operator";
-const SYNCER: &str = "/volferry";
+pub(super) const OPERATOR: &str = "/volferry-operator";
+pub(super) const SYNCER: &str = "/volferry";
 const SOURCE_DIR: &str = "/source";
-const DESTINATION_DIR: &str = "/destination";
+/// Where the destination is mounted.
+pub const DESTINATION_DIR: &str = "/destination";
 /// The device paths of claims with volumeMode Block in a container.
 const SOURCE_DEVICE: &str = "/dev/volferry-source";
 const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
 /// The name of the data volume in a pod.
-const DATA: &str = "data";
+pub(super) const DATA: &str = "data";
 /// The name of the source's volume, in a pod that mounts the destination's as well.
 const SOURCE_DATA: &str = "source";
 const SCRATCH_DIR: &str = "/run/volferry";
@@ -311,7 +312,7 @@ fn is_read_only(of: &Try<'_>, side: Side) -> bool {
 }
 
 /// Escapes an argument so that the kubelet passes it on unchanged: it expands `$(NAME)` as a variable, and `$$` to `$`.
-fn verbatim(arg: &str) -> String {
+pub(super) fn verbatim(arg: &str) -> String {
     arg.replace('$', "$$")
 }
 

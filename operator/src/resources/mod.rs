@@ -2,6 +2,7 @@
 //! in as arguments, and building cannot fail.
 
 pub mod access;
+pub mod browse;
 pub mod job;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
+    io::Write as _,
     os::unix::{
         ffi::OsStrExt as _,
         fs::{FileExt as _, PermissionsExt as _, lchown, symlink},
@@ -14,7 +15,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags, makedev, mknodat, utimensat,
 };
 
-use super::{rng::Rng, scratch};
+use super::{rng::Rng, scratch, watch::LastClose};
 
 /// Files up to this size travel packed with others.
 const PACKED: usize = 128 << 10;
@@ -126,6 +127,20 @@ pub fn pipe(path: &Path) {
 
 pub fn file(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Makes a file that nobody has open for writing any more, not even a child that another test has just forked.
+pub fn closed_file(path: &Path, content: &[u8]) {
+    let mut file = File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(content).unwrap();
+    close(file);
+}
+
+/// Closes a file that is open for writing, and returns once nobody has it open by the same descriptor.
+pub fn close(file: File) {
+    let closed = LastClose::of(&file);
+    drop(file);
+    closed.wait();
 }
 
 /// Makes files with these paths and the folders that hold them.

@@ -1,6 +1,13 @@
 //! Waits for changes in a directory by the kernel's notifications.
 
-use std::{mem::MaybeUninit, path::Path, sync::mpsc, thread};
+use std::{
+    fs::File,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::Path,
+    sync::mpsc,
+    thread,
+};
 
 use rustix::fs::inotify;
 
@@ -48,5 +55,24 @@ pub fn until_written(dir: &Path, holds: impl Fn() -> bool) {
     });
     while !holds() {
         told.recv_timeout(PATIENCE).expect("nothing more is written");
+    }
+}
+
+/// Waits until an open file is closed by all: a child that another test has just forked holds it until it executes.
+#[derive(Debug)]
+pub struct LastClose(OwnedFd);
+
+impl LastClose {
+    /// Watches a file that is open for writing.
+    pub fn of(file: &File) -> Self {
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        inotify::add_watch(&events, path, inotify::WatchFlags::CLOSE_WRITE).unwrap();
+        Self(events)
+    }
+
+    /// Returns once nobody has the file open for writing by the descriptor that was watched.
+    pub fn wait(self) {
+        inotify::Reader::new(self.0, &mut [MaybeUninit::uninit(); 4096]).next().unwrap();
     }
 }

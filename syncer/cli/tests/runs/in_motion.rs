@@ -15,6 +15,7 @@ use crate::common::{
     process::User,
     rng::Rng,
     scratch, tree,
+    watch::LastClose,
 };
 
 /// A file that travels in a pack, one of several blocks, and one that is read in chunks.
@@ -42,6 +43,7 @@ impl LongWrite {
         let half = self.content.len() / 2;
         self.file.write_all_at(&self.content[half..], half as u64).unwrap();
         self.file.set_modified(time).unwrap();
+        tree::close(self.file);
     }
 }
 
@@ -54,9 +56,9 @@ fn filled(way: Way) -> Pair {
 fn fill(pair: &Pair) {
     fs::create_dir(pair.source.join("folder")).unwrap();
     for (size, seed) in SIZES.into_iter().zip(0..) {
-        tree::file(&pair.source.join("folder").join(size.to_string()), &Rng::new(seed).bytes(size));
+        tree::closed_file(&pair.source.join("folder").join(size.to_string()), &Rng::new(seed).bytes(size));
     }
-    tree::file(&pair.source.join("at rest"), b"nobody writes to it");
+    tree::closed_file(&pair.source.join("at rest"), b"nobody writes to it");
 }
 
 fn begin_each(pair: &Pair, seed: u64) -> Vec<LongWrite> {
@@ -99,6 +101,7 @@ fn stores_to_a_mapping_that_change_no_time_are_found_by_the_next_run() {
         let path = pair.source.join("folder/1500000");
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let mut map = map(&file);
+        let closed = LastClose::of(&file);
         drop(file);
         map[0] ^= 1;
         run_in_motion(&pair, &[], &["folder/1500000"]);
@@ -106,7 +109,10 @@ fn stores_to_a_mapping_that_change_no_time_are_found_by_the_next_run() {
         map[0] ^= 2;
         map[1_400_000] ^= 1;
         drop(map);
-        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        closed.wait();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(time).unwrap();
+        tree::close(file);
         assert_eq!(pair.sync("once it is not mapped any more").work.files_updated, 1, "{way:?}");
         assert_eq!(pair.notes(), [] as [PathBuf; 0]);
     }
@@ -211,7 +217,7 @@ fn content_that_is_equal_while_the_file_is_written_to_is_compared_again() {
         run_in_motion(&pair, &["--compare", "content"], &["folder/20000"]);
         file.write_all_at(b"new", 5).unwrap();
         file.set_modified(time).unwrap();
-        drop(file);
+        tree::close(file);
         assert_eq!(pair.sync("when it is closed").work.files_updated, 1, "{way:?}");
     }
 }

@@ -34,7 +34,7 @@ fn paths(root: &Path) -> Vec<String> {
 
 fn file(root: &Path, path: &str, text: &str) {
     fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
-    tree::file(&root.join(path), text.as_bytes());
+    tree::closed_file(&root.join(path), text.as_bytes());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_file_that_is_open_for_writing_stays_and_the_others_go() {
         let failures = &run.report().failures;
         let named = |it: &contract::Failure| it.path == "open" && it.error.contains("may be writing to it");
         assert!(failures.iter().any(named), "{way:?}: {failures:?}");
-        drop(writer);
+        tree::close(writer);
         pair.run(&[MOVES]);
         assert_eq!(paths(&pair.source), [""; 0], "{way:?}");
     }

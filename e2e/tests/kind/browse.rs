@@ -1,0 +1,65 @@
+//! `kubectl volferry browse` and `get` against real pods: what they print is what the volume has, byte for byte.
+
+use std::process::{Command, Output};
+
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    programs, wait,
+};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::Api;
+use serde_json::json;
+
+fn plugin(sandbox: &Sandbox, args: &[&str]) -> Output {
+    let program = programs::of_workspace("kubectl-volferry").unwrap();
+    Command::new(program).args(args).args(["-n", &sandbox.namespace]).output().unwrap()
+}
+
+#[track_caller]
+fn printed(output: Output) -> Vec<u8> {
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+#[tokio::test]
+async fn a_file_of_a_snapshot_comes_out_of_the_cluster_as_it_is_and_no_pod_stays() {
+    let sandbox = Sandbox::new("browse").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    sandbox.volume("to", 1).await.unwrap();
+    // 8 MiB of all bytes, which no log would carry.
+    let script =
+        "mkdir -p 'a folder'; head -c 8388608 /dev/urandom > 'a folder/bytes'; echo text > note; : > empty";
+    from.shell_as_syncer(script).unwrap();
+    let bytes = from.shell("cat 'a folder/bytes'").unwrap();
+    let spec = json!({"trigger": "one", "snapshots": {"retain": {"last": 2}}});
+    sandbox.sync("copy", spec).await.unwrap();
+    sandbox.until_is("copy", "Ready").await.unwrap();
+    from.shell_as_syncer("rm -r 'a folder'").unwrap();
+    sandbox.run_again("copy", "two").await.unwrap();
+
+    let list = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy"]))).unwrap();
+    let ids: Vec<&str> = list.split_whitespace().filter(|word| word.len() == 16).collect();
+    assert_eq!(ids.len(), 2, "{list}");
+    let has_folder = |id: &str| {
+        let top = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy", id]))).unwrap();
+        assert!(top.contains("note"), "{top}");
+        top.contains("a folder")
+    };
+    let old = ids.iter().find(|id| has_folder(id)).expect("one has the folder");
+    let below = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy", old, "/a folder"]))).unwrap();
+    assert!(below.contains("bytes"), "{below}");
+    assert!(printed(plugin(&sandbox, &["get", "copy", old, "/a folder/bytes"])) == bytes);
+    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "note"])), b"text\n");
+    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "empty"])), b"");
+
+    let missing = plugin(&sandbox, &["get", "copy", "latest", "/a folder/bytes"]);
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(1) && missing.stdout.is_empty(), "{missing:?}");
+    assert!(said.contains("has no a folder/bytes") && said.contains("failed with status"), "{said}");
+
+    const LABEL: &str = "volferry.dev/browse=copy";
+    let jobs: Api<Job> = Api::namespaced(sandbox.client.clone(), &sandbox.namespace);
+    wait::until_none(&jobs, LABEL, PATIENCE).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(sandbox.client.clone(), &sandbox.namespace);
+    wait::until_none(&pods, LABEL, PATIENCE).await.unwrap();
+}
