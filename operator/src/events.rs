@@ -1,15 +1,15 @@
-//! Publishes Kubernetes events about the changes of a SyncJob.
+//! Publishes Kubernetes events about the changes of SyncJobs and SyncJobSets.
 
 use jiff::Timestamp;
 use k8s_openapi::{
     api::events::v1::Event,
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Api, Client, Resource as _, ResourceExt as _, api::PostParams};
+use kube::{Api, Client, ResourceExt as _, api::PostParams};
 
 use crate::{
     api::{
-        Stage, SyncJob, SyncJobStatus,
+        Stage, SyncJobStatus,
         conditions::{self, CORRUPT, OWNERS_NOT_KEPT, PERFORMANCE_REGRESSED, reason},
     },
     human,
@@ -49,25 +49,30 @@ impl Events {
 
     /// Publishes a note as an event of its own, so that events of different runs are never merged. A note that cannot
     /// be published is dropped, since the status says the same.
-    pub async fn publish(&self, job: &SyncJob, note: &Note) {
-        let event = event(job, note, &self.instance, Timestamp::now());
-        let events = Api::<Event>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
+    pub async fn publish(&self, about: &impl kube::Resource<DynamicType = ()>, note: &Note) {
+        let event = event(about, note, &self.instance, Timestamp::now());
+        let events = Api::<Event>::namespaced(self.client.clone(), &about.namespace().unwrap_or_default());
         if let Err(error) = events.create(&PostParams::default(), &event).await {
-            tracing::debug!(job = job.name_any(), error = chain(&error), "an event is lost");
+            tracing::debug!(about = about.name_any(), error = chain(&error), "an event is lost");
         }
     }
 }
 
-fn event(job: &SyncJob, note: &Note, instance: &str, now: Timestamp) -> Event {
-    let name = format!("{}.{:016x}", shorten(&job.name_any(), MAX_NAME), now.as_nanosecond());
+fn event(
+    about: &impl kube::Resource<DynamicType = ()>,
+    note: &Note,
+    instance: &str,
+    now: Timestamp,
+) -> Event {
+    let name = format!("{}.{:016x}", shorten(&about.name_any(), MAX_NAME), now.as_nanosecond());
     Event {
-        metadata: ObjectMeta { name: Some(name), namespace: job.namespace(), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name), namespace: about.namespace(), ..ObjectMeta::default() },
         event_time: Some(MicroTime(now)),
         type_: Some(if note.warning { "Warning" } else { "Normal" }.into()),
         reason: Some(note.reason.clone()),
         note: Some(human::clipped(&note.message, MAX_NOTE_BYTES)),
         action: Some("Reconcile".into()),
-        regarding: Some(job.object_ref(&())),
+        regarding: Some(about.object_ref(&())),
         reporting_controller: Some(FIELD_MANAGER.into()),
         reporting_instance: Some(instance.into()),
         ..Event::default()
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn events_of_one_reason_have_names_of_their_own_also_for_the_longest_name() {
-        let job = SyncJob::new(&"x".repeat(253), crate::api::SyncJobSpec::default());
+        let job = crate::api::SyncJob::new(&"x".repeat(253), crate::api::SyncJobSpec::default());
         let said = |nanosecond: i128, message: &str| {
             let note = Note { warning: false, reason: "Succeeded".into(), message: message.into() };
             event(

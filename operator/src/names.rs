@@ -27,6 +27,12 @@ pub const CLAIM_USED: &str = "true";
 pub const LABEL_BROWSE: &str = "volferry.dev/browse";
 /// Label of every child: the value is [`FIELD_MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Label of every SyncJob of a SyncJobSet: the set's name, shortened to a label's length. Owner references decide.
+pub const LABEL_SYNCJOBSET: &str = "volferry.dev/syncjobset";
+/// Annotation of every SyncJob of a SyncJobSet: the claim that it is for.
+pub const ANNOTATION_CLAIM: &str = "volferry.dev/claim";
+/// Annotation of every SyncJob of a SyncJobSet: the hash of what was last applied.
+pub const ANNOTATION_TEMPLATE: &str = "volferry.dev/template";
 /// Annotation of every child: the job's whole name, which a label cannot hold.
 pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
 /// Annotation of every child in another namespace than its job's: that namespace.
@@ -173,6 +179,11 @@ pub fn shorten(name: &str, max: usize) -> String {
     }
     let kept: String = name.chars().take(max.saturating_sub(HASH_DIGITS + 1)).collect();
     format!("{}-{}", kept.trim_end_matches(['-', '.']), hash(&[name]))
+}
+
+/// Returns the hash of a text, by which it is told from others.
+pub fn fingerprint(text: &str) -> String {
+    hash(&[text])
 }
 
 fn hash(parts: &[&str]) -> String {

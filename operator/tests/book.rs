@@ -10,7 +10,7 @@ use std::{
 
 use operator::{
     api::admission::{Admitted, admit},
-    model::validate::validate,
+    model::{sets, validate::validate},
 };
 use regex::Regex;
 use serde_json::Value;
@@ -55,6 +55,12 @@ fn each_sync_job_of_the_book_is_admitted() {
         for manifest in manifests(&text).iter().filter(|it| it.contains("kind: SyncJob")) {
             let parsed: Vec<Value> = serde_saphyr::from_multiple(manifest)
                 .unwrap_or_else(|error| panic!("{page}: {error}:\n{manifest}"));
+            for object in parsed.iter().filter(|it| it["kind"] == "SyncJobSet") {
+                let Ok(Admitted::SyncJobSet(set)) = admit(object.clone()) else {
+                    panic!("{page}:\n{manifest}")
+                };
+                assert_eq!(sets::plan(&set, &[], &[]).problems, [], "{page}");
+            }
             for object in parsed.into_iter().filter(|it| it["kind"] == "SyncJob") {
                 let Admitted::SyncJob(job) =
                     admit(object).unwrap_or_else(|error| panic!("{page}: {error}:\n{manifest}"))

@@ -8,7 +8,7 @@ use std::{
 
 use operator::{
     api::admission::{Admitted, admit},
-    model::validate::validate,
+    model::{sets, validate::validate},
     resources::job,
 };
 use serde_json::{Value, json};
@@ -70,8 +70,14 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
         for grant in ours.iter().filter(|it| it["kind"] == "SyncGrant") {
             admit(grant.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");
         let mut jobs = 0;
+        for set in ours.iter().filter(|it| it["kind"] == "SyncJobSet") {
+            let admitted = admit(set.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let Admitted::SyncJobSet(set) = admitted else { panic!("{name}: not a SyncJobSet") };
+            assert_eq!(sets::plan(&set, &[], &[]).problems, [], "{name}");
+            jobs += 1;
+        }
+        let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");
         for manifest in ours {
             let Admitted::SyncJob(job) = admit(manifest).unwrap_or_else(|error| panic!("{name}: {error}"))
             else {

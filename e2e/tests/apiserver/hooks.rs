@@ -215,7 +215,17 @@ async fn who_may_not_run_commands_in_pods_may_not_write_hooks() {
     later(json!({"trigger": "again"})).unwrap();
     later(json!({"hooks": {"after": {"command": ["other"]}}})).unwrap_err();
     later(json!({"hooks": null})).unwrap();
+
+    allow("sets", "create,patch,get", "syncjobsets.volferry.dev");
+    stage.until_may("alice", "create", "syncjobsets.volferry.dev").await.unwrap();
+    let set = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJobSet", "metadata": {"name": "web"},
+        "spec": {"claimSelector": {"matchLabels": {"app": "web"}},
+            "template": {"spec": syncjob::manifest("web", "{{ .claim.name }}", "to", both("Fail"))["spec"]}}});
+    let refused = stage.kubectl.pipe(&["--as=alice", "apply", "-f", "-"], &set.to_string());
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("alice needs the right to create pods/exec"), "{refused}");
     allow("runs", "create", "pods/exec");
     stage.until_may("alice", "create", "pods/exec").await.unwrap();
     later(both("Fail")).unwrap();
+    stage.kubectl.pipe(&["--as=alice", "apply", "-f", "-"], &set.to_string()).unwrap();
 }

@@ -31,6 +31,7 @@ mod rules_abroad;
 mod runs;
 mod samples;
 mod schedule;
+mod sets;
 mod shards;
 mod snapshots;
 mod status;

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{GROUP, SyncGrant, SyncJob, SyncRun, VERSION, crds, rules};
+use super::{GROUP, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds, rules};
 
 /// An object that the API server would accept, with the schema's defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Admitted {
     SyncRun(Box<SyncRun>),
     /// A SyncGrant.
     SyncGrant(Box<SyncGrant>),
+    /// A SyncJobSet. Its template is not looked at, since it takes a claim to fill it.
+    SyncJobSet(Box<SyncJobSet>),
 }
 
 /// The reasons why the API server would reject a manifest.
@@ -35,7 +37,7 @@ pub enum AdmissionError {
     /// An object of another API.
     #[error(
         "{object} is not an object of Volferry: its apiVersion has to be {GROUP}/{VERSION} and its kind SyncJob, \
-         SyncRun or SyncGrant"
+         SyncRun, SyncGrant or SyncJobSet"
     )]
     Kind {
         /// The object, as far as its kind and name are given.
@@ -98,6 +100,7 @@ pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
     match kind.name.as_str() {
         "SyncJob" => typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job))),
         "SyncRun" => typed(object, manifest).map(|run| Admitted::SyncRun(Box::new(run))),
+        "SyncJobSet" => typed(object, manifest).map(|set| Admitted::SyncJobSet(Box::new(set))),
         _ => typed(object, manifest).map(|grant| Admitted::SyncGrant(Box::new(grant))),
     }
 }

@@ -72,6 +72,12 @@ pub mod reason {
     pub const HOOK_FAILED: &str = "HookFailed";
     pub const TIMED_OUT: &str = "TimedOut";
     pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
+    pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
+    pub const NAME_TAKEN: &str = "NameTaken";
+    pub const JOB_STALLED: &str = "JobStalled";
+    pub const JOBS_NOT_READY: &str = "JobsNotReady";
+    pub const JOBS_READY: &str = "JobsReady";
+    pub const NO_CLAIM_MATCHES: &str = "NoClaimMatches";
 }
 
 /// The cause of a condition's status.

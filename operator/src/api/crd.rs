@@ -3,7 +3,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{grant::SyncGrant, run::SyncRun, spec::SyncJob};
+use super::{grant::SyncGrant, run::SyncRun, set::SyncJobSet, spec::SyncJob};
 
 /// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
 /// it, and no text or list fills the object.
@@ -21,7 +21,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     schemas(&mut run).for_each(leave_to_syncjob);
     let mut job = adapted(SyncJob::crd());
     schemas(&mut job).for_each(leave_to_pods);
-    vec![job, run, adapted(SyncGrant::crd())]
+    vec![job, run, adapted(SyncGrant::crd()), adapted(SyncJobSet::crd())]
 }
 
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
@@ -298,8 +298,8 @@ mod tests {
             schema.format
         );
         // The copy of a SyncJob's spec: the SyncJob's own schema has its fields.
-        let known =
-            schema.properties.is_some() || schema.additional_properties.is_some() || path == "spec.job";
+        let is_opaque = ["spec.job", "spec.template.spec"].contains(&path);
+        let known = schema.properties.is_some() || schema.additional_properties.is_some() || is_opaque;
         assert!(schema.type_.as_deref() != Some("object") || known, "{path} is free-form");
         for (name, property) in schema.properties.iter().flatten() {
             check(&format!("{path}.{name}"), property);

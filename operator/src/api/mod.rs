@@ -1,4 +1,5 @@
-//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`] and their statuses.
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`], [`SyncJobSet`] and their
+//! statuses.
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde defaults
 //! become schema defaults, and the `rules` become CEL rules, by which the API server validates a manifest.
@@ -16,6 +17,7 @@ mod point_in_time;
 mod restore;
 pub(crate) mod rules;
 mod run;
+mod set;
 mod spec;
 mod status;
 mod transfer;
@@ -36,6 +38,10 @@ pub use pods::{CommonPodSettings, EndPodSettings, FsGroupFrom, PodSecurity, PodS
 pub use point_in_time::{Capture, CaptureAccess, CaptureMethod, PointInTime};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus, is_namespace};
+pub use set::{
+    SetDeletionPolicy, SetProblem, SyncJobSet, SyncJobSetSpec, SyncJobSetStatus, SyncJobTemplate,
+    TemplateMetadata, WorstJob,
+};
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,

@@ -259,6 +259,20 @@ pub(super) fn object_name() -> [Rule; 1] {
     quoting(format!("self.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
 }
 
+/// Returns the schema of an object whose fields another kind's schema checks.
+pub(super) fn opaque(_: &mut schemars::SchemaGenerator) -> Schema {
+    schemars::json_schema!({"type": "object", "maxProperties": 64, "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Requires a selector that names a label.
+pub(super) fn claim_selector() -> [Rule; 1] {
+    let names = |field: &str| format!("has(self.{field}) && self.{field}.size() > 0");
+    [rule(
+        format!("{} || {}", names("matchLabels"), names("matchExpressions")),
+        "name a label that the claims have: an empty selector would match every claim of the namespace",
+    )]
+}
+
 /// Requires a list of gitignore patterns.
 pub(super) fn each_glob() -> [Rule; 1] {
     each(

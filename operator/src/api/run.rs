@@ -84,7 +84,7 @@ pub struct SyncRunSpec {
     pub number: Option<i64>,
     /// The SyncJob's spec at the start, in the form of a SyncJob's `spec`, whose schema has its rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "opaque")]
+    #[schemars(schema_with = "rules::opaque")]
     pub job: Option<SyncJobSpec>,
     /// The folder that the run reads.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,11 +95,6 @@ pub struct SyncRunSpec {
     /// Whether one pod has both volumes, so that there is no network between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<bool>,
-}
-
-/// Returns the schema of an object whose fields another kind's schema has checked.
-fn opaque(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "object", "maxProperties": 64, "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// A SyncJob of the same namespace.

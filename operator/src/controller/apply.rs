@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// HTTP status codes by which the API server rejects an object as it is: bad request, forbidden, invalid.
-const REFUSALS: [u16; 3] = [400, 403, INVALID];
+pub(super) const REFUSALS: [u16; 3] = [400, 403, INVALID];
 /// The HTTP status code for an object that is inconsistent or breaks a validation rule of its kind.
 const INVALID: u16 = 422;
 /// The maximum length of an API server message in a status, in bytes.

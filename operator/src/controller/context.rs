@@ -58,6 +58,8 @@ pub(super) struct Context {
     pub(super) removed: Recent<()>,
     /// How often the last reconciliations of a job failed in a row, by the jobs' names.
     pub(super) failures: Recent<u32>,
+    /// The SyncJobSets whose status was written a moment ago, by their UIDs.
+    pub(super) told_sets: Recent<()>,
     /// The limits on concurrent runs.
     pub(super) limits: Limits,
     /// The tasks of running hooks.

@@ -32,7 +32,7 @@ use crate::{
         end::{Ends, Places},
         growth, observe,
         placement::Placements,
-        queue::{Limits, Line},
+        queue::{self, Limits, Line, SetLimits},
         readers,
         record::{self, Record},
         restore,
@@ -176,7 +176,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let jobs = known.jobs.state();
     let others = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     let is_source_a_copy = source::is_copy(job, &claims, others);
-    let line = line(&jobs, job, sources.limits);
+    let line = line(&jobs, job, sources.limits, &known.set_limits());
     let shared = destination::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
     let nodes = match sources.limits.node {
@@ -303,9 +303,10 @@ fn shared_age(crowd: Crowd) -> Duration {
 }
 
 /// Returns the queue of all known jobs except `job`; `None` if runs are not limited.
-fn line(jobs: &[Arc<Guarded>], job: &SyncJob, limits: Limits) -> Option<Line> {
+fn line(jobs: &[Arc<Guarded>], job: &SyncJob, limits: Limits, sets: &SetLimits) -> Option<Line> {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    limits.any().then(|| Line::new(&job.uid().unwrap_or_default(), jobs, limits))
+    queue::is_limited(job, limits, sets)
+        .then(|| Line::new(&job.uid().unwrap_or_default(), jobs, limits, sets))
 }
 
 /// Returns the nodes of a job's volumes and of its run's pods, sorted.

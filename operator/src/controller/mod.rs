@@ -35,6 +35,7 @@ pub mod recent;
 mod reconcile;
 pub mod record;
 pub mod serve;
+mod sets;
 mod sources;
 mod strays;
 mod view;

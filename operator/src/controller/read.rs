@@ -3,7 +3,7 @@
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
 use thiserror::Error;
 
-use crate::api::{SyncGrant, SyncJob, SyncRun};
+use crate::api::{SyncGrant, SyncJob, SyncJobSet, SyncRun};
 
 /// A SyncJob, or only the metadata of one that this operator cannot parse: one object that a newer operator has
 /// admitted must not stop the work for all others.
@@ -14,6 +14,9 @@ pub type GuardedRun = DeserializeGuard<SyncRun>;
 
 /// A SyncGrant, or only the metadata of one that this operator cannot parse.
 pub type GuardedGrant = DeserializeGuard<SyncGrant>;
+
+/// A SyncJobSet, or only the metadata of one that this operator cannot parse.
+pub type GuardedSet = DeserializeGuard<SyncJobSet>;
 
 /// The reasons why an object could not be read.
 #[derive(Debug, Error)]

@@ -43,7 +43,7 @@ use crate::{
 /// The interval between checks whether the objects of an ended run are gone, unless a watch reports it earlier.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
 /// The interval between looks whether another release still holds a namespace.
-const OTHERS_PERIOD: Duration = Duration::from_secs(20);
+pub(super) const OTHERS_PERIOD: Duration = Duration::from_secs(20);
 /// The maximum time for which the status keeps a message about a run's position in the queue.
 const POSITION_AGE: Duration = Duration::from_secs(600);
 
@@ -78,6 +78,10 @@ async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Err
     match &job.0 {
         Ok(job) => {
             grants::catch_up(&context.known, job).await?;
+            if model::sets::owner(job).is_some() {
+                // Without the set, its limit on runs is not known.
+                context.known.sets.catch_up(&job.namespace().unwrap_or_default()).await?;
+            }
             Box::pin(go_on(job, context)).await
         }
         Err(unreadable) => Box::pin(set_aside(unreadable.clone(), context)).await,

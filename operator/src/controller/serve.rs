@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
 use clap::Args;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _, future::join};
 use kube::{Client, Config, ResourceExt as _, client::ClientBuilder, runtime::controller};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -18,10 +18,10 @@ use super::{
     namespaces::{Namespaces, RENEWAL},
     recent::Recent,
     reconcile::{on_error, reconcile},
-    strays,
+    sets, strays,
     volumes::volumes,
     watched::{Known, watched},
-    watches::{Feeds, Watches, await_api, controller},
+    watches::{Feeds, Watches, await_api, controllers},
 };
 use crate::{
     api::CommonPodSettings,
@@ -187,6 +187,7 @@ async fn context(
     let ((jobs, job_feed), (runs, run_feed)) = (watched(namespaces), watched(namespaces));
     let ((batch, batch_feed), (pods, pod_feed)) = (watched(namespaces), watched(namespaces));
     let ((claims, claim_feed), (grants, grant_feed)) = (watched(namespaces), watched(namespaces));
+    let (sets, set_feed) = watched(namespaces);
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let limits = args.limits();
     let (volumes, volume_feeds) = volumes(client, !namespaces.is_empty(), limits).await;
@@ -203,7 +204,7 @@ async fn context(
         client: client.clone(),
         namespaces: Namespaces::new(client.clone(), health.clone(), release),
         health,
-        known: Known { jobs, runs, batch, pods, claims, grants },
+        known: Known { jobs, runs, batch, pods, claims, grants, sets },
         volumes,
         consents: Recent::default(),
         accounts: Accounts::default(),
@@ -212,6 +213,7 @@ async fn context(
         users: Recent::default(),
         removed: Recent::default(),
         failures: Recent::default(),
+        told_sets: Recent::default(),
         limits,
         hooks: HookTasks::new(hook_ended),
         traces: Traces::from_env("volferry-operator"),
@@ -223,6 +225,7 @@ async fn context(
         pods: pod_feed,
         claims: claim_feed,
         grants: grant_feed,
+        sets: set_feed,
         volumes: volume_feeds,
         hooks_ended,
     };
@@ -236,37 +239,35 @@ async fn work(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
+    let stopping = stopping.map(drop).shared();
     let mut watches = Watches::default();
     for changes in std::mem::take(&mut feeds.volumes).changes(&context.client, &context.health) {
         drop(watches.follow(changes));
     }
     context.volumes.await_first().await;
-    let mut reconciling = pin!(
-        controller(&context, feeds, &mut watches, async {
-            let _ = stopping.await;
-        })
-        .run(reconcile, on_error, context.clone())
-        .for_each(async |done| {
-            if let Err(controller::Error::ObjectNotFound(job)) = done {
-                let namespace = job.namespace.unwrap_or_default();
-                context.forget(&namespace, &job.name);
-                // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
-                if context.known.jobs.watches(&namespace)
-                    && matches!(context.namespaces.holds(&namespace).await, Ok(true))
-                {
-                    hooks::end_orphans(&context, &namespace, &job.name, None);
-                    abroad::clear(&context, &namespace, &job.name, None);
-                    strays::tell(&context, &namespace, &job.name).await;
-                }
+    let (jobs, sets) = controllers(&context, feeds, &mut watches, &stopping);
+    let setting = sets.run(sets::reconcile, sets::on_error, context.clone()).for_each(async |_| {});
+    let reconciling = jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
+        if let Err(controller::Error::ObjectNotFound(job)) = done {
+            let namespace = job.namespace.unwrap_or_default();
+            context.forget(&namespace, &job.name);
+            // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
+            if context.known.jobs.watches(&namespace)
+                && matches!(context.namespaces.holds(&namespace).await, Ok(true))
+            {
+                hooks::end_orphans(&context, &namespace, &job.name, None);
+                abroad::clear(&context, &namespace, &job.name, None);
+                strays::tell(&context, &namespace, &job.name).await;
             }
-        })
-    );
+        }
+    });
+    let mut reconciling = pin!(join(reconciling, setting));
     context.health.metrics.leads(true);
     let mut pulse = tokio::time::interval(PULSE);
     let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
     loop {
         tokio::select! {
-            () = &mut reconciling => return Err(ServeError::Ended),
+            _ = &mut reconciling => return Err(ServeError::Ended),
             () = &mut stop => break,
             () = &mut renewing => {}
             _ = pulse.tick() => context.health.beat(),
@@ -278,12 +279,13 @@ async fn work(
     Ok(())
 }
 
-/// Renews the Leases of the namespaces that have SyncJobs, without end.
+/// Renews the Leases of the namespaces that have SyncJobs or SyncJobSets, without end.
 async fn renew(context: &Context) {
     loop {
         tokio::time::sleep(RENEWAL).await;
-        let jobs = context.known.jobs.state();
-        let namespaces: BTreeSet<_> = jobs.iter().filter_map(|job| job.namespace()).collect();
+        let (jobs, sets) = (context.known.jobs.state(), context.known.sets.state());
+        let of_sets = sets.iter().filter_map(|set| set.namespace());
+        let namespaces: BTreeSet<_> = jobs.iter().filter_map(|job| job.namespace()).chain(of_sets).collect();
         context.namespaces.renew(&namespaces).await;
     }
 }

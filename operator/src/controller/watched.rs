@@ -32,11 +32,14 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::read::{Guarded, GuardedGrant, GuardedRun};
+use super::read::{Guarded, GuardedGrant, GuardedRun, GuardedSet};
 use crate::{
     api::{GROUP, Stage, SyncGrant, SyncGrantSpec, SyncRun, SyncRunSpec, SyncRunStatus},
     health::Health,
-    model::stored::{Job, Pod},
+    model::{
+        queue::SetLimits,
+        stored::{Job, Pod},
+    },
     names,
     telemetry::chain,
 };
@@ -373,9 +376,20 @@ pub struct Known {
     pub claims: Watched<PersistentVolumeClaim>,
     /// The grants.
     pub grants: Watched<SyncGrant>,
+    /// The SyncJobSets.
+    pub sets: Watched<GuardedSet>,
 }
 
 impl Known {
+    /// Returns how many runs of each SyncJobSet may be under way.
+    pub fn set_limits(&self) -> SetLimits {
+        let limit = |set: &GuardedSet| {
+            let most = set.0.as_ref().ok()?.spec.max_runs.unwrap_or(0);
+            Some((set.uid()?, u32::try_from(most).unwrap_or(0)))
+        };
+        self.sets.state().iter().filter_map(|set| limit(set)).collect()
+    }
+
     /// Waits until all stores hold what this operator has written. Fails if a watch has ended, or if one of this
     /// namespace fails.
     pub async fn catch_up(&self, namespace: &str) -> Result<(), WatchError> {

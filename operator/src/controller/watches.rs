@@ -26,16 +26,16 @@ use tokio::task::JoinSet;
 use super::{
     context::Context,
     ends,
-    read::{Guarded, GuardedGrant, GuardedRun},
-    strays,
+    read::{Guarded, GuardedGrant, GuardedRun, GuardedSet},
+    sets, strays,
     volumes::VolumeFeeds,
-    watched::{Feed, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
+    watched::{Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
 };
 use crate::{
     api::{ActiveRun, ClaimReference, RunFolder, SyncGrant, SyncJob, SyncRun},
     health::Health,
     model::{
-        end,
+        self, end,
         queue::{self, Limits},
         stored::{Job, Pod},
     },
@@ -46,6 +46,8 @@ use crate::{
 /// The maximum number of jobs that are reconciled at a time. Reconciling mostly waits for the API server, not for the
 /// processor.
 const CONCURRENCY: u16 = 16;
+/// The maximum number of sets that are reconciled at a time, each of which writes several SyncJobs at once.
+const SETS_AT_A_TIME: u16 = 4;
 /// The interval between checks at startup whether the API server answers and serves SyncJobs.
 const STARTUP_PERIOD: Duration = Duration::from_secs(2);
 
@@ -57,6 +59,7 @@ pub(super) struct Feeds {
     pub(super) pods: Feed<Pod>,
     pub(super) claims: Feed<PersistentVolumeClaim>,
     pub(super) grants: Feed<SyncGrant>,
+    pub(super) sets: Feed<GuardedSet>,
     pub(super) volumes: VolumeFeeds,
     pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
 }
@@ -133,43 +136,60 @@ impl Watches {
     }
 }
 
-/// Builds the controller from the watches: their events determine which SyncJobs are reconciled.
-pub(super) fn controller(
+/// Builds the controllers of SyncJobs and of SyncJobSets from the watches: their events determine which objects are
+/// reconciled.
+pub(super) fn controllers(
     context: &Arc<Context>,
     feeds: Feeds,
     watches: &mut Watches,
-    stop: impl Future<Output = ()> + Send + Sync + 'static,
-) -> Controller<Guarded> {
+    stop: &(impl Future<Output = ()> + Clone + Send + Sync + 'static),
+) -> (Controller<Guarded>, Controller<GuardedSet>) {
     let (client, limits, store) = (&context.client, context.limits, context.known.jobs.store().clone());
     let (freeing, freed) = futures::channel::mpsc::unbounded();
     let (reading, unreadable) = futures::channel::mpsc::unbounded();
+    let (touching, touched) = futures::channel::mpsc::unbounded();
     watches.tell_unreadable(context, unreadable);
     let from = (client, &context.health);
-    let jobs = watches.follow(syncjobs(from, feeds.jobs, freeing));
+    let all_sets = context.known.sets.store().clone();
+    let jobs = watches.follow(syncjobs(from, feeds.jobs, freeing, (all_sets.clone(), touching.clone())));
     let runs = watches.follow(syncruns(from, feeds.runs, reading).map_ok(|run| job_of_run(&run)));
     let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
     let batch = changes(from, feeds.batch, &of_runs, slim_child);
     let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
     let pods = changes(from, feeds.pods, &of_runs, slim_child);
     let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
-    let claims = watches.follow(changes(from, feeds.claims, "", slim));
+    let claims = changes(from, feeds.claims, "", slim);
+    let claims = watches.follow(claims.inspect_ok(move |claim| {
+        // Fails only while the controller stops, as nobody receives any more.
+        sets::of_claim(&all_sets, claim).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
+    }));
     let grants = watches.follow(
         feeds
             .grants
             .follow(|namespace| scoped::<GuardedGrant>(client, namespace), "", slim_grant, &context.health)
             .touched_objects(),
     );
-    let (referring, waiting, granted) = (store.clone(), store.clone(), store.clone());
+    let (changing, changed) = futures::channel::mpsc::unbounded();
+    let sets = watches.follow(syncjobsets(from, feeds.sets, changing));
+    let (referring, waiting, granted, queued) = (store.clone(), store.clone(), store.clone(), store.clone());
     let of_claims = claims.flat_map(move |claim| stream::iter(jobs_of_claim(&referring, &claim)));
-    Controller::for_stream(jobs.map(Ok), store)
+    let known = context.known.clone();
+    let woken = move |job: Guarded| stream::iter(jobs_waiting_for(&waiting, &job, limits, &known));
+    let jobs = Controller::for_stream(jobs.map(Ok), store)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(stream::select(batch, pods).filter_map(ready))
         .reconcile_on(runs.filter_map(ready))
         .reconcile_on(of_claims)
         .reconcile_on(grants.flat_map(move |grant| stream::iter(jobs_of_grant(&granted, &grant))))
-        .reconcile_on(freed.flat_map(move |job| stream::iter(jobs_waiting_for(&waiting, &job, limits))))
+        .reconcile_on(freed.flat_map(woken))
+        .reconcile_on(changed.flat_map(move |set| stream::iter(jobs_queued_in(&queued, &set))))
         .reconcile_on(feeds.hooks_ended)
-        .graceful_shutdown_on(stop)
+        .graceful_shutdown_on(stop.clone());
+    let sets = Controller::for_stream(sets.map(Ok), context.known.sets.store().clone())
+        .with_config(Config::default().concurrency(SETS_AT_A_TIME))
+        .reconcile_on(touched)
+        .graceful_shutdown_on(stop.clone());
+    (jobs, sets)
 }
 
 /// Watches the objects with these labels, and returns each that has changed.
@@ -186,20 +206,23 @@ where
 }
 
 /// Watches SyncJobs, and returns each with a change that matters to the controller. SyncJobs without a started run are
-/// also sent to `freeing`, because other runs may have waited for theirs.
+/// also sent to `freeing`, because other runs may have waited for theirs; the sets that a SyncJob concerns are sent to
+/// `touching`.
 fn syncjobs(
     (client, health): (&Client, &Arc<Health>),
     feed: Feed<Guarded>,
     freeing: UnboundedSender<Guarded>,
+    (sets, touching): (Store<GuardedSet>, UnboundedSender<ObjectRef<GuardedSet>>),
 ) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
     feed.follow(|namespace| scoped(client, namespace), "", slim, health)
         .map_ok(marked)
         .touched_objects()
         .inspect_ok(move |job| {
+            // Both fail only while the controller stops, as nobody receives any more.
             if !has_started_run(job) {
-                // Fails only while the controller stops, as nobody receives any more.
                 let _ = freeing.unbounded_send(job.clone());
             }
+            sets::of_job(&sets, job).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
         })
         .predicate_filter(interest, Default::default())
 }
@@ -227,6 +250,28 @@ fn syncruns(
                 // Fails only while the controller stops, as nobody receives any more.
                 let _ = reading.unbounded_send(run.clone());
             }
+        })
+}
+
+/// Watches SyncJobSets, and returns each with a change that matters to the controller, also to `changing`.
+fn syncjobsets(
+    (client, health): (&Client, &Arc<Health>),
+    feed: Feed<GuardedSet>,
+    changing: UnboundedSender<GuardedSet>,
+) -> impl Stream<Item = Result<GuardedSet, watcher::Error>> + Send + 'static {
+    let interest = |set: &GuardedSet| {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let (metadata, mut hasher) = (set.meta(), DefaultHasher::new());
+        let is_going = metadata.deletion_timestamp.is_some();
+        (&metadata.uid, metadata.generation, is_going).hash(&mut hasher);
+        Some(hasher.finish())
+    };
+    feed.follow(|namespace| scoped(client, namespace), "", slim, health)
+        .touched_objects()
+        .predicate_filter(interest, Default::default())
+        .inspect_ok(move |set| {
+            // Fails only while the controller stops, as nobody receives any more.
+            let _ = changing.unbounded_send(set.clone());
         })
 }
 
@@ -315,14 +360,31 @@ fn has_started_run(job: &Guarded) -> bool {
 
 /// Returns the jobs to reconcile because `freed` has no started run: those with a run that waits and uses a claim of
 /// `freed`, and those that are next in the queue.
-fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded, limits: Limits) -> Vec<ObjectRef<Guarded>> {
+fn jobs_waiting_for(
+    jobs: &Store<Guarded>,
+    freed: &Guarded,
+    limits: Limits,
+    known: &Known,
+) -> Vec<ObjectRef<Guarded>> {
     let mut woken = jobs_waiting_for_claims(jobs, freed);
-    if limits.any() {
+    let sets = known.set_limits();
+    if limits.any() || sets.values().any(|limit| *limit > 0) {
         let known = jobs.state();
         let known = known.iter().filter_map(|job| job.0.as_ref().ok());
-        woken.extend(queue::next_in_line(known, limits).into_iter().map(job_ref));
+        woken.extend(queue::next_in_line(known, limits, &sets).into_iter().map(job_ref));
     }
     woken
+}
+
+/// Returns the jobs of a set whose runs wait, since the set's limit may have changed.
+fn jobs_queued_in(jobs: &Store<Guarded>, set: &GuardedSet) -> Vec<ObjectRef<Guarded>> {
+    let waits = |job: &SyncJob| {
+        let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+        let is_of_set =
+            model::sets::owner(job).is_some_and(|owner| Some(&owner.uid) == set.meta().uid.as_ref());
+        is_of_set && run.is_some_and(|run| !run.is_started())
+    };
+    jobs.state().iter().filter_map(|job| job.0.as_ref().ok()).filter(|job| waits(job)).map(job_ref).collect()
 }
 
 fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {

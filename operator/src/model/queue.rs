@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
-use super::place::{self, Place};
+use super::{
+    place::{self, Place},
+    sets,
+};
 use crate::{
     api::{ActiveRun, SyncJob, conditions::reason},
     fault::Fault,
@@ -35,10 +38,37 @@ impl Limits {
     }
 }
 
+/// The maximum numbers of concurrent runs in SyncJobSets, by the sets' UIDs; 0 means no limit.
+pub type SetLimits = BTreeMap<String, u32>;
+
+/// A SyncJobSet with a limit, and that limit.
+#[derive(Debug, Clone, PartialEq)]
+struct Share {
+    uid: String,
+    name: String,
+    limit: u32,
+}
+
+impl Share {
+    /// Returns the limited set that owns a job. Of a set that is not known, which is being deleted, one run may be
+    /// under way: its SyncJobs do not all begin while the garbage collector removes them.
+    fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
+        let owner = sets::owner(job)?;
+        let limit = sets.get(&owner.uid).copied().unwrap_or(1);
+        (limit > 0).then(|| Self { uid: owner.uid.clone(), name: owner.name.clone(), limit })
+    }
+}
+
+/// Returns whether any limit is set for runs of that job.
+pub fn is_limited(job: &SyncJob, limits: Limits, sets: &SetLimits) -> bool {
+    limits.any() || Share::of(job, sets).is_some()
+}
+
 /// The queue as one run sees it: all other jobs' runs that are under way or have a place.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
     limits: Limits,
+    set: Option<Share>,
     others: Vec<Member>,
 }
 
@@ -47,15 +77,16 @@ struct Member {
     /// The namespace of the job first, then those of its run's claims.
     namespaces: Vec<String>,
     nodes: Vec<String>,
+    set: Option<Share>,
     place: Place,
     is_started: bool,
 }
 
 impl Member {
-    fn of(job: &SyncJob) -> Option<Self> {
+    fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
         let (place, run) = place::recorded(job)?;
         let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
-        Some(Self { namespaces, nodes, place, is_started: run.is_started() })
+        Some(Self { namespaces, nodes, set: Share::of(job, sets), place, is_started: run.is_started() })
     }
 
     /// Orders started runs before waiting ones, and waiting ones by their places.
@@ -91,7 +122,7 @@ impl Queued {
     }
 }
 
-/// The number of runs ahead in one namespace, on one node, or in total.
+/// The number of runs ahead in one namespace or set, on one node, or in total.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
     started: usize,
@@ -102,6 +133,7 @@ struct Ahead {
 #[derive(Debug, Default)]
 struct Tally<'a> {
     nodes: BTreeMap<&'a str, Ahead>,
+    sets: BTreeMap<&'a str, Ahead>,
     namespaces: BTreeMap<&'a str, Ahead>,
     all: Ahead,
 }
@@ -114,10 +146,21 @@ struct Full {
 }
 
 impl Line {
-    /// Builds the queue of all `jobs` except the one with that UID.
-    pub fn new<'a>(uid: &str, jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Limits) -> Self {
-        let others = jobs.into_iter().filter_map(Member::of).filter(|it| it.place.uid() != uid);
-        Self { limits, others: others.collect() }
+    /// Builds the queue of all `jobs` except the one with that UID, whose set counts for its own run.
+    pub fn new<'a>(
+        uid: &str,
+        jobs: impl IntoIterator<Item = &'a SyncJob>,
+        limits: Limits,
+        sets: &SetLimits,
+    ) -> Self {
+        let (mut set, mut others) = (None, Vec::new());
+        for job in jobs {
+            match job.metadata.uid.as_deref() == Some(uid) {
+                true => set = Share::of(job, sets),
+                false => others.extend(Member::of(job, sets)),
+            }
+        }
+        Self { limits, set, others }
     }
 
     /// Returns the limits of this queue.
@@ -134,7 +177,8 @@ impl Line {
         others.sort_unstable_by_key(|it| it.order());
         let mut ahead = Tally::default();
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
-        ahead.full(&namespaces(namespace, run), &run.nodes, self.limits).map(|full| queued(run, &full))
+        let namespaces = namespaces(namespace, run);
+        ahead.full(&namespaces, &run.nodes, self.set.as_ref(), self.limits).map(|full| queued(run, &full))
     }
 
     /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
@@ -161,13 +205,23 @@ impl Ahead {
 }
 
 impl<'a> Tally<'a> {
-    /// Returns the narrowest limit that leaves no room for a run in those namespaces on those nodes.
-    fn full(&self, namespaces: &[String], nodes: &[String], limits: Limits) -> Option<Full> {
+    /// Returns the narrowest limit that leaves no room for a run of that set in those namespaces on those nodes.
+    fn full(
+        &self,
+        namespaces: &[String],
+        nodes: &[String],
+        set: Option<&Share>,
+        limits: Limits,
+    ) -> Option<Full> {
         let full =
             |room: String, limit, ahead: Ahead| ahead.is_full(limit).then_some(Full { room, limit, ahead });
         let of_node = |node: &String| {
             let ahead = self.nodes.get(node.as_str()).copied().unwrap_or_default();
             full(format!("the node {node}"), limits.node, ahead)
+        };
+        let of_set = |set: &Share| {
+            let ahead = self.sets.get(set.uid.as_str()).copied().unwrap_or_default();
+            full(format!("the SyncJobSet {}", set.name), set.limit, ahead)
         };
         let of_namespace = |namespace: &String| {
             let ahead = self.namespaces.get(namespace.as_str()).copied().unwrap_or_default();
@@ -175,17 +229,24 @@ impl<'a> Tally<'a> {
         };
         let of_all = || full("all namespaces together".into(), limits.all, self.all);
         let of_namespaces = || namespaces.iter().find_map(of_namespace);
-        nodes.iter().find_map(of_node).or_else(of_namespaces).or_else(of_all)
+        let of_node = || nodes.iter().find_map(of_node);
+        of_node().or_else(|| of_set(set?)).or_else(of_namespaces).or_else(of_all)
     }
 
-    /// Counts the next run in order. A run that its node holds back takes no room from its namespace, and one that
-    /// either holds back takes none from the total, so that other runs can use it.
+    /// Counts the next run in order. A run that its node holds back takes no room from its set, one that either holds
+    /// back takes none from its namespace, and one that any of them holds back takes none from the total, so that other
+    /// runs can use it.
     fn count(&mut self, member: &'a Member, limits: Limits) {
         let is_started = member.is_started;
         let mut has_room = true;
         for node in &member.nodes {
             let ahead = self.nodes.entry(node).or_default();
             has_room &= !ahead.is_full(limits.node);
+            ahead.count(is_started);
+        }
+        if let Some(set) = member.set.as_ref().filter(|_| is_started || has_room) {
+            let ahead = self.sets.entry(&set.uid).or_default();
+            has_room &= !ahead.is_full(set.limit);
             ahead.count(is_started);
         }
         if is_started || has_room {
@@ -203,14 +264,19 @@ impl<'a> Tally<'a> {
 }
 
 /// Returns the waiting jobs whose runs may have their turn now, in order. These are woken when a run ends.
-pub fn next_in_line<'a>(jobs: impl IntoIterator<Item = &'a SyncJob>, limits: Limits) -> Vec<&'a SyncJob> {
+pub fn next_in_line<'a>(
+    jobs: impl IntoIterator<Item = &'a SyncJob>,
+    limits: Limits,
+    sets: &SetLimits,
+) -> Vec<&'a SyncJob> {
     let mut members: Vec<(Member, &SyncJob)> =
-        jobs.into_iter().filter_map(|job| Some((Member::of(job)?, job))).collect();
+        jobs.into_iter().filter_map(|job| Some((Member::of(job, sets)?, job))).collect();
     members.sort_unstable_by(|(a, _), (b, _)| a.order().cmp(&b.order()));
     let mut ahead = Tally::default();
     let mut next = Vec::new();
     for (member, job) in &members {
-        if !member.is_started && ahead.full(&member.namespaces, &member.nodes, limits).is_none() {
+        let Member { namespaces, nodes, set, is_started, .. } = member;
+        if !is_started && ahead.full(namespaces, nodes, set.as_ref(), limits).is_none() {
             next.push(*job);
         }
         ahead.count(member, limits);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{args::Scope, error::PluginError, output};
 use crate::{
-    api::{SyncGrant, SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    api::{SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
     model::end::Places,
     names,
 };
@@ -228,6 +228,7 @@ pub(super) trait Listed:
 impl Listed for SyncJob {}
 impl Listed for SyncRun {}
 impl Listed for SyncGrant {}
+impl Listed for SyncJobSet {}
 
 /// Returns what an object that cannot be read is called, and why it cannot be.
 fn named<K: Listed>(unreadable: &InvalidObject) -> (String, String) {

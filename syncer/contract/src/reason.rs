@@ -225,6 +225,11 @@ pub const REASONS: &[Reason] = &[
         "The message names the field. Correct it, or upgrade the operator if a newer one wrote it.",
     ),
     reason(
+        "InvalidTemplate",
+        "The template or the selector of a SyncJobSet cannot be used, for all claims or for the one that the message names.",
+        "The message names the field, and what to write instead. What the set has made before stays as it is.",
+    ),
+    reason(
         "JobDeleted",
         "Somebody deleted a Job of the run while it ran.",
         "Nothing is lost. The run is tried again.",
@@ -234,6 +239,13 @@ pub const REASONS: &[Reason] = &[
         "The SyncRun names a SyncJob that does not exist.",
         "Create the SyncJob, or delete the SyncRun.",
     ),
+    reason(
+        "JobStalled",
+        "A SyncJob of the SyncJobSet cannot go on until a person acts.",
+        "`status.worst` names the one to look at first, and its message says what to do.",
+    ),
+    reason("JobsNotReady", "SyncJobs of the SyncJobSet have runs that are due or under way.", "Wait."),
+    reason("JobsReady", "Each claim that matches has its SyncJob, and all of these are ready.", ""),
     reason(
         "JournalUnusable",
         "An update in place was interrupted, and its journal cannot be used.",
@@ -245,9 +257,19 @@ pub const REASONS: &[Reason] = &[
         "Name two of a kind.",
     ),
     reason(
+        "NameTaken",
+        "A SyncJob that the SyncJobSet would make is there already, and is not its own. It is left as it is.",
+        "Delete that SyncJob, or write another name in `spec.template.metadata.name`.",
+    ),
+    reason(
         "NamespaceNotWatched",
         "A claim of the SyncJob is of a namespace that the operator does not watch.",
         "Add the namespace to the chart's `watchNamespaces`, or let one operator watch all namespaces.",
+    ),
+    reason(
+        "NoClaimMatches",
+        "No claim of the namespace has the labels that the SyncJobSet selects.",
+        "If claims should match, compare their labels with `spec.claimSelector`: `kubectl get pvc --show-labels`.",
     ),
     reason("NoCopyYet", "No run has made a copy yet.", "Wait for the first run."),
     reason(

@@ -49,11 +49,11 @@ fn waits(others: &[SyncJob], limits: Limits) -> Option<Queued> {
 /// Returns why the run `own` has to wait for the others.
 fn waits_as(own: &ActiveRun, others: &[SyncJob], limits: Limits) -> Option<Queued> {
     let place = Place::of(own, "own", "uid-of-a-own").unwrap();
-    Line::new("uid-of-a-own", others, limits).ahead_of(own, "a", &place)
+    Line::new("uid-of-a-own", others, limits, &SetLimits::new()).ahead_of(own, "a", &place)
 }
 
 fn names(jobs: &[SyncJob], limits: Limits) -> Vec<String> {
-    next_in_line(jobs, limits).into_iter().map(kube::ResourceExt::name_any).collect()
+    next_in_line(jobs, limits, &SetLimits::new()).into_iter().map(kube::ResourceExt::name_any).collect()
 }
 
 #[test]
@@ -114,7 +114,9 @@ fn a_place_of_a_later_round_waits_for_one_of_an_earlier_round() {
 #[test]
 fn namespaces_take_turns() {
     let mut jobs = vec![job("a/runs", started(run(4, 0)))];
-    let next = |jobs: &[SyncJob], namespace, limits| Line::new("new", jobs, limits).next_round(namespace);
+    let next = |jobs: &[SyncJob], namespace, limits| {
+        Line::new("new", jobs, limits, &SetLimits::new()).next_round(namespace)
+    };
     assert_eq!((next(&jobs, "a", limits(1, 0)), next(&jobs, "b", limits(1, 0))), (6, 5));
     assert_eq!(next(&jobs, "a", limits(0, 1)), 0, "one namespace knows no other");
     // Namespace a has ten runs due before b has two; the runs of b are placed among a's first ones.
@@ -124,7 +126,7 @@ fn namespaces_take_turns() {
     for n in 0..2 {
         jobs.push(job(&format!("b/{n}"), run(next(&jobs, "b", limits(1, 0)), 20)));
     }
-    let order = next_in_line(&jobs, limits(6, 0));
+    let order = next_in_line(&jobs, limits(6, 0), &SetLimits::new());
     let names: Vec<_> = order.iter().map(|job| job.namespace().unwrap() + &job.name_any()).collect();
     assert_eq!(names, ["b0", "a0", "b1", "a1", "a2"]);
 }
@@ -170,6 +172,34 @@ fn runs_that_their_node_holds_back_leave_room_for_runs_on_others() {
     assert_eq!(names(&jobs, limits), ["own"]);
 }
 
+/// Returns the job as one of the set `every`.
+fn of_set(mut job: SyncJob) -> SyncJob {
+    job.metadata.owner_references = Some(vec![sets::owner_reference("every", "set")]);
+    job
+}
+
+#[test]
+fn a_run_of_a_set_waits_for_the_sets_others_and_leaves_room_for_those_of_no_set() {
+    let mut jobs: Vec<SyncJob> = (0..4).map(|n| of_set(job(&format!("a/{n}"), run(0, n)))).collect();
+    jobs.push(job("a/own", run(0, 50)));
+    let sets = SetLimits::from([("set".into(), 2)]);
+    let names = |jobs: &[SyncJob], limits, sets: &SetLimits| -> Vec<String> {
+        next_in_line(jobs, limits, sets).into_iter().map(kube::ResourceExt::name_any).collect()
+    };
+    assert_eq!(names(&jobs, limits(0, 0), &sets), ["0", "1", "own"]);
+    assert_eq!(names(&jobs, limits(3, 3), &sets), ["0", "1", "own"]);
+    assert_eq!(names(&jobs, limits(0, 0), &SetLimits::new()), ["0", "own"], "the set is being deleted");
+    assert_eq!(names(&jobs, limits(0, 0), &[("set".into(), 0)].into()).len(), 5);
+    let own = run(0, 3);
+    let line = Line::new("uid-of-a-3", &jobs, limits(0, 0), &sets);
+    let queued = line.ahead_of(&own, "a", &Place::of(&own, "3", "uid-of-a-3").unwrap()).unwrap();
+    assert!(
+        queued.fault.message.contains("the SyncJobSet every may have 2 under way at a time, and 0 are"),
+        "{queued:?}"
+    );
+    assert!(is_limited(&jobs[0], limits(0, 0), &sets) && !is_limited(&jobs[4], limits(0, 0), &sets));
+}
+
 /// The progress of one of several jobs. What it has read may be outdated by the time it acts on it.
 #[derive(Clone, Default)]
 struct Player {
@@ -187,6 +217,8 @@ struct Game {
     /// The nodes of each job's volumes.
     nodes: Vec<Vec<String>>,
     limits: Limits,
+    /// The limit of the set that the jobs of the first two namespaces belong to.
+    sets: SetLimits,
     /// The recorded state after each write.
     history: Vec<Vec<SyncJob>>,
     /// The index in `history` of each job's last write.
@@ -196,9 +228,15 @@ struct Game {
     hasty: bool,
 }
 
+/// Returns the SyncJob of a player. The first four belong to one set.
+fn player(own: usize, run: ActiveRun) -> SyncJob {
+    let job = job(&format!("{}/{own}", own / 2), run);
+    if own < 4 { of_set(job) } else { job }
+}
+
 impl Game {
     fn job(&self, own: usize) -> Option<SyncJob> {
-        Some(job(&format!("{}/{own}", own / 2), self.players[own].run.clone()?))
+        Some(player(own, self.players[own].run.clone()?))
     }
 
     /// Performs one step of one job: it takes its place, reads, writes based on what it read, or ends.
@@ -206,7 +244,7 @@ impl Game {
         let newest = self.history.len() - 1;
         let seen = &self.history[newest.saturating_sub(self.lag).max(self.written[own])];
         let (place, is_hasty) = (self.places[own], self.hasty);
-        let (limits, player) = (self.limits, &mut self.players[own]);
+        let (limits, sets, player) = (self.limits, &self.sets, &mut self.players[own]);
         let (namespace, name) = ((own / 2).to_string(), own.to_string());
         let uid = format!("uid-of-{namespace}-{name}");
         match (&player.run, player.seen.take()) {
@@ -220,7 +258,7 @@ impl Game {
                 player.run = Some(ActiveRun { start_time, nodes, ..run(0, place) });
                 self.write(own);
             }
-            (Some(_), None) => player.seen = Some(Line::new(&uid, seen, limits)),
+            (Some(_), None) => player.seen = Some(Line::new(&uid, seen, limits, sets)),
             (Some(run), Some(seen)) => {
                 let is_free = seen.ahead_of(run, &namespace, &Place::of(run, &name, &uid).unwrap()).is_none();
                 player.launched = is_free && run.is_started();
@@ -249,14 +287,15 @@ proptest! {
     fn no_more_than_the_limits_run_whatever_comes_first(
         places in prop::collection::vec(0_i64..4, 6),
         order in prop::collection::vec(0_usize..6, 0..120),
-        (all, namespace, node) in (0_u32..4, 0_u32..3, 0_u32..3),
+        (all, namespace, node, set) in (0_u32..4, 0_u32..3, 0_u32..3, 0_u32..4),
         nodes in prop::collection::vec(prop::collection::btree_set("[xyz]", 0..3), 6),
         (lag, hasty) in (0_usize..12, any::<bool>()),
     ) {
         let limits = Limits { all, namespace, node };
         let nodes: Vec<Vec<String>> = nodes.into_iter().map(|it| it.into_iter().collect()).collect();
         let (players, history, written) = (vec![Player::default(); 6], vec![vec![]], vec![0; 6]);
-        let mut game = Game { players, places, nodes: nodes.clone(), limits, history, written, lag, hasty };
+        let sets = SetLimits::from([("set".into(), set)]);
+        let mut game = Game { players, places, nodes: nodes.clone(), limits, sets, history, written, lag, hasty };
         let in_turn = (0..60).flat_map(|_| 0..6);
         let random = order.len();
         for (step, own) in order.into_iter().chain(in_turn).enumerate() {
@@ -269,6 +308,8 @@ proptest! {
                 let launched = game.launched(|it| it / 2 == there);
                 prop_assert!(namespace == 0 || launched <= namespace as usize, "{launched} of {limits:?}");
             }
+            let launched = game.launched(|it| it < 4);
+            prop_assert!(set == 0 || launched <= set as usize, "{launched} of a set of {set}");
             for there in ["x", "y", "z"] {
                 let launched = game.launched(|it| nodes[it].iter().any(|node| node == there));
                 prop_assert!(node == 0 || launched <= node as usize, "{launched} on {there} of {limits:?}");

@@ -27,7 +27,7 @@ use super::{
     lines, output,
 };
 use crate::{
-    api::{GROUP, SyncGrant, SyncJob, SyncRun, VERSION, crds},
+    api::{GROUP, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds},
     controller::dereference,
     names,
 };
@@ -65,7 +65,8 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
     if is_installed {
         let (jobs, runs) = (cluster.unreadable::<SyncJob>().await?, cluster.unreadable::<SyncRun>().await?);
         let grants = cluster.unreadable::<SyncGrant>().await?;
-        let all = jobs.iter().chain(&runs).chain(&grants);
+        let sets = cluster.unreadable::<SyncJobSet>().await?;
+        let all = jobs.iter().chain(&runs).chain(&grants).chain(&sets);
         tell(all.map(|(name, why)| judge::unreadable(name, why)).collect())?;
     }
     let jobs = match job {

@@ -24,8 +24,14 @@ fn pod(ready: &str, restarts: i32, state: &Value) -> Pod {
 #[test]
 fn missing_kinds_are_named() {
     let served = ["syncjobs", "syncjobs/status"].map(String::from);
-    assert_eq!(kinds(&served).lines()[0], "error: the CRDs of syncruns, syncgrants are not installed");
-    assert_eq!(kinds(&["syncjobs", "syncruns", "syncgrants"].map(String::from)).severity, Severity::Ok);
+    assert_eq!(
+        kinds(&served).lines()[0],
+        "error: the CRDs of syncruns, syncgrants, syncjobsets are not installed"
+    );
+    assert_eq!(
+        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets"].map(String::from)).severity,
+        Severity::Ok
+    );
 }
 
 #[test]
