@@ -2,30 +2,36 @@
 
 use std::{error::Error, fs, path::Path, process::Command};
 
-use operator::api::{SyncJob, SyncJobSpec, SyncJobStatus};
+use jiff::Timestamp;
+use operator::{
+    api::{SyncJob, SyncJobSet, SyncJobSetSpec, SyncJobSpec, SyncJobStatus},
+    model::{set_standing, sets::Plan},
+};
 use serde_json::Value;
 use states::State;
 
 mod states;
 
-const KEY: &str = "resource.customizations.health.volferry.dev_SyncJob";
+const KEY: &str = "resource.customizations.health.volferry.dev_";
 
 /// Runs the health check on a SyncJob of generation 1 with that status. Returns the health and its message.
 #[track_caller]
 fn health(status: Option<SyncJobStatus>) -> (String, String) {
-    try_health(status).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn try_health(status: Option<SyncJobStatus>) -> Result<(String, String), Box<dyn Error>> {
-    let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../config/argocd/argocd-cm.yaml");
-    let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file)?)?;
-    let check = patch["data"][KEY].as_str().ok_or("no health check")?;
     let mut job = SyncJob::new("web", SyncJobSpec::default());
     job.metadata.generation = Some(1);
     job.status = status;
-    let job = lua(&serde_json::to_value(job)?);
+    judged(&serde_json::to_value(job).unwrap()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs the health check of an object's kind on it.
+fn judged(object: &Value) -> Result<(String, String), Box<dyn Error>> {
+    let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../config/argocd/argocd-cm.yaml");
+    let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file)?)?;
+    let key = format!("{KEY}{}", object["kind"].as_str().unwrap_or_default());
+    let check = patch["data"][key].as_str().ok_or("no health check")?;
+    let object = lua(object);
     let program = format!(
-        "obj = {job}\nlocal function check()\n{check}\nend\nlocal hs = check()\nio.write(hs.status, \"\\n\", hs.message)"
+        "obj = {object}\nlocal function check()\n{check}\nend\nlocal hs = check()\nio.write(hs.status, \"\\n\", hs.message)"
     );
     let lua = Command::new("lua5.1").args(["-e", &program]).output();
     let said = lua.map_err(|error| format!("lua5.1: {error}: run .ci/tools test"))?;
@@ -70,4 +76,19 @@ fn the_message_tells_what_a_person_has_to_know() {
     for name in ["failed", "failed by schedule", "refused by schedule"] {
         assert!(told(name).contains("said"), "{name}: {}", told(name));
     }
+}
+
+#[test]
+fn argo_cd_knows_a_set_in_each_of_its_states() {
+    let mut set = SyncJobSet::new("web", SyncJobSetSpec::default());
+    set.metadata.generation = Some(1);
+    let health = |set: &SyncJobSet| judged(&serde_json::to_value(set).unwrap()).unwrap().0;
+    assert_eq!(health(&set), "Progressing");
+    let mut stands = |plan: Plan| {
+        set.status = Some(set_standing::status(&set, &plan, &[], Timestamp::UNIX_EPOCH));
+        health(&set)
+    };
+    assert_eq!(stands(Plan { matched: 1, ..Plan::default() }), "Progressing");
+    assert_eq!(stands(Plan { problems: vec![Default::default()], ..Plan::default() }), "Degraded");
+    assert_eq!(stands(Plan::default()), "Healthy");
 }
