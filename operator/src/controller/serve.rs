@@ -246,7 +246,14 @@ async fn work(
     }
     context.volumes.await_first().await;
     let (jobs, sets) = controllers(&context, feeds, &mut watches, &stopping);
-    let setting = sets.run(sets::reconcile, sets::on_error, context.clone()).for_each(async |_| {});
+    let setting = pin!(async {
+        // Without their CRD, no list of sets ever comes, and the controller would not even stop.
+        tokio::select! {
+            _ = context.known.sets.store().wait_until_ready() => {}
+            () = stopping.clone() => return,
+        }
+        sets.run(sets::reconcile, sets::on_error, context.clone()).for_each(async |_| {}).await;
+    });
     let reconciling = jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
         if let Err(controller::Error::ObjectNotFound(job)) = done {
             let namespace = job.namespace.unwrap_or_default();
@@ -261,13 +268,14 @@ async fn work(
             }
         }
     });
-    let mut reconciling = pin!(join(reconciling, setting));
+    let (mut reconciling, mut setting) = (pin!(reconciling), setting);
     context.health.metrics.leads(true);
     let mut pulse = tokio::time::interval(PULSE);
     let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
     loop {
         tokio::select! {
-            _ = &mut reconciling => return Err(ServeError::Ended),
+            () = &mut reconciling => return Err(ServeError::Ended),
+            () = &mut setting => return Err(ServeError::Ended),
             () = &mut stop => break,
             () = &mut renewing => {}
             _ = pulse.tick() => context.health.beat(),
@@ -275,7 +283,7 @@ async fn work(
     }
     tracing::info!("stopping");
     drop(stopped);
-    reconciling.await;
+    join(reconciling, setting).await;
     Ok(())
 }
 
