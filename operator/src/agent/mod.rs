@@ -96,8 +96,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
                     let _ = progress.send(now);
                 }
                 Some(Event::Contact(own)) => meeting = Meeting::begin(publisher, own),
-                // Only dry runs plan, and no pod is started for those.
-                Some(Event::Planned(_)) => {}
+                // Only dry runs plan, and only services serve; no pod of a run does either.
+                Some(Event::Planned(_) | Event::Served(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
                 Some(Event::Waiting(answer)) => tracing::info!(%answer, "the other pod is busy"),

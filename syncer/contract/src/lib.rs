@@ -66,7 +66,7 @@ pub use plural::plural;
 pub use private_file::KeyOwner;
 pub use public_key::PublicKey;
 pub use report::{
-    Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, Side, Usage, Work, timestamp,
+    Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, ServedRun, Side, Usage, Work, timestamp,
 };
 pub use reshape::{Chmod, Chown, ModeChange};
 pub use snapshots::{

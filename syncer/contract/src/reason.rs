@@ -24,6 +24,11 @@ pub fn find(name: &str) -> Option<&'static Reason> {
 /// All reasons, by their names. Kubernetes' own reasons, which messages quote, are not among them.
 pub const REASONS: &[Reason] = &[
     reason(
+        "AddressPending",
+        "The Service of a SyncEndpoint has no address yet, most often because its load balancer is still being made, or because the cluster has none.",
+        "Wait. If it lasts, write `service.type: NodePort`, or `service.hostName` with the name by which peers reach it.",
+    ),
+    reason(
         "AddressUnusable",
         "The address to listen on or to dial cannot be used.",
         "Check the address and the port, and that no other program listens there.",
@@ -471,6 +476,7 @@ pub const REASONS: &[Reason] = &[
     reason("Running", "The run is under way.", ""),
     reason("SameTree", "Source and destination contain one another.", "Name two trees that are apart."),
     reason("Scheduled", "The next run waits for its time.", ""),
+    reason("Serving", "The pod of a SyncEndpoint serves the peers that its spec names.", ""),
     reason(
         "ShardLost",
         "Another shard of the run ended early, so this one stopped.",

@@ -6,6 +6,7 @@ use crate::{
     bottleneck::{Bottleneck, Efforts},
     busy::BusyAnswer,
     contact::Contact,
+    folder_request::FolderAccess,
     history::HistoryReport,
     link::RunLink,
     phase::Phase,
@@ -430,6 +431,22 @@ pub enum Event {
     Planned(PlannedAction),
     /// The run is over.
     Finished(Box<Report>),
+    /// A run of a peer of a service is over; with `--events` only.
+    Served(Box<ServedRun>),
+}
+
+/// A run of a peer of a service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServedRun {
+    /// The peer's name.
+    pub peer: String,
+    /// The folder's name.
+    pub folder: String,
+    /// The direction.
+    pub access: FolderAccess,
+    /// The report of the run.
+    pub report: Report,
 }
 
 /// Returns a moment in the form of reports: RFC 3339, UTC, milliseconds.

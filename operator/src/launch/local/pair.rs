@@ -126,7 +126,13 @@ impl<'a> Pair<'a> {
                 self.contacts[usize::from(side == Side::Sink)] = Some(contact);
             }
             Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
-            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. } | Event::Waiting(_)) => {}
+            Some(
+                Event::Progress(_)
+                | Event::Planned(_)
+                | Event::Listening { .. }
+                | Event::Waiting(_)
+                | Event::Served(_),
+            ) => {}
             None => return false,
         }
         true
@@ -183,7 +189,8 @@ async fn follow(
             | Event::Progress(_)
             | Event::Listening { .. }
             | Event::Waiting(_)
-            | Event::Contact(_) => {}
+            | Event::Contact(_)
+            | Event::Served(_) => {}
         }
     }
     syncer.wait().await

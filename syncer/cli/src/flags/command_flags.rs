@@ -32,6 +32,9 @@ pub(crate) struct ServeFlags {
     /// Only check the files, and end
     #[arg(long)]
     pub(crate) check: bool,
+    /// Print a line of JSON for each run on standard output, with its peer, folder and report
+    #[arg(long)]
+    pub(crate) events: bool,
     /// Say more on standard error; -vv and -vvv say more still
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -14,7 +14,6 @@ mod visit;
 use std::{
     io,
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -94,7 +93,7 @@ pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
     logging::start(&output(flags, surroundings), &screen);
     let served = match flags.check {
         true => Rules::read(&flags.config).map(drop).map_err(ServeError::from),
-        false => serve(&flags.config, &screen),
+        false => serve(flags, &screen),
     };
     match served {
         Ok(()) => ExitCode::Done,
@@ -119,12 +118,13 @@ fn output(flags: &ServeFlags, surroundings: Surroundings) -> Output {
     }
 }
 
-fn serve(path: &Path, screen: &Screen) -> Result<(), ServeError> {
+fn serve(flags: &ServeFlags, screen: &Arc<Screen>) -> Result<(), ServeError> {
+    let path = &flags.config;
     let (asks, asked) = mpsc::channel();
     listen_for_signals(asks).map_err(ServeError::Thread)?;
     let rules = Rules::read(path)?;
     let config = rules.config.clone();
-    let state = Arc::new(ServiceState::new(path, rules));
+    let state = Arc::new(ServiceState::new(path, rules, flags.events.then(|| Arc::clone(screen))));
     let keys = config.keys.iter().map(|path| read_or_make(path)).collect::<Result<Vec<_>, _>>()?;
     let sockets = sockets(&config)?;
     let address = sockets.address();

@@ -12,11 +12,11 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 use contract::{Demands, FolderAccess, is_name, parse_bytes};
-use syncer::session::LinkMode;
+use syncer::{path::RelPath, session::LinkMode};
 
 use super::trusted_file::read_trusted;
 use crate::{
-    flags::{BackupFlags, DemandFlags, TakeFlags, listen_address, seconds},
+    flags::{BackupFlags, DemandFlags, TakeFlags, folder_below, listen_address, seconds},
     remote::place::SERVICE_PORT,
     toml_file::{ConfigFileError, Field, Fields, TomlFile},
 };
@@ -49,6 +49,8 @@ pub(crate) struct ServiceConfig {
 #[derive(Debug, Clone)]
 pub(crate) struct ServedFolder {
     pub(crate) path: PathBuf,
+    /// The folder below `path` that peers get in its place; no symbolic link on the way to it is followed.
+    pub(crate) subfolder: RelPath,
     /// The names of peers that may read, and of those that may write.
     pub(crate) read: Vec<String>,
     pub(crate) write: Vec<String>,
@@ -70,7 +72,7 @@ impl ServedFolder {
 
     /// Returns whether a run that began by the rules `before` may go on by these.
     pub(crate) fn is_as_strict(&self, before: &Self) -> bool {
-        self.path == before.path && self.demands == before.demands
+        self.path == before.path && self.subfolder == before.subfolder && self.demands == before.demands
     }
 
     fn names(&self, access: FolderAccess) -> &[String] {
@@ -158,11 +160,13 @@ fn served_folder(mut fields: Fields<'_>, file: &TomlFile) -> Result<ServedFolder
     };
     let mut names = |of| fields.take(of).map(|field| peer_names(&field)).transpose();
     let (read, write) = (names("read")?.unwrap_or_default(), names("write")?.unwrap_or_default());
+    let subfolder = fields.take("subfolder").map(|field| field.parse(folder_below)).transpose()?;
     let queue = fields.take("queue").map(|field| field.parse(queue_length)).transpose()?;
     let limit = fields.take("bandwidth-limit").map(|field| field.parse(bandwidth)).transpose()?;
     let idle_timeout = fields.take("idle-timeout").map(|field| field.parse(seconds)).transpose()?;
     Ok(ServedFolder {
         path,
+        subfolder: subfolder.unwrap_or_else(RelPath::root),
         read,
         write,
         queue: queue.unwrap_or(QUEUE),

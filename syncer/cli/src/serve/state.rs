@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use contract::{Fingerprint, FolderAccess, FolderRequest};
+use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun};
 use syncer::{
     monitor::Monitor,
     session::{Guests, SessionError},
@@ -25,7 +25,7 @@ use super::{
     service_config::{ServedFolder, ServiceConfig},
     turns::Turns,
 };
-use crate::toml_file::ConfigFileError;
+use crate::{screen::Screen, toml_file::ConfigFileError};
 
 /// The most characters of a peer's text that are shown: more than a name has.
 const MAX_SHOWN: usize = 200;
@@ -112,10 +112,12 @@ pub(crate) struct ServiceState {
     failed: Mutex<Option<FileStamp>>,
     pub(crate) counts: Counts,
     pub(crate) refused: Refused,
+    /// Where each run is told, if that was asked for.
+    screen: Option<Arc<Screen>>,
 }
 
 impl ServiceState {
-    pub(crate) fn new(path: &Path, rules: Rules) -> Self {
+    pub(crate) fn new(path: &Path, rules: Rules, screen: Option<Arc<Screen>>) -> Self {
         let guests = Guests::default();
         guests.replace(rules.peers.fingerprints());
         Self {
@@ -128,6 +130,15 @@ impl ServiceState {
             failed: Mutex::default(),
             counts: Counts::default(),
             refused: Refused::default(),
+            screen,
+        }
+    }
+
+    /// Prints a run on standard output, if that was asked for.
+    pub(crate) fn tell(&self, run: impl FnOnce() -> ServedRun) {
+        let Some(screen) = &self.screen else { return };
+        if let Err(error) = screen.event(&Event::Served(Box::new(run()))) {
+            tracing::warn!(%error, "cannot tell of a run on standard output");
         }
     }
 
@@ -278,7 +289,7 @@ mod tests {
         let (config, keys) = (dir.path().join("serve.toml"), dir.path().join("authorized"));
         fs::write(&config, "[folders.a]\npath = \"a\"\n").unwrap();
         fs::write(&keys, "").unwrap();
-        let state = ServiceState::new(&config, Rules::read(&config).unwrap());
+        let state = ServiceState::new(&config, Rules::read(&config).unwrap(), None);
         fs::write(&keys, "no line of a key").unwrap();
         assert!(state.reload_keys().is_err());
         assert!(!state.reload_keys().unwrap(), "it has not changed since");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{Demands, FilesFrom, FolderAccess, FolderRequest, RunParams};
+use contract::{Demands, FilesFrom, FolderAccess, FolderRequest, RunParams, ServedRun};
 use syncer::{
     path::RelPath,
     root::TreeLocation,
@@ -42,14 +42,16 @@ fn admit<'a>(
     request: &FolderRequest,
 ) -> Result<(Admitted<'a>, RelPath), SessionError> {
     let admitted = state.enter(number, visit.peer(), request)?;
-    let below = folder_below(&request.path);
     // The peer's own program has checked it.
-    let below = below.map_err(|_| SessionError::NotAllowed {
+    let wrong = || SessionError::NotAllowed {
         peer: admitted.peer.clone(),
         access: "use",
         folder: shown(&format!("{}/{}", request.folder, request.path)),
-    })?;
+    };
+    let below = folder_below(&request.path).map_err(|_| wrong())?;
     check_request(&admitted.served.demands, request, &below)?;
+    let at = admitted.served.subfolder.clone();
+    let below = below.names().try_fold(at, |at, name| at.join(name)).map_err(|_| wrong())?;
     Ok((admitted, below))
 }
 
@@ -85,6 +87,12 @@ fn attend(
     let told = |outcome: &Outcome| {
         state.counts.add(&folder, access, outcome);
         run_log::log(outcome);
+        state.tell(|| ServedRun {
+            peer: peer.clone(),
+            folder: folder.clone(),
+            access,
+            report: outcome.report.clone(),
+        });
     };
     let limits = ServiceLimits { bandwidth: served.bandwidth_limit, silence: served.idle_timeout };
     match (access, &request.history) {

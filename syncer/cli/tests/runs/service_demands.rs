@@ -82,3 +82,26 @@ fn a_long_request_fills_no_log() {
     assert!(ended.stderr.contains("a peer was refused"), "{}", ended.stderr);
     assert!(ended.stderr.len() < 10_000, "{} bytes", ended.stderr.len());
 }
+
+#[test]
+fn a_subfolder_is_all_that_peers_get_and_no_link_leads_elsewhere() {
+    let mut served = Served::prepare(&format!("{PHOTOS}subfolder = \"/in/side\"\n"));
+    let (user, source) = (served.user("laptop"), made(&served, "source", 100));
+    let photos = served.folder("photos");
+    tree::files(&photos, &["beside"], "of the owner");
+    served.start();
+    let place = served.place("photos");
+    served.sync(&user, [text(&source), &place], &["--delete"]).assert_exit(ExitCode::Done);
+    assert!(photos.join("in/side/file").exists() && photos.join("beside").exists());
+    let below = served.place("photos/below");
+    served.sync(&user, [text(&source), &below], &[]).assert_exit(ExitCode::Done);
+    assert!(photos.join("in/side/below/file").exists());
+
+    // A peer of another service with the same volume could put a link there.
+    let elsewhere = served.folder("elsewhere");
+    fs::remove_dir_all(photos.join("in")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, photos.join("in")).unwrap();
+    let ended = served.sync(&user, [text(&source), &place], &[]);
+    assert_ne!(ended.report().result, RunResult::Succeeded);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
