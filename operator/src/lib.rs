@@ -18,6 +18,7 @@ pub mod ready;
 pub mod resources;
 pub mod runbook;
 pub mod schedule;
+pub mod service;
 pub mod signals;
 pub mod stages;
 pub mod telemetry;

@@ -10,6 +10,7 @@ use operator::{
     launch::local::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
     ready::{self, ReadyArgs},
+    service::{self, ServiceArgs},
     telemetry::{self, LogFormat},
 };
 use tokio::runtime::Builder;
@@ -38,6 +39,8 @@ enum Command {
     /// Answer a user who is attached to this pod: what a command prints, in frames.
     #[command(hide = true)]
     Answer(AnswerArgs),
+    /// Serve a SyncEndpoint in its pod, as its first process.
+    Endpoint(ServiceArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
     Run(LocalArgs),
     /// Say from SyncRuns how long the runs of a SyncJob took, and whether they have become slower.
@@ -69,6 +72,7 @@ async fn run(cli: Cli) -> ExitCode {
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
         Command::Answer(args) => answer::process::run(&args).await,
+        Command::Endpoint(args) => exit_code(service::run(&args).await),
         Command::Run(args) => local::run(&args).await.into(),
         Command::Report(args) => report::run(args).await,
         Command::Ready(args) => ready::ready(&args).await,

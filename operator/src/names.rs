@@ -21,6 +21,8 @@ pub const LABEL_IMAGE_OF: &str = "volferry.dev/image-of";
 pub const LABEL_TRY: &str = "volferry.dev/try";
 /// Label of Jobs and pods: `source` or `sink`.
 pub const LABEL_SIDE: &str = "volferry.dev/side";
+/// Label of every child of a SyncEndpoint: the endpoint's name.
+pub const LABEL_SYNCENDPOINT: &str = "volferry.dev/syncendpoint";
 /// Value of [`claim_label`].
 pub const CLAIM_USED: &str = "true";
 /// Label of the Jobs and pods by which users look into the snapshots of a SyncJob: its name, shortened.
@@ -64,6 +66,8 @@ pub const ANNOTATION_CANCEL: &str = "volferry.dev/cancel";
 
 /// Environment variable of the pods that listen: their address.
 pub const ENV_POD_IP: &str = "POD_IP";
+/// Environment variable of an endpoint's pod: its addresses, separated by commas.
+pub const ENV_POD_IPS: &str = "POD_IPS";
 
 /// The name of the syncer's container in its pod.
 pub const CONTAINER: &str = "syncer";
@@ -143,6 +147,18 @@ pub fn access(job: &str, uid: &str, account: u32) -> String {
     format!("vf-{slug}-a{account}-{}", hash(&[uid, "account", &account]))
 }
 
+/// Returns the name of the objects of the SyncEndpoint with that name and UID: its Deployment, Service, account and
+/// rights.
+pub fn endpoint(name: &str, uid: &str) -> String {
+    let slug = shorten(&name.replace('.', "-"), MAX_SLUG);
+    format!("vf-{slug}-e-{}", hash(&[uid, "endpoint"]))
+}
+
+/// Returns the name of the Secret in which the pod of that SyncEndpoint keeps its key.
+pub fn endpoint_key(name: &str, uid: &str) -> String {
+    format!("{}-key", endpoint(name, uid))
+}
+
 /// Returns a run's name, `<job>-<number>`, which is a valid label value.
 pub fn run_id(job: &str, number: i64) -> String {
     let number = number.to_string();
@@ -202,7 +218,13 @@ mod tests {
 
     fn all(job: &str, number: i64, retries: i32) -> Vec<String> {
         let names = TryNames::new(job, UID, number, retries);
-        vec![names.job(Side::Source), names.job(Side::Sink), names.label(), access(job, UID, u32::MAX)]
+        vec![
+            names.job(Side::Source),
+            names.job(Side::Sink),
+            names.label(),
+            access(job, UID, u32::MAX),
+            endpoint(job, UID),
+        ]
     }
 
     fn is_dns_1035(name: &str) -> bool {

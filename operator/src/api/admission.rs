@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{GROUP, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds, rules};
+use super::{GROUP, SyncEndpoint, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds, rules};
 
 /// An object that the API server would accept, with the schema's defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,8 @@ pub enum Admitted {
     SyncGrant(Box<SyncGrant>),
     /// A SyncJobSet. Its template is not looked at, since it takes a claim to fill it.
     SyncJobSet(Box<SyncJobSet>),
+    /// A SyncEndpoint.
+    SyncEndpoint(Box<SyncEndpoint>),
 }
 
 /// The reasons why the API server would reject a manifest.
@@ -37,7 +39,7 @@ pub enum AdmissionError {
     /// An object of another API.
     #[error(
         "{object} is not an object of Volferry: its apiVersion has to be {GROUP}/{VERSION} and its kind SyncJob, \
-         SyncRun, SyncGrant or SyncJobSet"
+         SyncRun, SyncGrant, SyncJobSet or SyncEndpoint"
     )]
     Kind {
         /// The object, as far as its kind and name are given.
@@ -101,7 +103,8 @@ pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
         "SyncJob" => typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job))),
         "SyncRun" => typed(object, manifest).map(|run| Admitted::SyncRun(Box::new(run))),
         "SyncJobSet" => typed(object, manifest).map(|set| Admitted::SyncJobSet(Box::new(set))),
-        _ => typed(object, manifest).map(|grant| Admitted::SyncGrant(Box::new(grant))),
+        "SyncGrant" => typed(object, manifest).map(|grant| Admitted::SyncGrant(Box::new(grant))),
+        _ => typed(object, manifest).map(|endpoint| Admitted::SyncEndpoint(Box::new(endpoint))),
     }
 }
 

@@ -71,6 +71,8 @@ pub mod reason {
     pub const NAMESPACE_NOT_WATCHED: &str = "NamespaceNotWatched";
     pub const HOOK_FAILED: &str = "HookFailed";
     pub const TIMED_OUT: &str = "TimedOut";
+    pub const SERVING: &str = "Serving";
+    pub const ADDRESS_PENDING: &str = "AddressPending";
     pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     pub const NAME_TAKEN: &str = "NameTaken";

@@ -3,7 +3,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{grant::SyncGrant, run::SyncRun, set::SyncJobSet, spec::SyncJob};
+use super::{grant::SyncGrant, run::SyncRun, set::SyncJobSet, spec::SyncJob, sync_endpoint::SyncEndpoint};
 
 /// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
 /// it, and no text or list fills the object.
@@ -17,11 +17,13 @@ const MOST_ITEMS: i64 = 4096;
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut run = SyncRun::crd();
     bound_name(&mut run);
+    let mut endpoint = SyncEndpoint::crd();
+    bound_name(&mut endpoint);
     let mut run = adapted(run);
     schemas(&mut run).for_each(leave_to_syncjob);
     let mut job = adapted(SyncJob::crd());
     schemas(&mut job).for_each(leave_to_pods);
-    vec![job, run, adapted(SyncGrant::crd()), adapted(SyncJobSet::crd())]
+    vec![job, run, adapted(SyncGrant::crd()), adapted(SyncJobSet::crd()), adapted(endpoint)]
 }
 
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
@@ -69,13 +71,14 @@ fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut JSONSchemaPr
     schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).chain(items).chain(values)
 }
 
-/// Limits the name of a SyncRun, because it is a label of all the run's objects. Only a rule on the whole object can
-/// access the name.
+/// Limits the name of a SyncRun or SyncEndpoint, because it is a label of all its objects. Only a rule on the whole
+/// object can access the name.
 fn bound_name(crd: &mut CustomResourceDefinition) {
+    let kind = crd.spec.names.kind.clone();
     for schema in schemas(crd) {
         schema.x_kubernetes_validations = Some(vec![ValidationRule {
             rule: "self.metadata.name.size() <= 63".into(),
-            message: Some("the name of a SyncRun has at most 63 characters".into()),
+            message: Some(format!("the name of a {kind} has at most 63 characters")),
             ..ValidationRule::default()
         }]);
     }

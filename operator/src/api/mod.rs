@@ -1,4 +1,4 @@
-//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`], [`SyncJobSet`] and their
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`], [`SyncJobSet`], [`SyncEndpoint`] and their
 //! statuses.
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde defaults
@@ -20,6 +20,7 @@ mod run;
 mod set;
 mod spec;
 mod status;
+mod sync_endpoint;
 mod transfer;
 mod volume_snapshots;
 
@@ -49,6 +50,11 @@ pub use spec::{
 pub use status::{
     Baseline, FsGroups, HistoryEntry, KeptSnapshot, KnownDestination, KnownSource, Reports, Run, RunProgress,
     ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+};
+pub use sync_endpoint::{
+    EndpointAccess, EndpointClaim, EndpointDemands, EndpointPeer, EndpointRun, EndpointService,
+    EndpointVisitor, IpFamilyPolicy, ServiceProtocol, ServiceType, SyncEndpoint, SyncEndpointSpec,
+    SyncEndpointStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 pub use volume_snapshots::{RetainImages, VolumeSnapshots};

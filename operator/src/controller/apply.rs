@@ -212,7 +212,8 @@ where
     api.create(&params, object).await.map_err(failed(object))
 }
 
-async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>
+/// Applies an object, and returns it. Fails if the API server rejects it or cannot be reached.
+pub(super) async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone

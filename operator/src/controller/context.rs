@@ -8,6 +8,7 @@ use kube::{Client, ResourceExt};
 
 use super::{
     accounts::Accounts,
+    endpoint_watches::KnownEndpoints,
     hook_tasks::HookTasks,
     namespaces::Namespaces,
     recent::Recent,
@@ -42,6 +43,8 @@ pub(super) struct Context {
     pub(super) namespaces: Namespaces,
     /// The objects that the watches have reported.
     pub(super) known: Known,
+    /// The SyncEndpoints and their objects.
+    pub(super) endpoints: KnownEndpoints,
     /// The nodes of volumes.
     pub(super) volumes: Volumes,
     /// The recent annotations of namespaces about syncers that run as root.

@@ -4,7 +4,7 @@
 //! turns the spec into a `ValidatedSyncJob`, [`stages::plan`](crate::stages::plan) decides, [`build`] determines the
 //! objects that the decision requires, [`apply`] and [`launch`] create them and [`cleanup`] deletes objects,
 //! [`bookkeeping`] keeps the SyncRuns, and [`next_status`] and [`announce`] make and write the status. Validating,
-//! planning, building and the next status are pure.
+//! planning, building and the next status are pure. SyncEndpoints have a reconciliation of their own ([`endpoints`]).
 
 mod abroad;
 pub mod accounts;
@@ -18,6 +18,8 @@ pub mod cleanup;
 mod consent;
 mod context;
 pub mod dereference;
+mod endpoint_watches;
+mod endpoints;
 mod ends;
 mod error;
 pub mod exec;

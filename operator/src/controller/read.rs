@@ -3,7 +3,7 @@
 use kube::{Api, Client, ResourceExt as _, core::DeserializeGuard};
 use thiserror::Error;
 
-use crate::api::{SyncGrant, SyncJob, SyncJobSet, SyncRun};
+use crate::api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobSet, SyncRun};
 
 /// A SyncJob, or only the metadata of one that this operator cannot parse: one object that a newer operator has
 /// admitted must not stop the work for all others.
@@ -17,6 +17,9 @@ pub type GuardedGrant = DeserializeGuard<SyncGrant>;
 
 /// A SyncJobSet, or only the metadata of one that this operator cannot parse.
 pub type GuardedSet = DeserializeGuard<SyncJobSet>;
+
+/// A SyncEndpoint, or only the metadata of one that this operator cannot parse.
+pub type GuardedEndpoint = DeserializeGuard<SyncEndpoint>;
 
 /// The reasons why an object could not be read.
 #[derive(Debug, Error)]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
 
 use clap::Args;
-use futures::{FutureExt as _, StreamExt as _, future::join};
+use futures::{FutureExt as _, StreamExt as _};
 use kube::{Client, Config, ResourceExt as _, client::ClientBuilder, runtime::controller};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -12,6 +12,8 @@ use super::{
     abroad,
     accounts::Accounts,
     context::Context,
+    endpoint_watches::{self, EndpointFeeds},
+    endpoints,
     heard::Hearing,
     hook_tasks::HookTasks,
     hooks,
@@ -147,12 +149,12 @@ pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<()
         () = await_api(&client, &args.watch_namespaces) => health.set_ready(),
         () = &mut stop => return Ok(()),
     }
-    let (context, feeds) = tokio::select! {
+    let (context, feeds, endpoint_feeds) = tokio::select! {
         made = context(&args, log_format, &client, &identity, health) => made,
         () = &mut stop => return Ok(()),
     };
     if !args.leader_elect {
-        return work(context, feeds, stop).await;
+        return work(context, (feeds, endpoint_feeds), stop).await;
     }
     let namespace = args.lease_namespace(&client);
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
@@ -164,7 +166,7 @@ pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<()
     let ended = tokio::select! {
         // A lost lease ends the process at once: another replica may be at work.
         lost = leadership.hold() => return Err(lost.into()),
-        ended = work(context, feeds, stop) => ended,
+        ended = work(context, (feeds, endpoint_feeds), stop) => ended,
     };
     leadership.release().await;
     ended
@@ -182,12 +184,13 @@ async fn context(
     client: &Client,
     identity: &str,
     health: Arc<Health>,
-) -> (Arc<Context>, Feeds) {
+) -> (Arc<Context>, Feeds, EndpointFeeds) {
     let namespaces = &args.watch_namespaces;
     let ((jobs, job_feed), (runs, run_feed)) = (watched(namespaces), watched(namespaces));
     let ((batch, batch_feed), (pods, pod_feed)) = (watched(namespaces), watched(namespaces));
     let ((claims, claim_feed), (grants, grant_feed)) = (watched(namespaces), watched(namespaces));
     let (sets, set_feed) = watched(namespaces);
+    let (endpoints, endpoint_feeds, claims_changed) = endpoint_watches::watched_endpoints(namespaces);
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let limits = args.limits();
     let (volumes, volume_feeds) = volumes(client, !namespaces.is_empty(), limits).await;
@@ -205,6 +208,7 @@ async fn context(
         namespaces: Namespaces::new(client.clone(), health.clone(), release),
         health,
         known: Known { jobs, runs, batch, pods, claims, grants, sets },
+        endpoints,
         volumes,
         consents: Recent::default(),
         accounts: Accounts::default(),
@@ -228,14 +232,15 @@ async fn context(
         sets: set_feed,
         volumes: volume_feeds,
         hooks_ended,
+        claims_changed,
     };
-    (Arc::new(context), feeds)
+    (Arc::new(context), feeds, endpoint_feeds)
 }
 
 /// Reconciles SyncJobs until `stop`, and then waits for the reconciliations under way.
 async fn work(
     context: Arc<Context>,
-    mut feeds: Feeds,
+    (mut feeds, endpoint_feeds): (Feeds, EndpointFeeds),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
@@ -246,29 +251,27 @@ async fn work(
     }
     context.volumes.await_first().await;
     let (jobs, sets) = controllers(&context, feeds, &mut watches, &stopping);
-    let setting = pin!(async {
-        // Without their CRD, no list of sets ever comes, and the controller would not even stop.
+    let endpoints = endpoint_watches::controller(&context, endpoint_feeds, &mut watches, stopping.clone());
+    // Without their CRD, no list of sets or endpoints ever comes, and their controllers would not even stop.
+    let mut setting = pin!(async {
         tokio::select! {
             _ = context.known.sets.store().wait_until_ready() => {}
             () = stopping.clone() => return,
         }
         sets.run(sets::reconcile, sets::on_error, context.clone()).for_each(async |_| {}).await;
     });
-    let reconciling = jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
-        if let Err(controller::Error::ObjectNotFound(job)) = done {
-            let namespace = job.namespace.unwrap_or_default();
-            context.forget(&namespace, &job.name);
-            // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
-            if context.known.jobs.watches(&namespace)
-                && matches!(context.namespaces.holds(&namespace).await, Ok(true))
-            {
-                hooks::end_orphans(&context, &namespace, &job.name, None);
-                abroad::clear(&context, &namespace, &job.name, None);
-                strays::tell(&context, &namespace, &job.name).await;
-            }
+    let mut serving = pin!(async {
+        tokio::select! {
+            _ = context.endpoints.endpoints.store().wait_until_ready() => {}
+            () = stopping.clone() => return,
         }
+        endpoints.run(endpoints::reconcile, endpoints::on_error, context.clone()).for_each(async |_| {}).await;
     });
-    let (mut reconciling, mut setting) = (pin!(reconciling), setting);
+    let mut reconciling = pin!(jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
+        if let Err(controller::Error::ObjectNotFound(job)) = done {
+            let_go(&context, &job.namespace.unwrap_or_default(), &job.name).await;
+        }
+    }));
     context.health.metrics.leads(true);
     let mut pulse = tokio::time::interval(PULSE);
     let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
@@ -276,6 +279,7 @@ async fn work(
         tokio::select! {
             () = &mut reconciling => return Err(ServeError::Ended),
             () = &mut setting => return Err(ServeError::Ended),
+            () = &mut serving => return Err(ServeError::Ended),
             () = &mut stop => break,
             () = &mut renewing => {}
             _ = pulse.tick() => context.health.beat(),
@@ -283,17 +287,32 @@ async fn work(
     }
     tracing::info!("stopping");
     drop(stopped);
-    join(reconciling, setting).await;
+    tokio::join!(reconciling, setting, serving);
     Ok(())
 }
 
-/// Renews the Leases of the namespaces that have SyncJobs or SyncJobSets, without end.
+/// Forgets a SyncJob that is gone, and removes what it has left.
+async fn let_go(context: &Arc<Context>, namespace: &str, name: &str) {
+    context.forget(namespace, name);
+    // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
+    if context.known.jobs.watches(namespace) && matches!(context.namespaces.holds(namespace).await, Ok(true))
+    {
+        hooks::end_orphans(context, namespace, name, None);
+        abroad::clear(context, namespace, name, None);
+        strays::tell(context, namespace, name).await;
+    }
+}
+
+/// Renews the Leases of the namespaces that have SyncJobs, SyncJobSets or SyncEndpoints, without end.
 async fn renew(context: &Context) {
     loop {
         tokio::time::sleep(RENEWAL).await;
         let (jobs, sets) = (context.known.jobs.state(), context.known.sets.state());
+        let endpoints = context.endpoints.endpoints.state();
+        let of_jobs = jobs.iter().filter_map(|job| job.namespace());
         let of_sets = sets.iter().filter_map(|set| set.namespace());
-        let namespaces: BTreeSet<_> = jobs.iter().filter_map(|job| job.namespace()).chain(of_sets).collect();
+        let of_endpoints = endpoints.iter().filter_map(|endpoint| endpoint.namespace());
+        let namespaces: BTreeSet<_> = of_jobs.chain(of_sets).chain(of_endpoints).collect();
         context.namespaces.renew(&namespaces).await;
     }
 }

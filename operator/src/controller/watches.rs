@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use super::{
     context::Context,
+    endpoint_watches::ClaimName,
     ends,
     read::{Guarded, GuardedGrant, GuardedRun, GuardedSet},
     sets, strays,
@@ -62,6 +63,8 @@ pub(super) struct Feeds {
     pub(super) sets: Feed<GuardedSet>,
     pub(super) volumes: VolumeFeeds,
     pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
+    /// Where each claim that has changed is told, for the SyncEndpoints.
+    pub(super) claims_changed: UnboundedSender<ClaimName>,
 }
 
 /// Waits until the API server answers and serves SyncJobs and SyncRuns, in one of the namespaces if there are several:
@@ -172,6 +175,11 @@ pub(super) fn controllers(
     let (changing, changed) = futures::channel::mpsc::unbounded();
     let sets = watches.follow(syncjobsets(from, feeds.sets, changing));
     let (referring, waiting, granted, queued) = (store.clone(), store.clone(), store.clone(), store.clone());
+    let claims_changed = feeds.claims_changed;
+    let claims = claims.inspect(move |claim| {
+        // Fails only while the controller stops, as nobody receives any more.
+        let _ = claims_changed.unbounded_send((claim.namespace().unwrap_or_default(), claim.name_any()));
+    });
     let of_claims = claims.flat_map(move |claim| stream::iter(jobs_of_claim(&referring, &claim)));
     let known = context.known.clone();
     let woken = move |job: Guarded| stream::iter(jobs_waiting_for(&waiting, &job, limits, &known));
@@ -410,7 +418,7 @@ fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<Object
     jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
 
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+pub(super) fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {

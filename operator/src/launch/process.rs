@@ -110,8 +110,17 @@ impl Syncer {
 
     /// Asks the process to stop (SIGTERM). Does nothing if the process has been waited for.
     pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Asks a service to read its files again (SIGHUP).
+    pub fn reload(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM)) {
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
             tracing::warn!(%error, "the syncer cannot be signalled");
         }
     }

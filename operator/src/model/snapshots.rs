@@ -12,7 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::fields::{ValidationError, duration, field_of, invalid, number};
 use crate::{
     api::{
-        KeptSnapshot, Placement, Retain, Run, SnapshotStatus, SyncJobSpec, SyncJobStatus, VerifySnapshots,
+        KeptSnapshot, Placement, Retain, Run, SnapshotStatus, Snapshots, SyncJobSpec, SyncJobStatus,
+        VerifySnapshots,
         conditions::{self, Cause},
     },
     human,
@@ -40,13 +41,21 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
         let problem = "a run of several shards takes no snapshot; remove it, or set parallelism back to 1";
         return Err(invalid("snapshots", problem));
     }
+    of_field(snapshots, job).map(Some)
+}
+
+/// Returns the snapshot parameters that a field `snapshots` asks for, of the job with that name.
+///
+/// # Errors
+/// The field is invalid.
+pub fn of_field(snapshots: &Snapshots, job: String) -> Result<SnapshotParams, ValidationError> {
     let keep = keep(&snapshots.retain)?;
     if !keep.has_rule() {
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
     let verify = snapshots.verify.as_ref().map(verify).transpose()?;
     let min_keep = snapshots.min_keep.map(|count| number("snapshots.minKeep", count)).transpose()?;
-    Ok(Some(SnapshotParams { tags: Vec::new(), job, engine: snapshots.engine, keep, min_keep, verify }))
+    Ok(SnapshotParams { tags: Vec::new(), job, engine: snapshots.engine, keep, min_keep, verify })
 }
 
 fn verify(verify: &VerifySnapshots) -> Result<SnapshotVerify, ValidationError> {

@@ -41,16 +41,16 @@ const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
 pub(super) const DATA: &str = "data";
 /// The name of the source's volume, in a pod that mounts the destination's as well.
 const SOURCE_DATA: &str = "source";
-const SCRATCH_DIR: &str = "/run/volferry";
+pub(super) const SCRATCH_DIR: &str = "/run/volferry";
 /// Where a syncer stores directory listings that are too large for memory, and the space limit for them: enough for 80
 /// million entries of 50 bytes.
-const TMP_DIR: &str = "/tmp";
-const TMP_SIZE: &str = "4Gi";
+pub(super) const TMP_DIR: &str = "/tmp";
+pub(super) const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
 /// The port that sinks listen on, over UDP and TCP.
 pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
-const GRACE_S: i64 = 60;
+pub(super) const GRACE_S: i64 = 60;
 
 /// Builds the Job of the end that sends the files. It dials the sink for as long as the run may take, because the
 /// sink's pod may start much later, or be stuck until a person helps.
@@ -336,7 +336,7 @@ fn pod_ip() -> EnvVar {
 
 /// Returns the resources if the spec has none: requests that are enough to be scheduled fairly, and a limit on memory
 /// that a tree of forty million files stays below (syncer/doc/scaling.md), so that no run takes a node's memory.
-fn modest_resources() -> ResourceRequirements {
+pub(super) fn modest_resources() -> ResourceRequirements {
     let amounts = |amounts: &[(&str, &str)]| {
         let amount = |(name, amount): &(&str, &str)| ((*name).to_string(), Quantity((*amount).into()));
         Some(amounts.iter().map(amount).collect())
@@ -412,6 +412,6 @@ fn data_volume(of: &Try<'_>, side: Side) -> Volume {
     }
 }
 
-fn non_empty<T>(value: T, is_empty: impl Fn(&T) -> bool) -> Option<T> {
+pub(super) fn non_empty<T>(value: T, is_empty: impl Fn(&T) -> bool) -> Option<T> {
     (!is_empty(&value)).then_some(value)
 }

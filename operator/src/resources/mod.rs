@@ -4,6 +4,7 @@
 pub mod access;
 pub mod browse;
 pub mod job;
+pub mod service;
 
 use std::collections::BTreeMap;
 
@@ -119,7 +120,7 @@ impl Try<'_> {
 }
 
 /// Returns the owner reference for the objects of a SyncRun or SyncJob.
-fn owner<K: kube::Resource<DynamicType = ()>>(name: &str, uid: &str) -> OwnerReference {
+pub(crate) fn owner<K: kube::Resource<DynamicType = ()>>(name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
         kind: K::kind(&()).into_owned(),

@@ -33,10 +33,10 @@ const MANY_RESTARTS: i32 = 3;
 
 /// Judges whether the API server serves all kinds.
 pub(super) fn kinds(served: &[String]) -> Finding {
-    let kinds = ["syncjobs", "syncruns", "syncgrants", "syncjobsets"];
+    let kinds = ["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"];
     let missing: Vec<_> = kinds.into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
     if missing.is_empty() {
-        return Finding::ok("the API server serves SyncJobs, SyncRuns, SyncGrants and SyncJobSets");
+        return Finding::ok("the API server serves all kinds of Volferry");
     }
     Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
 }

@@ -26,10 +26,10 @@ fn missing_kinds_are_named() {
     let served = ["syncjobs", "syncjobs/status"].map(String::from);
     assert_eq!(
         kinds(&served).lines()[0],
-        "error: the CRDs of syncruns, syncgrants, syncjobsets are not installed"
+        "error: the CRDs of syncruns, syncgrants, syncjobsets, syncendpoints are not installed"
     );
     assert_eq!(
-        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets"].map(String::from)).severity,
+        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"].map(String::from)).severity,
         Severity::Ok
     );
 }
