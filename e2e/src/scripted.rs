@@ -30,6 +30,9 @@ use crate::{
 /// The limit of waits. A retry's pause of 10 s is the longest step; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The argument by which a controller takes any free port for its probes.
+const ANY_PORT: &str = "--listen=127.0.0.1:0";
+
 /// The operator's account.
 const OPERATOR: &str = "system:serviceaccount:volferry-system:volferry-operator";
 
@@ -123,7 +126,8 @@ impl Stage {
         let image = "--image=volferry.test/volferry:1";
         let image = if more.iter().any(|it| it.starts_with("--image=")) { None } else { Some(image) };
         let namespace = ["controller", "--watch-namespaces", &self.namespace];
-        let arguments: Vec<&str> = namespace.into_iter().chain(image).chain(more.iter().copied()).collect();
+        let arguments = namespace.into_iter().chain(image).chain(more.iter().copied());
+        let arguments: Vec<&str> = arguments.chain([ANY_PORT]).collect();
         self.launch(self.server.client(User::Operator).await?, cut, &arguments, variables).await
     }
 
@@ -143,7 +147,6 @@ impl Stage {
         let mut command = Command::new(programs::of_workspace("volferry-operator")?);
         command
             .args(arguments)
-            .arg("--listen=127.0.0.1:0")
             .envs(variables.iter().copied())
             .env("KUBECONFIG", &kubeconfig)
             .env("RUST_LOG", "info,operator=debug");
@@ -167,13 +170,19 @@ impl Stage {
             .map_err(|found| anyhow!("{} Deployments", found.len()))?;
         let pod = deployment.spec.and_then(|spec| spec.template.spec).context("a Deployment has pods")?;
         let arguments = pod.containers.into_iter().next().and_then(|it| it.args).unwrap_or_default();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([ANY_PORT]).collect();
         let account = pod.service_account_name.context("the operator has an account")?;
         let user = format!("system:serviceaccount:{}:{account}", self.namespace);
         self.until_may(&user, "create", "jobs.batch").await?;
         second.until_may(&user, "create", "jobs.batch").await?;
         let client = self.kubelet.client_as(&account).await?;
         Ok((self.launch(client, Cut::Never, &arguments, &[]).await?, user))
+    }
+
+    /// Starts the first process of an endpoint's pod, with those arguments and the rights of a ServiceAccount.
+    pub async fn service(&self, account: &str, arguments: &[&str]) -> Result<Controller> {
+        let client = self.kubelet.client_as(account).await?;
+        self.launch(client, Cut::Never, arguments, &[("POD_IPS", "127.0.0.1")]).await
     }
 
     /// Makes a claim in `phase`, for one node.

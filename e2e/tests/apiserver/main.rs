@@ -9,6 +9,8 @@ mod claims;
 mod crds;
 mod deletion;
 mod devices;
+mod endpoints;
+mod endpoints_stage;
 mod gitops;
 mod granted;
 mod granted_tricks;

@@ -10,6 +10,7 @@ mod deleted;
 mod destination;
 mod devices;
 mod drained;
+mod endpoint;
 mod fsgroup;
 mod granted;
 mod guard;

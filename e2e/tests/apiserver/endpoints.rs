@@ -1,0 +1,233 @@
+//! SyncEndpoints: machines outside of the cluster reach a claim with the keys that it lists, its objects follow the
+//! spec, and nothing that its pod writes decides anything.
+
+use e2e::{scripted::PATIENCE, syncjob};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::endpoints_stage::{Outside, Serving, content};
+
+/// Returns the peers of a spec with these names and machines.
+fn peers(machines: &[(&str, &Outside)]) -> Value {
+    let peer =
+        |(name, machine): &(&str, &Outside)| json!({"name": name, "publicKey": machine.key.to_string()});
+    machines.iter().map(peer).collect()
+}
+
+#[tokio::test]
+async fn a_machine_outside_sends_into_a_claim_and_the_status_says_who_came() {
+    let (serving, _controller) = Serving::new("outside").await;
+    let laptop = Outside::new();
+    serving.create(json!({"peers": peers(&[("laptop", &laptop)]), "path": "/uploads"})).await;
+    let (_pod, address, key) = serving.up().await;
+    assert_eq!(address, format!("127.0.0.1:{}::web", serving.port));
+
+    let from = laptop.folder("from", "hello");
+    let sent = laptop.sync(from.to_str().unwrap(), &address, key).await;
+    assert!(sent.status.success(), "{sent:?}");
+    assert_eq!(content(&serving.volume().join("uploads")).as_deref(), Some("hello"));
+    let told = serving.until("the run is told", |it| syncjob::text(it, "/lastRun/peer") == "laptop").await;
+    assert_eq!(syncjob::text(&told, "/lastRun/result"), "Succeeded");
+    assert_eq!(syncjob::text(&told, "/lastRun/access"), "Write");
+    assert_eq!(syncjob::status(&told, "/peers/0/runs"), 1);
+    assert_eq!(syncjob::status(&told, "/history/0/filesChanged").as_u64(), Some(1), "{told:#?}");
+
+    // The key is stored, so the pod may store none any more, and has never been able to read one.
+    serving.until_may_store(false).await;
+    let secret = serving.secret().await;
+    assert_eq!(secret.owner_references()[0].kind, "SyncEndpoint");
+    assert_eq!(secret.immutable, Some(true));
+    let secrets = Api::<Secret>::namespaced(serving.as_pod().await, &serving.stage.namespace);
+    let name = secret.name_any();
+    let read = secrets.get(&name).await.unwrap_err().to_string();
+    assert!(read.contains("forbidden"), "{read}");
+    let empty = Patch::Merge(json!({}));
+    let patched = secrets.patch(&name, &PatchParams::default(), &empty).await.unwrap_err().to_string();
+    assert!(patched.contains("forbidden"), "{patched}");
+
+    serving.endpoints.delete("web", &DeleteParams::default()).await.unwrap();
+    serving.until_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_is_added_comes_and_one_that_is_taken_out_does_not_without_a_restart() {
+    let (serving, _controller) = Serving::new("peers").await;
+    let (old, new) = (Outside::new(), Outside::new());
+    serving.create(json!({"peers": peers(&[("old", &old)])})).await;
+    let (pod, address, key) = serving.up().await;
+    let (from_old, from_new) = (old.folder("from", "old"), new.folder("from", "new"));
+    assert!(old.sync(from_old.to_str().unwrap(), &address, key).await.status.success());
+    let refused = new.sync(from_new.to_str().unwrap(), &address, key).await;
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+
+    let process = pod.id();
+    serving.change(json!({"spec": {"peers": peers(&[("new", &new)])}})).await;
+    // Nothing tells from outside when the rules are in force.
+    let admitted = async {
+        while !new.sync(from_new.to_str().unwrap(), &address, key).await.status.success() {}
+        old.sync(from_old.to_str().unwrap(), &address, key).await
+    };
+    let refused = tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    assert_eq!(content(&serving.volume()).as_deref(), Some("new"));
+    assert_eq!(pod.id(), process);
+}
+
+#[tokio::test]
+async fn what_a_pod_forges_in_the_status_is_put_right_and_decides_nothing() {
+    let (serving, _controller) = Serving::new("forged").await;
+    let laptop = Outside::new();
+    serving.create(json!({"peers": peers(&[("laptop", &laptop)])})).await;
+    let (pod, address, _) = serving.up().await;
+    let forger = Api::namespaced_with(
+        serving.as_pod().await,
+        &serving.stage.namespace,
+        &kube::core::ApiResource::from_gvk_with_plural(
+            &kube::core::GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncEndpoint"),
+            "syncendpoints",
+        ),
+    );
+    let at = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Forged", "message": "", "lastTransitionTime": at});
+    let forge = async |status: Value| {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let written: Result<kube::api::DynamicObject, _> =
+            forger.patch_status("web", &PatchParams::default(), &patch).await;
+        written
+    };
+    let lies = json!({"address": "attacker.example::web", "observedGeneration": 99,
+        "conditions": [condition("Ready"), condition("Stalled"), condition("Trusted")]});
+    forge(lies).await.unwrap();
+    let is_right = |it: &kube::api::DynamicObject| {
+        syncjob::text(it, "/address") == address
+            && syncjob::status(it, "/conditions").as_array().is_some_and(|all| all.len() == 1)
+            && syncjob::has_reason(it, "Ready", "Serving")
+    };
+    serving.until("the status is put right", is_right).await;
+
+    // What no schema lets through stays out, and what is no key does not pass for one.
+    for lie in [
+        json!({"publicKey": "k".repeat(100)}),
+        json!({"lastRun": {"peer": "p".repeat(65), "access": "Write", "result": "Succeeded"}}),
+        json!({"history": vec![json!({"peer": "p", "access": "Write", "result": "Failed"}); 21]}),
+    ] {
+        let refused = forge(lie.clone()).await.unwrap_err().to_string();
+        assert!(refused.contains("Too long") || refused.contains("Too many"), "{lie}: {refused}");
+    }
+    serving.until_may_store(false).await;
+    pod.stop().await.unwrap();
+    forge(json!({"publicKey": "no key"})).await.unwrap();
+    serving.until("the key is taken out", |it| syncjob::status(it, "/publicKey").is_null()).await;
+    serving.until_may_store(true).await;
+
+    // Its account reaches nothing else.
+    let spec = Patch::Merge(json!({"spec": {"suspend": true}}));
+    let refused: Result<kube::api::DynamicObject, _> =
+        forger.patch("web", &PatchParams::default(), &spec).await;
+    assert!(refused.unwrap_err().to_string().contains("forbidden"));
+    let jobs = syncjob::api(&serving.as_pod().await, &serving.stage.namespace);
+    assert!(jobs.get("web").await.unwrap_err().to_string().contains("forbidden"));
+}
+
+#[tokio::test]
+async fn an_endpoint_without_its_claim_is_stalled_and_goes_on_with_it() {
+    let (serving, _controller) = Serving::new("claim").await;
+    serving.create(json!({"persistentVolumeClaim": {"claimName": "later"}})).await;
+    let stalled = serving.until_reason("ClaimNotFound").await;
+    assert!(syncjob::message(&stalled, "Stalled").contains("later"), "{stalled:#?}");
+    serving.until_replicas(0).await;
+    serving.stage.claim("later", "Bound").await.unwrap();
+    serving.until_replicas(1).await;
+    serving.until_reason("PodPending").await;
+
+    // A pod would keep the claim from going.
+    let claims = serving.api::<PersistentVolumeClaim>();
+    let held = Patch::Merge(json!({"metadata": {"finalizers": ["volferry.test/held"]}}));
+    claims.patch("later", &PatchParams::default(), &held).await.unwrap();
+    claims.delete("later", &DeleteParams::default()).await.unwrap();
+    serving.until_reason("ClaimTerminating").await;
+    serving.until_replicas(0).await;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.patch("later", &PatchParams::default(), &free).await.unwrap();
+    serving.until_reason("ClaimNotFound").await;
+}
+
+#[tokio::test]
+async fn a_suspended_endpoint_has_no_pod_and_keeps_its_address_and_its_key() {
+    let (serving, _controller) = Serving::new("suspended").await;
+    let laptop = Outside::new();
+    serving.create(json!({"peers": peers(&[("laptop", &laptop)])})).await;
+    let (pod, address, key) = serving.up().await;
+    serving.change(json!({"spec": {"suspend": true}})).await;
+    let none = serving.until_replicas(0).await;
+    serving.set_available(&none, 0).await;
+    pod.stop().await.unwrap();
+    let suspended = serving.until_reason("Suspended").await;
+    assert!(syncjob::is(&suspended, "Ready"));
+    assert_eq!(syncjob::text(&suspended, "/address"), address);
+
+    // The next pod has the mounted key, and an empty memory.
+    serving.lose_memory();
+    serving.mount(&serving.secret().await);
+    serving.change(json!({"spec": {"suspend": false}})).await;
+    let (_pod, again, same) = serving.up().await;
+    assert_eq!((again.as_str(), same), (address.as_str(), key));
+    let from = laptop.folder("from", "after");
+    let sent = laptop.sync(from.to_str().unwrap(), &address, key).await;
+    assert!(sent.status.success(), "{sent:?}");
+}
+
+#[tokio::test]
+async fn of_two_pods_that_make_a_key_the_first_one_decides() {
+    let (serving, _controller) = Serving::new("twokeys").await;
+    serving.create(json!({})).await;
+    let deployment = serving.until_replicas(1).await;
+    let (pod, _, key) = serving.up().await;
+    pod.stop().await.unwrap();
+    // The second one does not see the Secret at first, as when a node was lost.
+    serving.lose_memory();
+    let _second = serving.run_pod(&deployment).await;
+    serving.until("the key is asked for", |it| syncjob::status(it, "/publicKey").is_null()).await;
+    serving.mount(&serving.secret().await);
+    let key_is_back = |it: &kube::api::DynamicObject| syncjob::text(it, "/publicKey") == key.to_string();
+    serving.until("the first key is back", key_is_back).await;
+}
+
+#[tokio::test]
+async fn a_spec_that_no_endpoint_can_have_is_refused_with_what_to_write_instead() {
+    let (serving, _controller) = Serving::new("refused").await;
+    let refused = async |more: Value, words: &str| {
+        let mut spec = json!({"persistentVolumeClaim": {"claimName": "to"}, "access": "Read"});
+        syncjob::merge(&mut spec, more);
+        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint",
+            "metadata": {"name": "web"}, "spec": spec});
+        let endpoint: kube::api::DynamicObject = serde_json::from_value(manifest).unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let said = serving.endpoints.create(&dry, &endpoint).await.unwrap_err().to_string();
+        assert!(said.contains(words), "{said}");
+    };
+    refused(json!({"peers": [{"name": "laptop", "publicKey": "k".repeat(44)}]}), "is no public key").await;
+    refused(json!({"snapshots": {}}), "write access: Write").await;
+    refused(json!({"demands": {"noDelete": true}}), "write access: Write").await;
+    refused(json!({"service": {"nodePort": 31000}}), "goes with type: NodePort").await;
+    refused(json!({"service": {"loadBalancerClass": "x"}}), "goes with type: LoadBalancer").await;
+    refused(json!({"service": {"protocols": ["UDP", "UDP"]}}), "names a protocol twice").await;
+    refused(json!({"service": {"hostName": "h:7400"}}), "without a port").await;
+    refused(json!({"path": "/../x"}), "is not a folder inside the volume").await;
+}
+
+#[tokio::test]
+async fn a_service_that_the_api_server_refuses_stalls_the_endpoint_with_its_words() {
+    let (serving, _controller) = Serving::new("badservice").await;
+    serving.create(json!({"service": {"type": "NodePort", "nodePort": 1}})).await;
+    let stalled = serving.until_reason("ChildRefused").await;
+    let message = syncjob::message(&stalled, "Stalled");
+    assert!(message.contains("Service") && message.contains("nodePort"), "{message}");
+    serving.change(json!({"spec": {"service": {"type": "ClusterIP", "nodePort": null}}})).await;
+    serving.until_replicas(1).await;
+    serving.until_reason("PodPending").await;
+}

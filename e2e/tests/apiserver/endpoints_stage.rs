@@ -1,0 +1,248 @@
+//! A namespace with a SyncEndpoint. The test takes the place of the Deployment's controller and of the kubelet: it runs
+//! the program of the pod, with the pod's arguments and its account.
+
+use std::{
+    net::{TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use contract::{OwnKey, PublicKey};
+use e2e::{
+    programs,
+    scripted::{Controller, PATIENCE, Stage},
+    syncjob, wait,
+};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Secret, Service},
+        rbac::v1::Role,
+    },
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const LABEL: &str = "volferry.dev/syncendpoint=web";
+
+/// The kinds of objects that an endpoint has.
+const MADE: &str = "deployments,services,secrets,serviceaccounts,roles,rolebindings";
+
+/// A namespace with the claims `from` and `to`, and the endpoint `web` of the claim `to`.
+pub(super) struct Serving {
+    pub(super) stage: Stage,
+    pub(super) endpoints: Api<DynamicObject>,
+    /// The folders of the pod: its volume, its memory and its mounted Secret.
+    pub(super) dir: TempDir,
+    /// The port at which the endpoint is reached.
+    pub(super) port: u16,
+    metrics_port: u16,
+}
+
+/// A machine outside of the cluster, with its key.
+pub(super) struct Outside {
+    dir: TempDir,
+    pub(super) key: PublicKey,
+}
+
+impl Outside {
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = OwnKey::generate().unwrap();
+        key.write(&dir.path().join("key")).unwrap();
+        Self { dir, key: key.public() }
+    }
+
+    /// Makes a folder with one file, and returns it.
+    pub(super) fn folder(&self, name: &str, content: &str) -> PathBuf {
+        let folder = self.dir.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), content).unwrap();
+        folder
+    }
+
+    /// Runs `volferry sync` there, which knows the key of the endpoint.
+    pub(super) async fn sync(&self, from: &str, to: &str, service: PublicKey) -> Output {
+        let mut command = Command::new(programs::of_workspace("volferry").unwrap());
+        command.args(["sync", from, to, "--service-key", &service.to_string(), "--identity"]);
+        command.arg(self.dir.path().join("key")).env("VOLFERRY_CONFIG", "none");
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+    }
+}
+
+impl Serving {
+    /// Makes the namespace, with a controller.
+    pub(super) async fn new(test: &str) -> (Self, Controller) {
+        let (stage, controller) = Stage::with_controller(test).await.unwrap();
+        let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncEndpoint");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "syncendpoints");
+        let endpoints = Api::namespaced_with(stage.client.clone(), &stage.namespace, &kind);
+        let [port, metrics_port] = free_ports();
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["volume", "memory", "secret"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        (Self { stage, endpoints, dir, port, metrics_port }, controller)
+    }
+
+    /// Creates the endpoint, which peers write to, with these fields in its spec.
+    pub(super) async fn create(&self, more: Value) -> DynamicObject {
+        let mut spec = json!({"persistentVolumeClaim": {"claimName": "to"}, "access": "Write",
+            "service": {"port": self.port, "hostName": "127.0.0.1"}});
+        syncjob::merge(&mut spec, more);
+        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": "web"},
+            "spec": spec});
+        let endpoint = serde_json::from_value(manifest).unwrap();
+        self.endpoints.create(&PostParams::default(), &endpoint).await.unwrap()
+    }
+
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.stage.client.clone(), &self.stage.namespace)
+    }
+
+    /// Changes the endpoint.
+    pub(super) async fn change(&self, patch: Value) {
+        self.endpoints.patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Returns the endpoint once `holds` is true of it.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
+        wait::until(&self.endpoints, "web", what, PATIENCE, holds).await.unwrap()
+    }
+
+    /// Returns the endpoint once its condition `Ready` has that reason.
+    pub(super) async fn until_reason(&self, reason: &str) -> DynamicObject {
+        self.until(reason, |it| syncjob::has_reason(it, "Ready", reason)).await
+    }
+
+    /// Returns the Deployment once it asks for that number of pods.
+    pub(super) async fn until_replicas(&self, count: i32) -> Deployment {
+        let asks = |it: &Deployment| it.spec.as_ref().and_then(|spec| spec.replicas) == Some(count);
+        wait::until_any(&self.api(), LABEL, &format!("{count} pods"), PATIENCE, asks).await.unwrap()
+    }
+
+    /// Sets the status of the Deployment as its controller does once that number of pods is ready.
+    pub(super) async fn set_available(&self, deployment: &Deployment, count: i32) {
+        let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": count,
+            "updatedReplicas": count, "readyReplicas": count, "availableReplicas": count}});
+        let api = self.api::<Deployment>();
+        let patch = Patch::Merge(status);
+        api.patch_status(&deployment.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Runs the program of the pod, on the folders of this test.
+    pub(super) async fn run_pod(&self, deployment: &Deployment) -> Controller {
+        let pod = deployment.spec.clone().unwrap().template.spec.unwrap();
+        let account = pod.service_account_name.unwrap();
+        let below = |name: &str| self.dir.path().join(name).display().to_string();
+        let program = programs::of_workspace("volferry").unwrap();
+        let arguments = pod.containers[0].args.clone().unwrap();
+        let ours = |argument: String| match argument.split_once('=').map_or(&*argument, |(name, _)| name) {
+            "--key" => format!("--key={}/service.key", below("secret")),
+            "--state" => format!("--state={}", below("memory")),
+            "--volume" => format!("--volume={}", below("volume")),
+            "--port" => format!("--port={}", self.port),
+            "--metrics-port" => format!("--metrics-port={}", self.metrics_port),
+            "/volferry" => program.display().to_string(),
+            _ => argument,
+        };
+        let arguments: Vec<String> = arguments.into_iter().map(ours).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.stage.service(&account, &arguments).await.unwrap()
+    }
+
+    /// Brings the endpoint up, and returns its pod, its address and its key.
+    pub(super) async fn up(&self) -> (Controller, String, PublicKey) {
+        let deployment = self.until_replicas(1).await;
+        let pod = self.run_pod(&deployment).await;
+        self.set_available(&deployment, 1).await;
+        let ready = self.until_reason("Serving").await;
+        let key = syncjob::text(&ready, "/publicKey").parse().unwrap();
+        (pod, syncjob::text(&ready, "/address").to_string(), key)
+    }
+
+    /// Returns a client with the rights of the endpoint's pod.
+    pub(super) async fn as_pod(&self) -> Client {
+        let service = wait::until_any(&self.api::<Service>(), LABEL, "a Service", PATIENCE, |_| true);
+        self.stage.kubelet.client_as(&service.await.unwrap().name_any()).await.unwrap()
+    }
+
+    /// Waits until the pod may create Secrets, or may not.
+    pub(super) async fn until_may_store(&self, may: bool) {
+        let stores = |role: &Role| {
+            let rules = role.rules.iter().flatten();
+            rules.flat_map(|it| it.resources.iter().flatten()).any(|resource| resource == "secrets") == may
+        };
+        let what = format!("the right to store a key is {may}");
+        wait::until_any(&self.api(), LABEL, &what, PATIENCE, stores).await.unwrap();
+    }
+
+    /// Returns the Secret with the endpoint's key.
+    pub(super) async fn secret(&self) -> Secret {
+        let found = self.api::<Secret>().list(&ListParams::default().labels(LABEL)).await.unwrap().items;
+        let [secret] = <[Secret; 1]>::try_from(found).unwrap();
+        secret
+    }
+
+    /// Mounts the Secret with the key, as a kubelet does for the next pod.
+    pub(super) fn mount(&self, secret: &Secret) {
+        for (name, ByteString(content)) in secret.data.clone().unwrap() {
+            std::fs::write(self.dir.path().join("secret").join(name), content).unwrap();
+        }
+    }
+
+    /// Empties the pod's memory, as the end of a pod does.
+    pub(super) fn lose_memory(&self) {
+        std::fs::remove_dir_all(self.dir.path().join("memory")).unwrap();
+        std::fs::create_dir(self.dir.path().join("memory")).unwrap();
+    }
+
+    pub(super) fn volume(&self) -> PathBuf {
+        self.dir.path().join("volume")
+    }
+
+    /// Returns the names of the endpoint's objects.
+    pub(super) fn made(&self) -> Vec<String> {
+        let names = self.stage.kubectl.run(&["get", MADE, "-l", LABEL, "-o", "name"]).unwrap();
+        names.lines().map(Into::into).collect()
+    }
+
+    /// Waits until nothing is left of the endpoint.
+    pub(super) async fn until_nothing_is_left(&self) {
+        let emptied = async {
+            while !self.made().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let left = tokio::time::timeout(PATIENCE, emptied).await;
+        assert!(left.is_ok(), "left of the endpoint: {:?}", self.made());
+    }
+}
+
+/// Returns the content of the file that [`Outside::folder`] makes.
+pub(super) fn content(folder: &Path) -> Option<String> {
+    std::fs::read_to_string(folder.join("file")).ok()
+}
+
+/// Returns two ports that are free for UDP and TCP.
+fn free_ports() -> [u16; 2] {
+    let free = || loop {
+        let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        if let Ok(udp) = UdpSocket::bind(("0.0.0.0", port)) {
+            return (tcp, udp, port);
+        }
+    };
+    let (first, second) = (free(), free());
+    [first.2, second.2]
+}

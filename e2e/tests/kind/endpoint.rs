@@ -1,0 +1,155 @@
+//! A SyncEndpoint with a real pod: a tree is sent into a claim from outside of the cluster, through the NodePort, and
+//! fetched from it; the key outlives the pod; a peer that is taken out is refused without a restart; nothing stays.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use contract::{OwnKey, PublicKey};
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    programs, syncjob,
+    tree::assert_same,
+    wait,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+
+const LABEL: &str = "volferry.dev/syncendpoint=web";
+const KINDS: &str = "deployments,replicasets,pods,services,secrets,serviceaccounts,roles,rolebindings";
+
+/// A machine outside of the cluster: the one that runs this test.
+struct Outside {
+    dir: tempfile::TempDir,
+    key: PublicKey,
+}
+
+impl Outside {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = OwnKey::generate().unwrap();
+        key.write(&dir.path().join("key")).unwrap();
+        Self { dir, key: key.public() }
+    }
+
+    fn peer(&self, name: &str) -> Value {
+        json!({"name": name, "publicKey": self.key.to_string()})
+    }
+
+    fn sync(&self, from: &str, to: &str, service: &str, more: &[&str]) -> Output {
+        let mut command = Command::new(programs::of_workspace("volferry").unwrap());
+        command
+            .args(["sync", from, to, "--service-key", service, "--identity"])
+            .arg(self.dir.path().join("key"));
+        command.args(more).env("VOLFERRY_CONFIG", "none").output().unwrap()
+    }
+}
+
+fn endpoints(sandbox: &Sandbox) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncEndpoint");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "syncendpoints");
+    Api::namespaced_with(sandbox.client.clone(), &sandbox.namespace, &kind)
+}
+
+/// Returns the endpoint once it serves.
+async fn serving(api: &Api<DynamicObject>) -> DynamicObject {
+    let serves = |it: &DynamicObject| syncjob::has_reason(it, "Ready", "Serving");
+    wait::until(api, "web", "it serves", PATIENCE, serves).await.unwrap()
+}
+
+/// Makes a folder in which each file has its own content.
+fn made(folder: &Path) {
+    let script = "mkdir -p a/b; for at in $(seq 1 50); do head -c $((at * 997)) /dev/urandom > a/b/$at; done; echo hi > hi";
+    std::fs::create_dir_all(folder).unwrap();
+    let done = Command::new("bash").args(["-ec", script]).current_dir(folder).status().unwrap();
+    assert!(done.success());
+}
+
+/// Asserts that two folders have the same files.
+fn assert_same_folders(one: &Path, other: &Path) {
+    let compared = Command::new("diff").arg("-r").args([one, other]).output().unwrap();
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+}
+
+#[tokio::test]
+async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
+    let sandbox = Sandbox::new("endpoint").await;
+    let volume = sandbox.volume("data", 0).await.unwrap();
+    let (laptop, stranger) = (Outside::new(), Outside::new());
+    let api = endpoints(&sandbox);
+    let spec = |access: &str, peers: Value| {
+        json!({"persistentVolumeClaim": {"claimName": "data"}, "access": access, "peers": peers,
+            "service": {"type": "NodePort"}})
+    };
+    let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": "web"},
+        "spec": spec("Write", json!([laptop.peer("laptop")]))});
+    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    let ready = serving(&api).await;
+    let (address, key) = (syncjob::text(&ready, "/address"), syncjob::text(&ready, "/publicKey"));
+
+    let from = laptop.dir.path().join("from");
+    made(&from);
+    let from = from.to_str().unwrap();
+    for link in ["--link=udp", "--link=tcp"] {
+        let sent = laptop.sync(from, address, key, &["--delete", "-c", link]);
+        assert!(sent.status.success(), "{link}: {sent:?}");
+    }
+    let listing = volume.list().unwrap();
+    volume.shell("test \"$(cat hi)\" = hi").unwrap();
+    let refused = stranger.sync(from, address, key, &[]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let is_told = |it: &DynamicObject| syncjob::status(it, "/peers/0/runs").as_u64() == Some(2);
+    let told = wait::until(&api, "web", "both runs are told", PATIENCE, is_told).await.unwrap();
+    assert_eq!(syncjob::text(&told, "/lastRun/peer"), "laptop");
+
+    // The next pod has the same key, with the other access.
+    let before = sandbox.api::<Pod>().list(&kube::api::ListParams::default().labels(LABEL)).await.unwrap();
+    let before: Vec<_> = before.items.iter().map(ResourceExt::name_any).collect();
+    let read = Patch::Merge(json!({"spec": {"access": "Read"}}));
+    api.patch("web", &PatchParams::default(), &read).await.unwrap();
+    let is_new = |pod: &Pod| wait::is_ready(pod) && !before.contains(&pod.name_any());
+    wait::until_any(&sandbox.api::<Pod>(), LABEL, "there is another pod", PATIENCE, is_new).await.unwrap();
+    let again = serving(&api).await;
+    assert_eq!(syncjob::text(&again, "/publicKey"), key);
+    let address = syncjob::text(&again, "/address");
+    let back = laptop.dir.path().join("back");
+    let got = laptop.sync(address, back.to_str().unwrap(), key, &[]);
+    assert!(got.status.success(), "{got:?}");
+    assert_same_folders(Path::new(from), &back);
+    assert_same(&listing, &volume.list().unwrap());
+
+    // A peer that is taken out is a stranger, and the pod stays.
+    let pods =
+        sandbox.api::<Pod>().list(&kube::api::ListParams::default().labels(LABEL)).await.unwrap().items;
+    let other = Patch::Merge(json!({"spec": {"peers": [stranger.peer("stranger")]}}));
+    api.patch("web", &PatchParams::default(), &other).await.unwrap();
+    let copy = stranger.dir.path().join("copy");
+    let admitted = async {
+        while !stranger.sync(address, copy.to_str().unwrap(), key, &[]).status.success() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
+    let refused = laptop.sync(address, back.to_str().unwrap(), key, &[]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    for pod in pods {
+        let now = sandbox.api::<Pod>().get(&pod.name_any()).await.unwrap();
+        let restarts =
+            |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
+        assert_eq!((now.uid(), restarts(&now)), (pod.uid(), 0));
+    }
+
+    api.delete("web", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&api, "web", PATIENCE).await.unwrap();
+    for kind in KINDS.split(',') {
+        sandbox.kubectl.run(&["wait", "--for=delete", kind, "-l", LABEL, "--timeout=90s"]).unwrap();
+    }
+    let left = sandbox.kubectl.run(&["get", KINDS, "-l", LABEL, "-o", "name"]).unwrap();
+    assert_eq!(left, "");
+}
