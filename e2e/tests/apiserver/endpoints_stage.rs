@@ -173,8 +173,9 @@ impl Serving {
 
     /// Returns a client with the rights of the endpoint's pod.
     pub(super) async fn as_pod(&self) -> Client {
-        let service = wait::until_any(&self.api::<Service>(), LABEL, "a Service", PATIENCE, |_| true);
-        self.stage.kubelet.client_as(&service.await.unwrap().name_any()).await.unwrap()
+        let services = self.api::<Service>();
+        let service = wait::until_any(&services, LABEL, "a Service", PATIENCE, |_| true).await.unwrap();
+        self.stage.kubelet.client_as(&service.name_any()).await.unwrap()
     }
 
     /// Waits until the pod may create Secrets, or may not.
