@@ -265,7 +265,10 @@ async fn work(
             _ = context.endpoints.endpoints.store().wait_until_ready() => {}
             () = stopping.clone() => return,
         }
-        endpoints.run(endpoints::reconcile, endpoints::on_error, context.clone()).for_each(async |_| {}).await;
+        endpoints
+            .run(endpoints::reconcile, endpoints::on_error, context.clone())
+            .for_each(async |_| {})
+            .await;
     });
     let mut reconciling = pin!(jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
         if let Err(controller::Error::ObjectNotFound(job)) = done {

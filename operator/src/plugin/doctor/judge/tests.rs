@@ -29,7 +29,8 @@ fn missing_kinds_are_named() {
         "error: the CRDs of syncruns, syncgrants, syncjobsets, syncendpoints are not installed"
     );
     assert_eq!(
-        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"].map(String::from)).severity,
+        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"].map(String::from))
+            .severity,
         Severity::Ok
     );
 }
