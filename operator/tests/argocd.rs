@@ -7,6 +7,7 @@ use operator::{
     api::{SyncJob, SyncJobSet, SyncJobSetSpec, SyncJobSpec, SyncJobStatus},
     model::{set_standing, sets::Plan},
 };
+use serde::Serialize;
 use serde_json::Value;
 use states::State;
 
@@ -20,16 +21,17 @@ fn health(status: Option<SyncJobStatus>) -> (String, String) {
     let mut job = SyncJob::new("web", SyncJobSpec::default());
     job.metadata.generation = Some(1);
     job.status = status;
-    judged(&serde_json::to_value(job).unwrap()).unwrap_or_else(|error| panic!("{error}"))
+    judged(job).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Runs the health check of an object's kind on it.
-fn judged(object: &Value) -> Result<(String, String), Box<dyn Error>> {
+fn judged(object: impl Serialize) -> Result<(String, String), Box<dyn Error>> {
+    let object = serde_json::to_value(object)?;
     let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../config/argocd/argocd-cm.yaml");
     let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file)?)?;
     let key = format!("{KEY}{}", object["kind"].as_str().unwrap_or_default());
     let check = patch["data"][key].as_str().ok_or("no health check")?;
-    let object = lua(object);
+    let object = lua(&object);
     let program = format!(
         "obj = {object}\nlocal function check()\n{check}\nend\nlocal hs = check()\nio.write(hs.status, \"\\n\", hs.message)"
     );

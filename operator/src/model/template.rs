@@ -105,14 +105,14 @@ pub fn fill(set: &SyncJobSet, values: Values<'_>) -> Result<Filled, Fault> {
         fields.entry("suspend").or_insert(false.into());
     }
     let owner = sets::owner_reference(&set.name_any(), &set.uid().unwrap_or_default());
-    Ok(Filled { manifest: manifest(set, &name, (labels, annotations, &owner), spec), name })
+    Ok(Filled { manifest: manifest(set, &name, (labels, annotations, &owner), &spec), name })
 }
 
 fn manifest(
     set: &SyncJobSet,
     name: &str,
     (labels, annotations, owner): (Map<String, Value>, Map<String, Value>, &OwnerReference),
-    spec: Value,
+    spec: &Value,
 ) -> Value {
     let mut manifest = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),

@@ -52,10 +52,10 @@ pub(super) enum Asked {
 impl Asked {
     /// Returns the arguments of `volferry` for the store in the folder `dir`. A path may begin with a slash, as in a
     /// SyncJob. Nothing that a user types is taken for a flag.
-    fn arguments(self, dir: String) -> Vec<String> {
+    fn arguments(self, dir: &str) -> Vec<String> {
         let below = |path: String| path.trim_start_matches('/').to_string();
         let words = |command: &str, more: Vec<String>| {
-            ["snapshot".into(), command.into(), "--".into(), dir.clone()].into_iter().chain(more).collect()
+            ["snapshot".into(), command.into(), "--".into(), dir.into()].into_iter().chain(more).collect()
         };
         match self {
             Self::List => words("list", Vec::new()),
@@ -85,7 +85,7 @@ pub(super) async fn run(
         path => format!("{DESTINATION_DIR}{path}"),
     };
     let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX).max(1);
-    let wanted = browse::job(&sink, &job, &asked.arguments(dir), seconds);
+    let wanted = browse::job(&sink, &job, &asked.arguments(&dir), seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
     let jobs: Api<v1::Job> = Api::namespaced(cluster.client.clone(), &namespace);
     let made = jobs.create(&PostParams::default(), &wanted).await;
@@ -115,7 +115,7 @@ async fn last_sink(cluster: &Cluster, job: &SyncJob, namespace: &str) -> Result<
         let of = sink.annotations().get(names::ANNOTATION_NAMESPACE).unwrap_or(&cluster.namespace);
         own && *of == cluster.namespace
     };
-    let newest = listed.items.into_iter().filter(is_own).max_by_key(|sink| sink.creation_timestamp());
+    let newest = listed.items.into_iter().filter(is_own).max_by_key(kube::ResourceExt::creation_timestamp);
     newest.ok_or_else(|| PluginError::NoSink { namespace: cluster.namespace.clone(), name })
 }
 
@@ -251,10 +251,10 @@ mod tests {
     #[test]
     fn nothing_that_a_user_types_is_a_flag_of_the_command_in_the_pod() {
         let file = Asked::File { snapshot: "--help".into(), path: "/-x".into() };
-        let words = file.arguments("/destination/web".into());
+        let words = file.arguments("/destination/web");
         assert_eq!(words, ["snapshot", "cat", "--", "/destination/web", "--help", "-x"]);
         let folder = Asked::Folder { snapshot: "latest".into(), path: Some("/".into()) };
-        assert_eq!(folder.arguments("/destination".into())[1..], ["ls", "--", "/destination", "latest"]);
-        assert_eq!(Asked::List.arguments("/destination".into())[1..], ["list", "--", "/destination"]);
+        assert_eq!(folder.arguments("/destination")[1..], ["ls", "--", "/destination", "latest"]);
+        assert_eq!(Asked::List.arguments("/destination")[1..], ["list", "--", "/destination"]);
     }
 }

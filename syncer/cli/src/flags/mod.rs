@@ -260,9 +260,9 @@ mod tests {
 
     use clap::CommandFactory as _;
     use contract::{
-        Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, OtherSource, Ownership,
-        Preserve, Retention, RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify, VolumeId,
-        WriteMode,
+        Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, History, OtherSource,
+        Ownership, Preserve, Retention, RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify,
+        VolumeId, WriteMode,
     };
     use proptest::prelude::*;
 
@@ -316,6 +316,10 @@ mod tests {
         prop_oneof![Just(Compression::Auto), Just(Compression::None), (1..=19u8).prop_map(Compression::Level)]
     }
 
+    fn any_history() -> impl Strategy<Value = History> {
+        prop::sample::select(&[History::None, History::Kept, History::All][..])
+    }
+
     fn any_shard() -> impl Strategy<Value = Shard> {
         (1..=Shard::MAX_COUNT)
             .prop_flat_map(|count| (0..count, Just(count)))
@@ -343,7 +347,7 @@ mod tests {
             list in prop::option::of((".+", any::<bool>())),
             (filter, removes) in (any_patterns(), any::<bool>()),
             (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
-            other in prop::sample::select(&OTHER_SOURCES[..]),
+            (other, history, taken) in (prop::sample::select(&OTHER_SOURCES[..]), any_history(), any_history()),
         ) -> RunParams {
             RunParams {
                 run,
@@ -391,8 +395,10 @@ mod tests {
                 trust_store: false,
                 keep_going: false,
                 source_id: None,
+                history,
                 demands: Demands {
                     snapshot,
+                    history: taken,
                     backup_dir: backup_dir.map(PathBuf::from),
                     other_source: other,
                     ..Demands::default()

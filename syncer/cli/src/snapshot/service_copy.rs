@@ -91,7 +91,7 @@ fn link(
         mode: LinkMode::Auto,
         side,
         identity: flags.identity.clone(),
-        service_key: flags.service_key.clone(),
+        service_key: flags.service_key,
         connect_timeout: flags.shell.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         request,
     };

@@ -114,24 +114,26 @@ fn who_may_only_read_copies_nothing_in_and_who_may_only_write_nothing_out() {
     let (here, back) = (with_two(), Volume::new());
     served.start();
     let place = served.place("photos");
-    let push = |user| copy(&served, user, [text(here.path()), &place], &["--all"]);
-    let pull = |user| copy(&served, user, [&place, text(back.path())], &["--all"]);
-    let refused = push(&reader);
+    let push =
+        |served: &Served, user: &ServiceUser| copy(served, user, [text(here.path()), &place], &["--all"]);
+    let pull =
+        |served: &Served, user: &ServiceUser| copy(served, user, [&place, text(back.path())], &["--all"]);
+    let refused = push(&served, &reader);
     assert_eq!(refused.code, IDENTITY, "{refused:?}");
     assert!(refused.stderr.contains("may not write to a folder `photos` here"), "{refused:?}");
     assert!(!served.path("photos").exists());
-    let none = pull(&reader);
+    let none = pull(&served, &reader);
     assert_eq!(none.code, Some(1), "the folder has no snapshots: {none:?}");
-    assert_eq!(push(&writer).code, Some(0));
-    let refused = pull(&writer);
+    assert_eq!(push(&served, &writer).code, Some(0));
+    let refused = pull(&served, &writer);
     assert_eq!(refused.code, IDENTITY, "{refused:?}");
-    assert_eq!(pull(&reader).code, Some(0));
+    assert_eq!(pull(&served, &reader).code, Some(0));
     served.configure("[folders.photos]\npath = \"photos\"\nread = [\"*\"]\nwrite = [\"*\"]\n");
     served.restart();
-    let refused = push(&writer);
+    let refused = push(&served, &writer);
     assert_eq!(refused.code, IDENTITY, "{refused:?}");
     assert!(refused.stderr.contains("takes no snapshots from others"), "{refused:?}");
-    assert_eq!(pull(&writer).code, Some(0), "that is for what comes in");
+    assert_eq!(pull(&served, &writer).code, Some(0), "that is for what comes in");
     let stranger = served.stranger("stranger");
     let refused = copy(&served, &stranger, [&place, text(back.path())], &["--all"]);
     assert_eq!(refused.code, IDENTITY, "{refused:?}");
