@@ -84,7 +84,7 @@ fn the_message_tells_what_a_person_has_to_know() {
 fn argo_cd_knows_a_set_in_each_of_its_states() {
     let mut set = SyncJobSet::new("web", SyncJobSetSpec::default());
     set.metadata.generation = Some(1);
-    let health = |set: &SyncJobSet| judged(&serde_json::to_value(set).unwrap()).unwrap().0;
+    let health = |set: &SyncJobSet| judged(set).unwrap().0;
     assert_eq!(health(&set), "Progressing");
     let mut stands = |plan: Plan| {
         set.status = Some(set_standing::status(&set, &plan, &[], Timestamp::UNIX_EPOCH));

@@ -226,11 +226,18 @@ mod tests {
         );
     }
 
+    fn standing(
+        endpoint: &SyncEndpoint,
+        deployment: Option<&Deployment>,
+        address: Option<&str>,
+    ) -> ServiceStanding {
+        of_pod(endpoint, deployment, &[], address)
+    }
+
     #[test]
     fn an_endpoint_is_ready_with_a_pod_a_key_and_an_address() {
         let key = json!({"publicKey": "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q="});
         let serving = endpoint(&json!({}), &key);
-        let standing = |endpoint, deployment, address| of_pod(endpoint, deployment, &[], address);
         assert_eq!(told(&standing(&serving, Some(&ready()), Some("h::web"))).1, "Serving");
         assert_eq!(told(&standing(&serving, Some(&ready()), None)).1, "AddressPending");
         assert_eq!(told(&standing(&serving, None, Some("h::web"))).1, "PodPending");

@@ -2,7 +2,7 @@ use kube::api::ObjectMeta;
 
 use super::*;
 
-fn set(more: Value) -> SyncJobSet {
+fn set(more: &Value) -> SyncJobSet {
     let end = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
     let mut spec = json!({
         "claimSelector": {"matchLabels": {"app": "web"}},
@@ -53,7 +53,7 @@ fn names(changes: &[Change]) -> Vec<&str> {
 
 #[test]
 fn each_claim_that_matches_gets_a_job_and_then_nothing_more_is_to_do() {
-    let (set, claims) = (set(json!({})), [web("b"), web("a"), claim("other", json!({"app": "db"}))]);
+    let (set, claims) = (set(&json!({})), [web("b"), web("a"), claim("other", json!({"app": "db"}))]);
     let first = plan(&set, &claims, &[]);
     assert_eq!((first.matched, names(&first.apply)), (2, vec!["web-a", "web-b"]));
     assert!(first.apply.iter().all(|change| change.uid.is_none()));
@@ -66,8 +66,8 @@ fn each_claim_that_matches_gets_a_job_and_then_nothing_more_is_to_do() {
 #[test]
 fn a_changed_template_and_a_changed_job_are_applied_and_a_persons_own_fields_stay() {
     let claims = [web("a")];
-    let jobs = made(&set(json!({})), &claims);
-    let mut other = set(json!({}));
+    let jobs = made(&set(&json!({})), &claims);
+    let mut other = set(&json!({}));
     other.spec.template.spec.insert("files".into(), json!({"delete": true}));
     let change = plan(&other, &claims, &jobs).apply.remove(0);
     assert_eq!(
@@ -79,24 +79,24 @@ fn a_changed_template_and_a_changed_job_are_applied_and_a_persons_own_fields_sta
         changed(&jobs[0], |job| drop(job.labels_mut().remove(names::LABEL_SYNCJOBSET))),
     ];
     for job in drifted {
-        assert_eq!(plan(&set(json!({})), &claims, &[job]).apply.len(), 1);
+        assert_eq!(plan(&set(&json!({})), &claims, &[job]).apply.len(), 1);
     }
     let own = changed(&jobs[0], |job| {
         job.spec.trigger = Some("now".into());
         job.annotations_mut().insert("volferry.dev/cancel".into(), "web-a-1".into());
     });
-    assert!(plan(&set(json!({})), &claims, &[own]).apply.is_empty());
+    assert!(plan(&set(&json!({})), &claims, &[own]).apply.is_empty());
 }
 
 #[test]
 fn a_job_that_is_not_the_sets_own_is_named_and_left_alone() {
     let claims = [web("a"), web("b")];
-    let mut jobs = made(&set(json!({})), &claims);
+    let mut jobs = made(&set(&json!({})), &claims);
     jobs[0] = changed(&jobs[0], |job| {
         job.metadata.owner_references = None;
         job.spec.suspend = true;
     });
-    let planned = plan(&set(json!({})), &claims, &jobs);
+    let planned = plan(&set(&json!({})), &claims, &jobs);
     assert!(planned.apply.is_empty() && planned.delete.is_empty());
     assert_eq!(planned.members.iter().collect::<Vec<_>>(), ["web-b"]);
     let problem = &planned.problems[0];
@@ -104,13 +104,13 @@ fn a_job_that_is_not_the_sets_own_is_named_and_left_alone() {
     jobs[0] = changed(&jobs[0], |job| {
         job.metadata.owner_references = Some(vec![owner_reference("theirs", "other")]);
     });
-    let planned = plan(&set(json!({})), &claims, &jobs);
+    let planned = plan(&set(&json!({})), &claims, &jobs);
     assert!(planned.problems[0].message.contains("the SyncJobSet theirs's"), "{planned:?}");
 }
 
 #[test]
 fn two_claims_do_not_share_a_job() {
-    let mut set = set(json!({}));
+    let mut set = set(&json!({}));
     set.spec.template.metadata.name = Some("one".into());
     let planned = plan(&set, &[web("a"), web("b")], &[]);
     assert_eq!(names(&planned.apply), ["one"]);
@@ -119,7 +119,7 @@ fn two_claims_do_not_share_a_job() {
 
 #[test]
 fn the_job_of_a_claim_that_went_away_is_suspended_or_deleted_and_goes_on_when_it_comes_back() {
-    let keeping = set(json!({}));
+    let keeping = set(&json!({}));
     let jobs = made(&keeping, &[web("a"), web("b")]);
     for gone in [vec![web("a")], vec![web("a"), claim("b", json!({"app": "db"}))]] {
         let planned = plan(&keeping, &gone, &jobs);
@@ -133,7 +133,7 @@ fn the_job_of_a_claim_that_went_away_is_suspended_or_deleted_and_goes_on_when_it
         let back = plan(&keeping, &[web("a"), web("b")], &[jobs[0].clone(), suspended]);
         assert_eq!(back.apply[0].manifest["spec"]["suspend"], false);
     }
-    let deleting = set(json!({"deletionPolicy": "Delete"}));
+    let deleting = set(&json!({"deletionPolicy": "Delete"}));
     let planned = plan(&deleting, &[web("a")], &jobs);
     assert_eq!((planned.apply.len(), planned.delete[0].name.as_str()), (0, "web-b"));
     assert_eq!((planned.delete[0].uid.as_str(), planned.delete[0].claim.as_str()), ("uid-of-web-b", "b"));
@@ -141,7 +141,7 @@ fn the_job_of_a_claim_that_went_away_is_suspended_or_deleted_and_goes_on_when_it
 
 #[test]
 fn a_job_stays_while_its_claim_matches_and_the_template_does_not_suit_it() {
-    let mut deleting = set(json!({"deletionPolicy": "Delete"}));
+    let mut deleting = set(&json!({"deletionPolicy": "Delete"}));
     let jobs = made(&deleting, &[web("a")]);
     deleting.spec.template.metadata.name = Some("{{ .claim.labels.team }}".into());
     let planned = plan(&deleting, &[web("a")], &jobs);
@@ -155,7 +155,7 @@ fn a_job_stays_while_its_claim_matches_and_the_template_does_not_suit_it() {
 
 #[test]
 fn what_a_set_writes_to_and_what_is_there_for_a_run_get_no_jobs() {
-    let (set, made) = (set(json!({})), json!({"app": "web", "volferry.dev/run": "web-1"}));
+    let (set, made) = (set(&json!({})), json!({"app": "web", "volferry.dev/run": "web-1"}));
     let planned = plan(&set, &[web("a"), web("a-copy"), web("a-copy-copy"), claim("x", made)], &[]);
     assert_eq!((planned.matched, names(&planned.apply)), (1, vec!["web-a"]));
     assert!(planned.problems.is_empty());
@@ -163,7 +163,7 @@ fn what_a_set_writes_to_and_what_is_there_for_a_run_get_no_jobs() {
 
 #[test]
 fn claims_that_sync_onto_themselves_match() {
-    let mut within = set(json!({}));
+    let mut within = set(&json!({}));
     let end = |path: &str| json!({"persistentVolumeClaim": {"claimName": "{{ .claim.name }}"}, "path": path});
     within.spec.template.spec =
         serde_json::from_value(json!({"source": end("/a"), "destination": end("/b")})).unwrap();
@@ -172,7 +172,7 @@ fn claims_that_sync_onto_themselves_match() {
 
 #[test]
 fn a_template_is_judged_though_no_claim_matches() {
-    let mut wrong = set(json!({}));
+    let mut wrong = set(&json!({}));
     assert!(plan(&wrong, &[], &[]).problems.is_empty());
     wrong.spec.template.spec.insert("fils".into(), json!({}));
     let planned = plan(&wrong, &[], &[]);
@@ -182,7 +182,7 @@ fn a_template_is_judged_though_no_claim_matches() {
 
 #[test]
 fn a_selector_that_is_wrong_or_empty_changes_nothing() {
-    let mut deleting = set(json!({"deletionPolicy": "Delete"}));
+    let mut deleting = set(&json!({"deletionPolicy": "Delete"}));
     let jobs = made(&deleting, &[web("a")]);
     let wrong = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
     deleting.spec.claim_selector = serde_json::from_value(wrong).unwrap();
@@ -196,7 +196,7 @@ fn a_selector_that_is_wrong_or_empty_changes_nothing() {
 
 #[test]
 fn a_selector_by_expressions_matches_as_kubernetes_does() {
-    let mut set = set(json!({}));
+    let mut set = set(&json!({}));
     let not = json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["tmp"]}]});
     set.spec.claim_selector = serde_json::from_value(not).unwrap();
     let claims = [web("a"), claim("b", json!({"app": "web", "tier": "tmp"}))];
