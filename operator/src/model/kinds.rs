@@ -144,6 +144,7 @@ mod tests {
         let mut asked = job("/", "/", &everything);
         asked.params.demands.snapshot = Some(contract::SnapshotParams::default());
         asked.params.source_snapshot = Some("latest".into());
+        asked.params.history = contract::History::All;
         let refused = settle(asked.clone(), &claims([BLOCK, BLOCK])).unwrap_err();
         for (flag, field) in FIELDS {
             assert!(refused.message.contains(field), "{field}: {}", refused.message);

@@ -183,7 +183,8 @@ fn every_message_survives_the_trip() {
 
 #[test]
 fn a_message_with_data_after_its_end_is_refused() {
-    for message in samples() {
+    // What a history message holds goes to the end of its frame, whatever it is.
+    for message in samples().into_iter().filter(|it| !matches!(it, Message::History(_))) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         frame.push(0x80);
