@@ -2,13 +2,14 @@
 
 use std::{
     io::{self, Read, Write},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Control, TransportError};
+use super::{Control, Peer, TransportError};
 use crate::{
     monitor::Monitor,
-    pace::{Pace, WIRE_OVERHEAD},
+    pace::Pace,
     wire::{MAX_HISTORY_BYTES, Message},
 };
 
@@ -17,7 +18,7 @@ pub(crate) struct HistoryReader<'a> {
     control: &'a Control,
     monitor: &'a Monitor,
     /// The limit of this end on what it takes.
-    pace: Option<Pace>,
+    pace: Option<Arc<Pace>>,
     piece: Vec<u8>,
     /// The number of bytes of the piece that were read.
     at: usize,
@@ -28,13 +29,12 @@ pub(crate) struct HistoryReader<'a> {
 /// The bytes that this end sends.
 pub(crate) struct HistoryWriter<'a>(&'a Control);
 
-/// Returns both directions. This end takes at most so many bytes in a second.
+/// Returns both directions of what crosses between this end and its peer.
 pub(crate) fn history_bytes<'a>(
-    control: &'a Control,
-    bandwidth_limit: Option<u64>,
+    peer: &'a Peer,
     monitor: &'a Monitor,
 ) -> (HistoryReader<'a>, HistoryWriter<'a>) {
-    let pace = bandwidth_limit.map(|limit| Pace::new(limit, WIRE_OVERHEAD));
+    let (control, pace) = (&peer.control, peer.pace.clone());
     let reader = HistoryReader { control, monitor, pace, piece: Vec::new(), at: 0, is_open: false };
     (reader, HistoryWriter(control))
 }
@@ -108,9 +108,11 @@ mod tests {
         let monitor = Monitor::default();
         let bytes: Vec<u8> = (0..MAX_HISTORY_BYTES + 1000).map(|at| at as u8).collect();
         open_history(&source.control).unwrap();
-        let (_, mut to) = history_bytes(&source.control, None, &monitor);
+        let (_, mut to) = history_bytes(&source, &monitor);
         bytes.chunks(300_000).for_each(|part| to.write_all(part).unwrap());
-        let (mut from, _) = history_bytes(&sink.control, Some(1 << 30), &monitor);
+        let pace = Some(Arc::new(Pace::new(1 << 30, 1.0)));
+        let sink = Peer { pace, ..sink };
+        let (mut from, _) = history_bytes(&sink, &monitor);
         let mut read = vec![0; bytes.len()];
         from.read_exact(&mut read).unwrap();
         assert!(read == bytes);
@@ -122,7 +124,7 @@ mod tests {
         let monitor = Monitor::default();
         let read = |first: &[Message]| {
             first.iter().for_each(|message| source.control.send(message).unwrap());
-            let (mut from, _) = history_bytes(&sink.control, None, &monitor);
+            let (mut from, _) = history_bytes(&sink, &monitor);
             from.read(&mut [0; 9]).unwrap_err().downcast::<TransportError>().unwrap()
         };
         let empty = Message::History(Vec::new());

@@ -37,6 +37,7 @@ fn peer(
         receiver: DataReceiver { incoming: frames },
         fault,
         link: None,
+        pace: None,
         last: Arc::new(AtomicBool::new(true)),
         threads: Threads::default(),
     }

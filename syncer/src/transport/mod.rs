@@ -29,6 +29,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     effort::{Activity, during},
+    pace::Pace,
     wire::{Message, Refusal, WireError, stamp_frame},
 };
 
@@ -282,6 +283,8 @@ pub(crate) struct Peer {
     pub fault: Fault,
     /// What the link is; `None` within one process.
     pub link: Option<RunLink>,
+    /// The limit on what a sink takes, for what crosses as messages; data streams keep it themselves.
+    pub pace: Option<Arc<Pace>>,
     /// Whether the session ends with this run: a failure then ends the connection, too.
     last: Arc<AtomicBool>,
     /// The numbers of the transport's own threads.

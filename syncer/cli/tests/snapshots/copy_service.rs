@@ -233,8 +233,9 @@ fn what_does_not_fit_into_a_folder_is_refused_and_leaves_nothing() {
 
 #[test]
 fn flags_of_ssh_and_two_services_are_refused() {
-    let served = Served::prepare(PHOTOS);
+    let mut served = Served::prepare(PHOTOS);
     let user = served.user("laptop");
+    served.start();
     let place = served.place("photos");
     for (ends, args, why) in [
         ([&*place, "here"], &["--all", "--rsh=x"][..], "a service is reached without ssh"),

@@ -32,7 +32,7 @@ use crate::{
         store_writer::Writer,
     },
     transport::{
-        Control, Peer, TransportError,
+        Peer, TransportError,
         history_bytes::{history_bytes, open_history},
         quic::End,
     },
@@ -51,7 +51,7 @@ pub fn take_from_service(
     take: impl FnOnce(&mut dyn HistorySource) -> Result<CopiedHistory, SnapshotError>,
 ) -> Result<CopiedHistory, SessionError> {
     let (session, peer) = begin(link, Side::Sink, monitor)?;
-    let taken = take_over(&peer.control, None, monitor, |source| Ok(take(source)?));
+    let taken = take_over(&peer, monitor, |source| Ok(take(source)?));
     session.end(&peer, taken.map_err(|error| told(error, monitor)), true).1
 }
 
@@ -66,7 +66,7 @@ pub fn offer_to_service(
 ) -> Result<CopiedHistory, SessionError> {
     let (session, peer) = begin(link, Side::Source, monitor)?;
     let offered = open_history(&peer.control).map_err(SessionError::from);
-    let offered = offered.and_then(|()| offer_over(&peer.control, history, monitor));
+    let offered = offered.and_then(|()| offer_over(&peer, history, monitor));
     session.end(&peer, offered.map_err(|error| told(error, monitor)), false).1
 }
 
@@ -79,12 +79,11 @@ fn begin(link: &LinkOptions, side: Side, monitor: &Monitor) -> Result<(SessionLi
 
 /// Has `take` copy from the store at the other end, and tells that end of what was copied.
 fn take_over(
-    control: &Control,
-    bandwidth_limit: Option<u64>,
+    peer: &Peer,
     monitor: &Monitor,
     take: impl FnOnce(&mut dyn HistorySource) -> Result<CopiedHistory, SessionError>,
 ) -> Result<CopiedHistory, SessionError> {
-    let (from, to) = history_bytes(control, bandwidth_limit, monitor);
+    let (from, to) = history_bytes(peer, monitor);
     let mut source = StreamedHistory::new(from, to);
     let done = Ok(take(&mut source)?);
     source.finish(&done)?;
@@ -93,11 +92,11 @@ fn take_over(
 
 /// Answers the other end, which copies from `history`.
 fn offer_over(
-    control: &Control,
+    peer: &Peer,
     history: &mut StoredHistory<'_>,
     monitor: &Monitor,
 ) -> Result<CopiedHistory, SessionError> {
-    let (from, to) = history_bytes(control, None, monitor);
+    let (from, to) = history_bytes(peer, monitor);
     match serve_history(history, from, to)? {
         FarCopy::Done(done) => Ok(done),
         FarCopy::Failed(why) => Err(SnapshotError::Elsewhere(why).into()),
@@ -121,11 +120,11 @@ impl ServiceVisit {
         monitor: &Arc<Monitor>,
     ) -> Outcome {
         let end = End { side: Side::Source, bandwidth_limit: limits.bandwidth };
-        self.copy((end, limits), monitor, |control| {
+        self.copy((end, limits), monitor, |peer| {
             let path = place.path();
             let root = Root::enter(place).map_err(SessionError::Source)?;
             let history = OpenHistory::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
-            offer_over(control, &mut history.source(), monitor)
+            offer_over(peer, &mut history.source(), monitor)
         })
     }
 
@@ -138,10 +137,10 @@ impl ServiceVisit {
         (request, source_id, by): (&HistoryRequest, Option<VolumeId>, &str),
         monitor: &Arc<Monitor>,
     ) -> Outcome {
-        let end = End { side: Side::Sink, bandwidth_limit: None };
-        self.copy((end, limits), monitor, |control| {
+        let end = End { side: Side::Sink, bandwidth_limit: limits.bandwidth };
+        self.copy((end, limits), monitor, |peer| {
             let destination = open(place, (demands, source_id), request.wait_seconds, monitor)?;
-            let done = take_over(control, limits.bandwidth, monitor, |source| {
+            let done = take_over(peer, monitor, |source| {
                 let (state, root) = (destination.state(), destination.root());
                 let mut writer = Writer::open(state, root, &place.path(), monitor)?;
                 Ok(copy_history(&mut writer, source, &request.selection, by, monitor)?)
@@ -155,14 +154,14 @@ impl ServiceVisit {
         self,
         (end, limits): (End, ServiceLimits),
         monitor: &Arc<Monitor>,
-        copy: impl FnOnce(&Control) -> Result<CopiedHistory, SessionError>,
+        copy: impl FnOnce(&Peer) -> Result<CopiedHistory, SessionError>,
     ) -> Outcome {
         let mut clock = Clock::start(monitor);
         let mut session = SessionLink::new(self.begin(end, limits.silence, monitor));
         clock.met(session.met(), true);
         clock.watch.enter(Phase::Snapshot);
         let peer = session.begin(true, monitor);
-        let done = copy(&peer.control).map_err(|error| told(error, monitor));
+        let done = copy(&peer).map_err(|error| told(error, monitor));
         let work = Work { bytes_on_wire: session.bytes_on_wire(), ..Work::default() };
         clock.watch.did(work);
         let report = done.map(|done| report_of(&done, &clock, (&session, work)));
@@ -238,11 +237,11 @@ mod tests {
         store.roots().unwrap().snapshots.iter().map(|snapshot| snapshot.id.to_string()).collect()
     }
 
-    /// Copies into `to` what the other end of `control` answers.
-    fn take(control: &Control, to: &TempDir) -> Result<CopiedHistory, SessionError> {
+    /// Copies into `to` what the other end answers.
+    fn take(peer: &Peer, to: &TempDir) -> Result<CopiedHistory, SessionError> {
         let (place, monitor) = (TreeLocation::from(to.path()), Monitor::default());
         let destination = open(&place, (&Demands::default(), None), 0, &monitor)?;
-        let done = take_over(control, None, &monitor, |source| {
+        let done = take_over(peer, &monitor, |source| {
             let mut writer = Writer::open(destination.state(), destination.root(), to.path(), &monitor)?;
             Ok(copy_history(&mut writer, source, &CopySelection::All, "test", &monitor)?)
         });
@@ -250,10 +249,10 @@ mod tests {
         done.map_err(|error| told(error, &monitor))
     }
 
-    fn offer(control: &Control, from: &TempDir) -> Result<CopiedHistory, SessionError> {
+    fn offer(peer: &Peer, from: &TempDir) -> Result<CopiedHistory, SessionError> {
         let (root, monitor) = (Root::enter(&from.path().into()).unwrap(), Monitor::default());
         let history = OpenHistory::open(&root, from.path()).unwrap().unwrap();
-        offer_over(control, &mut history.source(), &monitor).map_err(|error| told(error, &monitor))
+        offer_over(peer, &mut history.source(), &monitor).map_err(|error| told(error, &monitor))
     }
 
     #[test]
@@ -261,8 +260,8 @@ mod tests {
         let (from, to) = (volume("content"), TempDir::new().unwrap());
         let (source, sink) = memory::pair();
         let (offered, taken) = thread::scope(|scope| {
-            let offered = scope.spawn(|| offer(&source.control, &from).unwrap());
-            let taken = take(&sink.control, &to).unwrap();
+            let offered = scope.spawn(|| offer(&source, &from).unwrap());
+            let taken = take(&sink, &to).unwrap();
             (offered.join().unwrap(), taken)
         });
         assert_eq!(offered.report(), taken.report());
@@ -290,14 +289,14 @@ mod tests {
             let to = TempDir::new().unwrap();
             let (source, sink) = memory::pair();
             messages.iter().for_each(|message| source.control.send(message).unwrap());
-            let error = take(&sink.control, &to).unwrap_err();
+            let error = take(&sink, &to).unwrap_err();
             assert_eq!(error.refusal().reason, reason, "{messages:?}: {error}");
             assert_eq!(ids(&to), [""; 0]);
         }
         let to = TempDir::new().unwrap();
         let (source, sink) = memory::pair();
         drop(source);
-        assert_eq!(take(&sink.control, &to).unwrap_err().refusal().reason, "PeerLost");
+        assert_eq!(take(&sink, &to).unwrap_err().refusal().reason, "PeerLost");
         fs::write(to.path().join("file"), "stays usable").unwrap();
         let how = (SnapshotEngine::Copy, &[][..]);
         create::create(&to.path().into(), Labels::default(), how, &Failures::default()).unwrap();
@@ -309,7 +308,7 @@ mod tests {
         for (messages, reason) in hostile() {
             let (source, sink) = memory::pair();
             messages.iter().for_each(|message| sink.control.send(message).unwrap());
-            let error = offer(&source.control, &from).unwrap_err();
+            let error = offer(&source, &from).unwrap_err();
             assert_eq!(error.refusal().reason, reason, "{messages:?}: {error}");
         }
     }

@@ -178,7 +178,7 @@ impl SourceEnd for RemoteSource<'_> {
     }
 
     fn history(&mut self, take: &mut TakeHistory<'_>, run: &Run<'_>) -> Result<CopiedHistory, SessionError> {
-        let (from, to) = history_bytes(&self.peer.control, None, run.monitor);
+        let (from, to) = history_bytes(self.peer, run.monitor);
         let mut source = StreamedHistory::new(from, to);
         let done = take(&mut source);
         let told =

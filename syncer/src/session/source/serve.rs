@@ -153,7 +153,7 @@ pub(crate) fn serve(
                     control.send(&Message::SourceDone(Box::new(done(&failures, watch))))?;
                 }
                 Message::History(first) if params.history != History::None && !dry_run => {
-                    serve_history_of(origin, control, first, monitor)?;
+                    serve_history_of(origin, peer, first, monitor)?;
                 }
                 Message::Planned(actions) if dry_run || params.itemize_changes => {
                     actions.iter().for_each(|action| monitor.planned(action));
@@ -178,12 +178,12 @@ fn let_go(origin: Origin<'_>, tree: &Tree, groups: &[FileGroup]) -> Result<Failu
 /// Answers the sink from the snapshots of the source, until it has copied them.
 fn serve_history_of(
     origin: Origin<'_>,
-    control: &Control,
+    peer: &Peer,
     first: Vec<u8>,
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let root = origin.root().map_err(|_| TransportError::Nonsense("a device was asked for snapshots"))?;
-    let (from, to) = history_bytes(control, None, monitor);
+    let (from, to) = history_bytes(peer, monitor);
     let from = from.with_first(first);
     let served = match OpenHistory::open(root, Path::new("")) {
         Ok(Some(history)) => serve_history(&mut history.source(), from, to).map(drop),

@@ -53,6 +53,7 @@ impl Lane {
             receiver,
             fault: fault_of_peer,
             link: None,
+            pace: None,
             last: last_of_peer,
             threads,
         };

@@ -43,6 +43,7 @@ pub(crate) struct Link {
     lanes: Lanes,
     /// The limit on the bandwidth.
     pace: Option<Arc<Pace>>,
+    side: Side,
     /// Messages to the peer.
     control: Sender<Vec<u8>>,
     /// Ends the present run when it is canceled.
@@ -78,7 +79,8 @@ impl Link {
         };
         pumps.carry(data, &lanes);
         let Pumps { connection, tasks: pumps, .. } = pumps;
-        Self { port, queue, began, connection, link, pumps, lanes, pace, control, stop: None }
+        let side = end.side;
+        Self { port, queue, began, connection, link, pumps, lanes, pace, side, control, stop: None }
     }
 
     /// Ends the session if the peer sends nothing for `limit` while the `progress` of this end does not change.
@@ -101,7 +103,8 @@ impl Link {
         let (canceled, control) = (monitor.until_cancelled(), self.control.downgrade());
         let stopping = stop_when(canceled, control, self.connection.clone(), lane);
         self.stop = Some(self.pumps.spawn_on(stopping, self.port.runtime.handle()));
-        Peer { threads: Arc::clone(&self.port.threads), link: Some(self.link), ..peer }
+        let pace = self.pace.clone().filter(|_| self.side == Side::Sink);
+        Peer { threads: Arc::clone(&self.port.threads), link: Some(self.link), pace, ..peer }
     }
 
     /// Returns the time when the peer's first packet arrived, or this end began to dial.
