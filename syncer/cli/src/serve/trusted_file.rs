@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
 /// The permission of every user to write, and the bit of a folder by which only an entry's owner may remove it.
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
@@ -18,7 +20,9 @@ pub(crate) fn read_trusted(path: &Path) -> io::Result<String> {
         return Err(open_to_all("every user may write to it", path));
     }
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    if fs::metadata(folder)?.permissions().mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
+    let is_open = fs::metadata(folder)?.permissions().mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE;
+    // Kubernetes mounts a ConfigMap as a folder that is open to all, and read-only.
+    if is_open && !statvfs(folder)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Err(open_to_all("every user may replace it", folder));
     }
     let mut text = String::new();

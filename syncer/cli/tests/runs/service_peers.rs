@@ -18,9 +18,11 @@ use syncer::{
 
 use super::service::{PHOTOS, link, made, request};
 use crate::common::{
+    disk::Mount,
     oracle,
     pair::text,
     process::{Running, program},
+    scratch,
     service::{Served, ServiceUser},
 };
 
@@ -143,6 +145,28 @@ fn files_that_every_user_may_write_to_decide_nothing() {
         let expected = format!("{what}\nhint: run `chmod o-w {}`", text(&path));
         assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn a_folder_that_is_open_to_all_and_mounted_read_only_is_as_kubernetes_has_it() {
+    if !scratch::is_root() {
+        return;
+    }
+    let served = Served::prepare(PHOTOS);
+    let folder = served.path("serve.toml").parent().unwrap().to_owned();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "config");
+    let _mount = Mount::bind(&folder, &at);
+    let check = || {
+        let mut command = std::process::Command::new(program());
+        command.arg("serve").arg(at.join("serve.toml")).arg("--check");
+        Running::start(command).wait().exit
+    };
+    assert_eq!(check(), Some(ExitCode::Usage));
+    let mount = std::process::Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&at).status();
+    assert!(mount.unwrap().success());
+    assert_eq!(check(), Some(ExitCode::Done));
 }
 
 #[test]
