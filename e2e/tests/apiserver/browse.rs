@@ -95,7 +95,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
 
     // It takes too long.
     let late = start(&stage, &["browse", "web", "--timeout=1s"]).wait_with_output().await.unwrap();
-    assert!(errors(&late).contains("it took longer than 1s"), "{late:?}");
+    assert!(errors(&late).contains("it took longer than 1.0s"), "{late:?}");
     let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
     wait::until_none(&jobs, LABEL, PATIENCE).await.unwrap();
 }

@@ -59,7 +59,7 @@ async fn a_peer_that_is_added_comes_and_one_that_is_taken_out_does_not_without_a
     let (old, new) = (Outside::new(), Outside::new());
     serving.create(json!({"peers": peers(&[("old", &old)])})).await;
     let (pod, address, key) = serving.up().await;
-    let (from_old, from_new) = (old.folder("from", "old"), new.folder("from", "new"));
+    let (from_old, from_new) = (old.folder("from", "old"), new.folder("from", "newer"));
     assert!(old.sync(from_old.to_str().unwrap(), &address, key).await.status.success());
     let refused = new.sync(from_new.to_str().unwrap(), &address, key).await;
     assert_eq!(refused.status.code(), Some(6), "{refused:?}");
@@ -73,7 +73,7 @@ async fn a_peer_that_is_added_comes_and_one_that_is_taken_out_does_not_without_a
     };
     let refused = tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
     assert_eq!(refused.status.code(), Some(6), "{refused:?}");
-    assert_eq!(content(&serving.volume()).as_deref(), Some("new"));
+    assert_eq!(content(&serving.volume()).as_deref(), Some("newer"));
     assert_eq!(pod.id(), process);
 }
 
