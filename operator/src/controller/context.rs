@@ -8,14 +8,13 @@ use kube::{Client, ResourceExt};
 
 use super::{
     accounts::Accounts,
-    endpoint_watches::KnownEndpoints,
     hook_tasks::HookTasks,
     namespaces::Namespaces,
     recent::Recent,
     record::{self, RecordError},
     sources::Sources,
     volumes::Volumes,
-    watched::Known,
+    watched::{Known, KnownEndpoints},
 };
 use crate::{
     api::{SyncRun, SyncRunStatus},

@@ -19,23 +19,13 @@ use kube::{
 use super::{
     context::Context,
     read::GuardedEndpoint,
-    watched::{Feed, Watched, slim, watched},
+    watched::{ClaimName, Feed, KnownEndpoints, slim, watched},
     watches::{Watches, scoped},
 };
 use crate::{api::SyncEndpoint, names};
 
 /// The maximum number of endpoints that are reconciled at a time.
 const CONCURRENCY: u16 = 4;
-
-/// The namespace and name of a claim.
-pub(super) type ClaimName = (String, String);
-
-/// The stores of the watches.
-pub(super) struct KnownEndpoints {
-    pub(super) endpoints: Watched<GuardedEndpoint>,
-    pub(super) deployments: Watched<Deployment>,
-    pub(super) services: Watched<Service>,
-}
 
 /// The feeds that keep the stores up to date, and the claims that have changed.
 pub(super) struct EndpointFeeds {

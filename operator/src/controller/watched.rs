@@ -18,7 +18,10 @@ use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
 };
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{PersistentVolumeClaim, Service},
+};
 use kube::{
     Api, Resource, ResourceExt as _,
     core::error_boundary::InvalidObject,
@@ -32,7 +35,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::read::{Guarded, GuardedGrant, GuardedRun, GuardedSet};
+use super::read::{Guarded, GuardedEndpoint, GuardedGrant, GuardedRun, GuardedSet};
 use crate::{
     api::{GROUP, Stage, SyncGrant, SyncGrantSpec, SyncRun, SyncRunSpec, SyncRunStatus},
     health::Health,
@@ -359,6 +362,16 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Listing<K> {
 /// Returns whether the watch of a scope reports an object.
 fn covers(scope: &Scope, object: &impl kube::ResourceExt) -> bool {
     scope.is_none() || *scope == object.namespace()
+}
+
+/// The namespace and name of a claim.
+pub(super) type ClaimName = (String, String);
+
+/// The SyncEndpoints, and the objects of their services, that the watches report.
+pub(super) struct KnownEndpoints {
+    pub(super) endpoints: Watched<GuardedEndpoint>,
+    pub(super) deployments: Watched<Deployment>,
+    pub(super) services: Watched<Service>,
 }
 
 /// The stores of all watches.

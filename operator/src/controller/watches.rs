@@ -25,12 +25,11 @@ use tokio::task::JoinSet;
 
 use super::{
     context::Context,
-    endpoint_watches::ClaimName,
     ends,
     read::{Guarded, GuardedGrant, GuardedRun, GuardedSet},
     sets, strays,
     volumes::VolumeFeeds,
-    watched::{Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
+    watched::{ClaimName, Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
 };
 use crate::{
     api::{ActiveRun, ClaimReference, RunFolder, SyncGrant, SyncJob, SyncRun},

@@ -25,18 +25,6 @@ pub const MAX_PROBLEMS: usize = 10;
 /// A SyncJob that is there, or only its metadata if it cannot be read.
 type There = Arc<DeserializeGuard<SyncJob>>;
 
-/// Returns the reference by which a SyncJob names the set that owns it.
-pub fn owner_reference(name: &str, uid: &str) -> OwnerReference {
-    OwnerReference {
-        api_version: SyncJobSet::api_version(&()).into_owned(),
-        kind: SyncJobSet::kind(&()).into_owned(),
-        name: name.into(),
-        uid: uid.into(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
-}
-
 /// Returns the set that owns a SyncJob.
 pub fn owner(job: &impl kube::ResourceExt) -> Option<&OwnerReference> {
     let is_set = |it: &&OwnerReference| {

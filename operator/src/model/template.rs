@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
-use super::{sets, validate};
+use super::validate;
 use crate::{
     api::{
         GROUP, SyncJobSet, SyncJobSpec, TemplateMetadata, VERSION,
@@ -104,8 +104,20 @@ pub fn fill(set: &SyncJobSet, values: Values<'_>) -> Result<Filled, Fault> {
         // Written in any case, so that a SyncJob that was suspended as its claim went away goes on.
         fields.entry("suspend").or_insert(false.into());
     }
-    let owner = sets::owner_reference(&set.name_any(), &set.uid().unwrap_or_default());
+    let owner = owner_reference(&set.name_any(), &set.uid().unwrap_or_default());
     Ok(Filled { manifest: manifest(set, &name, (labels, annotations, &owner), &spec), name })
+}
+
+/// Returns the reference by which a SyncJob names the set that owns it.
+pub fn owner_reference(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: SyncJobSet::api_version(&()).into_owned(),
+        kind: SyncJobSet::kind(&()).into_owned(),
+        name: name.into(),
+        uid: uid.into(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
 }
 
 fn manifest(

@@ -174,7 +174,7 @@ fn runs_that_their_node_holds_back_leave_room_for_runs_on_others() {
 
 /// Returns the job as one of the set `every`.
 fn of_set(mut job: SyncJob) -> SyncJob {
-    job.metadata.owner_references = Some(vec![sets::owner_reference("every", "set")]);
+    job.metadata.owner_references = Some(vec![crate::model::template::owner_reference("every", "set")]);
     job
 }
 

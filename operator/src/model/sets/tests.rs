@@ -102,7 +102,7 @@ fn a_job_that_is_not_the_sets_own_is_named_and_left_alone() {
     let problem = &planned.problems[0];
     assert_eq!((problem.reason.as_str(), problem.sync_job.as_deref()), ("NameTaken", Some("web-a")));
     jobs[0] = changed(&jobs[0], |job| {
-        job.metadata.owner_references = Some(vec![owner_reference("theirs", "other")]);
+        job.metadata.owner_references = Some(vec![template::owner_reference("theirs", "other")]);
     });
     let planned = plan(&set(&json!({})), &claims, &jobs);
     assert!(planned.problems[0].message.contains("the SyncJobSet theirs's"), "{planned:?}");

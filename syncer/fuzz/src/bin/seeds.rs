@@ -98,6 +98,7 @@ fn served(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()>
         params: RunParams::default(),
         source_snapshot: Some("latest".into()),
         paths: Some(vec![b"a".to_vec()]),
+        history: None,
     };
     write("request", "read", &serde_json::to_vec(&request)?)
 }
