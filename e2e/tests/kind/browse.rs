@@ -52,10 +52,10 @@ async fn a_file_of_a_snapshot_comes_out_of_the_cluster_as_it_is_and_no_pod_stays
     assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "note"])), b"text\n");
     assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "empty"])), b"");
 
-    let missing = plugin(&sandbox, &["get", "copy", "latest", "/a folder/bytes"]);
+    let missing = plugin(&sandbox, &["get", "copy", "latest", "/a folder/none"]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(missing.status.code() == Some(1) && missing.stdout.is_empty(), "{missing:?}");
-    assert!(said.contains("has no a folder/bytes") && said.contains("failed with status"), "{said}");
+    assert!(said.contains("has no a folder/none") && said.contains("failed with status"), "{said}");
 
     const LABEL: &str = "volferry.dev/browse=copy";
     let jobs: Api<Job> = Api::namespaced(sandbox.client.clone(), &sandbox.namespace);
