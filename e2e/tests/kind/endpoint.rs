@@ -73,7 +73,8 @@ fn made(folder: &Path) {
 
 /// Asserts that two folders have the same files.
 fn assert_same_folders(one: &Path, other: &Path) {
-    let compared = Command::new("diff").args(["-r", "--exclude=.volferry"]).args([one, other]).output().unwrap();
+    let compared =
+        Command::new("diff").args(["-r", "--exclude=.volferry"]).args([one, other]).output().unwrap();
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
 }
 

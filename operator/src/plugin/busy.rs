@@ -13,7 +13,7 @@ use crate::{
     names,
 };
 
-/// The placeholder for a missing value.
+/// What a column shows that has no value.
 const NONE: &str = "-";
 /// The longest words about what a run waits for, in bytes.
 const MAX_WORDS_BYTES: usize = 100;
