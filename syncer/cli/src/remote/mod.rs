@@ -2,6 +2,7 @@
 //! and tell each other its public half over ssh.
 
 pub(crate) mod bootstrap;
+mod ciphers;
 mod far_copy;
 pub(crate) mod far_end;
 pub(crate) mod greeting;

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use super::{
     bootstrap::{CopyError, ProgramCopy},
+    ciphers,
     greeting::{self, Answer, GreetingError, Request},
     place::RemotePlace,
     ssh::{AnswerWatch, Ssh},
@@ -171,7 +172,11 @@ impl FarEnd {
         let copy = self.bootstrap.then(ProgramCopy::of_this_program).transpose().map_err(of_copy)?;
         let own = || OsString::from(format!("{} remote", self.program));
         let command = copy.as_ref().map_or_else(own, ProgramCopy::command);
-        let ssh = Ssh::start(&self.rsh, &self.place.host, &command, screen);
+        let mut rsh = self.rsh.clone();
+        if matches!(self.mode, LinkMode::Auto | LinkMode::Ssh) {
+            rsh.extend(ciphers::preference(&rsh, &self.place.host));
+        }
+        let ssh = Ssh::start(&rsh, &self.place.host, &command, screen);
         Ok((ssh.map_err(|source| self.not_started(source))?, copy))
     }
 

@@ -75,6 +75,20 @@ fn kind(report: &Report) -> LinkKind {
 }
 
 #[test]
+fn ssh_uses_the_cipher_of_the_processor_unless_its_settings_name_one() {
+    let has_aes = fs::read_to_string("/proc/cpuinfo").unwrap().contains(" aes ");
+    let preferred = if has_aes { "aes128-gcm@openssh.com" } else { "chacha20-poly1305@openssh.com" };
+    for (flags, cipher) in [("-v", preferred), ("-v -c aes256-ctr", "aes256-ctr")] {
+        let far = Far::new();
+        let remote = format!("--remote-program={}", program().display());
+        let ended = far.start_bare(Push, &[&far.sshd.rsh_with(flags), &remote, "--link=ssh"]).wait();
+        ended.assert_exit(ExitCode::Done);
+        let expected = format!("client->server cipher: {cipher}");
+        assert!(ended.stderr.contains(&expected), "{flags}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_tree_goes_to_another_machine_and_back_over_each_kind_of_link() {
     let links =
         [(&[][..], LinkKind::Udp), (&["--link=ssh"], LinkKind::Ssh), (&["--link=tcp"], LinkKind::Tcp)];
