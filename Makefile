@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/volferry
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-# What `make image` builds and `make demo` runs: release, or dev.
+# What `make image` builds: release, or dev.
 PROFILE ?= release
 IMAGE ?= volferry/volferry:$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # What `make dist` packs programs for; this machine's own architecture by default.
@@ -34,6 +34,8 @@ demo: ## Three runs of a SyncJob on a tree that changes, with no cluster
 	@.ci/tools build
 	$(PROGRAMS)
 	VOLFERRY_BIN_DIR="$(PROGRAMS_DIR)" e2e/demo/run
+
+demo: PROFILE = demo
 
 .PHONY: test
 test: test-local test-cluster ## Every test: unit, integration, API server, kind
