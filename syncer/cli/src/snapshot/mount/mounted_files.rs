@@ -1,15 +1,15 @@
 //! Answers the kernel's requests about mounted snapshots.
 
 use std::{
-    collections::HashMap,
     ffi::{OsStr, c_int},
     os::unix::ffi::OsStrExt as _,
     time::{Duration, SystemTime},
 };
 
 use fuser::{
-    FileAttr, FileType, Filesystem, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyXattr, Request,
+    FileAttr, FileType, Filesystem, KernelConfig, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyXattr, Request,
+    consts::{FUSE_DO_READDIRPLUS, FUSE_READDIRPLUS_AUTO},
 };
 use rustix::{fs::SeekFrom, io::Errno};
 use syncer::{
@@ -26,8 +26,15 @@ use super::mounted_tree::{MountedNode, MountedTree, StoredNode, told};
 /// How long the kernel may keep what it was told. Snapshots do not change.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
-/// Content of at most so many bytes is checked when it is opened.
+/// Content of at most so many bytes is checked before any of it is read.
 const CHECKED_BYTES: u64 = 16 << 20;
+
+/// Lets the kernel keep the names of a directory (`FOPEN_KEEP_CACHE`, `FOPEN_CACHE_DIR` of linux/fuse.h). Kernels before
+/// 4.20 ignore the second.
+const KEPT_NAMES: u32 = 1 << 1 | 1 << 3;
+
+/// The files that were read last and stay open.
+const OPEN_FILES: usize = 32;
 
 /// The mode of the mount's own folders.
 const OWN_MODE: u16 = 0o555;
@@ -36,13 +43,14 @@ const OWN_MODE: u16 = 0o555;
 #[derive(Debug)]
 pub(super) struct MountedFiles {
     tree: MountedTree,
-    open: HashMap<u64, OpenedFile>,
-    next_open: u64,
+    /// The one that was read last is at the end.
+    open: Vec<OpenedFile>,
 }
 
-/// A file that a process has open.
+/// A file whose content was found and checked.
 #[derive(Debug)]
 struct OpenedFile {
+    number: u64,
     /// `None` for an empty one.
     content: Option<OpenContent>,
     len: u64,
@@ -50,7 +58,7 @@ struct OpenedFile {
 
 impl MountedFiles {
     pub(super) fn new(tree: MountedTree) -> Self {
-        Self { tree, open: HashMap::new(), next_open: 1 }
+        Self { tree, open: Vec::new() }
     }
 
     fn attr(&self, number: u64) -> Result<FileAttr, Errno> {
@@ -112,7 +120,20 @@ impl MountedFiles {
         }
     }
 
-    fn open_file(&mut self, number: u64) -> Result<u64, Errno> {
+    /// Returns a file, opened now unless it was read of late.
+    fn open_file(&mut self, number: u64) -> Result<&OpenedFile, Errno> {
+        let opened = match self.open.iter().position(|file| file.number == number) {
+            Some(at) => self.open.remove(at),
+            None => self.find_content(number)?,
+        };
+        if self.open.len() == OPEN_FILES {
+            self.open.remove(0);
+        }
+        self.open.push(opened);
+        self.open.last().ok_or(Errno::BADF)
+    }
+
+    fn find_content(&self, number: u64) -> Result<OpenedFile, Errno> {
         let (content, len) = self.file(number)?;
         let store = &self.tree.store;
         let content = content.map(|content| {
@@ -122,14 +143,11 @@ impl MountedFiles {
             store.content(&content)
         });
         let content = content.transpose().map_err(|error| told(&error))?;
-        let handle = self.next_open;
-        self.next_open += 1;
-        self.open.insert(handle, OpenedFile { content, len });
-        Ok(handle)
+        Ok(OpenedFile { number, content, len })
     }
 
-    fn read_file(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let OpenedFile { content, len } = self.open.get(&handle).ok_or(Errno::BADF)?;
+    fn read_file(&mut self, number: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        let OpenedFile { content, len, .. } = self.open_file(number)?;
         let Some(content) = content else { return Ok(Vec::new()) };
         let mut bytes = vec![0; len.saturating_sub(offset).min(size.into()) as usize];
         let read = content.slice().read_exact_at(&mut bytes, offset);
@@ -137,8 +155,8 @@ impl MountedFiles {
     }
 
     /// Finds where data or a hole begins. Content in a pack is all data.
-    fn seek(&self, handle: u64, offset: i64, whence: c_int) -> Result<i64, Errno> {
-        let OpenedFile { content, len } = self.open.get(&handle).ok_or(Errno::BADF)?;
+    fn seek(&mut self, number: u64, offset: i64, whence: c_int) -> Result<i64, Errno> {
+        let OpenedFile { content, len, .. } = self.open_file(number)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
         let to = match whence {
             SEEK_DATA => SeekFrom::Data(offset),
@@ -226,6 +244,13 @@ fn reply_value(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
 }
 
 impl Filesystem for MountedFiles {
+    /// Offers the attributes of entries along with their names.
+    fn init(&mut self, _: &Request<'_>, config: &mut KernelConfig) -> Result<(), c_int> {
+        // A kernel without it asks for each.
+        let _ = config.add_capabilities(FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO);
+        Ok(())
+    }
+
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
         let found = self.tree.lookup(parent, name.as_bytes());
         match found.and_then(|number| self.attr(number)) {
@@ -254,6 +279,10 @@ impl Filesystem for MountedFiles {
         }
     }
 
+    fn opendir(&mut self, _: &Request<'_>, _: u64, _: i32, reply: ReplyOpen) {
+        reply.opened(0, KEPT_NAMES);
+    }
+
     fn readdir(&mut self, _: &Request<'_>, dir: u64, _: u64, offset: i64, mut reply: ReplyDirectory) {
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let entries = match self.tree.entries(dir, skip) {
@@ -273,46 +302,49 @@ impl Filesystem for MountedFiles {
         reply.ok();
     }
 
-    fn open(&mut self, _: &Request<'_>, number: u64, _: i32, reply: ReplyOpen) {
-        match self.open_file(number) {
-            Ok(handle) => reply.opened(handle, 0),
-            Err(error) => reply.error(error.raw_os_error()),
+    fn readdirplus(&mut self, _: &Request<'_>, dir: u64, _: u64, offset: i64, mut reply: ReplyDirectoryPlus) {
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        let entries = match self.tree.entries(dir, skip) {
+            Ok(entries) => entries,
+            Err(error) => return reply.error(error.raw_os_error()),
+        };
+        for (nth, (name, number)) in entries.into_iter().enumerate() {
+            let attr = match self.attr(number) {
+                Ok(attr) => attr,
+                Err(error) => return reply.error(error.raw_os_error()),
+            };
+            let next = (skip + nth + 1) as i64;
+            if reply.add(number, next, OsStr::from_bytes(&name), &FOREVER, &attr, 0) {
+                break;
+            }
         }
+        reply.ok();
+    }
+
+    /// Tells the kernel that files need not be opened: it asks for their bytes at once, and keeps what it was told.
+    fn open(&mut self, _: &Request<'_>, _: u64, _: i32, reply: ReplyOpen) {
+        reply.error(Errno::NOSYS.raw_os_error());
     }
 
     fn read(
         &mut self,
         _: &Request<'_>,
+        number: u64,
         _: u64,
-        handle: u64,
         offset: i64,
         size: u32,
         _: i32,
         _: Option<u64>,
         reply: ReplyData,
     ) {
-        match self.read_file(handle, offset.max(0) as u64, size) {
+        match self.read_file(number, offset.max(0) as u64, size) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error.raw_os_error()),
         }
     }
 
-    fn release(
-        &mut self,
-        _: &Request<'_>,
-        _: u64,
-        handle: u64,
-        _: i32,
-        _: Option<u64>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.open.remove(&handle);
-        reply.ok();
-    }
-
-    fn lseek(&mut self, _: &Request<'_>, _: u64, handle: u64, offset: i64, whence: i32, reply: ReplyLseek) {
-        match self.seek(handle, offset, whence) {
+    fn lseek(&mut self, _: &Request<'_>, number: u64, _: u64, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.seek(number, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error.raw_os_error()),
         }

@@ -15,7 +15,7 @@ use syncer::{
 const TOP: u64 = 1;
 
 /// The entries of a directory that the kernel is told of at once.
-const ENTRIES_AT_ONCE: usize = 512;
+const ENTRIES_AT_ONCE: usize = 128;
 
 /// An inode of the mount.
 #[derive(Debug)]
