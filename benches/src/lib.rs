@@ -2,8 +2,9 @@
 //! that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
 //! `bin/peers` runs them, `bin/relay` is only the relay, `bin/scale` measures trees of many files, `bin/scaling` fits a
-//! model to such measurements, `bin/snapshots` measures the cost of snapshots, `bin/history` that of their copies, `bin/compare` runs two builds in turn,
-//! `bin/profile` draws a flamegraph, and `bin/tables` writes figures into documents.
+//! model to such measurements, `bin/snapshots` measures the cost of snapshots, `bin/history` that of their copies,
+//! `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes figures into
+//! documents.
 
 pub mod compare;
 pub mod document;

@@ -29,8 +29,8 @@ const FOREVER: Duration = Duration::from_secs(86_400);
 /// Content of at most so many bytes is checked before any of it is read.
 const CHECKED_BYTES: u64 = 16 << 20;
 
-/// Lets the kernel keep the names of a directory (`FOPEN_KEEP_CACHE`, `FOPEN_CACHE_DIR` of linux/fuse.h). Kernels before
-/// 4.20 ignore the second.
+/// Lets the kernel keep the names of a directory (`FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR` of linux/fuse.h; before 4.20
+/// it ignores the second).
 const KEPT_NAMES: u32 = 1 << 1 | 1 << 3;
 
 /// The files that were read last and stay open.
