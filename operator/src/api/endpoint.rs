@@ -38,15 +38,11 @@ pub struct SourceEndpoint {
     /// times, tags, notes and pins. Kept: those that `spec.snapshots.retain` keeps; copies that it does not keep any
     /// more are dropped. All: all that are not forgotten at the source; no rule drops the copies. Snapshots that were
     /// removed at the destination stay away.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "History::is_none")]
     pub history: History,
     /// Settings of the syncer pods of this end, which override or extend those in `spec.pods`.
     #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
     pub pods: EndPodSettings,
-}
-
-fn is_none(history: &History) -> bool {
-    *history == History::None
 }
 
 /// Where the files are copied to.

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use contract::{RunResult, Timings};
+use contract::{History, RunResult, Timings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -206,6 +206,10 @@ pub struct EndpointDemands {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
     pub bandwidth_limit: Option<String>,
+    /// The snapshots that peers may bring along, with access Write. None: none. Kept: those that
+    /// `snapshots.retain` keeps. All: all that a peer sends; no rule drops them.
+    #[serde(skip_serializing_if = "History::is_none")]
+    pub history: History,
     /// How many peers may wait for their turn; one more is refused. Absent: 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]

@@ -141,6 +141,7 @@ fn demands(spec: &SyncEndpointSpec, job: String) -> Result<Demands, ValidationEr
         delete_limit: limit.transpose()?.map(contract::DeleteLimit),
         exclude: spec.demands.exclude.clone(),
         snapshot: snapshot.transpose()?,
+        history: spec.demands.history,
         ..Demands::default()
     })
 }
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn demands_and_snapshots_are_the_flags_of_the_engine() {
         let rules = written(&json!({"path": "/uploads", "service": {"protocols": ["TCP"]},
-            "demands": {"deleteLimit": {"percent": 10}, "exclude": ["*.tmp", "a\"b\n\u{7f}"],
+            "demands": {"deleteLimit": {"percent": 10}, "history": "All", "exclude": ["*.tmp", "a\"b\n\u{7f}"],
                 "bandwidthLimit": "1Mi", "queue": 3},
             "snapshots": {"retain": {"daily": 7}}}));
         let config = rules.unwrap().config;
@@ -227,6 +228,7 @@ mod tests {
             "queue = \"3\"",
             "bandwidth-limit = \"1048576\"",
             "delete-limit = [\"10\"]",
+            "history = [\"all\"]",
             r#"exclude = ["*.tmp", "a\"b\n\u007F"]"#,
             "snapshot = true",
             "snapshot-job = [\"syncendpoint/prod/web\"]",

@@ -45,6 +45,13 @@ pub enum History {
     All,
 }
 
+impl History {
+    /// Returns whether no snapshots travel along.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
