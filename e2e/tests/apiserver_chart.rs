@@ -64,13 +64,20 @@ fn hooks_need_a_value_and_who_writes_them_the_same_right() {
     let enabled = render(&["hooks.enabled=true", "rbac.aggregate=false"]).unwrap();
     assert!(may_exec(&enabled, "ClusterRole"));
 
-    let file = programs::repository().join("config/rbac/hooks-policy.yaml");
-    let ours: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let policy = one(&enabled, "ValidatingAdmissionPolicy");
-    assert_eq!(policy["spec"], ours[0]["spec"], "as of kustomize");
-    let binding = one(&enabled, "ValidatingAdmissionPolicyBinding");
-    assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
-    assert_eq!(binding["spec"]["validationActions"], ours[1]["spec"]["validationActions"]);
+    for name in ["hooks", "endpoint-keys"] {
+        let file = programs::repository().join(format!("config/rbac/{name}-policy.yaml"));
+        let ours: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let of = |kind: &str| {
+            let is_it = |it: &&Value| {
+                it["kind"] == kind && it["metadata"]["name"].as_str().unwrap().ends_with(name)
+            };
+            enabled.iter().find(is_it).unwrap()
+        };
+        let (policy, binding) = (of("ValidatingAdmissionPolicy"), of("ValidatingAdmissionPolicyBinding"));
+        assert_eq!(policy["spec"], ours[0]["spec"], "as of kustomize");
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+        assert_eq!(binding["spec"]["validationActions"], ours[1]["spec"]["validationActions"]);
+    }
 }
 
 #[test]

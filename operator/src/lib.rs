@@ -7,6 +7,7 @@ pub mod controller;
 pub mod events;
 pub mod fault;
 pub mod health;
+pub mod hold;
 pub mod human;
 pub mod launch;
 pub mod lease;

@@ -7,6 +7,7 @@ use operator::{
     agent::{self, AgentArgs},
     answer::{self, AnswerArgs},
     controller::serve::{self, ControllerArgs},
+    hold::{self, HoldArgs},
     launch::local::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
     ready::{self, ReadyArgs},
@@ -39,6 +40,9 @@ enum Command {
     /// Answer a user who is attached to this pod: what a command prints, in frames.
     #[command(hide = true)]
     Answer(AnswerArgs),
+    /// Keep a pod for one command of a user, as its first process.
+    #[command(hide = true)]
+    Hold(HoldArgs),
     /// Serve a SyncEndpoint in its pod, as its first process.
     Endpoint(ServiceArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
@@ -72,6 +76,7 @@ async fn run(cli: Cli) -> ExitCode {
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
         Command::Answer(args) => answer::process::run(&args).await,
+        Command::Hold(args) => hold::run(&args).await,
         Command::Endpoint(args) => exit_code(service::run(&args).await),
         Command::Run(args) => local::run(&args).await.into(),
         Command::Report(args) => report::run(args).await,

@@ -27,6 +27,8 @@ pub const LABEL_SYNCENDPOINT: &str = "volferry.dev/syncendpoint";
 pub const CLAIM_USED: &str = "true";
 /// Label of the Jobs and pods by which users look into the snapshots of a SyncJob: its name, shortened.
 pub const LABEL_BROWSE: &str = "volferry.dev/browse";
+/// Label of the Jobs and pods of `kubectl volferry push`, `pull` and `copy`: their claim's name, shortened.
+pub const LABEL_ONE_OFF: &str = "volferry.dev/one-off";
 /// Label of every child: the value is [`FIELD_MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Label of every SyncJob of a SyncJobSet: the set's name, shortened to a label's length. Owner references decide.

@@ -188,6 +188,24 @@ impl Serving {
         wait::until_any(&self.api(), LABEL, &what, PATIENCE, stores).await.unwrap();
     }
 
+    /// Waits until the admission policy refuses this Secret of the pod, where KEY is the name of its own; nothing tells
+    /// when the API server has heard of a policy.
+    pub(super) async fn until_refused(&self, mut secret: Value) {
+        let service = wait::until_any(&self.api::<Service>(), LABEL, "a Service", PATIENCE, |_| true).await;
+        if secret["metadata"]["name"] == "KEY" {
+            secret["metadata"]["name"] = json!(format!("{}-key", service.unwrap().name_any()));
+        }
+        let secrets = Api::<Secret>::namespaced(self.as_pod().await, &self.stage.namespace);
+        let secret = serde_json::from_value(secret).unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let refused = async || {
+            let said = secrets.create(&dry, &secret).await;
+            said.is_err_and(|error| error.to_string().contains("with its own key, and no other"))
+        };
+        let until = async { while !refused().await {} };
+        tokio::time::timeout(PATIENCE, until).await.expect("the Secret is refused");
+    }
+
     /// Returns the Secret with the endpoint's key.
     pub(super) async fn secret(&self) -> Secret {
         let found = self.api::<Secret>().list(&ListParams::default().labels(LABEL)).await.unwrap().items;

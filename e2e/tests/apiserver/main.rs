@@ -26,6 +26,7 @@ mod namespaced;
 mod pair;
 mod placement;
 mod plugin;
+mod push;
 mod queue;
 mod reported;
 mod rivals;

@@ -20,6 +20,7 @@ mod local;
 mod operator_killed;
 mod ownership;
 mod problems;
+mod push;
 mod rerun;
 mod rwop;
 mod shards;

@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{files::DeleteLimit, pods::PodSettings, rules, spec::Snapshots};
+use super::{files::DeleteLimit, pods::PodSettings, rules, spec::Snapshots, status::SnapshotStatus};
 
 /// One claim that stands ready for runs from outside the cluster, and who may come.
 #[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
@@ -250,6 +250,9 @@ pub struct SyncEndpointStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub history: Vec<EndpointRun>,
+    /// The endpoint's snapshots on the volume, after the last run that took one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<SnapshotStatus>,
     /// The peers that came, the last one first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]

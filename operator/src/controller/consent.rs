@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 
 use super::{
     read::{Result, is_forbidden, reading},
     recent::Recent,
 };
-use crate::{model::security::NamespaceUsers, names};
+use crate::model::security::NamespaceUsers;
 
 /// Returns the annotations of a namespace, and whether they were read just now. Namespaces are not
 /// watched, so a value read before is reused if it is younger than `age`.
@@ -31,13 +31,7 @@ pub(super) async fn of(
 async fn read(client: &Client, namespace: &str) -> Result<NamespaceUsers> {
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
         Ok(None) => Ok(NamespaceUsers::default()),
-        Ok(Some(namespace)) => Ok(NamespaceUsers {
-            privileged: namespace.annotations().get(names::ANNOTATION_PRIVILEGED).cloned(),
-            max_priority: namespace.annotations().get(names::ANNOTATION_MAX_PRIORITY).cloned(),
-            is_assigned: namespace.annotations().contains_key(names::ANNOTATION_USER_RANGE),
-            uid: namespace.uid(),
-            labels: namespace.labels().clone(),
-        }),
+        Ok(Some(namespace)) => Ok(NamespaceUsers::of(&namespace)),
         Err(error) if is_forbidden(&error) => Ok(NamespaceUsers::default()),
         Err(error) => Err(reading("namespace")(error)),
     }

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use contract::{Ownership, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use kube::ResourceExt;
 
 use crate::{
     api::PodSecurity,
     fault::Fault,
     human,
-    names::{ANNOTATION_MAX_PRIORITY, ANNOTATION_PRIVILEGED},
+    names::{ANNOTATION_MAX_PRIORITY, ANNOTATION_PRIVILEGED, ANNOTATION_USER_RANGE},
 };
 
 /// The user and group of distroless images' `nonroot`, which nobody on the node has.
@@ -39,6 +40,18 @@ pub struct NamespaceUsers {
 }
 
 impl NamespaceUsers {
+    /// Reads what a namespace says.
+    pub fn of(namespace: &impl ResourceExt) -> Self {
+        let annotation = |name: &str| namespace.annotations().get(name).cloned();
+        Self {
+            privileged: annotation(ANNOTATION_PRIVILEGED),
+            max_priority: annotation(ANNOTATION_MAX_PRIORITY),
+            is_assigned: annotation(ANNOTATION_USER_RANGE).is_some(),
+            uid: namespace.uid(),
+            labels: namespace.labels().clone(),
+        }
+    }
+
     /// Returns whether the namespace lets syncers run as root. An annotation that cannot be parsed counts as no.
     pub fn is_privileged(&self) -> bool {
         self.privileged.as_deref() == Some("true")

@@ -243,9 +243,12 @@ pub fn tell_gone(
     conditions::set(conditions, conditions::SNAPSHOTS_GONE, true, cause, now);
 }
 
-/// Returns the snapshot status after a run; if that run took no snapshot, the status `before` it.
-pub fn status(run: &Run, before: Option<SnapshotStatus>) -> Option<SnapshotStatus> {
-    let Some(report) = run.snapshot.as_ref().filter(|report| report.made.is_some()) else { return before };
+/// Returns the snapshot status after a run with that result for its snapshot; if it took none, the status `before`.
+pub fn status(
+    report: Option<&SnapshotReport>,
+    before: Option<SnapshotStatus>,
+) -> Option<SnapshotStatus> {
+    let Some(report) = report.filter(|report| report.made.is_some()) else { return before };
     Some(SnapshotStatus {
         count: i32::try_from(report.count).unwrap_or(i32::MAX),
         latest: report.made.as_ref().map(|made| made.id.clone()),

@@ -232,7 +232,7 @@ pub fn finish(
             let before = status.snapshots.as_ref().filter(|_| is_same);
             snapshots::tell_gone(&mut status.conditions, &run, before, now);
         }
-        status.snapshots = snapshots::status(&run, status.snapshots.take());
+        status.snapshots = snapshots::status(run.snapshot.as_ref(), status.snapshots.take());
         snapshots::tell_damage(status, &run, now);
         let known = std::mem::replace(&mut status.notes, run.notes.clone());
         run.notes.retain(|note| !known.contains(note));

@@ -1,9 +1,9 @@
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
 
-use crate::api::BenchmarkTree;
+use crate::api::{BenchmarkTree, PodSecurity};
 
 /// Shows SyncJobs and their runs; asks for, suspends and resumes runs.
 #[derive(Debug, Parser)]
@@ -30,6 +30,21 @@ pub(super) struct Scope {
 pub(super) enum Command {
     #[command(flatten)]
     InCluster(ClusterCommand),
+    /// Bring a claim in step with one of another namespace or cluster, through this machine: for clusters that cannot
+    /// see each other. A pod at each end mounts its claim meanwhile; they encrypt what passes here with keys of their
+    /// own.
+    Copy {
+        /// The claim with the files: CLAIM, NAMESPACE/CLAIM or CONTEXT/NAMESPACE/CLAIM.
+        #[arg(value_name = "FROM")]
+        from: ClaimPlace,
+        /// The claim that they go to.
+        #[arg(value_name = "TO")]
+        to: ClaimPlace,
+        #[command(flatten)]
+        pod: PodFlags,
+        #[command(flatten)]
+        sync: SyncFlags,
+    },
     /// Print SyncJobs that do what another tool does. Nothing in the cluster is read or changed.
     #[command(subcommand)]
     Migrate(MigrateCommand),
@@ -175,6 +190,39 @@ pub(super) enum ClusterCommand {
         #[command(flatten)]
         limit: Limit,
     },
+    /// Bring a claim in step with a folder of this machine, as `volferry sync SRC CLAIM` would. It takes a kubeconfig
+    /// and the program `volferry`, and no operator: a pod mounts the claim meanwhile, and is gone afterwards.
+    Push {
+        /// The folder, file, device or image of this machine.
+        #[arg(value_name = "SRC")]
+        source: PathBuf,
+        /// The PersistentVolumeClaim.
+        claim: String,
+        #[command(flatten)]
+        pod: PodFlags,
+        #[command(flatten)]
+        sync: SyncFlags,
+    },
+    /// Bring a folder of this machine in step with a claim, as `volferry sync CLAIM DST` would. See `push`.
+    Pull {
+        /// The PersistentVolumeClaim.
+        claim: String,
+        /// The folder, file, device or image of this machine.
+        #[arg(value_name = "DST")]
+        destination: PathBuf,
+        #[command(flatten)]
+        pod: PodFlags,
+        #[command(flatten)]
+        sync: SyncFlags,
+    },
+    /// Join standard input and output to those of a command in a pod, as `volferry sync` has ssh do it.
+    #[command(hide = true)]
+    Stream {
+        /// The pod.
+        pod: String,
+        /// The command and its arguments, separated by blanks.
+        command: String,
+    },
     /// Look for what keeps runs from succeeding: the operator, the CRDs, your rights, the namespace, nodes, claims and
     /// the last failures. Exit code 1 if there is an error among the findings.
     Doctor {
@@ -216,6 +264,73 @@ pub(super) struct Limit {
     /// Give up after this time, such as 30s or 2h; the pod is gone then.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
     pub(super) timeout: Duration,
+}
+
+/// A claim, as it is typed. A context may have slashes in its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClaimPlace {
+    pub(super) context: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) claim: String,
+}
+
+impl FromStr for ClaimPlace {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        let mut parts = typed.rsplitn(3, '/').map(String::from);
+        let (claim, namespace, context) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        if claim.is_empty() || [&namespace, &context].into_iter().flatten().any(String::is_empty) {
+            return Err("write CLAIM, NAMESPACE/CLAIM or CONTEXT/NAMESPACE/CLAIM".into());
+        }
+        Ok(Self { context, namespace, claim })
+    }
+}
+
+/// The pod by which a claim is reached.
+#[derive(Debug, Clone, Args)]
+pub(super) struct PodFlags {
+    /// The image with Volferry's programs, of this version. Absent: that of Volferry's last Job in the namespace, or
+    /// else the chart's.
+    #[arg(long)]
+    pub(super) image: Option<String>,
+    /// Run the pod as this user and group, to whom new files belong then. Absent: as root where the namespace lets
+    /// syncers run as root, else as the user of syncers.
+    #[arg(long, value_name = "UID[:GID]", value_parser = user)]
+    pub(super) user: Option<(i64, Option<i64>)>,
+    /// End the pod after this time, such as 90m or 72h, if it is still there.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
+    pub(super) timeout: Duration,
+}
+
+impl PodFlags {
+    /// Returns the user and groups that the pod is asked to have.
+    pub(super) fn security(&self) -> PodSecurity {
+        let group = self.user.and_then(|(_, group)| group);
+        PodSecurity {
+            run_as_user: self.user.map(|(user, _)| user),
+            run_as_group: group,
+            fs_group: group,
+            ..PodSecurity::default()
+        }
+    }
+}
+
+/// What `volferry sync` is given.
+#[derive(Debug, Clone, Args)]
+pub(super) struct SyncFlags {
+    /// Flags of `volferry sync`, after --, such as --delete or --exclude '*.tmp'.
+    #[arg(last = true, value_name = "FLAGS")]
+    pub(super) flags: Vec<OsString>,
+}
+
+fn user(text: &str) -> Result<(i64, Option<i64>), String> {
+    let number = |text: &str| match text.parse() {
+        Ok(number) if (0..=u32::MAX.into()).contains(&number) => Ok(number),
+        _ => Err(String::from("write numbers, such as 1000 or 1000:1000")),
+    };
+    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+    Ok((number(user)?, group.map(number).transpose()?))
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -275,6 +390,20 @@ mod tests {
             args.command,
             Command::InCluster(ClusterCommand::Logs { end: Some(End::Sink), follow: false, .. })
         ));
+        let line = ["kubectl-volferry", "push", "./data", "web", "--user=7:8", "--", "--delete", "-n"];
+        let args = PluginArgs::try_parse_from(line).unwrap();
+        let Command::InCluster(ClusterCommand::Push { pod, sync, .. }) = args.command else { panic!("push") };
+        assert_eq!(pod.user, Some((7, Some(8))));
+        assert_eq!(sync.flags, ["--delete", "-n"]);
+        assert!(user("root").is_err() && user("1:").is_err() && user("-1").is_err());
+        let place = |typed: &str| {
+            let ClaimPlace { context, namespace, claim } = typed.parse().unwrap();
+            [context.unwrap_or_default(), namespace.unwrap_or_default(), claim]
+        };
+        assert_eq!(place("web"), ["", "", "web"]);
+        assert_eq!(place("prod/web"), ["", "prod", "web"]);
+        assert_eq!(place("arn:aws:eks:x:1:cluster/a/prod/web"), ["arn:aws:eks:x:1:cluster/a", "prod", "web"]);
+        assert!(["", "/web", "a//web", "web/"].iter().all(|typed| typed.parse::<ClaimPlace>().is_err()));
         let both = PluginArgs::try_parse_from(["kubectl-volferry", "status", "web", "-A"]);
         assert!(both.unwrap_err().to_string().contains("--all-namespaces"));
     }

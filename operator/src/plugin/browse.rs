@@ -3,26 +3,23 @@
 
 use std::{
     io::{self, Write as _},
-    pin::pin,
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::{batch::v1, core::v1::Pod};
+use k8s_openapi::api::batch::v1;
 use kube::{
     Api, ResourceExt as _,
-    api::{AttachParams, DeleteParams, ListParams, PostParams},
-    runtime::{WatchStreamExt as _, watcher},
+    api::{AttachParams, ListParams},
 };
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader},
+    io::{AsyncRead, AsyncWriteExt as _},
     time::timeout,
 };
 
 use super::{
     cluster::{Cluster, failed},
     error::PluginError,
-    output,
+    one_pod::{OnePod, show_errors},
 };
 use crate::{
     answer::frames::{self, Piece},
@@ -32,12 +29,10 @@ use crate::{
     signals::Stops,
 };
 
-/// How long to wait for a pod before saying that there is none.
-const NO_POD: Duration = Duration::from_secs(10);
+/// How long the last errors of a pod may take to arrive.
+const LAST_ERRORS: Duration = Duration::from_secs(10);
 /// The room for output that has arrived and is not written yet, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The longest line of a pod's errors that is shown, in bytes.
-const MAX_LINE_BYTES: usize = 1024;
 
 /// What a user asks of the snapshots.
 pub(super) enum Asked {
@@ -87,20 +82,13 @@ pub(super) async fn run(
     let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX).max(1);
     let wanted = browse::job(&sink, &job, &asked.arguments(&dir), seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
-    let jobs: Api<v1::Job> = Api::namespaced(cluster.client.clone(), &namespace);
-    let made = jobs.create(&PostParams::default(), &wanted).await;
-    let made = made.map_err(failed(format!("create a Job in namespace {namespace}")))?.name_any();
+    let made = OnePod::make(&cluster.client, &namespace, &wanted).await?;
     let answered = tokio::select! {
-        answered = answer(cluster, &namespace, &made) => answered,
+        answered = answer(&made) => answered,
         () = stops.next() => Err(PluginError::Stopped),
         () = tokio::time::sleep(most) => Err(PluginError::TooLong { after: human::duration(most) }),
     };
-    let removed = jobs.delete(&made, &DeleteParams::background().grace_period(0)).await;
-    let removed = removed.map(drop).or_else(|error| match &error {
-        kube::Error::Api(status) if status.is_not_found() => Ok(()),
-        _ => Err(error),
-    });
-    answered.and(removed.map_err(failed(format!("delete Job {namespace}/{made}"))))
+    answered.and(made.remove().await)
 }
 
 /// Returns the newest Job of a sink of the SyncJob.
@@ -120,9 +108,8 @@ async fn last_sink(cluster: &Cluster, job: &SyncJob, namespace: &str) -> Result<
 }
 
 /// Waits for the pod of a Job, and prints what it answers.
-async fn answer(cluster: &Cluster, namespace: &str, job: &str) -> Result<(), PluginError> {
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    let pod = running(&pods, namespace, job).await?;
+async fn answer(made: &OnePod) -> Result<(), PluginError> {
+    let pod = made.running().await?;
     let params = AttachParams {
         container: Some(names::CONTAINER.into()),
         stdin: true,
@@ -131,8 +118,8 @@ async fn answer(cluster: &Cluster, namespace: &str, job: &str) -> Result<(), Plu
         max_stdout_buf_size: Some(BUFFER_BYTES),
         ..AttachParams::default()
     };
-    let attached = pods.attach(&pod, &params).await;
-    let mut attached = attached.map_err(failed(format!("attach to pod {namespace}/{pod}")))?;
+    let attached = made.pods.attach(&pod, &params).await;
+    let mut attached = attached.map_err(failed(format!("attach to pod {}/{pod}", made.namespace)))?;
     let lost = |source| PluginError::Answer { pod: pod.clone(), source };
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (attached.stdin(), attached.stdout(), attached.stderr())
@@ -148,73 +135,11 @@ async fn answer(cluster: &Cluster, namespace: &str, job: &str) -> Result<(), Plu
     })?;
     // The pod ends when the input does.
     drop(stdin);
-    let _ = timeout(NO_POD, errors).await;
+    let _ = timeout(LAST_ERRORS, errors).await;
     match status {
         0 => Ok(()),
         status => Err(PluginError::Answered { status }),
     }
-}
-
-/// Waits until the pod of a Job runs, and says what it waits for.
-async fn running(pods: &Api<Pod>, namespace: &str, job: &str) -> Result<String, PluginError> {
-    let labels = format!("batch.kubernetes.io/job-name={job}");
-    let found = watcher(pods.clone(), watcher::Config::default().labels(&labels));
-    let mut found = pin!(found.default_backoff().applied_objects());
-    let mut told = String::new();
-    loop {
-        let next = match told.is_empty() {
-            true => match timeout(NO_POD, found.next()).await {
-                Ok(next) => next.transpose(),
-                Err(_) => {
-                    told = format!(
-                        "note: there is no pod yet; `kubectl describe -n {namespace} job {job}` says why"
-                    );
-                    output::complain(&told);
-                    continue;
-                }
-            },
-            false => found.try_next().await,
-        };
-        let Some(pod) = next.map_err(PluginError::WatchPod)? else {
-            return Err(PluginError::PodGone { namespace: namespace.into() });
-        };
-        match state(&pod) {
-            State::Runs => return Ok(pod.name_any()),
-            State::Over(why) => return Err(PluginError::PodFailed { pod: pod.name_any(), why }),
-            State::Waits(why) if !why.is_empty() && why != told => {
-                output::complain(&format!("note: pod {} waits: {why}", pod.name_any()));
-                told = why;
-            }
-            State::Waits(_) => {}
-        }
-    }
-}
-
-/// How far a pod is.
-enum State {
-    Waits(String),
-    Runs,
-    Over(String),
-}
-
-fn state(pod: &Pod) -> State {
-    let Some(status) = &pod.status else { return State::Waits(String::new()) };
-    let container = status.container_statuses.iter().flatten().find_map(|it| it.state.as_ref());
-    if let Some(over) = container.and_then(|it| it.terminated.as_ref()) {
-        return State::Over(over.message.clone().or_else(|| over.reason.clone()).unwrap_or_default());
-    }
-    if container.is_some_and(|it| it.running.is_some()) {
-        return State::Runs;
-    }
-    if status.phase.as_deref() == Some("Failed") {
-        return State::Over(status.message.clone().or_else(|| status.reason.clone()).unwrap_or_default());
-    }
-    let waiting = container.and_then(|it| it.waiting.as_ref());
-    let waiting = waiting.and_then(|it| it.message.clone().or_else(|| it.reason.clone()));
-    let waiting = waiting.filter(|why| why != "ContainerCreating" && why != "PodInitializing");
-    let conditions = status.conditions.iter().flatten();
-    let held = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
-    State::Waits(waiting.or_else(|| held.filter_map(|it| it.message.clone()).next()).unwrap_or_default())
 }
 
 /// Where a failure was.
@@ -230,17 +155,6 @@ async fn print_all(mut from: impl AsyncRead + Unpin) -> Result<u8, AnswerError> 
             Piece::End(status) => return io::stdout().flush().map(|()| status).map_err(AnswerError::Here),
             Piece::Output(bytes) => io::stdout().write_all(&bytes).map_err(AnswerError::Here)?,
         }
-    }
-}
-
-/// Shows the lines that the command says on standard error.
-async fn show_errors(from: impl AsyncRead + Unpin) {
-    let mut lines = BufReader::new(from);
-    let mut line = Vec::new();
-    while matches!(lines.read_until(b'\n', &mut line).await, Ok(1..)) {
-        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line)).into_owned();
-        output::complain(&human::clipped(&text, MAX_LINE_BYTES));
-        line.clear();
     }
 }
 

@@ -29,6 +29,8 @@ const MAX_RUN_STEM: usize = 49;
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) namespace: String,
+    /// The context of the kubeconfig; `None` for the current one.
+    pub(super) context: Option<String>,
 }
 
 impl Cluster {
@@ -37,7 +39,7 @@ impl Cluster {
         let config = Config::from_kubeconfig(&options).await.map_err(PluginError::Kubeconfig)?;
         let namespace = scope.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(PluginError::Client)?;
-        Ok(Self { client, namespace })
+        Ok(Self { client, namespace, context: scope.context.clone() })
     }
 
     pub(super) async fn job(&self, name: &str) -> Result<SyncJob, PluginError> {

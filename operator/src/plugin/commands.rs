@@ -6,9 +6,11 @@ use super::{
     args::{ClusterCommand, Command, End, Form, Output, PluginArgs},
     browse::{self, Asked},
     cluster::Cluster,
-    doctor,
+    copy, doctor,
     error::PluginError,
-    lines, logs, migrate, output, top,
+    lines, logs, migrate, output,
+    push::{self, Way},
+    stream, top,
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
@@ -18,6 +20,7 @@ use crate::{
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
     match args.command {
         Command::InCluster(command) => in_cluster(&Cluster::connect(&args.scope).await?, command).await,
+        Command::Copy { from, to, pod, sync } => copy::run(&args.scope, &from, &to, &pod, &sync).await,
         Command::Migrate(command) => migrate::run(command, args.scope.namespace.as_ref()),
     }
 }
@@ -57,6 +60,13 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Get { job, snapshot, path, limit } => {
             browse::run(cluster, &job, Asked::File { snapshot, path }, limit.timeout).await
         }
+        It::Push { source, claim, pod, sync } => {
+            push::run(cluster, Way::Push, &source, &claim, &pod, &sync).await
+        }
+        It::Pull { claim, destination, pod, sync } => {
+            push::run(cluster, Way::Pull, &destination, &claim, &pod, &sync).await
+        }
+        It::Stream { pod, command } => stream::run(cluster, &pod, &command).await,
         It::Doctor { job } => doctor::run(cluster, job.as_deref()).await,
         It::Report { job } => report(cluster, &job).await,
     }

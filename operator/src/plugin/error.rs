@@ -1,4 +1,4 @@
-use std::io;
+use std::{io, path::PathBuf};
 
 use contract::Side;
 use kube::{
@@ -8,7 +8,7 @@ use kube::{
 use thiserror::Error;
 
 use super::migrate::migrate_error::MigrateError;
-use crate::controller::read::DereferenceError;
+use crate::{controller::read::DereferenceError, names::ANNOTATION_PRIVILEGED};
 
 /// The reasons why a command failed.
 #[derive(Debug, Error)]
@@ -47,6 +47,20 @@ pub(super) enum PluginError {
     NoSink { namespace: String, name: String },
     #[error("the destination of SyncJob {name} is a device, which has no snapshots")]
     NoFolder { name: String },
+    #[error("there is no PersistentVolumeClaim {name} in namespace {namespace}, or it is being deleted")]
+    NoClaim { namespace: String, name: String },
+    #[error("both are the claim {namespace}/{name}")]
+    OneClaim { namespace: String, name: String },
+    #[error("namespace {namespace} does not let syncers run as root")]
+    NoRoot { namespace: String },
+    #[error("{} is no path", path.display())]
+    Place { path: PathBuf, source: io::Error },
+    #[error("the path of this program is not known")]
+    OwnPath(#[source] io::Error),
+    #[error("cannot start `{}`", program.display())]
+    NoProgram { program: PathBuf, source: io::Error },
+    #[error("it ended with status {status}")]
+    Ended { status: u8 },
     #[error("cannot watch the pod")]
     WatchPod(#[source] watcher::Error),
     #[error("the pod in namespace {namespace} was deleted")]
@@ -115,6 +129,17 @@ impl PluginError {
                 format!("a run leaves one: `kubectl volferry run-now -n {namespace} {name} --wait`")
             }
             Self::NoFolder { .. } => "spec.destination.volumeSnapshots keeps states of devices".into(),
+            Self::NoClaim { namespace, .. } => format!("`kubectl get pvc -n {namespace}` lists the claims there"),
+            Self::OneClaim { .. } => "the form is CONTEXT/NAMESPACE/CLAIM; what is left out is that of the kubeconfig".into(),
+            Self::NoRoot { .. } => {
+                format!("its owner can annotate it with {ANNOTATION_PRIVILEGED}=true; or name another --user")
+            }
+            Self::Place { .. } => "name a folder of this machine".into(),
+            Self::OwnPath(_) => "see that /proc is mounted".into(),
+            Self::NoProgram { .. } => {
+                "put the program `volferry` beside this one, or into a folder of PATH; both have to be of one version".into()
+            }
+            Self::Ended { .. } => "what it said is above".into(),
             Self::WatchPod(_) | Self::PodGone { .. } | Self::Answer { .. } => "try again".into(),
             Self::PodFailed { .. } => "`kubectl volferry doctor` looks for what keeps pods from running".into(),
             Self::Answered { .. } => "what it said is above; `kubectl volferry browse JOB` lists the snapshots".into(),

@@ -1,23 +1,31 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
-//! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as
-//! text, `report` is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate`
-//! converts objects of other tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
+//! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as text,
+//! `push` moves files between this machine and a claim, `report` is the command of that name of `volferry-operator`,
+//! `doctor` looks for problems, `migrate` converts objects of other tools to SyncJobs, and `output` prints.
+//! `operator/doc/api.md` lists the commands.
 
 mod args;
 mod browse;
 mod busy;
+mod claim_pod;
 mod cluster;
 mod commands;
+mod copy;
 mod doctor;
 mod error;
+mod exec_stream;
 mod lines;
 mod logs;
 mod migrate;
+mod one_pod;
 mod output;
+mod push;
 pub mod report;
+mod stream;
 mod table;
 mod top;
+mod tries;
 
 use std::{io, process::ExitCode};
 
@@ -34,6 +42,8 @@ pub async fn run(args: PluginArgs) -> ExitCode {
         Err(PluginError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         // The findings are printed, each with its hint.
         Err(PluginError::Unwell) => ExitCode::FAILURE,
+        // The program that failed has said why.
+        Err(PluginError::Ended { status }) => status.into(),
         Err(error) => {
             output::complain(&format!("error: {}", telemetry::chain(&error)));
             output::complain(&format!("hint: {}", error.hint()));

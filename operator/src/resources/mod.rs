@@ -4,6 +4,7 @@
 pub mod access;
 pub mod browse;
 pub mod job;
+pub mod one_off;
 pub mod service;
 
 use std::collections::BTreeMap;

@@ -18,10 +18,11 @@ use tokio::{
 use super::args::ServiceArgs;
 use crate::{
     api::{
-        EndpointAccess, EndpointRun, EndpointVisitor, SyncEndpoint, SyncEndpointStatus,
+        EndpointAccess, EndpointRun, EndpointVisitor, SnapshotStatus, SyncEndpoint, SyncEndpointStatus,
         conditions::reason_word,
     },
     human::clipped,
+    model::snapshots,
     telemetry::chain,
 };
 
@@ -94,24 +95,35 @@ impl Recorder {
 }
 
 fn written(ledger: &Ledger, key: PublicKey) -> Value {
-    json!({"publicKey": key, "lastRun": ledger.runs.first(), "history": ledger.runs, "peers": ledger.peers})
+    json!({"publicKey": key, "lastRun": ledger.runs.first(), "history": ledger.runs,
+        "snapshots": ledger.snapshots, "peers": ledger.peers})
 }
 
 /// The last runs, and the peers that came.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Ledger {
     runs: Vec<EndpointRun>,
+    snapshots: Option<SnapshotStatus>,
     peers: Vec<EndpointVisitor>,
 }
 
 impl Ledger {
     /// Takes over what an earlier pod has written.
     pub(super) fn of(status: Option<&SyncEndpointStatus>) -> Self {
-        status.map(|it| Self { runs: it.history.clone(), peers: it.peers.clone() }).unwrap_or_default()
+        let of = |it: &SyncEndpointStatus| Self {
+            runs: it.history.clone(),
+            snapshots: it.snapshots.clone(),
+            peers: it.peers.clone(),
+        };
+        status.map(of).unwrap_or_default()
     }
 
     /// Adds a run that ended.
     pub(super) fn add(&mut self, served: ServedRun) {
+        // Of a run that read here, the report has the peer's snapshot.
+        let taken = served.report.snapshot.as_ref().filter(|_| served.access == FolderAccess::Write);
+        let taken = taken.map(snapshots::bounded);
+        self.snapshots = snapshots::status(taken.as_ref(), self.snapshots.take());
         let run = entry(served);
         let before = self.peers.iter().position(|peer| peer.name == run.peer).map(|at| self.peers.remove(at));
         let visitor = EndpointVisitor {
@@ -157,7 +169,7 @@ fn entry(served: ServedRun) -> EndpointRun {
 
 #[cfg(test)]
 mod tests {
-    use contract::RunResult;
+    use contract::{RunResult, SnapshotEntry, SnapshotReport};
 
     use super::*;
 
@@ -186,6 +198,28 @@ mod tests {
         assert_eq!((run.peer.as_str(), run.reason.as_deref()), ("peer0", Some("PeerLost")));
         assert!(run.message.len() <= MAX_MESSAGE_BYTES && run.completion_time.is_none());
         assert!(run.start_time.is_some());
+    }
+
+    #[test]
+    fn the_snapshots_are_those_of_the_last_run_that_wrote_here_and_took_one() {
+        let entry = SnapshotEntry { id: "0123456789abcdef".into(), ..SnapshotEntry::default() };
+        let mut wrote = served("laptop", "m");
+        let kept = vec![entry.clone()];
+        let taken = SnapshotReport { made: Some(entry), count: 3, bytes: 9, kept, ..SnapshotReport::default() };
+        wrote.report.snapshot = Some(taken.clone());
+        let mut ledger = Ledger::default();
+        ledger.add(wrote);
+        let has = |ledger: &Ledger| {
+            let known = ledger.snapshots.as_ref().unwrap();
+            (known.count, known.bytes, known.items.len())
+        };
+        assert_eq!(has(&ledger), (3, 9, 1));
+        let mut read = served("laptop", "m");
+        read.access = FolderAccess::Read;
+        read.report.snapshot = Some(SnapshotReport { count: 70, ..taken });
+        ledger.add(read);
+        ledger.add(served("laptop", "m"));
+        assert_eq!(has(&ledger), (3, 9, 1));
     }
 
     #[test]

@@ -3,12 +3,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::migrate_error::MigrateError;
-use crate::api::{GROUP, Retain, Snapshots, SyncJobSpec, VERSION};
+use crate::api::{GROUP, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
 
 /// The placeholder for an unknown claim. No claim can have this name, so the API server rejects it.
 pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
 
-/// A SyncJob that replaces another tool's configuration, and notes on the parts without a counterpart.
+/// A SyncJob or SyncEndpoint that replaces another tool's configuration, and notes on the parts without a counterpart.
 #[derive(Debug)]
 pub(super) struct Draft {
     /// The original, such as `ReplicationSource prod/web`.
@@ -16,6 +16,8 @@ pub(super) struct Draft {
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) spec: SyncJobSpec,
+    /// The SyncEndpoint that takes the place of the original, if no SyncJob does.
+    pub(super) endpoint: Option<SyncEndpointSpec>,
     /// The notes for the reader, each a sentence.
     pub(super) notes: Vec<String>,
 }
@@ -34,14 +36,21 @@ impl Draft {
     pub(super) fn lines(&self) -> Result<Vec<String>, MigrateError> {
         let (name, namespace) = (Some(self.name.clone()), self.namespace.clone());
         let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
-        let mut spec = serde_json::to_value(&self.spec)?;
-        // The default has no retention rule, so that rules that keep nothing are left out.
-        let snapshots = Some(Snapshots { retain: Retain::default(), ..Snapshots::default() });
-        let default = SyncJobSpec { snapshots, ..SyncJobSpec::default() };
-        drop_defaults(&mut spec, &serde_json::to_value(default)?);
+        let (kind, spec) = match &self.endpoint {
+            Some(endpoint) => {
+                let default = SyncEndpointSpec { path: "/".into(), ..SyncEndpointSpec::default() };
+                ("SyncEndpoint", without_defaults(endpoint, &default)?)
+            }
+            None => {
+                // The default has no retention rule, so that rules that keep nothing are left out.
+                let snapshots = Some(Snapshots { retain: Retain::default(), ..Snapshots::default() });
+                let default = SyncJobSpec { snapshots, ..SyncJobSpec::default() };
+                ("SyncJob", without_defaults(&self.spec, &default)?)
+            }
+        };
         let yaml = serde_saphyr::to_string(&Manifest {
             api_version: format!("{GROUP}/{VERSION}"),
-            kind: "SyncJob",
+            kind,
             metadata: serde_json::to_value(metadata)?,
             spec: &spec,
         })?;
@@ -49,6 +58,12 @@ impl Draft {
         let notes = self.notes.iter().map(|note| format!("# - {note}"));
         Ok(head.chain(notes).chain(yaml.lines().map(Into::into)).collect())
     }
+}
+
+fn without_defaults<T: Serialize>(spec: &T, default: &T) -> Result<Value, MigrateError> {
+    let mut spec = serde_json::to_value(spec)?;
+    drop_defaults(&mut spec, &serde_json::to_value(default)?);
+    Ok(spec)
 }
 
 /// Removes the fields that equal `default`, and objects that become empty by that.

@@ -21,8 +21,10 @@ use super::{args::MigrateCommand, error::PluginError, output};
 use draft::Draft;
 use migrate_error::{MAX_BYTES, MigrateError};
 
-const TWO_NAMESPACES: &str = "The claims are in two namespaces, and a SyncJob can use those of its own alone: copy one of the \
-                              volumes into a claim of the other namespace first.";
+/// Returns the note on a claim in another namespace than the SyncJob's.
+fn needs_grant(namespace: &str) -> String {
+    format!("The namespace {namespace} has to allow this by a SyncGrant, which the SyncJob's status prints.")
+}
 
 /// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. SyncJobs without a
 /// namespace get `namespace`.

@@ -12,9 +12,11 @@ use contract::Ownership;
 /// The maximum length of a generated SyncJob name.
 const MAX_NAME: usize = 50;
 /// The strategies in which one pod mounts both claims.
-const LOCAL: [&str; 3] = ["mount", "mnt2", "local"];
-/// The strategies in which two pods of one cluster connect.
-const NETWORK: [&str; 2] = ["svc", "clusterip"];
+const ONE_POD: [&str; 2] = ["mount", "mnt2"];
+/// The strategies in which two pods connect.
+const NETWORK: [&str; 5] = ["svc", "clusterip", "nodeport", "lbsvc", "loadbalancer"];
+/// The strategy in which all passes through the user's machine.
+const LOCAL: &str = "local";
 
 /// What pv-migrate takes.
 #[derive(Debug, Parser)]
@@ -97,6 +99,7 @@ pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
         name: names::shorten(&format!("{source}-to-{dest}"), MAX_NAME),
         namespace: flags.source_namespace.clone(),
         spec: SyncJobSpec::default(),
+        endpoint: None,
         notes: vec![
             "pv-migrate copies once. This SyncJob runs once, and again when it is changed: delete it afterwards. The claims \
              stay."
@@ -107,6 +110,7 @@ pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
     };
     flags.add_files(&mut draft, &source, &dest);
     flags.add_transfer(&mut draft);
+    draft.notes.extend(flags.copy(&source, &dest));
     Ok(draft)
 }
 
@@ -125,13 +129,13 @@ impl PvMigrate {
     }
 
     fn add_files(&self, draft: &mut Draft, source: &str, dest: &str) {
-        let claim = |name: &str| ClaimReference { claim_name: name.into(), namespace: None };
-        if self.dest_namespace.is_some() && self.dest_namespace != self.source_namespace {
-            draft.notes.push(super::TWO_NAMESPACES.into());
-        }
+        let namespace = self.dest_namespace.clone();
+        let namespace = namespace.filter(|it| Some(it) != self.source_namespace.as_ref() && !self.is_far());
+        draft.notes.extend(namespace.as_deref().map(super::needs_grant));
+        let claim = |name: &str, namespace| ClaimReference { claim_name: name.into(), namespace };
         let spec = &mut draft.spec;
-        spec.source.persistent_volume_claim = claim(source);
-        spec.destination.persistent_volume_claim = claim(dest);
+        spec.source.persistent_volume_claim = claim(source, None);
+        spec.destination.persistent_volume_claim = claim(dest, namespace);
         spec.source.path = self.source_path.clone().unwrap_or_else(|| "/".into());
         spec.destination.path = self.dest_path.clone().unwrap_or_else(|| "/".into());
         spec.files.delete = self.dest_delete_extraneous_files;
@@ -149,14 +153,38 @@ impl PvMigrate {
             !self.strategies.is_empty() && self.strategies.iter().all(|it| known.contains(&it.as_str()))
         };
         draft.spec.transfer.placement = match () {
-            () if all_of(&LOCAL) => Placement::Local,
+            () if all_of(&ONE_POD) => Placement::Local,
             () if all_of(&NETWORK) => Placement::Network,
             () => Placement::Auto,
         };
-        let is_far =
-            self.source_context != self.dest_context || self.source_kubeconfig != self.dest_kubeconfig;
-        if is_far {
-            draft.notes.push("The claims are in two clusters. That is not supported yet.".into());
+    }
+
+    /// Returns whether the claims are in two clusters.
+    fn is_far(&self) -> bool {
+        self.source_context != self.dest_context || self.source_kubeconfig != self.dest_kubeconfig
+    }
+
+    /// Returns a note with the command that goes through this machine, if pv-migrate would or might.
+    fn copy(&self, source: &str, dest: &str) -> Option<String> {
+        if !self.is_far() && !self.strategies.iter().any(|it| it == LOCAL) {
+            return None;
         }
+        let place = |context: &Option<String>, namespace: &Option<String>, claim: &str| {
+            let namespace = namespace.as_deref().or(context.is_some().then_some("NAMESPACE"));
+            let parts = [context.as_deref(), namespace, Some(claim)];
+            parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+        };
+        let from = place(&self.source_context, &self.source_namespace, source);
+        let to = place(&self.dest_context, &self.dest_namespace, dest);
+        let files: Vec<_> =
+            [&self.source_kubeconfig, &self.dest_kubeconfig].into_iter().flatten().cloned().collect();
+        let kubeconfig =
+            if files.is_empty() { String::new() } else { format!("KUBECONFIG={} ", files.join(":")) };
+        let delete = if self.dest_delete_extraneous_files { " -- --delete" } else { "" };
+        let what = match self.is_far() {
+            true => "The claims are in two clusters, which a SyncJob needs a SyncEndpoint for. To copy once",
+            false => "To copy once as the strategy local does",
+        };
+        Some(format!("{what}, through this machine: {kubeconfig}kubectl volferry copy {from} {to}{delete}"))
     }
 }

@@ -40,8 +40,11 @@ fn a_backup_and_a_restore_by_restic_become_snapshots_of_a_claim() {
 }
 
 #[test]
-fn a_half_has_a_claim_that_is_refused_until_it_is_named() {
-    for refused in judged(&compare("halves")) {
+fn a_half_has_a_claim_to_be_named_and_one_that_is_reached_from_outside_becomes_an_endpoint() {
+    let mut judged = judged(&compare("halves"));
+    let endpoint = judged.remove(2);
+    assert!(matches!(endpoint, Ok(Admitted::SyncEndpoint(_))), "{endpoint:?}");
+    for refused in judged {
         let refused = refused.unwrap_err();
         assert!(refused.contains("claimName"), "{refused}");
     }
@@ -65,7 +68,7 @@ fn files_without_objects_of_volsync_are_refused() {
 
 #[test]
 fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
-    let line = "--source old --dest new --source-namespace a --dest-namespace a -d --no-chown --compress=false -s mnt2,local \
+    let line = "--source old --dest new --source-namespace a --dest-namespace b -d --no-chown --compress=false -s mnt2,mount \
                 --source-path /x -i --helm-set a=b";
     let args: Vec<String> = line.split_whitespace().map(Into::into).collect();
     let made = text(&[pv_migrate::draft(&args).unwrap()]);
@@ -77,6 +80,14 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
     assert_eq!(spec.transfer.placement, crate::api::Placement::Local);
     assert_eq!(spec.transfer.compression, crate::api::CompressionMode::None);
     assert_eq!(job.metadata.namespace.as_deref(), Some("a"));
+    assert_eq!(spec.destination.persistent_volume_claim.namespace.as_deref(), Some("b"));
+    assert!(made.contains("# - The namespace b has to allow this by a SyncGrant"), "{made}");
+
+    let far = "--source old --dest new -n a -c one -C two -K /k -d";
+    let args: Vec<String> = far.split_whitespace().map(Into::into).collect();
+    let made = text(&[pv_migrate::draft(&args).unwrap()]);
+    let command = "KUBECONFIG=/k kubectl volferry copy one/a/old two/NAMESPACE/new -- --delete";
+    assert!(made.contains(command), "{made}");
 
     let old = ["migrate", "old", "new"].map(String::from);
     assert!(text(&[pv_migrate::draft(&old).unwrap()]).contains("name: old-to-new"));

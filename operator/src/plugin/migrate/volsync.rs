@@ -1,4 +1,4 @@
-//! Converts VolSync's objects to SyncJobs.
+//! Converts VolSync's objects to SyncJobs, and destinations that are reached from outside to SyncEndpoints.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,9 @@ use super::{
     retain,
 };
 use crate::api::{
-    AccessMode, CaptureMethod, ClaimReference, CreateClaim, PodSecurity, PodSettings, PointInTime,
-    RetainImages, Schedule, Snapshots, SyncJobSpec, VolumeSnapshots,
+    AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
+    PodSecurity, PodSettings, PointInTime, RetainImages, Schedule, ServiceType, Snapshots, SyncEndpointSpec,
+    SyncJobSpec, VolumeSnapshots,
 };
 
 /// The fields of VolSync's rsync movers, the newer one first.
@@ -20,8 +21,11 @@ const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
 /// The interval between runs for objects that VolSync synchronizes without a pause.
 const WITHOUT_PAUSE: &str = "5m";
 
-const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim. It has to be in this namespace, \
-                        since claims of other clusters are not supported yet.";
+const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim.";
+const OTHER_END: &str = "Peers come from outside of the cluster. Tell each the address and the public key of this object's \
+                         status, and add its own public key to spec.peers.";
+/// The types of Service by which a destination is reached from outside of its cluster.
+const FROM_OUTSIDE: [&str; 2] = ["LoadBalancer", "NodePort"];
 
 /// A ReplicationSource or ReplicationDestination.
 #[derive(Debug)]
@@ -64,6 +68,19 @@ impl Half {
 
     fn mover_text(&self, part: &Value, field: &str) -> Option<String> {
         part[&self.mover][field].as_str().map(Into::into)
+    }
+
+    /// Returns whether sources reach this destination from outside of its cluster.
+    fn is_for_outside(&self) -> bool {
+        let service = self.mover_text(&self.spec, "serviceType");
+        service.is_some_and(|it| FROM_OUTSIDE.contains(&it.as_str()))
+    }
+
+    /// Returns the address that this source names, unless it is a Service's in its cluster.
+    fn far_address(&self) -> Option<String> {
+        let address = self.mover_text(&self.spec, "address")?;
+        let is_here = address.ends_with(".svc") || address.contains(".svc.");
+        (!address.is_empty() && !is_here).then_some(address)
     }
 
     /// Returns whether a source names this destination's address, Service or key.
@@ -117,6 +134,7 @@ fn single(half: &Half) -> Result<Draft, MigrateError> {
         ("restic", true) => backup(half),
         ("restic", false) => restore(half),
         (mover, true) if BY_RSYNC.contains(&mover) => rsync(half, Some(half), None),
+        (mover, false) if BY_RSYNC.contains(&mover) && half.is_for_outside() => endpoint(half),
         (mover, false) if BY_RSYNC.contains(&mover) => rsync(half, None, Some(half)),
         (mover, _) => {
             let mut draft = Draft::empty(half);
@@ -134,7 +152,7 @@ impl Draft {
         spec.source.persistent_volume_claim = claim(UNKNOWN_CLAIM);
         spec.destination.persistent_volume_claim = claim(UNKNOWN_CLAIM);
         let (name, namespace) = (half.name.clone(), half.namespace.clone());
-        Self { origin: half.title(), name, namespace, spec, notes: Vec::new() }
+        Self { origin: half.title(), name, namespace, spec, endpoint: None, notes: Vec::new() }
     }
 }
 
@@ -156,11 +174,56 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
     }
     match (source, destination) {
         (Some(source), Some(destination)) if source.namespace != destination.namespace => {
-            draft.notes.push(super::TWO_NAMESPACES.into());
+            let namespace = destination.namespace.clone();
+            draft.notes.extend(namespace.as_deref().map(super::needs_grant));
+            draft.spec.destination.persistent_volume_claim.namespace = namespace;
         }
         (Some(_), Some(_)) => {}
+        (Some(source), None) => {
+            draft.notes.push(ONE_HALF.into());
+            draft.notes.extend(source.far_address().map(|address| {
+                format!(
+                    "If {address} is in another cluster, make a SyncEndpoint with access Write there, of its \
+                     ReplicationDestination by this command, and send to that in place of this SyncJob."
+                )
+            }));
+        }
         _ => draft.notes.push(ONE_HALF.into()),
     }
+    Ok(draft)
+}
+
+/// Returns the SyncEndpoint that takes the place of a destination whose source is outside of the cluster.
+fn endpoint(half: &Half) -> Result<Draft, MigrateError> {
+    let mut draft = Draft::empty(half);
+    let mut mover = Fields::new(&half.title(), "spec", half.spec.clone()).take_fields(&half.mover);
+    let service_type = match half.mover_text(&half.spec, "serviceType").as_deref() {
+        Some("NodePort") => ServiceType::NodePort,
+        _ => ServiceType::LoadBalancer,
+    };
+    let annotations = mover.take("serviceAnnotations")?.unwrap_or_default();
+    draft.notes.push(OTHER_END.into());
+    add_destination(&mut draft, half, false)?;
+    let spec = std::mem::take(&mut draft.spec);
+    if spec.destination.create.is_some() {
+        draft.notes.push("A SyncEndpoint makes no claim: make it if it is not there.".into());
+    }
+    if spec.destination.volume_snapshots.is_some() {
+        draft.notes.push(
+            "A SyncEndpoint takes no VolumeSnapshots. spec.snapshots keeps states on the volume.".into(),
+        );
+    }
+    draft.endpoint = Some(SyncEndpointSpec {
+        persistent_volume_claim: EndpointClaim {
+            claim_name: spec.destination.persistent_volume_claim.claim_name,
+        },
+        path: "/".into(),
+        access: EndpointAccess::Write,
+        service: EndpointService { service_type, annotations, ..EndpointService::default() },
+        pods: spec.pods,
+        suspend: half.spec["paused"].as_bool().unwrap_or_default(),
+        ..SyncEndpointSpec::default()
+    });
     Ok(draft)
 }
 

@@ -126,6 +126,9 @@ impl From<LinkFlag> for LinkMode {
 #[command(next_help_heading = "Another machine")]
 pub(crate) struct ShellFlags {
     /// Reach HOST by this command, to which the host and a command are added [default: ssh -T]
+    ///
+    /// With -, standard input and output lead to a `volferry remote`, for programs that join the two ends. What would
+    /// be printed on standard output goes to standard error.
     #[arg(short = 'e', long, value_name = "COMMAND")]
     pub(crate) rsh: Option<OsString>,
 

@@ -176,7 +176,10 @@ impl FarEnd {
         if matches!(self.mode, LinkMode::Auto | LinkMode::Ssh) {
             rsh.extend(ciphers::preference(&rsh, &self.place.host));
         }
-        let ssh = Ssh::start(&rsh, &self.place.host, &command, screen);
+        let ssh = match rsh.as_slice() {
+            [stdio] if stdio == "-" => Ssh::of_stdio(),
+            rsh => Ssh::start(rsh, &self.place.host, &command, screen),
+        };
         Ok((ssh.map_err(|source| self.not_started(source))?, copy))
     }
 

@@ -5,7 +5,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -19,6 +19,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    stdio::dup2_stdout,
 };
 use syncer::session::ByteStream;
 use trend::human::printable;
@@ -36,11 +37,10 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// which it needs the connection.
 const UNINTERRUPTED: &str = r#"trap "" INT; exec "$@""#;
 
-/// A process that leads to the far end. It is killed when dropped, unless it has ended.
+/// The stream to the far end: a process that leads there, or this process's own standard input and output.
 #[derive(Debug)]
 pub(crate) struct Ssh {
-    child: Child,
-    handle: OwnedFd,
+    process: Option<Process>,
     input: OwnedFd,
     output: OwnedFd,
     errors: Arc<Mutex<Vec<String>>>,
@@ -48,6 +48,13 @@ pub(crate) struct Ssh {
     error_reader: Receiver<Infallible>,
     /// Whether the process was stopped because the far end did not answer in time.
     is_late: Arc<AtomicBool>,
+}
+
+/// It is killed when dropped, unless it has ended.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    handle: OwnedFd,
 }
 
 /// Stops the process if the far end does not answer in time, unless it is dropped before.
@@ -79,13 +86,26 @@ impl Ssh {
             drop(reads);
         };
         thread::Builder::new().name("ssh errors".into()).spawn(read)?;
-        Ok(Self { child, handle, input, output, errors, error_reader, is_late: Arc::default() })
+        let process = Some(Process { child, handle });
+        Ok(Self { process, input, output, errors, error_reader, is_late: Arc::default() })
+    }
+
+    /// Takes this process's standard input and output for the stream. What would be printed goes to standard error.
+    pub(crate) fn of_stdio() -> io::Result<Self> {
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        dup2_stdout(io::stderr())?;
+        let (_, error_reader) = mpsc::channel();
+        let (errors, is_late) = (Arc::default(), Arc::default());
+        Ok(Self { process: None, input: output, output: input, errors, error_reader, is_late })
     }
 
     /// Gives the far end so long to answer, until the watch is dropped.
     pub(crate) fn expect_answer(&self, within: Duration) -> io::Result<AnswerWatch> {
         let (watch, answered) = mpsc::channel::<Infallible>();
-        let (handle, is_late) = (self.handle.try_clone()?, Arc::clone(&self.is_late));
+        // Nothing ends a wait for standard input.
+        let Some(process) = &self.process else { return Ok(watch) };
+        let (handle, is_late) = (process.handle.try_clone()?, Arc::clone(&self.is_late));
         let wait = move || {
             if answered.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
                 is_late.store(true, SeqCst);
@@ -119,28 +139,25 @@ impl Ssh {
         if let (Ok(input), Ok(output)) = (input, output) {
             (self.input, self.output) = (input, output);
         }
+        let Some(mut process) = self.process.take() else { return (None, Vec::new()) };
         let deadline = Instant::now() + PATIENCE;
+        let mut ended = [PollFd::new(&process.handle, PollFlags::IN)];
         // A failure is a wait that was too short.
-        let _ =
-            poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Timespec::try_from(PATIENCE).ok().as_ref());
-        let status = self.child.try_wait().ok().flatten();
+        let _ = poll(&mut ended, Timespec::try_from(PATIENCE).ok().as_ref());
+        let status = process.child.try_wait().ok().flatten();
         // The last lines may be in the pipe. A master connection of ssh, which stays for later ones, may keep it open.
         let _ = self.error_reader.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-        self.stop();
+        drop(process);
         let lines = std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
         (status, lines)
     }
+}
 
-    fn stop(&mut self) {
+impl Drop for Process {
+    fn drop(&mut self) {
         // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Drop for Ssh {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -44,6 +44,7 @@ mod identities;
 mod in_motion;
 mod in_place;
 mod interrupted;
+mod joined;
 mod judge;
 mod kept_back;
 mod kept_times;

@@ -1,0 +1,204 @@
+//! `kubectl volferry push`, `pull` and `copy` with real pods: what arrives is what was sent, and nothing stays.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    programs,
+    tree::{Listing, VARIED, assert_same},
+    wait,
+};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+const LABEL: &str = "volferry.dev/one-off=data";
+/// The image that `e2e/run` loads into the nodes.
+const IMAGE: &str = "--image=volferry/volferry:e2e";
+
+/// A machine with a kubeconfig, which knows the cluster under two names.
+struct Laptop {
+    dir: tempfile::TempDir,
+    context: String,
+}
+
+impl Laptop {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::copy(std::env::var_os("KUBECONFIG").unwrap(), dir.path().join("kubeconfig")).unwrap();
+        let laptop = Self { dir, context: String::new() };
+        let context = laptop.kubectl(&["config", "current-context"]);
+        let of_context = |field: &str| {
+            let path = format!("jsonpath={{.contexts[?(@.name==\"{context}\")].context.{field}}}");
+            laptop.kubectl(&["config", "view", "-o", &path])
+        };
+        let (cluster, user) = (of_context("cluster"), of_context("user"));
+        let far = ["config", "set-context", "the/far", "--cluster", &cluster, "--user", &user];
+        laptop.kubectl(&far);
+        Self { context, ..laptop }
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn kubectl(&self, args: &[&str]) -> String {
+        let mut kubectl = Command::new(programs::of_cluster("kubectl").unwrap());
+        let said = kubectl.args(args).env("KUBECONFIG", self.folder("kubeconfig")).output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).unwrap().trim().to_string()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("KUBECONFIG", self.folder("kubeconfig"))
+            .env("VOLFERRY_CONFIG", "none")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the plugin with success, and returns what it said.
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        errors(&output)
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn shell(folder: &Path, script: &str) -> Vec<u8> {
+    fs::create_dir_all(folder).unwrap();
+    let done = Command::new("bash").args(["-ec", script]).current_dir(folder).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    done.stdout
+}
+
+fn list(folder: &Path) -> Listing {
+    let entries = shell(folder, Listing::FIND);
+    Listing::parse(&entries, &shell(folder, Listing::HASH)).unwrap().without_owners()
+}
+
+async fn assert_nothing_stays(sandbox: &Sandbox) {
+    wait::until_none(&sandbox.api::<Job>(), LABEL, PATIENCE).await.unwrap();
+    wait::until_none(&sandbox.api::<Pod>(), LABEL, PATIENCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tree_goes_from_a_laptop_into_a_claim_and_back_and_to_another_cluster() {
+    let sandbox = Sandbox::new("push").await;
+    let other = sandbox.beside("push-to").await;
+    let data = sandbox.volume("data", 1).await.unwrap();
+    let laptop = Laptop::new();
+    let here = laptop.folder("here");
+    shell(&here, VARIED);
+
+    // The claim is in use, so the pod has to go to the node of its user.
+    sandbox.application("app", "data").await.unwrap();
+    let place = ["-n", &sandbox.namespace, IMAGE];
+    let said = laptop.run(&[&["push", "here", "data"][..], &place].concat());
+    assert!(said.contains("created") && said.contains("link: ssh"), "{said}");
+    assert_same(&list(&here), &data.list().unwrap().without_owners());
+    assert_nothing_stays(&sandbox).await;
+
+    shell(&here, "rm -r site/img; echo more > more");
+    let said = laptop.run(&[&["push", "here", "data"][..], &place, &["--", "--delete", "-v"]].concat());
+    assert!(said.contains("deleted"), "{said}");
+    assert_same(&list(&here), &data.list().unwrap().without_owners());
+
+    laptop.run(&[&["pull", "data", "back"][..], &place].concat());
+    assert_same(&list(&here), &list(&laptop.folder("back")));
+
+    let copy = other.volume("data", 0).await.unwrap();
+    let from = format!("{}/{}/data", laptop.context, sandbox.namespace);
+    let to = format!("the/far/{}/data", other.namespace);
+    let said = laptop.run(&["copy", &from, &to, IMAGE, "--", "--delete"]);
+    assert!(said.contains("created"), "{said}");
+    assert_same(&data.list().unwrap(), &copy.list().unwrap());
+    let refused = laptop.command(&["copy", &from, &from, IMAGE]).output().unwrap();
+    assert!(errors(&refused).contains("both are the claim"), "{}", errors(&refused));
+    for sandbox in [&sandbox, &other] {
+        assert_nothing_stays(sandbox).await;
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_is_stopped_or_refused_leaves_no_pod_and_the_next_one_goes_on() {
+    let sandbox = Sandbox::new("push-stop").await;
+    let data = sandbox.volume("data", 0).await.unwrap();
+    let laptop = Laptop::new();
+    let here = laptop.folder("here");
+    shell(&here, "head -c 30000000 /dev/urandom > large; echo small > small");
+    let place = ["-n", &sandbox.namespace, IMAGE];
+    let push = [&["push", "here", "data"][..], &place, &["--"]].concat();
+    let slow = laptop.command(&[&push[..], &["--bandwidth-limit=1M", "--progress=json"]].concat());
+    let running = start(slow);
+    until_staged(&data).await;
+
+    // Another run meets it.
+    let busy = laptop.command(&push).output().unwrap();
+    assert_eq!(busy.status.code(), Some(1), "{busy:?}");
+    assert!(errors(&busy).contains("another run"), "{}", errors(&busy));
+
+    let stop = Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap();
+    assert!(stop.success());
+    let stopped = running.wait_with_output().unwrap();
+    assert_eq!(stopped.status.code(), Some(1), "{stopped:?}");
+    assert!(errors(&stopped).contains("canceled"), "{}", errors(&stopped));
+    assert_nothing_stays(&sandbox).await;
+
+    laptop.run(&push);
+    assert_same(&list(&here), &data.list().unwrap().without_owners());
+    assert_nothing_stays(&sandbox).await;
+}
+
+fn start(mut command: Command) -> std::process::Child {
+    command.spawn().unwrap()
+}
+
+/// Waits until a part of a file has arrived.
+async fn until_staged(volume: &e2e::volume::Volume) {
+    let deadline = Instant::now() + PATIENCE;
+    while volume.staged_files().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "no file arrives");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_pod_of_a_push_runs_as_root_only_where_the_namespace_says_so() {
+    let labels = json!({"pod-security.kubernetes.io/enforce": "baseline"});
+    let root = Sandbox::with("push-root", labels, json!({"volferry.dev/privileged-syncers": "true"})).await;
+    let data = root.volume("data", 0).await.unwrap();
+    let laptop = Laptop::new();
+    let here = laptop.folder("here");
+    shell(&here, "echo mine > mine; chown 1234:5678 mine; chmod 600 mine");
+    laptop.run(&["push", "here", "data", "-n", &root.namespace, IMAGE]);
+    let owner = |volume: &e2e::volume::Volume| {
+        String::from_utf8(volume.shell("stat -c %u:%g mine").unwrap()).unwrap().trim().to_string()
+    };
+    assert_eq!(owner(&data), "1234:5678");
+
+    let usual = root.beside("push-user").await;
+    let data = usual.volume("data", 0).await.unwrap();
+    let refused = laptop.command(&["push", "here", "data", "-n", &usual.namespace, IMAGE, "--user=0"]);
+    let refused = { refused }.output().unwrap();
+    assert!(errors(&refused).contains("does not let syncers run as root"), "{}", errors(&refused));
+    laptop.run(&["push", "here", "data", "-n", &usual.namespace, IMAGE, "--user=7777:8888"]);
+    assert_eq!(owner(&data), "7777:8888");
+    let jobs: Api<Job> = usual.api();
+    assert!(jobs.list(&ListParams::default()).await.unwrap().items.is_empty());
+}

@@ -1,0 +1,137 @@
+//! The pod by which a user reaches a claim: what is read of the cluster for it, and what is made.
+
+use std::time::Duration;
+
+use contract::Side;
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{LocalObjectReference, Namespace, PersistentVolumeClaim, Pod},
+};
+use kube::{Api, api::ListParams};
+
+use super::{
+    args::PodFlags,
+    cluster::{Cluster, failed},
+    error::PluginError,
+    one_pod::OnePod,
+};
+use crate::{
+    model::{
+        placement::{self, Placement},
+        security::{NamespaceUsers, PodUser},
+    },
+    names,
+    resources::one_off::{self, OneOff},
+};
+
+/// Selects the objects of Volferry.
+const OF_VOLFERRY: &str = "app.kubernetes.io/name=volferry";
+/// Where the chart has the programs by default.
+const USUAL_IMAGE: &str = concat!("volferry/volferry:", env!("CARGO_PKG_VERSION"));
+
+/// A claim, and the Job that its pod is made by.
+pub(super) struct ClaimPod {
+    pub(super) claim: PersistentVolumeClaim,
+    job: Job,
+}
+
+impl ClaimPod {
+    /// Reads what the pod of a claim depends on.
+    pub(super) async fn plan(
+        cluster: &Cluster,
+        claim: &str,
+        command: &str,
+        side: Side,
+        flags: &PodFlags,
+    ) -> Result<Self, PluginError> {
+        let claim = claim_named(cluster, claim).await?;
+        let users = users(cluster).await?;
+        let wanted = flags.security();
+        if wanted.run_as_user == Some(0) && !users.is_privileged() {
+            return Err(PluginError::NoRoot { namespace: cluster.namespace.clone() });
+        }
+        let placement = placement(cluster, &claim).await?;
+        let (image, pull_secrets) = match &flags.image {
+            Some(image) => (image.clone(), Vec::new()),
+            None => image(cluster).await,
+        };
+        let of = OneOff {
+            claim: &claim,
+            command,
+            side,
+            image: &image,
+            pull_secrets: &pull_secrets,
+            user: PodUser::of(users.is_privileged(), users.is_assigned, &wanted),
+            wanted: &wanted,
+            placement: placement.as_ref(),
+            timeout_s: seconds(flags.timeout),
+        };
+        let job = one_off::job(&of);
+        Ok(Self { claim, job })
+    }
+
+    /// Makes the Job.
+    pub(super) async fn make(&self, cluster: &Cluster) -> Result<OnePod, PluginError> {
+        OnePod::make(&cluster.client, &cluster.namespace, &self.job).await
+    }
+
+    /// Returns the path of the claim's folder or device in the pod.
+    pub(super) fn path(&self) -> &'static str {
+        one_off::path(&self.claim)
+    }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1)
+}
+
+async fn claim_named(cluster: &Cluster, name: &str) -> Result<PersistentVolumeClaim, PluginError> {
+    let namespace = cluster.namespace.clone();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let found = claims.get_opt(name).await;
+    let found = found.map_err(failed(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
+    let found = found.filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    found.ok_or_else(|| PluginError::NoClaim { namespace, name: name.into() })
+}
+
+/// Returns what the namespace says about root. One that this user may not read says nothing.
+async fn users(cluster: &Cluster) -> Result<NamespaceUsers, PluginError> {
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
+    let read = namespaces.get_metadata_opt(&cluster.namespace).await;
+    match read.map_err(failed(format!("read namespace {}", cluster.namespace))) {
+        Ok(namespace) => Ok(namespace.map(|it| NamespaceUsers::of(&it)).unwrap_or_default()),
+        Err(error) if error.is_forbidden() => Ok(NamespaceUsers::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the node of a pod that uses the claim, if the claim ties other pods to it.
+async fn placement(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<Placement>, PluginError> {
+    if !placement::ties(claim) {
+        return Ok(None);
+    }
+    let pods = Api::<Pod>::namespaced(cluster.client.clone(), &cluster.namespace);
+    let listed = pods.list(&ListParams::default()).await;
+    let listed = listed.map_err(failed(format!("list pods in namespace {}", cluster.namespace)))?;
+    let users: Vec<Pod> = listed.items.into_iter().filter_map(placement::user).collect();
+    Ok(placement::placement(claim, &users))
+}
+
+/// Returns the image of the newest Job of Volferry in the namespace, with the Secrets that it is pulled with, or else
+/// the chart's image.
+async fn image(cluster: &Cluster) -> (String, Vec<LocalObjectReference>) {
+    let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    // A user who may not list them can name the image.
+    let listed = jobs.list(&ListParams::default().labels(OF_VOLFERRY)).await;
+    let newest = listed.map(|jobs| jobs.items).unwrap_or_default();
+    let pod = |job: Job| job.spec?.template.spec;
+    let newest = newest.into_iter().max_by_key(kube::ResourceExt::creation_timestamp).and_then(pod);
+    let used = newest.and_then(|pod| {
+        let container = pod.containers.into_iter().find(|it| it.name == names::CONTAINER)?;
+        Some((container.image?, pod.image_pull_secrets.unwrap_or_default()))
+    });
+    used.unwrap_or_else(|| (USUAL_IMAGE.into(), Vec::new()))
+}
