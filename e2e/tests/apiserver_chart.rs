@@ -68,9 +68,8 @@ fn hooks_need_a_value_and_who_writes_them_the_same_right() {
         let file = programs::repository().join(format!("config/rbac/{name}-policy.yaml"));
         let ours: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file).unwrap()).unwrap();
         let of = |kind: &str| {
-            let is_it = |it: &&Value| {
-                it["kind"] == kind && it["metadata"]["name"].as_str().unwrap().ends_with(name)
-            };
+            let is_it =
+                |it: &&Value| it["kind"] == kind && it["metadata"]["name"].as_str().unwrap().ends_with(name);
             enabled.iter().find(is_it).unwrap()
         };
         let (policy, binding) = (of("ValidatingAdmissionPolicy"), of("ValidatingAdmissionPolicyBinding"));

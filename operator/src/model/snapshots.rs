@@ -244,10 +244,7 @@ pub fn tell_gone(
 }
 
 /// Returns the snapshot status after a run with that result for its snapshot; if it took none, the status `before`.
-pub fn status(
-    report: Option<&SnapshotReport>,
-    before: Option<SnapshotStatus>,
-) -> Option<SnapshotStatus> {
+pub fn status(report: Option<&SnapshotReport>, before: Option<SnapshotStatus>) -> Option<SnapshotStatus> {
     let Some(report) = report.filter(|report| report.made.is_some()) else { return before };
     Some(SnapshotStatus {
         count: i32::try_from(report.count).unwrap_or(i32::MAX),

@@ -16,7 +16,8 @@ use super::{
     cluster::Cluster,
     error::PluginError,
     exec_stream::{ExecStream, pass_on},
-    one_pod::OnePod,
+    live,
+    one_pod::{OnePod, show_errors},
     tries::Tries,
 };
 use crate::{resources::one_off::ENGINE, signals::Stops};
@@ -101,7 +102,9 @@ pub(super) async fn run(
 
 /// Returns the command line of the source's pod.
 fn line(from: &End, to: &End, sync: &SyncFlags) -> Vec<String> {
-    let flags = sync.flags.iter().map(|flag| flag.to_string_lossy().into_owned());
+    let typed: Vec<_> = sync.flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
+    let live = live::flag().filter(|_| !typed.iter().any(|flag| flag.starts_with("--progress")));
+    let flags = live.map(String::from).into_iter().chain(typed);
     let own =
         ["--rsh=-", "--remote-program", ENGINE, "--link=ssh", "--", from.planned.path()].map(String::from);
     let there = format!("{COMMAND}:{}", to.planned.path());
@@ -128,11 +131,13 @@ async fn copy(source: &OnePod, sink: &OnePod, line: &[String]) -> Result<(), Plu
 async fn join(source: &There<'_>, sink: &There<'_>, line: &[String]) -> Result<u8, PluginError> {
     let far = sink.start(&[ENGINE.into(), "remote".into()]).await?;
     let near = source.start(line).await?;
+    let said = [tokio::spawn(show_errors(far.errors)), tokio::spawn(live::show(near.errors))];
     let up = tokio::spawn(pass_on(near.output, far.input));
     let down = tokio::spawn(pass_on(far.output, near.input));
     let status = near.status.code().await;
-    let _ = timeout(LAST_ERRORS, near.errors).await;
-    let _ = timeout(LAST_ERRORS, far.errors).await;
+    for said in said {
+        let _ = timeout(LAST_ERRORS, said).await;
+    }
     up.abort();
     down.abort();
     Ok(status)

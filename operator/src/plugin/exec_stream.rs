@@ -4,12 +4,9 @@ use std::io;
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{Api, api::AttachParams};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader},
-    task::JoinHandle,
-};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 
-use super::{cluster::failed, error::PluginError, one_pod::show_errors};
+use super::{cluster::failed, error::PluginError};
 use crate::names;
 
 /// The room for bytes of each direction that have arrived and are not passed on yet, and for the errors.
@@ -21,8 +18,7 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(super) struct ExecStream {
     pub(super) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(super) output: Box<dyn AsyncRead + Send + Unpin>,
-    /// Shows each line of the errors.
-    pub(super) errors: JoinHandle<()>,
+    pub(super) errors: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) status: ExecStatus,
 }
 
@@ -61,7 +57,7 @@ impl ExecStream {
         Ok(Self {
             input: Box::new(input),
             output: Box::new(output),
-            errors: tokio::spawn(show_errors(errors)),
+            errors: Box::new(errors),
             status: ExecStatus { told: Box::pin(told), _process: process },
         })
     }

@@ -16,6 +16,7 @@ mod doctor;
 mod error;
 mod exec_stream;
 mod lines;
+mod live;
 mod logs;
 mod migrate;
 mod one_pod;

@@ -15,6 +15,7 @@ use super::{
     cluster::Cluster,
     error::PluginError,
     exec_stream::{ExecStream, LOST, pass_on},
+    one_pod::show_errors,
     output,
 };
 use crate::telemetry;
@@ -41,10 +42,11 @@ async fn join(cluster: &Cluster, pod: &str, command: &str) -> Result<u8, PluginE
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let words: Vec<&str> = command.split_whitespace().collect();
     let there = ExecStream::start(&pods, pod, &words).await?;
+    let errors = tokio::spawn(show_errors(there.errors));
     let up = tokio::spawn(pass_on(from, there.input));
     pass_on(there.output, to).await.map_err(lost)?;
     up.abort();
-    let _ = timeout(LAST_ERRORS, there.errors).await;
+    let _ = timeout(LAST_ERRORS, errors).await;
     Ok(there.status.code().await)
 }
 

@@ -205,7 +205,8 @@ mod tests {
         let entry = SnapshotEntry { id: "0123456789abcdef".into(), ..SnapshotEntry::default() };
         let mut wrote = served("laptop", "m");
         let kept = vec![entry.clone()];
-        let taken = SnapshotReport { made: Some(entry), count: 3, bytes: 9, kept, ..SnapshotReport::default() };
+        let taken =
+            SnapshotReport { made: Some(entry), count: 3, bytes: 9, kept, ..SnapshotReport::default() };
         wrote.report.snapshot = Some(taken.clone());
         let mut ledger = Ledger::default();
         ledger.add(wrote);
