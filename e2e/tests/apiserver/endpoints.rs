@@ -27,7 +27,9 @@ async fn a_machine_outside_sends_into_a_claim_and_the_status_says_who_came() {
     serving.until_replicas(1).await;
     serving.until_may_store(true).await;
     serving.until_refused(json!({"metadata": {"name": "other"}})).await;
-    let token = json!({"metadata": {"name": "KEY"}, "type": "kubernetes.io/service-account-token"});
+    let account = json!({"kubernetes.io/service-account.name": "default"});
+    let token = json!({"metadata": {"name": "KEY", "annotations": account},
+        "type": "kubernetes.io/service-account-token"});
     serving.until_refused(token).await;
     let (_pod, address, key) = serving.up().await;
     assert_eq!(address, format!("127.0.0.1:{}::web", serving.port));

@@ -198,12 +198,15 @@ impl Serving {
         let secrets = Api::<Secret>::namespaced(self.as_pod().await, &self.stage.namespace);
         let secret = serde_json::from_value(secret).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let refused = async || {
-            let said = secrets.create(&dry, &secret).await;
-            said.is_err_and(|error| error.to_string().contains("with its own key, and no other"))
-        };
-        let until = async { while !refused().await {} };
-        tokio::time::timeout(PATIENCE, until).await.expect("the Secret is refused");
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let said =
+                secrets.create(&dry, &secret).await.map(|_| "it is taken").map_err(|error| error.to_string());
+            match said {
+                Err(said) if said.contains("with its own key, and no other") => return,
+                said => assert!(std::time::Instant::now() < deadline, "{said:?}"),
+            }
+        }
     }
 
     /// Returns the Secret with the endpoint's key.
