@@ -110,7 +110,7 @@ async fn a_tree_goes_from_a_laptop_into_a_claim_and_back_and_to_another_cluster(
     sandbox.application("app", "data").await.unwrap();
     let place = ["-n", &sandbox.namespace, IMAGE];
     let said = laptop.run(&[&["push", "here", "data"][..], &place].concat());
-    assert!(said.contains("created") && said.contains("link: ssh"), "{said}");
+    assert!(said.contains("created") && said.contains("link: quic/ssh"), "{said}");
     assert_same(&list(&here), &data.list().unwrap().without_owners());
     assert_nothing_stays(&sandbox).await;
 
