@@ -400,12 +400,12 @@ mod tests {
         let made = Some(entry("00000000000000ff"));
         let kept = (0..15).map(|nth| entry(&format!("{nth:016x}"))).collect();
         let report = SnapshotReport { made, kept, count: 15, bytes: 7, ..SnapshotReport::default() };
-        let first = status(&run(Some(report)), None).unwrap();
+        let first = status(Some(&report), None).unwrap();
         assert_eq!((first.count, first.bytes, first.items.len()), (15, 7, LISTED));
         assert_eq!(first.latest.as_deref(), Some("00000000000000ff"));
         assert!(first.items[0].time.is_some());
         for none in [None, Some(SnapshotReport::of_failed_run())] {
-            assert_eq!(status(&run(none), Some(first.clone())).as_ref(), Some(&first));
+            assert_eq!(status(none.as_ref(), Some(first.clone())).as_ref(), Some(&first));
         }
     }
 
@@ -418,7 +418,7 @@ mod tests {
             dropped_count: dropped.len() as u64,
             ..SnapshotReport::default()
         };
-        let before = status(&run(Some(report(&[2, 1], &[]))), None);
+        let before = status(Some(&report(&[2, 1], &[])), None);
         let told = |conditions: &mut Vec<Condition>, kept: &[u8], dropped: &[u8], generation: i64| {
             let run = Run { generation, ..run(Some(report(kept, dropped))) };
             tell_gone(conditions, &run, before.as_ref(), Timestamp::UNIX_EPOCH);
