@@ -152,8 +152,9 @@ impl PvMigrate {
         let all_of = |known: &[&str]| {
             !self.strategies.is_empty() && self.strategies.iter().all(|it| known.contains(&it.as_str()))
         };
+        let is_one_namespace = draft.spec.destination.persistent_volume_claim.namespace.is_none();
         draft.spec.transfer.placement = match () {
-            () if all_of(&ONE_POD) => Placement::Local,
+            () if all_of(&ONE_POD) && is_one_namespace => Placement::Local,
             () if all_of(&NETWORK) => Placement::Network,
             () => Placement::Auto,
         };

@@ -68,7 +68,7 @@ fn files_without_objects_of_volsync_are_refused() {
 
 #[test]
 fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
-    let line = "--source old --dest new --source-namespace a --dest-namespace b -d --no-chown --compress=false -s mnt2,mount \
+    let line = "--source old --dest new --source-namespace a --dest-namespace a -d --no-chown --compress=false -s mnt2,mount \
                 --source-path /x -i --helm-set a=b";
     let args: Vec<String> = line.split_whitespace().map(Into::into).collect();
     let made = text(&[pv_migrate::draft(&args).unwrap()]);
@@ -80,8 +80,11 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
     assert_eq!(spec.transfer.placement, crate::api::Placement::Local);
     assert_eq!(spec.transfer.compression, crate::api::CompressionMode::None);
     assert_eq!(job.metadata.namespace.as_deref(), Some("a"));
-    assert_eq!(spec.destination.persistent_volume_claim.namespace.as_deref(), Some("b"));
-    assert!(made.contains("# - The namespace b has to allow this by a SyncGrant"), "{made}");
+    let two = "--source old --dest new -n a -N b -s mnt2".split_whitespace().map(Into::into);
+    let draft = pv_migrate::draft(&two.collect::<Vec<_>>()).unwrap();
+    assert_eq!(draft.spec.destination.persistent_volume_claim.namespace.as_deref(), Some("b"));
+    assert_eq!(draft.spec.transfer.placement, crate::api::Placement::Auto);
+    assert!(text(&[draft]).contains("# - The namespace b has to allow this by a SyncGrant"));
 
     let far = "--source old --dest new -n a -c one -C two -K /k -d";
     let args: Vec<String> = far.split_whitespace().map(Into::into).collect();
