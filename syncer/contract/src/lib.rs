@@ -32,6 +32,7 @@ pub mod regression;
 mod report;
 mod reshape;
 mod snapshots;
+mod store_key;
 mod timings;
 mod volume;
 
@@ -74,5 +75,6 @@ pub use snapshots::{
     SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify,
     VerifyReport, is_tag,
 };
+pub use store_key::StoreKey;
 pub use timings::Timings;
 pub use volume::VolumeId;

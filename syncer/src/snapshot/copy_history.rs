@@ -121,7 +121,10 @@ pub(super) fn copy_selected(
 }
 
 /// Returns the selected snapshots of an offer, in the order of its list.
-pub(super) fn selected<'o>(
+///
+/// # Errors
+/// If a named one is not there.
+pub fn selected<'o>(
     offer: &'o OfferedHistory,
     selection: &CopySelection,
 ) -> Result<Vec<&'o Snapshot>, SnapshotError> {

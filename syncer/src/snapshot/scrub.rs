@@ -38,7 +38,7 @@ impl StoreShare {
     }
 
     /// Returns whether the content belongs to this part.
-    pub(super) fn has(self, id: &ContentId) -> bool {
+    pub fn has(self, id: &ContentId) -> bool {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         word % self.of.max(1) == self.nth.saturating_sub(1)
     }
@@ -70,7 +70,7 @@ impl<'a> ReadPace<'a> {
     ///
     /// # Errors
     /// If the monitor is told to stop.
-    pub(super) fn spend(&self, bytes: u64) -> io::Result<()> {
+    pub fn spend(&self, bytes: u64) -> io::Result<()> {
         let Some(per_second) = self.per_second else { return self.go_on() };
         let cost = Duration::from_secs_f64(bytes as f64 / per_second.max(1) as f64);
         let now = Instant::now();

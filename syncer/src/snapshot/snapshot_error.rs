@@ -187,7 +187,7 @@ impl SnapshotError {
     }
 
     /// Returns whether the error is of an object of the store that is copied from: other snapshots may be whole.
-    pub(super) fn is_of_an_object(&self) -> bool {
+    pub fn is_of_an_object(&self) -> bool {
         matches!(
             self,
             Self::Damaged { .. }

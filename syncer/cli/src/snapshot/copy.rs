@@ -2,10 +2,12 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use bucket::BucketError;
 use contract::{CopySelection, ExitCode, Side};
 use trend::human::{bytes, chain, counted, printable};
 
 use super::{
+    bucket_site,
     copied_json::CopiedJson,
     flags::CopyFlags,
     history_ends::{into, offering},
@@ -36,6 +38,7 @@ enum NotCopied {
     Here(SnapshotError),
     Way(RemoteError),
     Link(LinkError),
+    Bucket(BucketError),
     /// The other end says why, with its hint.
     There(String),
 }
@@ -43,6 +46,12 @@ enum NotCopied {
 impl From<SnapshotError> for NotCopied {
     fn from(error: SnapshotError) -> Self {
         Self::Here(error)
+    }
+}
+
+impl From<BucketError> for NotCopied {
+    fn from(error: BucketError) -> Self {
+        Self::Bucket(error)
     }
 }
 
@@ -66,6 +75,7 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
             Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
         }
         Err(NotCopied::Here(error)) => Err(error),
+        Err(NotCopied::Bucket(error)) => bucket_site::finish(Err(error), flags.json),
         Err(NotCopied::Way(error)) => {
             print::complain(&format!("error: {}\n", chain(&error)));
             Ok(error.refusal().0)
@@ -95,6 +105,18 @@ fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
         Some(since) => CopySelection::Since(since.clone()),
         None => CopySelection::Named(flags.ids.clone()),
     };
+    match (bucket_site::url_of(&flags.from), bucket_site::url_of(&flags.to)) {
+        (None, None) => {}
+        (Some(from), None) => {
+            let Place::Here(to) = read(&flags.to)? else { return Err(both_far().into()) };
+            return Ok(bucket_site::pull(flags, &from?, &to, &selection)?);
+        }
+        (None, Some(to)) => {
+            let Place::Here(from) = read(&flags.from)? else { return Err(both_far().into()) };
+            return Ok(bucket_site::push(flags, &from, &to?, &selection)?);
+        }
+        (Some(_), Some(_)) => return Err(both_far().into()),
+    }
     match (read(&flags.from)?, read(&flags.to)?) {
         (Place::Here(from), Place::Here(to)) => Ok(offering(&from, |history| {
             waiting(flags.wait_lock, || into(&to, history, &selection, &Monitor::default()))
@@ -103,8 +125,12 @@ fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
         (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection),
         (Place::Service(from), Place::Here(to)) => Ok(service_copy::pull(flags, from, &to, &selection)?),
         (Place::Here(from), Place::Service(to)) => Ok(service_copy::push(flags, &from, to, &selection)?),
-        _ => Err(SnapshotError::Invalid("one of FROM and TO has to be on this machine".into()).into()),
+        _ => Err(both_far().into()),
     }
+}
+
+fn both_far() -> SnapshotError {
+    SnapshotError::Invalid("one of FROM and TO has to be on this machine".into())
 }
 
 fn far_end(flags: &CopyFlags, place: RemotePlace, args: Vec<String>) -> FarEnd {

@@ -7,6 +7,7 @@ use contract::{Compare, PublicKey, SnapshotEngine};
 
 use super::{
     archive_flags::{ExportFlags, ImportFlags},
+    key_flags::{KeyFlags, NewKeyFlags},
     look_flags::{
         CatFlags, DiffFlags, FindFlags, HistoryFlags, LsFlags, MountFlags, StatsFlags, StatusFlags,
     },
@@ -109,6 +110,11 @@ pub(crate) enum SnapshotCommand {
     /// again. The exit code is 3 when a snapshot cannot be copied because it is damaged.
     Copy(CopyFlags),
 
+    /// Make the key by which snapshots in object storage are encrypted, in a new file that only this user reads
+    ///
+    /// It never goes to the store. Keep a copy apart: what is encrypted by it is lost without it.
+    Key(NewKeyFlags),
+
     /// Write a snapshot as a tar archive: the same bytes whenever it is exported, and wherever it was copied to
     ///
     /// The archive is of the pax format, with extended attributes, access control lists, sparse files, hard links,
@@ -147,7 +153,7 @@ impl SnapshotCommand {
     }
 
     /// Returns the flags that all commands on a volume have.
-    fn common(&self) -> Option<&VolumeFlags> {
+    pub(super) fn common(&self) -> Option<&VolumeFlags> {
         Some(match self {
             Self::Create(flags) => &flags.volume,
             Self::List(flags) => &flags.volume,
@@ -166,7 +172,9 @@ impl SnapshotCommand {
             Self::Log(flags) => &flags.volume,
             Self::Restore(flags) => &flags.volume,
             Self::Import(flags) => &flags.volume,
-            Self::Cat(_) | Self::Copy(_) | Self::Export(_) | Self::Mount(_) | Self::Schema => return None,
+            Self::Cat(_) | Self::Copy(_) | Self::Export(_) | Self::Key(_) | Self::Mount(_) | Self::Schema => {
+                return None;
+            }
         })
     }
 }
@@ -201,6 +209,9 @@ pub(crate) struct CreateFlags {
 pub(crate) struct ListFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// Only those with this tag
     #[arg(long, value_name = "TAG")]
@@ -245,6 +256,9 @@ pub(crate) struct ForgetFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
+
     /// Ids or their first digits; with --undo whole ids
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
@@ -258,6 +272,9 @@ pub(crate) struct ForgetFlags {
 pub(crate) struct PruneFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// Keep the newest N
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
@@ -321,6 +338,9 @@ pub(crate) struct VerifyFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
+
     /// Read the contents of the Nth of M parts only; M runs read all
     #[arg(long, value_name = "N/M", value_parser = part)]
     pub(crate) part: Option<StoreShare>,
@@ -350,12 +370,13 @@ pub(crate) struct RepairFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyFlags {
-    /// The folder where the volume with the snapshots is mounted, HOST:PATH, or HOST::FOLDER of a service
+    /// The folder where the volume with the snapshots is mounted, HOST:PATH, HOST::FOLDER of a service, or
+    /// s3://BUCKET/PREFIX
     #[arg(value_name = "FROM")]
     pub(crate) from: PathBuf,
 
-    /// The folder where the volume that gets them is mounted, HOST:PATH, or HOST::FOLDER of a service; its last name is
-    /// made if it does not exist
+    /// The folder where the volume that gets them is mounted, HOST:PATH, HOST::FOLDER of a service, or
+    /// s3://BUCKET/PREFIX; its last name is made if it does not exist
     #[arg(value_name = "TO")]
     pub(crate) to: PathBuf,
 
@@ -377,6 +398,9 @@ pub(crate) struct CopyFlags {
 
     #[command(flatten)]
     pub(crate) shell: ShellFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// With HOST::FOLDER, the file of the key by which the service knows this user [default: as
     /// `volferry enroll` made it]

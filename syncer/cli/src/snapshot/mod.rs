@@ -3,12 +3,15 @@
 mod archive;
 mod archive_flags;
 mod browse;
+mod bucket_commands;
+mod bucket_site;
 mod change;
 mod copied_json;
 mod copy;
 pub(crate) mod flags;
 pub(crate) mod history_ends;
 mod json;
+mod key_flags;
 mod look;
 mod look_flags;
 mod look_json;
@@ -91,6 +94,9 @@ pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
 }
 
 fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
+    if let Some(done) = bucket_commands::carry_out(command) {
+        return bucket_site::finish(done, command.json_and_wait().0);
+    }
     match command {
         SnapshotCommand::Create(flags) => create_one(flags),
         SnapshotCommand::List(flags) => list(flags),
@@ -113,6 +119,7 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
         SnapshotCommand::Verify(flags) => verify::run(flags),
         SnapshotCommand::Repair(flags) => repair::run(flags),
         SnapshotCommand::Copy(flags) => copy::run(flags),
+        SnapshotCommand::Key(flags) => bucket_site::new_key(flags),
         SnapshotCommand::Export(flags) => archive::export(flags),
         SnapshotCommand::Import(flags) => archive::import(flags),
         SnapshotCommand::Log(flags) => browse::log(flags),
@@ -125,7 +132,10 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
 
 /// Prints an error and a hint for the next step on standard error, as a line of JSON if the command prints JSON.
 fn tell(error: &SnapshotError, json: bool) {
-    let (message, hint) = (chain(error), error.hint());
+    tell_failure(chain(error), error.hint(), json);
+}
+
+fn tell_failure(message: String, hint: Option<String>, json: bool) {
     let text = match json {
         true => format!(
             "{}\n",
@@ -221,11 +231,15 @@ fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {
         Err(SnapshotError::None(_)) => None,
         result => Some(result?),
     };
-    let verdicts = opened
-        .iter()
-        .flat_map(|opened| explain(&opened.roots, time_of(SystemTime::now()), &TimeZone::system()));
-    let verdicts: HashMap<SnapshotId, Verdict> = verdicts.map(|verdict| (verdict.id, verdict)).collect();
-    let snapshots = opened.iter().flat_map(|opened| &opened.roots.snapshots);
+    show_list(&opened.map(|opened| opened.roots).unwrap_or_default(), flags);
+    Ok(ExitCode::Done)
+}
+
+fn show_list(roots: &Roots, flags: &ListFlags) {
+    let verdicts = explain(roots, time_of(SystemTime::now()), &TimeZone::system());
+    let verdicts: HashMap<SnapshotId, Verdict> =
+        verdicts.into_iter().map(|verdict| (verdict.id, verdict)).collect();
+    let snapshots = roots.snapshots.iter();
     let listed: Vec<(&Snapshot, Option<&Verdict>)> = snapshots
         .filter(|snapshot| flags.all || snapshot.forgotten.is_none())
         .filter(|snapshot| flags.tag.as_ref().is_none_or(|tag| snapshot.tags.contains(tag)))
@@ -240,5 +254,4 @@ fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {
         }
         false => say(&print::list(&listed)),
     }
-    Ok(ExitCode::Done)
 }

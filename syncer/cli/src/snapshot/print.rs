@@ -16,7 +16,6 @@ use syncer::{
     snapshot::{
         Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},
-        collect::Plan,
         damage::DamagedPath,
         repair::Repair,
         retain::{Period, Reason, Until, Verdict},
@@ -176,19 +175,24 @@ pub(super) fn version(version: &Version<'_>) -> String {
 }
 
 /// Formats the results of a prune: the kept snapshots with their reasons, the removed ones, and the freed space.
-pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: bool) -> String {
+pub(super) fn prune(
+    before: &Roots,
+    verdicts: &[Verdict],
+    (removed, freed): (&[SnapshotId], u64),
+    is_dry: bool,
+) -> String {
     let mut text = String::new();
     for verdict in verdicts.iter().filter(|verdict| verdict.is_kept()) {
         let taken = before.get(verdict.id).map(|snapshot| rfc3339(snapshot.taken)).unwrap_or_default();
         let _ = writeln!(text, "keep    {}  {taken}  {}", verdict.id, kept_by(verdict));
     }
-    for id in &plan.snapshots {
+    for id in removed {
         let taken = before.get(*id).map(|snapshot| rfc3339(snapshot.taken)).unwrap_or_default();
         let _ = writeln!(text, "remove  {id}  {taken}");
     }
     let done = if is_dry { "Dry run, nothing was changed: this would free" } else { "Freed" };
-    let snapshots = counted(plan.snapshots.len() as u64, "snapshot");
-    let _ = writeln!(text, "{done} {} in {snapshots}", bytes(plan.bytes));
+    let snapshots = counted(removed.len() as u64, "snapshot");
+    let _ = writeln!(text, "{done} {} in {snapshots}", bytes(freed));
     text
 }
 

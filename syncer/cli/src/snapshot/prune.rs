@@ -39,7 +39,7 @@ impl PruneFlags {
     }
 
     /// Applies the policy to the snapshots that are not forgotten.
-    fn judge(&self, roots: &Roots) -> Result<Vec<Verdict>, SnapshotError> {
+    pub(super) fn judge(&self, roots: &Roots) -> Result<Vec<Verdict>, SnapshotError> {
         if self.forgotten {
             return Ok(Vec::new());
         }
@@ -75,7 +75,7 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
             freed_files: plan.files(),
             deferred: collected != Collected::All,
         }),
-        false => say(&print::prune(&before, &verdicts, &plan, flags.dry_run)),
+        false => say(&print::prune(&before, &verdicts, (&plan.snapshots, plan.bytes), flags.dry_run)),
     }
     match collected {
         Collected::All => Ok(ExitCode::Done),

@@ -10,6 +10,7 @@ pub mod expect;
 pub mod hostile;
 pub mod loops;
 pub mod mount;
+pub mod object_storage;
 pub mod oracle;
 pub mod pair;
 pub mod ports;

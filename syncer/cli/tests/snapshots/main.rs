@@ -8,6 +8,9 @@ mod common;
 
 mod after_run;
 mod archive;
+mod bucket;
+mod bucket_faults;
+mod bucket_upkeep;
 mod commands;
 mod copy;
 mod copy_far;

@@ -1,0 +1,189 @@
+//! Errors of operations on a store in object storage.
+
+use std::path::PathBuf;
+
+use contract::{ExitCode, IdentityError};
+use syncer::snapshot::SnapshotError;
+use thiserror::Error;
+
+use super::bucket_url::{BucketUrl, NotABucket};
+
+/// The reason why an operation on a store failed.
+#[derive(Debug, Error)]
+pub enum BucketError {
+    /// The place cannot be read.
+    #[error("{typed}: {source}")]
+    Url {
+        /// What was typed.
+        typed: String,
+        /// Why not.
+        source: NotABucket,
+    },
+    /// No key was named.
+    #[error("the key of the store is not named")]
+    NoKey,
+    /// The file of the key is another one.
+    #[error("{path} has no key of object storage", path = .0.display())]
+    NotAKey(PathBuf),
+    /// The file of the key cannot be used.
+    #[error("cannot use the key of the store")]
+    Key(#[source] IdentityError),
+    /// The environment names nobody that the requests are of.
+    #[error("the environment has no credentials for {0}")]
+    NoCredentials(BucketUrl),
+    /// The client cannot be set up.
+    #[error("cannot reach {url}")]
+    Setup {
+        /// The store.
+        url: BucketUrl,
+        /// What is wrong with the settings.
+        source: object_store::Error,
+    },
+    /// The system refuses threads or sockets.
+    #[error("cannot start requests")]
+    Runtime(#[source] std::io::Error),
+    /// The bucket does not exist.
+    #[error("there is no bucket {0}")]
+    NoBucket(String),
+    /// The store refuses these credentials.
+    #[error("{url} refuses to {operation} {object}: {code}")]
+    Refused {
+        /// The store.
+        url: BucketUrl,
+        /// The operation.
+        operation: &'static str,
+        /// The object's name.
+        object: String,
+        /// The store's own word for it.
+        code: String,
+    },
+    /// The clocks differ.
+    #[error("{0} says that the clock of this machine differs from its own by more than it allows")]
+    Clock(BucketUrl),
+    /// The store does not answer, or not in time.
+    #[error("cannot {operation} {object} in {url}: {why}")]
+    Lost {
+        /// The store.
+        url: BucketUrl,
+        /// The operation.
+        operation: &'static str,
+        /// The object's name.
+        object: String,
+        /// The last answer.
+        why: String,
+    },
+    /// The place has no store.
+    #[error("{0} has no snapshots")]
+    NoStore(BucketUrl),
+    /// The place has objects that are not of a store.
+    #[error("{0} has other objects, and no snapshots of this program")]
+    Foreign(BucketUrl),
+    /// The store was made with another key.
+    #[error("the key does not fit {0}: the store was made with another one")]
+    WrongKey(BucketUrl),
+    /// The store was written by a newer program.
+    #[error("{url} has format version {version}, and this program reads version {known}")]
+    Version {
+        /// The store.
+        url: BucketUrl,
+        /// Its version.
+        version: u32,
+        /// The version that this program reads.
+        known: u32,
+    },
+    /// An object is not what this store has written under its name.
+    #[error("{object} in {url} is damaged: {what}")]
+    Damaged {
+        /// The store.
+        url: BucketUrl,
+        /// The object's name.
+        object: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// An object is missing.
+    #[error("{object} is missing in {url}")]
+    Missing {
+        /// The store.
+        url: BucketUrl,
+        /// The object's name.
+        object: String,
+    },
+    /// No index names what a snapshot needs.
+    #[error("{url} lacks {what} {id}")]
+    Lacks {
+        /// The store.
+        url: BucketUrl,
+        /// What it lacks.
+        what: &'static str,
+        /// The hash that it would have.
+        id: String,
+    },
+    /// Others have changed the list again and again.
+    #[error("others keep changing the list of {0}")]
+    Contended(BucketUrl),
+    /// The system has no randomness.
+    #[error("the system's random number generator failed")]
+    Random,
+    /// The snapshots of this machine, or what is asked of them.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+impl BucketError {
+    /// Returns the exit code of a command that it ends.
+    pub fn exit(&self) -> ExitCode {
+        match self {
+            Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => ExitCode::Partial,
+            Self::Lost { .. } => ExitCode::PeerLost,
+            Self::WrongKey(_) => ExitCode::Identity,
+            Self::Snapshot(error) if error.needs_repair() => ExitCode::Partial,
+            _ => ExitCode::Failed,
+        }
+    }
+
+    /// Returns whether the error is of an object: snapshots that do not need it may be whole.
+    pub(crate) fn is_of_an_object(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. })
+    }
+
+    /// Returns the next step for the user, if there is one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoKey => "name its file by --key-file or VOLFERRY_KEY_FILE; `volferry snapshot key FILE` makes one, \
+                            for a new store"
+                .into(),
+            Self::NotAKey(_) => "`volferry snapshot key FILE` makes one, for a new store".into(),
+            Self::NoCredentials(_) => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE \
+                                       and AWS_ROLE_ARN"
+                .into(),
+            Self::NoBucket(_) => "make the bucket first, or set AWS_ENDPOINT_URL and AWS_REGION to where it is".into(),
+            Self::Refused { .. } => {
+                "the credentials need the rights to list the bucket, and to get, put and delete objects below the prefix"
+                    .into()
+            }
+            Self::Clock(_) => "set the clock of this machine, and run the command again".into(),
+            Self::Lost { .. } => "run the command again: what has arrived is not sent again".into(),
+            Self::NoStore(_) => "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all` makes a store there".into(),
+            Self::Foreign(_) => "name another prefix".into(),
+            Self::WrongKey(_) => "name the file of the key that the store was made with".into(),
+            Self::Version { .. } => "use the newer volferry that wrote it".into(),
+            Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => {
+                "`volferry snapshot verify` names the snapshots that need it".into()
+            }
+            Self::Contended(_) => "run the command again".into(),
+            Self::Snapshot(error) => return error.hint(),
+            _ => return None,
+        })
+    }
+}
+
+impl From<BucketError> for SnapshotError {
+    fn from(error: BucketError) -> Self {
+        match error {
+            BucketError::Snapshot(error) => error,
+            error if error.is_of_an_object() => Self::Elsewhere(error.to_string()),
+            error => Self::Link(std::io::Error::other(error)),
+        }
+    }
+}

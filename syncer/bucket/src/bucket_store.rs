@@ -1,0 +1,248 @@
+//! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use contract::StoreKey;
+use syncer::snapshot::Roots;
+
+use super::{
+    bucket_error::BucketError,
+    bucket_url::BucketUrl,
+    index::{BlobIndex, ObjectName, PACKS, PackIndex},
+    objects::Objects,
+    seal::{SEAL_BYTES, Seal, StoreId, random},
+    store_list::{LISTS, MAX_LIST_BYTES, StoreList, changes_of, list_name},
+};
+
+/// The object by which a store is known: magic, version, id, and the magic once more, sealed.
+const HEAD: &str = "volferry";
+const HEAD_MAGIC: &[u8; 8] = b"vfbucket";
+const HEAD_VERSION: u32 = 1;
+const HEAD_BYTES: usize = 8 + 4 + 16 + SEAL_BYTES + HEAD_MAGIC.len();
+
+/// The folder of the indexes.
+pub(crate) const INDEXES: &str = "indexes";
+
+/// The longest index that is read, in bytes.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
+
+/// So many lists are kept: the newest, and some of which another writer may be making the next one.
+const KEPT_LISTS: usize = 16;
+
+/// A writer gives up after so many changes by others.
+const MAX_TRIES: usize = 64;
+
+/// A store that is open.
+pub struct BucketStore {
+    pub(crate) objects: Objects,
+    pub(crate) seal: Seal,
+}
+
+impl std::fmt::Debug for BucketStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BucketStore").field("url", &self.objects.url).finish_non_exhaustive()
+    }
+}
+
+impl BucketStore {
+    /// Opens the store at `url`.
+    ///
+    /// # Errors
+    /// If there is none, it cannot be read, or the key is another one.
+    pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
+        let objects = Objects::connect(url)?;
+        match objects.get(HEAD, MAX_LIST_BYTES)? {
+            Some(head) => Self::known(objects, key, &head),
+            None => Err(BucketError::NoStore(url.clone())),
+        }
+    }
+
+    /// Opens the store at `url`, and makes it if the place is empty.
+    ///
+    /// # Errors
+    /// If it cannot be read or made, or the key is another one.
+    pub fn open_or_make(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
+        let objects = Objects::connect(url)?;
+        if let Some(head) = objects.get(HEAD, MAX_LIST_BYTES)? {
+            return Self::known(objects, key, &head);
+        }
+        if !objects.list("", true)?.is_empty() {
+            // They may be those of a store that another writer has just made.
+            return match objects.get(HEAD, MAX_LIST_BYTES)? {
+                Some(head) => Self::known(objects, key, &head),
+                None => Err(BucketError::Foreign(url.clone())),
+            };
+        }
+        let id: StoreId = random()?;
+        let mut head = [&HEAD_MAGIC[..], &HEAD_VERSION.to_le_bytes(), &id].concat();
+        let sealed = Seal::new(key, &id).seal(&head, HEAD_MAGIC)?;
+        head.extend_from_slice(&sealed);
+        objects.put_new(HEAD, &Bytes::from(head))?;
+        // Another writer may have made it first.
+        let head = objects.get(HEAD, MAX_LIST_BYTES)?.ok_or_else(|| objects.missing(HEAD))?;
+        Self::known(objects, key, &head)
+    }
+
+    fn known(objects: Objects, key: &StoreKey, head: &[u8]) -> Result<Self, BucketError> {
+        let url = || objects.url.clone();
+        let Some((version, rest)) =
+            head.strip_prefix(HEAD_MAGIC).and_then(|rest| rest.split_first_chunk::<4>())
+        else {
+            return Err(BucketError::Foreign(url()));
+        };
+        let version = u32::from_le_bytes(*version);
+        if version != HEAD_VERSION {
+            return Err(BucketError::Version { url: url(), version, known: HEAD_VERSION });
+        }
+        match rest.split_first_chunk::<16>().filter(|_| head.len() == HEAD_BYTES) {
+            None => Err(objects.damaged(HEAD, "it does not have the length that this program writes")),
+            Some((id, sealed)) => {
+                let seal = Seal::new(key, id);
+                match seal.open(&head[..head.len() - sealed.len()], sealed) {
+                    Some(_) => Ok(Self { seal, objects }),
+                    None => Err(BucketError::WrongKey(url())),
+                }
+            }
+        }
+    }
+
+    /// Returns its place.
+    pub fn url(&self) -> &BucketUrl {
+        &self.objects.url
+    }
+
+    /// Returns its snapshots. Their root directories have no places.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub fn roots(&self) -> Result<Roots, BucketError> {
+        Ok(self.list()?.roots)
+    }
+
+    /// Reads the newest list.
+    pub(crate) fn list(&self) -> Result<StoreList, BucketError> {
+        // A list that goes between the two requests was replaced by newer ones.
+        for _ in 0..MAX_TRIES {
+            let newest = self.lists()?.first().copied();
+            match newest.map(|changes| self.read_list(changes)).transpose()? {
+                Some(Some(list)) => return Ok(list),
+                Some(None) => {}
+                None => return Ok(StoreList::default()),
+            }
+        }
+        Err(BucketError::Contended(self.objects.url.clone()))
+    }
+
+    /// Returns the numbers of changes of the lists that are there, the newest first.
+    fn lists(&self) -> Result<Vec<u64>, BucketError> {
+        let found = self.objects.list(LISTS, true)?;
+        Ok(found.iter().filter_map(|listed| changes_of(&listed.name)).collect())
+    }
+
+    fn read_list(&self, changes: u64) -> Result<Option<StoreList>, BucketError> {
+        let name = format!("{LISTS}/{}", list_name(changes));
+        let Some(sealed) = self.objects.get(&name, MAX_LIST_BYTES)? else { return Ok(None) };
+        let damaged = |what| self.objects.damaged(&name, what);
+        let opened = self.seal.open(name.as_bytes(), &sealed).ok_or_else(|| damaged(NOT_SEALED))?;
+        let list = StoreList::decode(&opened).map_err(|error| match error {
+            Ok(version) => {
+                BucketError::Version { url: self.objects.url.clone(), version, known: HEAD_VERSION }
+            }
+            Err(_) => damaged("it is no list"),
+        })?;
+        match list.roots.changes == changes {
+            true => Ok(Some(list)),
+            false => Err(damaged("it is the list of another change")),
+        }
+    }
+
+    /// Changes the list: `change` gets the newest one, again and again if others change it meanwhile, and returns
+    /// whether it has to be written. Returns the list as it is then. The one commit point is that no object of the next
+    /// name exists.
+    pub(crate) fn change(
+        &self,
+        change: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,
+    ) -> Result<StoreList, BucketError> {
+        for _ in 0..MAX_TRIES {
+            let mut list = self.list()?;
+            let before = list.roots.changes;
+            if !change(&mut list)? {
+                return Ok(list);
+            }
+            list.roots.changes = before + 1;
+            let name = format!("{LISTS}/{}", list_name(list.roots.changes));
+            let sealed = self.seal.seal(name.as_bytes(), &list.encode())?;
+            if !self.objects.put_new(&name, &Bytes::from(sealed))? {
+                continue;
+            }
+            let there = self.lists()?;
+            // Whose change was so slow that the list before it was removed may have taken the place of a removed list.
+            if before == 0 || there.contains(&before) {
+                self.remove_old_lists(&there);
+                return Ok(list);
+            }
+        }
+        Err(BucketError::Contended(self.objects.url.clone()))
+    }
+
+    /// Removes lists that nobody needs. One who may not remove objects leaves them to others.
+    fn remove_old_lists(&self, there: &[u64]) {
+        let old: Vec<String> =
+            there.iter().skip(KEPT_LISTS).map(|changes| format!("{LISTS}/{}", list_name(*changes))).collect();
+        if !old.is_empty() {
+            let _ = self.objects.delete(&old);
+        }
+    }
+
+    /// Reads the newest list and its indexes. A prune that replaces them meanwhile has written a newer list before.
+    pub(crate) fn list_and_index(&self) -> Result<(StoreList, BlobIndex), BucketError> {
+        let list = self.list()?;
+        match self.index(&list) {
+            Err(BucketError::Missing { .. }) => {
+                let list = self.list()?;
+                let index = self.index(&list)?;
+                Ok((list, index))
+            }
+            index => Ok((list, index?)),
+        }
+    }
+
+    /// Reads the indexes of a list.
+    fn index(&self, list: &StoreList) -> Result<BlobIndex, BucketError> {
+        let mut index = BlobIndex::default();
+        for name in &list.indexes {
+            let pack = |pack: &PackIndex| index.add(pack);
+            self.read_index(*name)?.iter().for_each(pack);
+        }
+        Ok(index)
+    }
+
+    fn read_index(&self, name: ObjectName) -> Result<Vec<PackIndex>, BucketError> {
+        let name = format!("{INDEXES}/{}", name.text());
+        let sealed = self.objects.get(&name, MAX_INDEX_BYTES)?.ok_or_else(|| self.objects.missing(&name))?;
+        let opened = self.seal.open(name.as_bytes(), &sealed);
+        let opened = opened.ok_or_else(|| self.objects.damaged(&name, NOT_SEALED))?;
+        PackIndex::decode_all(&opened).map_err(|_| self.objects.damaged(&name, "it is no index"))
+    }
+
+    /// Writes what packs have as an index, and returns its name.
+    pub(crate) fn write_index(&self, packs: &[PackIndex]) -> Result<ObjectName, BucketError> {
+        let name = ObjectName(random()?);
+        let path = format!("{INDEXES}/{}", name.text());
+        let mut bytes = Vec::new();
+        packs.iter().for_each(|pack| pack.encode(&mut bytes));
+        let sealed = self.seal.seal(path.as_bytes(), &bytes)?;
+        self.objects.runtime().block_on(self.objects.put(&path, sealed.into()))?;
+        Ok(name)
+    }
+
+    /// Returns the packs that are in the bucket.
+    pub(crate) fn pack_names(&self) -> Result<BTreeSet<ObjectName>, BucketError> {
+        let found = self.objects.list(PACKS, false)?;
+        Ok(found.iter().filter_map(|listed| ObjectName::parse(&listed.name)).collect())
+    }
+}
+
+/// What is wrong with bytes that the key of the store has not sealed for their place.
+pub(crate) const NOT_SEALED: &str = "it is not what was written there with the key of the store";

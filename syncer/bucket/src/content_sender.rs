@@ -1,0 +1,104 @@
+//! Content on its way into packs: whole, or cut to pieces where its bytes say so.
+
+use syncer::{
+    path::RelPath,
+    snapshot::{SnapshotError, history_source::ContentPiece},
+};
+use volferry_core::{
+    delta::chunk::{ChunkSizes, Chunker},
+    hash::ContentId,
+};
+
+use super::{
+    blob::{BlobId, ContentPart, MAX_WHOLE, encode_parts},
+    bucket_error::BucketError,
+    pack_writer::PackWriter,
+};
+
+/// The zeros that are hashed at once.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Content on its way.
+pub(crate) struct ContentSender {
+    id: ContentId,
+    len: u64,
+    at: u64,
+    hasher: blake3::Hasher,
+    /// The bytes since the last cut.
+    pending: Vec<u8>,
+    chunker: Chunker,
+    parts: Vec<ContentPart>,
+}
+
+impl ContentSender {
+    pub(crate) fn new(id: ContentId, len: u64) -> Self {
+        // The largest chunks, whatever the length: those of a file that grows stay the same.
+        let chunker = Chunker::new(ChunkSizes::for_len(u64::MAX));
+        let (hasher, pending, parts) = (blake3::Hasher::new(), Vec::new(), Vec::new());
+        Self { id, len, at: 0, hasher, pending, chunker, parts }
+    }
+
+    /// Takes a piece, and adds the pieces that are complete to packs.
+    pub(crate) fn push(
+        &mut self,
+        piece: ContentPiece<'_>,
+        packs: &mut PackWriter,
+    ) -> Result<(), BucketError> {
+        match piece {
+            ContentPiece::Data(bytes) => {
+                self.at += bytes.len() as u64;
+                self.hasher.update(bytes);
+                self.pending.extend_from_slice(bytes);
+                if self.len > MAX_WHOLE {
+                    self.cut(false, packs)?;
+                }
+            }
+            ContentPiece::Hole(len) => self.hole(len, packs)?,
+            ContentPiece::Same(_) | ContentPiece::End => {}
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, len: u64, packs: &mut PackWriter) -> Result<(), BucketError> {
+        self.at = self.at.saturating_add(len);
+        let mut left = len;
+        while left > 0 {
+            let some = left.min(ZEROS.len() as u64);
+            self.hasher.update(&ZEROS[..some as usize]);
+            left -= some;
+        }
+        if self.len > MAX_WHOLE {
+            self.cut(true, packs)?;
+            self.parts.push(ContentPart::Hole(len));
+        } else if self.at <= MAX_WHOLE {
+            self.pending.resize(self.pending.len() + len as usize, 0);
+        }
+        Ok(())
+    }
+
+    /// Adds the pieces that end in what has come; all of it if it is the last before a hole or the end.
+    fn cut(&mut self, last: bool, packs: &mut PackWriter) -> Result<(), BucketError> {
+        let mut from = 0;
+        while let Some(len) = self.chunker.next_cut(&self.pending[from..], last) {
+            let piece = &self.pending[from..from + len];
+            let id = ContentId::of(piece);
+            packs.add(BlobId::data(id), piece)?;
+            self.parts.push(ContentPart::Data(id, len as u64));
+            from += len;
+        }
+        self.pending.drain(..from);
+        Ok(())
+    }
+
+    /// Adds the rest, if all together is what it was asked for as.
+    pub(crate) fn finish(&mut self, packs: &mut PackWriter, path: &RelPath) -> Result<(), BucketError> {
+        if self.at != self.len || self.hasher.finalize().as_bytes() != &self.id.0 {
+            return Err(SnapshotError::Elsewhere(format!("it has a damaged {path}")).into());
+        }
+        if self.len <= MAX_WHOLE {
+            return packs.add(BlobId::data(self.id), &self.pending);
+        }
+        self.cut(true, packs)?;
+        packs.add(BlobId::pieces(self.id), &encode_parts(&self.parts))
+    }
+}

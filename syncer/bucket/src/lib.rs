@@ -1,0 +1,34 @@
+//! Snapshots in object storage: a second site of a volume's history, encrypted by a key that never goes there.
+//!
+//! - [`BucketStore`] is a store: its list, whose changes are its only commit points, and its indexes.
+//! - [`send_history`] copies snapshots into it, in packs.
+//! - [`BucketHistory`] is it as the source of a copy to a volume.
+//! - [`prune_store`] removes what no snapshot needs, and [`verify_store`] names what is damaged.
+//!
+//! Everything that is read is authenticated by the key, and no length is believed. `syncer/doc/snapshots.md` has the
+//! format and the reasons.
+
+mod blob;
+mod bucket_error;
+mod bucket_history;
+mod bucket_store;
+mod bucket_url;
+mod content_sender;
+mod index;
+mod objects;
+mod pack_writer;
+mod prune_store;
+mod read_blobs;
+mod seal;
+mod send_history;
+mod store_list;
+mod tree_walk;
+mod verify_store;
+
+pub use bucket_error::BucketError;
+pub use bucket_history::BucketHistory;
+pub use bucket_store::BucketStore;
+pub use bucket_url::{BucketUrl, NotABucket};
+pub use prune_store::{PrunedStore, forget, prune_store};
+pub use send_history::send_history;
+pub use verify_store::{DamagedObject, DamagedPath, VerifiedStore, verify_store};

@@ -1,0 +1,237 @@
+//! The objects of a store: reads, writes, lists and removes them, with retries, and says plainly what is wrong.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use object_store::{
+    ClientConfigKey, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
+    RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    path::Path,
+};
+use tokio::runtime::Runtime;
+
+use super::{bucket_error::BucketError, bucket_url::BucketUrl};
+
+/// Requests that are answered at the same time.
+pub(crate) const REQUESTS: usize = 8;
+
+/// The longest that one request may take, which is that of a pack on a slow line.
+const REQUEST_TIMEOUT: &str = "10 minutes";
+
+/// The variables of which one says who asks. The metadata service of a machine is asked only if it is named, because
+/// what runs in a cluster is not meant to have the rights of its node.
+const CREDENTIALS: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_SKIP_SIGNATURE",
+];
+
+/// What is wrong with an object that ends before what is read of it.
+const SHORTER: &str = "it is shorter than it was";
+
+/// The objects below a prefix of a bucket.
+pub(crate) struct Objects {
+    pub url: BucketUrl,
+    store: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+}
+
+/// An object as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Its name below the folder.
+    pub name: String,
+    pub bytes: u64,
+    /// When it was written, by the clock of the store, in seconds since 1970.
+    pub written: i64,
+}
+
+impl Objects {
+    /// Sets up requests by the environment's settings.
+    pub(crate) fn connect(url: &BucketUrl) -> Result<Self, BucketError> {
+        if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+            return Err(BucketError::NoCredentials(url.clone()));
+        }
+        let mut builder =
+            AmazonS3Builder::from_env().with_bucket_name(&url.bucket).with_retry(RetryConfig::default());
+        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+        if builder.get_config_value(&timeout).is_none() {
+            builder = builder.with_config(timeout, REQUEST_TIMEOUT);
+        }
+        let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("bucket")
+            .enable_all()
+            .build()
+            .map_err(BucketError::Runtime)?;
+        Ok(Self { url: url.clone(), store: Arc::new(store), runtime })
+    }
+
+    fn path(&self, name: &str) -> Path {
+        Path::from(self.url.key(name))
+    }
+
+    /// Returns the runtime that requests run on.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Reads an object of at most `max` bytes; `None` if there is none.
+    pub(crate) fn get(&self, name: &str, max: u64) -> Result<Option<Bytes>, BucketError> {
+        match self.runtime.block_on(self.read(name, None, max)) {
+            Err(BucketError::Missing { .. }) => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// Reads the last bytes of an object, as many as it has of `count`.
+    pub(crate) fn get_end(&self, name: &str, count: u64) -> Result<Bytes, BucketError> {
+        self.runtime.block_on(self.read(name, Some(GetRange::Suffix(count)), count))
+    }
+
+    /// Reads these ranges of objects in their order, some at the same time, and passes each on with its number.
+    pub(crate) fn get_ranges(
+        &self,
+        ranges: &[(String, Range<u64>)],
+        take: &mut dyn FnMut(usize, Result<Bytes, BucketError>) -> Result<(), BucketError>,
+    ) -> Result<(), BucketError> {
+        let read = |(name, range): &(String, Range<u64>)| {
+            let (name, range) = (name.clone(), range.clone());
+            async move {
+                let len = range.end - range.start;
+                let bytes = self.read(&name, Some(GetRange::Bounded(range)), len).await?;
+                match bytes.len() as u64 == len {
+                    true => Ok(bytes),
+                    false => Err(self.damaged(&name, SHORTER)),
+                }
+            }
+        };
+        let mut reads = stream::iter(ranges.iter().map(read)).buffered(REQUESTS);
+        let mut nth = 0;
+        while let Some(bytes) = self.runtime.block_on(reads.next()) {
+            take(nth, bytes)?;
+            nth += 1;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, name: &str, range: Option<GetRange>, max: u64) -> Result<Bytes, BucketError> {
+        let failed = |error| self.failed("read", name, &error);
+        let options = GetOptions { range, ..GetOptions::default() };
+        let found = self.store.get_opts(&self.path(name), options).await.map_err(failed)?;
+        if found.range.end.saturating_sub(found.range.start) > max {
+            return Err(self.damaged(name, "it is longer than any that this program writes"));
+        }
+        found.bytes().await.map_err(failed)
+    }
+
+    /// Writes an object.
+    pub(crate) async fn put(&self, name: &str, bytes: Bytes) -> Result<(), BucketError> {
+        let done = self.store.put(&self.path(name), PutPayload::from(bytes)).await;
+        done.map(|_| ()).map_err(|error| self.failed("write", name, &error))
+    }
+
+    /// Writes an object if there is none of this name. Returns whether it did.
+    pub(crate) fn put_new(&self, name: &str, bytes: &Bytes) -> Result<bool, BucketError> {
+        let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
+        let put = self.store.put_opts(&path, payload, PutMode::Create.into());
+        let error = match self.runtime.block_on(put) {
+            Ok(_) => return Ok(true),
+            Err(error) => error,
+        };
+        // An answer that was lost leaves it open whether the object was written; its bytes are like no other's.
+        let is_taken = matches!(error, Error::AlreadyExists { .. });
+        match self.get(name, bytes.len() as u64) {
+            Ok(Some(found)) if found == *bytes => Ok(true),
+            _ if is_taken => Ok(false),
+            _ => Err(self.failed("write", name, &error)),
+        }
+    }
+
+    /// Lists the objects of a folder in the order of their names: all, or the first page only.
+    pub(crate) fn list(&self, folder: &str, first: bool) -> Result<Vec<Listed>, BucketError> {
+        const PAGE: usize = 100;
+        let prefix = self.path(folder);
+        let pages = self.store.list(Some(&prefix));
+        let listed = async move {
+            let pages = if first { pages.take(PAGE).boxed() } else { pages };
+            pages.try_collect::<Vec<_>>().await
+        };
+        let found = self.runtime.block_on(listed).map_err(|error| self.failed("list", folder, &error))?;
+        let named = found.into_iter().filter_map(|meta| {
+            let name = meta.location.filename()?.to_owned();
+            Some(Listed { name, bytes: meta.size, written: meta.last_modified.timestamp() })
+        });
+        let mut named: Vec<Listed> = named.collect();
+        named.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(named)
+    }
+
+    /// Removes objects. One that is missing counts as removed.
+    pub(crate) fn delete(&self, names: &[String]) -> Result<(), BucketError> {
+        let paths: Vec<Path> = names.iter().map(|name| self.path(name)).collect();
+        let paths = stream::iter(paths.into_iter().map(Ok)).boxed();
+        let mut removed = self.store.delete_stream(paths);
+        let removing = async move {
+            while let Some(one) = removed.next().await {
+                match one {
+                    Ok(_) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        let name = names.first().map_or("", String::as_str);
+        self.runtime.block_on(removing).map_err(|error| self.failed("remove", name, &error))
+    }
+
+    /// Returns the error for an object that is not what the store has written.
+    pub(crate) fn damaged(&self, object: &str, what: &'static str) -> BucketError {
+        BucketError::Damaged { url: self.url.clone(), object: object.into(), what }
+    }
+
+    /// Returns the error for an object that has to be there.
+    pub(crate) fn missing(&self, object: &str) -> BucketError {
+        BucketError::Missing { url: self.url.clone(), object: object.into() }
+    }
+
+    /// Says what an answer means.
+    fn failed(&self, operation: &'static str, object: &str, source: &Error) -> BucketError {
+        let (url, object) = (self.url.clone(), object.to_owned());
+        let text = source.to_string();
+        let code = code_in(&text);
+        match (source, code) {
+            (_, Some("NoSuchBucket")) => BucketError::NoBucket(url.bucket),
+            (_, Some("RequestTimeTooSkewed")) => BucketError::Clock(url),
+            (_, Some("InvalidRange")) => self.damaged(&object, SHORTER),
+            (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, code) => {
+                let code = code.unwrap_or("the credentials are wrong or lack the right").to_owned();
+                BucketError::Refused { url, operation, object, code }
+            }
+            (Error::NotFound { .. }, _) => BucketError::Missing { url, object },
+            (_, code) => {
+                let why = code.map_or_else(|| innermost(source), |code| format!("it answers {code}"));
+                BucketError::Lost { url, operation, object, why }
+            }
+        }
+    }
+}
+
+/// Returns the last cause of an error, which says most.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map_or_else(String::new, ToString::to_string)
+}
+
+/// Returns the code that an answer in XML has.
+fn code_in(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    code.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(code)
+}

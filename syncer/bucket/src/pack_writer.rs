@@ -1,0 +1,160 @@
+//! Packs: many blobs in one object, with what is where at the end.
+//!
+//! ```text
+//! "vfpack" 'b' 1 · sealed blobs… · sealed index of these blobs · its length u32
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use volferry_core::codec::{DecodeError, Reader};
+
+use super::{
+    blob::{BlobId, BlobKind, compress},
+    bucket_error::BucketError,
+    bucket_store::{BucketStore, NOT_SEALED},
+    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
+    seal::random,
+};
+
+/// The first bytes of a pack.
+const MAGIC: &[u8; 8] = b"vfpackb\x01";
+
+/// A pack is written when it has so many bytes.
+pub(crate) const PACK_BYTES: usize = 16 << 20;
+
+/// Packs that are on their way at the same time; each is in memory.
+const PUTS: usize = 4;
+
+/// The end of a pack that nearly always has its index.
+const FEW_END_BYTES: u64 = 64 << 10;
+
+/// The longest end of a pack that is read, in bytes.
+const MAX_END_BYTES: u64 = 64 << 20;
+
+/// Returns what a blob is sealed for.
+pub(crate) fn blob_place(pack: ObjectName, offset: u64, id: &BlobId) -> Vec<u8> {
+    let mut place = [&pack.0[..], &offset.to_le_bytes()].concat();
+    id.put(&mut place);
+    place
+}
+
+/// A pack that is being filled.
+struct OpenPack {
+    index: PackIndex,
+    bytes: Vec<u8>,
+}
+
+impl OpenPack {
+    fn new() -> Result<Self, BucketError> {
+        let index = PackIndex { name: ObjectName(random()?), blobs: Vec::new() };
+        Ok(Self { index, bytes: MAGIC.to_vec() })
+    }
+}
+
+/// Writes blobs in packs: directories in some, contents in others, so that trees are read without contents.
+pub(crate) struct PackWriter {
+    store: Arc<BucketStore>,
+    folders: Option<OpenPack>,
+    contents: Option<OpenPack>,
+    puts: JoinSet<Result<(), BucketError>>,
+    /// What is known to be in the store, with what is on its way.
+    pub index: BlobIndex,
+    /// What the packs have that no list refers to yet.
+    pub unpublished: Vec<PackIndex>,
+    /// Bytes of packs that were written.
+    pub written: u64,
+}
+
+impl PackWriter {
+    pub(crate) fn new(store: Arc<BucketStore>, index: BlobIndex) -> Self {
+        let (folders, contents, puts) = (None, None, JoinSet::new());
+        Self { store, folders, contents, puts, index, unpublished: Vec::new(), written: 0 }
+    }
+
+    /// Adds a blob, unless the store has it.
+    pub(crate) fn add(&mut self, id: BlobId, plain: &[u8]) -> Result<(), BucketError> {
+        if self.index.get(&id).is_some() {
+            return Ok(());
+        }
+        let slot = if id.kind == BlobKind::Data { &mut self.contents } else { &mut self.folders };
+        let mut pack = match slot.take() {
+            Some(pack) => pack,
+            None => OpenPack::new()?,
+        };
+        let offset = pack.bytes.len() as u64;
+        let sealed = self.store.seal.seal(&blob_place(pack.index.name, offset, &id), &compress(plain))?;
+        let blob = PackedBlob { id, offset, len: sealed.len() as u64, plain: plain.len() as u64 };
+        pack.bytes.extend_from_slice(&sealed);
+        pack.index.blobs.push(blob);
+        self.index.add(&PackIndex { name: pack.index.name, blobs: vec![blob] });
+        match pack.bytes.len() < PACK_BYTES {
+            true => *slot = Some(pack),
+            false => self.send(pack)?,
+        }
+        Ok(())
+    }
+
+    /// Sends a pack on its way, when one of those before has arrived if they are too many.
+    fn send(&mut self, pack: OpenPack) -> Result<(), BucketError> {
+        let OpenPack { index, mut bytes } = pack;
+        let path = pack_path(index.name);
+        let mut end = Vec::new();
+        index.encode(&mut end);
+        let end = self.store.seal.seal(path.as_bytes(), &end)?;
+        bytes.extend_from_slice(&end);
+        bytes.extend_from_slice(&(end.len() as u32).to_le_bytes());
+        while self.puts.len() >= PUTS {
+            self.await_one()?;
+        }
+        self.written += bytes.len() as u64;
+        self.unpublished.push(index);
+        let store = Arc::clone(&self.store);
+        let put = async move { store.objects.put(&path, Bytes::from(bytes)).await };
+        self.puts.spawn_on(put, self.store.objects.runtime().handle());
+        Ok(())
+    }
+
+    fn await_one(&mut self) -> Result<(), BucketError> {
+        let joined = self.store.objects.runtime().block_on(self.puts.join_next());
+        joined.unwrap_or(Ok(Ok(()))).unwrap_or_else(|failed| Err(BucketError::Runtime(failed.into())))
+    }
+
+    /// Writes what is left, and waits until all packs are in the store.
+    pub(crate) fn finish(&mut self) -> Result<(), BucketError> {
+        for pack in [self.contents.take(), self.folders.take()].into_iter().flatten() {
+            self.send(pack)?;
+        }
+        while !self.puts.is_empty() {
+            self.await_one()?;
+        }
+        Ok(())
+    }
+}
+
+impl BucketStore {
+    /// Reads what a pack has, from its end.
+    pub(crate) fn pack_index(&self, name: ObjectName) -> Result<PackIndex, BucketError> {
+        let path = pack_path(name);
+        let damaged = |what| self.objects.damaged(&path, what);
+        let mut end = self.objects.get_end(&path, FEW_END_BYTES)?;
+        let len_of = |end: &[u8]| end.last_chunk().map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
+        let len = len_of(&end);
+        if len + 4 > MAX_END_BYTES {
+            return Err(damaged("its index is longer than any that this program writes"));
+        }
+        if len + 4 > end.len() as u64 {
+            end = self.objects.get_end(&path, len + 4)?;
+        }
+        let from = (end.len() as u64).checked_sub(len + 4).ok_or_else(|| damaged("it is cut off"))?;
+        let sealed = &end[from as usize..end.len() - 4];
+        let opened = self.seal.open(path.as_bytes(), sealed).ok_or_else(|| damaged(NOT_SEALED))?;
+        let mut reader = Reader::new(&opened);
+        let read = PackIndex::read(&mut reader).and_then(|index| {
+            reader.finish()?;
+            Ok::<_, DecodeError>(index)
+        });
+        read.ok().filter(|index| index.name == name).ok_or_else(|| damaged("its index is of another pack"))
+    }
+}

@@ -1,0 +1,283 @@
+//! Removes snapshots, and the packs that no other one needs. No pack is read as a whole: what is in packs is known by
+//! the indexes, and what trees need by their directories.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use syncer::{
+    entry::Time,
+    snapshot::{Roots, SnapshotError, SnapshotId},
+};
+
+use super::{
+    blob::{BlobId, BlobKind, ContentPart},
+    bucket_error::BucketError,
+    bucket_store::{BucketStore, INDEXES},
+    index::{BlobIndex, ObjectName, PACKS, PackIndex, PackedBlob, pack_path},
+    objects::Listed,
+    pack_writer::{PACK_BYTES, PackWriter},
+    store_list::StoreList,
+    tree_walk::TreeWalk,
+};
+
+/// What no list names is left alone for so many seconds: a copy may be about to name it.
+const GRACE_SECONDS: i64 = 24 * 3600;
+
+/// Small packs are put together if there are at least so many of a kind.
+const FEW_PACKS: usize = 8;
+
+/// Blobs that one index names at most.
+const BLOBS_OF_INDEX: usize = 400_000;
+
+/// A prune begins again after so many changes by others.
+const MAX_BEGINNINGS: usize = 8;
+
+/// What a prune did, or would do.
+#[derive(Debug, Default)]
+pub struct PrunedStore {
+    /// The snapshots that went.
+    pub snapshots: BTreeSet<SnapshotId>,
+    /// Bytes of packs that went, less those that were written for what they shared.
+    pub bytes: u64,
+    /// Packs that went.
+    pub packs: u64,
+}
+
+/// Forgets snapshots, or brings them back with `None`.
+///
+/// # Errors
+/// If one of them is pinned; if the list cannot be changed.
+pub fn forget(
+    store: &BucketStore,
+    choose: &dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError>,
+    when: Option<Time>,
+) -> Result<Roots, BucketError> {
+    let list = store.change(&mut |list| {
+        let chosen = choose(&list.roots)?;
+        for snapshot in list.roots.snapshots.iter_mut().filter(|it| chosen.contains(&it.id)) {
+            if snapshot.pinned && when.is_some() {
+                return Err(SnapshotError::Pinned(snapshot.id).into());
+            }
+            snapshot.forgotten = when;
+        }
+        Ok(true)
+    })?;
+    Ok(list.roots)
+}
+
+/// Removes the forgotten snapshots and those that `judge` names, and the packs that no other one needs.
+///
+/// # Errors
+/// If a directory of one that stays cannot be read: then nothing is removed. If the store cannot be written to.
+pub fn prune_store(
+    store: &Arc<BucketStore>,
+    judge: &dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError>,
+    is_dry: bool,
+) -> Result<PrunedStore, BucketError> {
+    for _ in 0..MAX_BEGINNINGS {
+        let (list, index) = store.list_and_index()?;
+        let forgotten = list.roots.snapshots.iter().filter(|it| it.forgotten.is_some()).map(|it| it.id);
+        let gone: BTreeSet<SnapshotId> = forgotten.chain(judge(&list.roots)?).collect();
+        let used = used_blobs(store, &list, &index, &gone)?;
+        let plan = PackPlan::new(&index, &used, &store.objects.list(PACKS, false)?, &list);
+        if is_dry {
+            return Ok(plan.pruned(gone, 0));
+        }
+        if let Some(written) = carry_out(store, &list, &index, (&plan, &gone))? {
+            return Ok(plan.pruned(gone, written));
+        }
+    }
+    Err(BucketError::Contended(store.url().clone()))
+}
+
+/// Finds the blobs that the snapshots need that stay.
+fn used_blobs(
+    store: &BucketStore,
+    list: &StoreList,
+    index: &BlobIndex,
+    gone: &BTreeSet<SnapshotId>,
+) -> Result<HashSet<BlobId>, BucketError> {
+    let (mut used, mut long) = (HashSet::new(), HashSet::new());
+    let mut walk = TreeWalk::new(store, index);
+    for snapshot in list.roots.snapshots.iter().filter(|it| !gone.contains(&it.id)) {
+        walk.walk(snapshot.tree.id, &mut |_, id, folder| {
+            let folder = folder?;
+            used.insert(BlobId::folder(id));
+            for (_, content, _) in folder.files() {
+                let data = BlobId::data(content.id);
+                match index.get(&data) {
+                    Some(_) => drop(used.insert(data)),
+                    None => drop(long.insert(content)),
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let long: Vec<_> = long.into_iter().collect();
+    for (content, parts) in long.iter().zip(store.parts(index, &long)?) {
+        used.insert(BlobId::pieces(content.id));
+        used.extend(parts.iter().filter_map(|part| match part {
+            ContentPart::Data(id, _) => Some(BlobId::data(*id)),
+            ContentPart::Hole(_) => None,
+        }));
+    }
+    Ok(used)
+}
+
+/// What becomes of the packs.
+struct PackPlan {
+    /// Those that stay, with the blobs of them that are needed.
+    stay: BTreeMap<ObjectName, Vec<PackedBlob>>,
+    /// Blobs of packs that go, in the order of their places.
+    moved: Vec<BlobId>,
+    /// Those that go, with their lengths.
+    go: BTreeMap<ObjectName, u64>,
+    /// Whether no pack goes.
+    is_over: bool,
+}
+
+impl PackPlan {
+    fn new(index: &BlobIndex, used: &HashSet<BlobId>, there: &[Listed], list: &StoreList) -> Self {
+        let mut needed: BTreeMap<ObjectName, Vec<PackedBlob>> =
+            index.packs().iter().map(|name| (*name, Vec::new())).collect();
+        for (id, place) in index.blobs().filter(|(id, _)| used.contains(id)) {
+            let blob = PackedBlob {
+                id: *id,
+                offset: place.offset,
+                len: place.len.into(),
+                plain: place.plain.into(),
+            };
+            needed.entry(index.pack(place)).or_default().push(blob);
+        }
+        needed.values_mut().for_each(|blobs| blobs.sort_unstable_by_key(|blob| blob.offset));
+        let mut plan = Self { stay: BTreeMap::new(), moved: Vec::new(), go: BTreeMap::new(), is_over: true };
+        let lens: BTreeMap<ObjectName, u64> = there
+            .iter()
+            .filter_map(|listed| {
+                let name = ObjectName::parse(&listed.name)?;
+                let is_old = listed.written < grace_begins() || list.dropped.contains(&name);
+                if !needed.contains_key(&name) && is_old {
+                    plan.go.insert(name, listed.bytes);
+                }
+                Some((name, listed.bytes))
+            })
+            .collect();
+        let small = small_packs(&needed, &lens);
+        for (name, blobs) in needed {
+            let len = lens.get(&name).copied().unwrap_or(0);
+            let bytes: u64 = blobs.iter().map(|blob| blob.len).sum();
+            if bytes * 2 < len || small.contains(&name) || blobs.is_empty() {
+                plan.moved.extend(blobs.iter().map(|blob| blob.id));
+                plan.go.insert(name, len);
+            } else {
+                plan.stay.insert(name, blobs);
+            }
+        }
+        plan.is_over = plan.go.is_empty() && plan.moved.is_empty();
+        plan
+    }
+
+    fn pruned(&self, snapshots: BTreeSet<SnapshotId>, written: u64) -> PrunedStore {
+        let bytes = self.go.values().sum::<u64>().saturating_sub(written);
+        PrunedStore { snapshots, bytes, packs: self.go.len() as u64 }
+    }
+}
+
+/// Returns the packs that are so small, and so many, that they are put together.
+fn small_packs(
+    needed: &BTreeMap<ObjectName, Vec<PackedBlob>>,
+    lens: &BTreeMap<ObjectName, u64>,
+) -> BTreeSet<ObjectName> {
+    let is_small = |name: &ObjectName| lens.get(name).is_some_and(|len| *len < PACK_BYTES as u64 / 4);
+    let of = |is_data: bool| {
+        let kind = move |blobs: &[PackedBlob]| {
+            blobs.first().is_some_and(|blob| (blob.id.kind == BlobKind::Data) == is_data)
+        };
+        let small: Vec<ObjectName> = needed
+            .iter()
+            .filter(|(name, blobs)| is_small(name) && kind(blobs))
+            .map(|(name, _)| *name)
+            .collect();
+        if small.len() < FEW_PACKS { Vec::new() } else { small }
+    };
+    of(true).into_iter().chain(of(false)).collect()
+}
+
+/// Writes what is moved, then the list, and then removes what nothing refers to any more. Returns the bytes of new
+/// packs; `None` if others have changed the list meanwhile.
+fn carry_out(
+    store: &Arc<BucketStore>,
+    before: &StoreList,
+    index: &BlobIndex,
+    (plan, gone): (&PackPlan, &BTreeSet<SnapshotId>),
+) -> Result<Option<u64>, BucketError> {
+    if plan.is_over && gone.is_empty() && before.indexes.len() < FEW_PACKS {
+        return Ok(Some(0));
+    }
+    let mut packs = PackWriter::new(Arc::clone(store), BlobIndex::default());
+    store.read_blobs(index, &plan.moved, &mut |nth, plain| packs.add(plan.moved[nth], &plain?))?;
+    packs.finish()?;
+    let stay = plan.stay.iter().map(|(name, blobs)| PackIndex { name: *name, blobs: blobs.clone() });
+    let all: Vec<PackIndex> = stay.chain(std::mem::take(&mut packs.unpublished)).collect();
+    let indexes = write_indexes(store, &all)?;
+    let mut is_ours = false;
+    store.change(&mut |list| {
+        is_ours = list.roots.changes == before.roots.changes;
+        if is_ours {
+            list.roots.snapshots.retain(|snapshot| !gone.contains(&snapshot.id));
+            list.roots.collections += 1;
+            list.gone.extend(gone);
+            list.dropped = plan.go.keys().copied().collect();
+            list.indexes.clone_from(&indexes);
+        }
+        Ok(is_ours)
+    })?;
+    let index_path = |name: &ObjectName| format!("{INDEXES}/{}", name.text());
+    if !is_ours {
+        // Of the packs that were written, the next copy takes what it can use, and a later prune removes the rest.
+        store.objects.delete(&indexes.iter().map(index_path).collect::<Vec<_>>())?;
+        return Ok(None);
+    }
+    let left = left_indexes(store, before, &indexes)?;
+    store.objects.delete(&before.indexes.iter().chain(&left).map(index_path).collect::<Vec<_>>())?;
+    store.objects.delete(&plan.go.keys().map(|name| pack_path(*name)).collect::<Vec<_>>())?;
+    Ok(Some(packs.written))
+}
+
+/// Returns the indexes that copies have left which were cut off before they named them.
+fn left_indexes(
+    store: &BucketStore,
+    before: &StoreList,
+    now: &[ObjectName],
+) -> Result<Vec<ObjectName>, BucketError> {
+    let there = store.objects.list(INDEXES, false)?;
+    let old = there.iter().filter(|listed| listed.written < grace_begins());
+    let old = old.filter_map(|listed| ObjectName::parse(&listed.name));
+    Ok(old.filter(|name| !before.indexes.contains(name) && !now.contains(name)).collect())
+}
+
+/// Returns the time since which what no list names is left alone, in seconds since 1970.
+fn grace_begins() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs() as i64) - GRACE_SECONDS
+}
+
+fn write_indexes(store: &BucketStore, packs: &[PackIndex]) -> Result<Vec<ObjectName>, BucketError> {
+    let (mut indexes, mut some, mut blobs) = (Vec::new(), Vec::new(), 0);
+    for pack in packs {
+        blobs += pack.blobs.len();
+        some.push(pack.clone());
+        if blobs >= BLOBS_OF_INDEX {
+            indexes.push(store.write_index(&some)?);
+            some.clear();
+            blobs = 0;
+        }
+    }
+    if !some.is_empty() {
+        indexes.push(store.write_index(&some)?);
+    }
+    Ok(indexes)
+}

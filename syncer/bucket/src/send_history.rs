@@ -1,0 +1,260 @@
+//! Copies snapshots into a store of object storage.
+//!
+//! A directory is sent after all that is below it. So one that an index has is whole, and is not looked into.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use contract::CopySelection;
+use syncer::{
+    entry::Kind,
+    path::RelPath,
+    snapshot::{
+        Engine, Snapshot, SnapshotError, Stamps,
+        content::{ContentRef, Home},
+        copy_history::{CopiedHistory, selected},
+        folder::{Folder, FolderRef, ObjectRef},
+        history_source::{AskedContent, ContentPiece, HistorySource, OfferedHistory},
+    },
+};
+use volferry_core::tree::stamps::IN_MOTION;
+
+use super::{
+    blob::{BlobId, BlobKind},
+    bucket_error::BucketError,
+    bucket_store::BucketStore,
+    content_sender::ContentSender,
+    index::ObjectName,
+    pack_writer::PackWriter,
+    store_list::StoreList,
+};
+
+/// A copy begins again after so many prunes by others.
+const MAX_BEGINNINGS: usize = 8;
+
+/// Copies snapshots of `source` into the store.
+///
+/// # Errors
+/// If the source cannot be read, or the store not be written to. What was copied before stays.
+pub fn send_history(
+    store: &Arc<BucketStore>,
+    source: &mut dyn HistorySource,
+    selection: &CopySelection,
+) -> Result<CopiedHistory, BucketError> {
+    let offer = source.offer()?;
+    let chosen = selected(&offer, selection)?;
+    let is_named = matches!(selection, CopySelection::Named(_));
+    let mut done = CopiedHistory::default();
+    let mut sending = Sending::begin(store, source, &offer)?;
+    for offered in chosen {
+        let id = offered.id;
+        let own = sending.list.roots.get(id);
+        let sent = match own {
+            Some(own) if own.tree.id != offered.tree.id => {
+                done.failed.push((id, "another snapshot has this id there".into()));
+                continue;
+            }
+            Some(_) => {
+                done.present.push(id);
+                continue;
+            }
+            None if !is_named && sending.list.gone.contains(&id) => {
+                done.forgotten.push(id);
+                continue;
+            }
+            None => sending.publish(offered),
+        };
+        match sent {
+            Ok(copied) => done.copied.push(copied),
+            Err(BucketError::Snapshot(error)) if error.is_of_an_object() => {
+                done.failed.push((id, error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    done.bytes = sending.bytes;
+    Ok(done)
+}
+
+/// A copy that is going on.
+struct Sending<'a> {
+    store: &'a Arc<BucketStore>,
+    source: &'a mut dyn HistorySource,
+    offer: &'a OfferedHistory,
+    /// The list as it was read or written last.
+    list: StoreList,
+    packs: PackWriter,
+    /// Bytes of packs of the snapshots that were published.
+    bytes: u64,
+}
+
+/// What became of a snapshot whose objects are in the store.
+enum Published {
+    Done,
+    /// A prune has removed packs meanwhile, and the snapshot may need them.
+    Pruned,
+}
+
+impl<'a> Sending<'a> {
+    fn begin(
+        store: &'a Arc<BucketStore>,
+        source: &'a mut dyn HistorySource,
+        offer: &'a OfferedHistory,
+    ) -> Result<Self, BucketError> {
+        let (list, packs) = packs_of(store)?;
+        Ok(Self { store, source, offer, list, packs, bytes: 0 })
+    }
+
+    /// Sends what the store lacks of a snapshot, and publishes it.
+    fn publish(&mut self, offered: &Snapshot) -> Result<Snapshot, BucketError> {
+        offered.check_tags()?;
+        for _ in 0..MAX_BEGINNINGS {
+            let before = self.packs.written;
+            self.folder(&offered.tree, &RelPath::root())?;
+            self.packs.finish()?;
+            let snapshot = Snapshot {
+                tree: without_place(&offered.tree),
+                added_bytes: self.packs.written - before,
+                engine: Engine::Copy,
+                forgotten: None,
+                origin: offered.origin.or(self.offer.volume),
+                ..offered.clone()
+            };
+            self.bytes += snapshot.added_bytes;
+            if let Published::Done = self.commit(&snapshot)? {
+                return Ok(snapshot);
+            }
+            // The packs that were sent are found by their ends.
+            (self.list, self.packs) = packs_of(self.store)?;
+        }
+        Err(BucketError::Contended(self.store.url().clone()))
+    }
+
+    /// Adds the snapshot to the list, with an index of the packs that were sent for it.
+    fn commit(&mut self, snapshot: &Snapshot) -> Result<Published, BucketError> {
+        let known = self.list.roots.collections;
+        let unpublished = std::mem::take(&mut self.packs.unpublished);
+        let index = match unpublished.is_empty() {
+            true => None,
+            false => Some(self.store.write_index(&unpublished)?),
+        };
+        let mut is_pruned = false;
+        self.list = self.store.change(&mut |list| {
+            is_pruned = list.roots.collections != known;
+            if is_pruned || list.roots.get(snapshot.id).is_some() {
+                return Ok(false);
+            }
+            list.indexes.extend(index);
+            list.gone.remove(&snapshot.id);
+            let later = |other: &Snapshot| other.taken > snapshot.taken;
+            let snapshots = &mut list.roots.snapshots;
+            let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
+            snapshots.insert(at, snapshot.clone());
+            Ok(true)
+        })?;
+        Ok(if is_pruned { Published::Pruned } else { Published::Done })
+    }
+
+    /// Sends what the store lacks of a directory and of all below it, and then the directory.
+    fn folder(&mut self, there: &FolderRef, path: &RelPath) -> Result<(), BucketError> {
+        let id = BlobId::folder(there.id);
+        if self.packs.index.get(&id).is_some() {
+            return Ok(());
+        }
+        let mut read = None;
+        self.source.folders(std::slice::from_ref(there), &mut |_, folder| {
+            read = Some(folder);
+            Ok(())
+        })?;
+        let folder = read.unwrap_or_default();
+        self.contents(&folder, path)?;
+        let below = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        for (entry, child) in below.zip(&folder.children) {
+            let path = path.join(entry.name).unwrap_or_else(|_| path.clone());
+            self.folder(child, &path)?;
+        }
+        let (is, bytes) = without_places(folder).encode();
+        match is == there.id {
+            true => self.packs.add(id, &bytes),
+            false => Err(BucketError::Snapshot(SnapshotError::Elsewhere(format!(
+                "it has a damaged directory {path}"
+            )))),
+        }
+    }
+
+    /// Sends the contents that the store lacks of a directory's files.
+    fn contents(&mut self, folder: &Folder, path: &RelPath) -> Result<(), BucketError> {
+        let mut asked_ids = BTreeSet::new();
+        let files = folder.files().filter_map(|(entry, content, _)| match entry.kind {
+            Kind::File { size } => Some((entry, content, size)),
+            _ => None,
+        });
+        let lacks = |id: &BlobId| self.packs.index.get(id).is_none();
+        let missing: Vec<_> = files
+            .filter(|(_, content, len)| {
+                lacks(&BlobId::content(content.id, *len)) && asked_ids.insert(content.id.0)
+            })
+            .map(|(entry, content, len)| {
+                (path.join(entry.name).unwrap_or_else(|_| path.clone()), content, len)
+            })
+            .collect();
+        let asked = missing.iter().map(|(_, content, len)| AskedContent {
+            content: *content,
+            len: *len,
+            basis: None,
+        });
+        let asked: Vec<AskedContent> = asked.collect();
+        let mut failed = None;
+        let mut now: Option<ContentSender> = None;
+        let packs = &mut self.packs;
+        let sent = self.source.contents(&asked, &mut |nth, piece| {
+            let (path, content, len) = &missing[nth];
+            let sender = now.get_or_insert_with(|| ContentSender::new(content.id, *len));
+            let pushed = match piece {
+                ContentPiece::End => sender.finish(packs, path),
+                piece => sender.push(piece, packs),
+            };
+            if piece == ContentPiece::End {
+                now = None;
+            }
+            pushed.map_err(|error| {
+                failed = Some(error);
+                SnapshotError::Elsewhere(String::new())
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(sent?),
+        }
+    }
+}
+
+/// Returns the newest list, and a writer that knows its blobs and the contents in packs that no list refers to: those
+/// that a copy has sent that was cut off, or another copy is sending.
+fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
+    let (list, mut index) = store.list_and_index()?;
+    let indexed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
+    let mut adopted = Vec::new();
+    for name in store.pack_names()?.difference(&indexed).filter(|name| !list.dropped.contains(name)) {
+        // A pack that cannot be read is as good as none, and the next prune removes it.
+        let Ok(mut pack) = store.pack_index(*name) else { continue };
+        pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);
+        index.add(&pack);
+        adopted.push(pack);
+    }
+    let mut packs = PackWriter::new(Arc::clone(store), index);
+    packs.unpublished = adopted;
+    Ok((list, packs))
+}
+
+/// Returns a directory without what only its own store knows: places and stamps. The marks of files in motion stay.
+fn without_places(mut folder: Folder) -> Folder {
+    folder.children.iter_mut().for_each(|child| *child = without_place(child));
+    folder.contents.iter_mut().for_each(|content| *content = ContentRef { home: Home::Own, ..*content });
+    folder.stamps.iter_mut().filter(|stamp| **stamp != IN_MOTION).for_each(|stamp| *stamp = 0);
+    folder
+}
+
+fn without_place(tree: &FolderRef) -> FolderRef {
+    let place = ObjectRef { pack: 0, offset: 0, len: 0 };
+    FolderRef { place, seen: Stamps::unknown(), ..*tree }
+}

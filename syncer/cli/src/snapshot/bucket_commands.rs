@@ -1,0 +1,155 @@
+//! `volferry snapshot list`, `forget`, `prune` and `verify` of a store in object storage.
+
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
+
+use bucket::{
+    BucketError, BucketUrl, DamagedObject, DamagedPath, VerifiedStore, forget, prune_store, verify_store,
+};
+use contract::ExitCode;
+use syncer::{
+    monitor::Monitor,
+    snapshot::{Roots, Snapshot, SnapshotError, SnapshotId, moment::time_of, scrub::ReadPace, select},
+};
+use trend::human::{bytes, counted};
+
+use super::{
+    bucket_site::url_of,
+    flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
+    json::{DamageJson, DamagedFileJson, PruneJson, SnapshotJson, VerdictJson, VerifyJson},
+    print, say, say_json, show_list,
+};
+
+/// Carries out a command if its place is in object storage.
+pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, BucketError>> {
+    let url = url_of(&command.common()?.dir)?;
+    Some(url.and_then(|url| {
+        match command {
+            SnapshotCommand::List(flags) => list(&url, flags),
+            SnapshotCommand::Forget(flags) => forget_some(&url, flags),
+            SnapshotCommand::Prune(flags) => prune(&url, flags),
+            SnapshotCommand::Verify(flags) => verify(&url, flags),
+            _ => Err(SnapshotError::Invalid(format!(
+                "{url} is no volume: copy its snapshots to one, or use list, forget, prune or verify"
+            ))
+            .into()),
+        }
+    }))
+}
+
+fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {
+    let roots = match flags.key.open(url) {
+        Err(BucketError::NoStore(_)) => Roots::default(),
+        store => store?.roots()?,
+    };
+    show_list(&roots, flags);
+    Ok(ExitCode::Done)
+}
+
+fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketError> {
+    let store = flags.key.open(url)?;
+    let when = (!flags.undo).then(|| time_of(SystemTime::now()));
+    let chosen = RefCell::new(BTreeSet::new());
+    let choose = |roots: &Roots| {
+        let ids = flags.ids.iter().map(|id| Ok(select::find(roots, id)?.id));
+        let ids = ids.collect::<Result<BTreeSet<SnapshotId>, SnapshotError>>()?;
+        chosen.borrow_mut().clone_from(&ids);
+        Ok(ids)
+    };
+    let roots = forget(&store, &choose, when)?;
+    let changed: Vec<&Snapshot> = chosen.borrow().iter().filter_map(|id| roots.get(*id)).collect();
+    match flags.volume.json {
+        true => say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>()),
+        false => changed.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id))),
+    }
+    Ok(ExitCode::Done)
+}
+
+fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
+    let store = Arc::new(flags.key.open(url)?);
+    let judged = RefCell::new((Roots::default(), Vec::new()));
+    let judge = |roots: &Roots| {
+        let verdicts = flags.judge(roots)?;
+        let gone = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
+        *judged.borrow_mut() = (roots.clone(), verdicts);
+        Ok(gone)
+    };
+    let pruned = prune_store(&store, &judge, flags.dry_run)?;
+    let (before, verdicts) = judged.into_inner();
+    let removed: Vec<SnapshotId> = pruned.snapshots.into_iter().collect();
+    match flags.volume.json {
+        true => say_json(&PruneJson {
+            dry_run: flags.dry_run,
+            removed: removed.iter().map(ToString::to_string).collect(),
+            kept: verdicts.iter().filter(|verdict| verdict.is_kept()).map(VerdictJson::from).collect(),
+            freed_bytes: pruned.bytes,
+            freed_files: pruned.packs,
+            deferred: false,
+        }),
+        false => say(&print::prune(&before, &verdicts, (&removed, pruned.bytes), flags.dry_run)),
+    }
+    Ok(ExitCode::Done)
+}
+
+fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError> {
+    if flags.in_turn.is_some() {
+        return Err(
+            SnapshotError::Invalid("nothing is noted in object storage: give --part N/M".into()).into()
+        );
+    }
+    let store = flags.key.open(url)?;
+    let monitor = Monitor::default();
+    let part = flags.part.unwrap_or_default();
+    let verified = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
+    let snapshots = damaged_snapshots(&verified);
+    match flags.volume.json {
+        true => say_json(&VerifyJson {
+            part: part.to_string(),
+            objects: verified.objects,
+            bytes: verified.bytes,
+            damaged: verified.damaged.iter().map(damage).collect(),
+            snapshots,
+            damaged_records: 0,
+            list: None,
+            list_healed: false,
+            audit_broken_at: None,
+        }),
+        false => tell(&verified, &snapshots),
+    }
+    Ok(if verified.damaged.is_empty() { ExitCode::Done } else { ExitCode::Partial })
+}
+
+fn damaged_snapshots(verified: &VerifiedStore) -> Vec<String> {
+    let paths = verified.damaged.values().flat_map(|object| &object.paths);
+    let ids: BTreeSet<String> = paths.map(|path| path.snapshot.to_string()).collect();
+    ids.into_iter().collect()
+}
+
+fn damage((object, damaged): (&String, &DamagedObject)) -> DamageJson {
+    let file = |path: &DamagedPath| DamagedFileJson {
+        snapshot: path.snapshot.to_string(),
+        path: path.path.clone(),
+        last: path.snapshot.to_string(),
+        snapshots: 1,
+    };
+    DamageJson {
+        object: object.clone(),
+        error: damaged.error.clone(),
+        count: damaged.count,
+        files: damaged.paths.iter().map(file).collect(),
+        healed_from: None,
+    }
+}
+
+fn tell(verified: &VerifiedStore, snapshots: &[String]) {
+    for damaged in verified.damaged.values() {
+        say(&format!("damaged  {}\n", damaged.error));
+        damaged.paths.iter().for_each(|path| say(&format!("  needed by {} {}\n", path.snapshot, path.path)));
+    }
+    let objects = counted(verified.objects, "object");
+    say(&format!("Checked {objects}, {}: {} damaged\n", bytes(verified.bytes), verified.damaged.len()));
+    if !snapshots.is_empty() {
+        print::complain(
+            "hint: forget and prune the snapshots that need it, and copy them by their ids from a volume that has them\n",
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! An S3 server of a test, with a bucket, and a proxy before it that fails as it is told.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Instant,
+};
+
+use tempfile::TempDir;
+
+use super::{ports, process::PATIENCE, scratch};
+
+const ACCESS_KEY: &str = "tester";
+const SECRET_KEY: &str = "a secret of the tests";
+
+/// A bucket that is empty at first.
+pub struct Bucket {
+    dir: TempDir,
+    server: Child,
+    proxy: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It passes.
+    None,
+    /// It is answered by 503 `SlowDown`.
+    SlowDown,
+    /// It is answered by 403 and this code.
+    Refuse(&'static str),
+    /// It passes when [`Bucket::release`] is called.
+    Hold,
+    /// Its body is cut off after so many bytes.
+    CutRequest(u64),
+    /// The server does it, and its answer is cut off after so many bytes.
+    CutAnswer(u64),
+}
+
+/// A request, by its head.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    pub is_conditional: bool,
+    /// Whether it asks for a part of an object.
+    pub is_range: bool,
+    len: u64,
+}
+
+type Decide = dyn FnMut(&Request) -> Fault + Send;
+
+struct Shared {
+    server: SocketAddr,
+    decide: Mutex<Box<Decide>>,
+    seen: Mutex<Vec<Request>>,
+    /// Conditional puts pass one by one: this server looks first and writes then.
+    conditional: Mutex<()>,
+    /// Whether held requests may pass.
+    is_released: Mutex<bool>,
+    released: Condvar,
+    stop: AtomicBool,
+}
+
+impl Bucket {
+    pub fn new() -> Self {
+        let dir = scratch::scratch();
+        fs::create_dir_all(dir.path().join("root/snapshots")).unwrap();
+        let server = ports::unused();
+        let child = Command::new(server_program())
+            .args(["--host", "127.0.0.1", "--port", &server.port().to_string()])
+            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+            .arg(dir.path().join("root"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = child.unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            server,
+            decide: Mutex::new(Box::new(|_| Fault::None)),
+            seen: Mutex::default(),
+            conditional: Mutex::default(),
+            is_released: Mutex::default(),
+            released: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || accepting.accept(&listener));
+        connect(server).expect("the S3 server does not listen");
+        Self { dir, server: child, proxy, shared }
+    }
+
+    /// Lets `decide` choose what becomes of each request from now on.
+    pub fn fail(&self, decide: impl FnMut(&Request) -> Fault + Send + 'static) {
+        *self.shared.decide.lock().unwrap() = Box::new(decide);
+    }
+
+    /// Lets held requests pass, also those that are still to come.
+    pub fn release(&self) {
+        *self.shared.is_released.lock().unwrap() = true;
+        self.shared.released.notify_all();
+    }
+
+    /// Returns the requests since the last call.
+    pub fn seen(&self) -> Vec<Request> {
+        std::mem::take(&mut self.shared.seen.lock().unwrap())
+    }
+
+    /// Sets the environment by which a command reaches the bucket.
+    pub fn set(&self, command: &mut Command) {
+        command
+            .env("AWS_ENDPOINT_URL", format!("http://{}", self.proxy))
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+    }
+
+    /// Returns a path in the bucket, which the server keeps as a folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root/snapshots").join(name)
+    }
+
+    /// Returns a path beside the bucket, for keys.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns the lengths of all objects below a prefix, by their names.
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, u64> {
+        let (mut found, root) = (BTreeMap::new(), self.path(prefix));
+        files_below(&root, &mut |path| {
+            let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            found.insert(name, path.metadata().unwrap().len());
+        });
+        found
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.release();
+        let _ = TcpStream::connect(self.proxy);
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Returns the server, which `.ci/tools test` builds into the cache if the machine has none.
+fn server_program() -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let built = cache.map(|cache| cache.join("volferry/tools/bin/s3s-fs")).filter(|it| it.is_file());
+    built.unwrap_or_else(|| "s3s-fs".into())
+}
+
+fn files_below(dir: &Path, visit: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, visit) } else { visit(&path) }
+    }
+}
+
+/// Connects, again and again until the server listens.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let began = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::yield_now(),
+            connected => return connected,
+        }
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming().map_while(Result::ok) {
+            if self.stop.load(SeqCst) {
+                return;
+            }
+            let shared = Arc::clone(self);
+            // A client that leaves early ends only its own connection.
+            thread::spawn(move || drop(shared.carry(&client)));
+        }
+    }
+
+    /// Carries one request and its answer; each has a connection of its own.
+    fn carry(&self, mut client: &TcpStream) -> io::Result<()> {
+        let mut from_client = BufReader::new(client);
+        let (request, head) = read_head(&mut from_client)?;
+        self.seen.lock().unwrap().push(request.clone());
+        let fault = (self.decide.lock().unwrap())(&request);
+        let refusal = match fault {
+            Fault::SlowDown => Some(("503 Slow Down", "SlowDown")),
+            Fault::Refuse(code) => Some(("403 Forbidden", code)),
+            _ => None,
+        };
+        if let Some((status, code)) = refusal {
+            io::copy(&mut from_client.take(request.len), &mut io::sink())?;
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            let len = body.len();
+            write!(client, "HTTP/1.1 {status}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}")?;
+            return client.shutdown(Shutdown::Write);
+        }
+        if fault == Fault::Hold {
+            let is_released = self.is_released.lock().unwrap();
+            drop(self.released.wait_while(is_released, |is_released| !*is_released).unwrap());
+        }
+        let _one_by_one = request.is_conditional.then(|| self.conditional.lock().unwrap());
+        let mut server = connect(self.server)?;
+        server.write_all(head.as_bytes())?;
+        let body = match fault {
+            Fault::CutRequest(bytes) => request.len.min(bytes),
+            _ => request.len,
+        };
+        io::copy(&mut (&mut from_client).take(body), &mut server)?;
+        if body < request.len {
+            return Ok(());
+        }
+        let answer = match fault {
+            Fault::CutAnswer(bytes) => bytes,
+            _ => u64::MAX,
+        };
+        let mut answered = Vec::new();
+        server.read_to_end(&mut answered)?;
+        let passed = answered.len().min(usize::try_from(answer).unwrap_or(usize::MAX));
+        client.write_all(&answered[..passed])?;
+        client.shutdown(Shutdown::Write)
+    }
+}
+
+/// Reads the head of a request, and returns it as it is passed on.
+fn read_head(from: &mut impl io::BufRead) -> io::Result<(Request, String)> {
+    let mut first = String::new();
+    from.read_line(&mut first)?;
+    let mut words = first.split(' ').map(str::to_owned);
+    let (Some(method), Some(path)) = (words.next(), words.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let mut request = Request { method, path, is_conditional: false, is_range: false, len: 0 };
+    let mut head = first;
+    for line in from.lines() {
+        let line = line?;
+        if line.is_empty() {
+            head.push_str("connection: close\r\n\r\n");
+            return Ok((request, head));
+        }
+        let lower = line.to_ascii_lowercase();
+        request.is_range |= lower.starts_with("range:");
+        request.is_conditional |= lower.starts_with("if-none-match:");
+        if let Some(len) = lower.strip_prefix("content-length:") {
+            request.len = len.trim().parse().unwrap_or(0);
+        }
+        if !lower.starts_with("connection:") {
+            head.push_str(&line);
+            head.push_str("\r\n");
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}

@@ -1,0 +1,116 @@
+//! Snapshots in object storage: what arrives there and comes back, and what faults, damage and others leave of them.
+
+use std::{fs, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    common::{
+        object_storage::Bucket,
+        oracle::{COPY, Snapshot},
+        process::program,
+        tree::{self, Shape},
+    },
+    copy::digests,
+    volume::{Said, Volume},
+};
+
+/// The place of the store in the tests' bucket.
+pub const URL: &str = "s3://snapshots/of/web";
+
+/// Returns `volferry snapshot ARGS` with the key of the store, which is made with the first call.
+pub fn command(bucket: &Bucket, args: &[&str]) -> Command {
+    let key = bucket.beside("key");
+    if !key.exists() {
+        let made = Command::new(program()).args(["snapshot", "key"]).arg(&key).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    let mut command = Command::new(program());
+    command.arg("snapshot").args(args).env("VOLFERRY_KEY_FILE", &key);
+    bucket.set(&mut command);
+    command
+}
+
+pub fn run(bucket: &Bucket, args: &[&str]) -> Said {
+    command(bucket, args).output().unwrap().into()
+}
+
+/// Runs a command that has to succeed.
+#[track_caller]
+pub fn ok(bucket: &Bucket, args: &[&str]) -> Said {
+    let said = run(bucket, args);
+    assert_eq!(said.code, Some(0), "{args:?}: {said:?}");
+    said
+}
+
+pub fn text(volume: &Volume) -> &str {
+    volume.path().to_str().unwrap()
+}
+
+/// Copies all snapshots into the store, and returns what the command prints.
+#[track_caller]
+pub fn push(bucket: &Bucket, from: &Volume) -> Value {
+    ok(bucket, &["copy", "--all", "--json", text(from), URL]).json()
+}
+
+/// Copies all snapshots of the store to a volume, and returns what the command prints.
+#[track_caller]
+pub fn pull(bucket: &Bucket, to: &Volume) -> Value {
+    ok(bucket, &["copy", "--all", "--json", URL, text(to)]).json()
+}
+
+pub fn count(said: &Value, field: &str) -> usize {
+    said[field].as_array().unwrap().len()
+}
+
+#[test]
+fn a_tree_of_everything_comes_back_as_it_was_and_the_bucket_learns_no_name() {
+    let (bucket, from, to) = (Bucket::new(), Volume::new(), Volume::new());
+    tree::gallery(from.path(), Shape::Everything);
+    fs::write(from.path().join("a name that is secret"), "content that is secret".repeat(10)).unwrap();
+    let id = from.create(&["--tag", "gold", "--note", "a note that is secret"]);
+    let expected = Snapshot::of(from.path());
+    assert_eq!(count(&push(&bucket, &from), "copied"), 1);
+    for name in bucket.objects("").keys() {
+        let bytes = fs::read(bucket.path(name)).unwrap();
+        assert!(!bytes.windows(9).any(|some| some == b"is secret"), "{name}");
+        assert!(!bytes.windows(8).any(|some| some == u64::from_str_radix(&id, 16).unwrap().to_le_bytes()));
+    }
+    assert_eq!(count(&pull(&bucket, &to), "copied"), 1);
+    assert_eq!(digests(&to), digests(&from));
+    for field in ["began", "taken", "entries", "bytes", "user", "note", "tags", "pinned"] {
+        assert_eq!(to.list()[0][field], from.list()[0][field], "{field}");
+    }
+    to.ok("verify", &["--no-heal"]);
+    let other = from.path().with_file_name("restored");
+    to.ok("restore", &["gold", "--trust-store", "--to", other.to_str().unwrap()]);
+    Snapshot::of(&other).assert_like(&expected, COPY, "the snapshot");
+}
+
+#[test]
+fn only_what_changed_is_sent_and_what_is_there_is_not_sent_again() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    tree::many(from.path(), 400, 3000);
+    fs::write(from.path().join("large"), crate::common::rng::Rng::new(3).bytes(20 << 20)).unwrap();
+    from.create(&[]);
+    let first = push(&bucket, &from)["bytes"].as_u64().unwrap();
+    assert!(first > 20 << 20, "{first}");
+    let packs = bucket.objects("of/web/packs").len();
+    assert!(packs <= 4, "{packs} packs");
+    let mut large = fs::read(from.path().join("large")).unwrap();
+    large.splice(5 << 20..5 << 20, *b"inserted");
+    fs::write(from.path().join("large"), large).unwrap();
+    fs::write(from.path().join("d0001/f000150"), "changed").unwrap();
+    from.create(&[]);
+    let said = push(&bucket, &from);
+    assert_eq!((count(&said, "copied"), count(&said, "present")), (1, 1));
+    let next = said["bytes"].as_u64().unwrap();
+    assert!((1..7 << 20).contains(&next), "{next}");
+    let before = bucket.objects("");
+    let said = push(&bucket, &from);
+    assert_eq!((count(&said, "present"), said["bytes"].as_u64()), (2, Some(0)));
+    assert_eq!(bucket.objects(""), before, "nothing is written");
+    let to = Volume::new();
+    pull(&bucket, &to);
+    assert_eq!(digests(&to), digests(&from));
+}
