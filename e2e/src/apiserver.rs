@@ -49,6 +49,8 @@ pub enum User {
     Admin,
     /// The operator's account, with the rights that `config/rbac` gives it.
     Operator,
+    /// The populator's account, with the rights that `config/populator` gives it.
+    Populator,
 }
 
 impl User {
@@ -57,6 +59,7 @@ impl User {
         match self {
             Self::Admin => "admin",
             Self::Operator => "operator",
+            Self::Populator => "populator",
         }
     }
 }
@@ -134,7 +137,8 @@ impl ApiServer {
 
     fn write_credentials(&self) -> Result<()> {
         let tokens = "admin,admin,admin,system:masters\n\
-                      operator,system:serviceaccount:volferry-system:volferry-operator,operator,system:serviceaccounts\n";
+                      operator,system:serviceaccount:volferry-system:volferry-operator,operator,system:serviceaccounts\n\
+                      populator,system:serviceaccount:volferry-system:volferry-populator,populator,system:serviceaccounts\n";
         std::fs::write(self.folder.join("tokens"), tokens)?;
         let made = Command::new("openssl")
             .args(["genrsa", "-traditional", "-out"])
@@ -197,7 +201,7 @@ impl ApiServer {
         self.wait_until("kube-apiserver has a certificate", |server| {
             std::fs::metadata(server.certificate()).map(drop).map_err(Into::into)
         })?;
-        for user in [User::Admin, User::Operator] {
+        for user in [User::Admin, User::Operator, User::Populator] {
             std::fs::write(self.kubeconfig(user), self.kubeconfig_text(user))?;
         }
         Ok(())
@@ -216,11 +220,13 @@ impl ApiServer {
         .to_string()
     }
 
-    /// Installs the CRDs, and the operator's account with its rights. The operator's Deployment stays without pods.
+    /// Installs the CRDs, and the accounts of operator and populator with their rights. Their Deployments have no pods.
     fn install(&self) -> Result<()> {
         let kubectl = self.kubectl("volferry-system")?;
-        let all = programs::repository().join("config/default").display().to_string();
-        kubectl.run(&["apply", "--server-side", "-k", &all])?;
+        for part in ["config/default", "config/populator"] {
+            let folder = programs::repository().join(part).display().to_string();
+            kubectl.run(&["apply", "--server-side", "-k", &folder])?;
+        }
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
         Ok(())
     }

@@ -116,6 +116,12 @@ impl Stage {
         self.start(Cut::Never, &[&lease[..], &["--identity", identity, &image]].concat(), &[]).await
     }
 
+    /// Starts a populator for this namespace, with the populator's rights.
+    pub async fn populator(&self) -> Result<Controller> {
+        let arguments = ["populate", "--leader-elect=false", "--watch-namespaces", &self.namespace];
+        self.launch(self.server.client(User::Populator).await?, Cut::Never, &arguments, &[]).await
+    }
+
     /// Ends the API server and starts it again on the same data. All tests of a program share it, so one that does this
     /// needs a program of its own.
     pub fn restart_api_server(&self) -> Result<()> {

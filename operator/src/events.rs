@@ -38,19 +38,26 @@ pub struct Note {
 #[derive(Clone)]
 pub struct Events {
     client: Client,
+    controller: &'static str,
     instance: String,
 }
 
 impl Events {
     /// Creates the publisher. The replica `instance` is the events' reporter.
     pub fn new(client: Client, instance: &str) -> Self {
-        Self { client, instance: instance.into() }
+        Self::reporting_as(client, FIELD_MANAGER, instance)
+    }
+
+    /// Creates the publisher of another program than the controller.
+    pub fn reporting_as(client: Client, controller: &'static str, instance: &str) -> Self {
+        Self { client, controller, instance: instance.into() }
     }
 
     /// Publishes a note as an event of its own, so that events of different runs are never merged. A note that cannot
     /// be published is dropped, since the status says the same.
     pub async fn publish(&self, about: &impl kube::Resource<DynamicType = ()>, note: &Note) {
-        let event = event(about, note, &self.instance, Timestamp::now());
+        let mut event = event(about, note, &self.instance, Timestamp::now());
+        event.reporting_controller = Some(self.controller.into());
         let events = Api::<Event>::namespaced(self.client.clone(), &about.namespace().unwrap_or_default());
         if let Err(error) = events.create(&PostParams::default(), &event).await {
             tracing::debug!(about = about.name_any(), error = chain(&error), "an event is lost");

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod model;
 pub mod names;
 pub mod plugin;
+pub mod populate;
 pub mod ready;
 pub mod resources;
 pub mod runbook;

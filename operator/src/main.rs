@@ -10,6 +10,7 @@ use operator::{
     hold::{self, HoldArgs},
     launch::local::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
+    populate::{self, PopulateArgs},
     ready::{self, ReadyArgs},
     service::{self, ServiceArgs},
     telemetry::{self, LogFormat},
@@ -35,6 +36,8 @@ const WORKER_STACK_BYTES: usize = 8 << 20;
 enum Command {
     /// Reconcile the SyncJobs of a cluster.
     Controller(Box<ControllerArgs>),
+    /// Fill claims whose dataSourceRef names a SyncJob with its copy.
+    Populate(PopulateArgs),
     /// Run one end of a run in a syncer pod, as its first process.
     Agent(AgentArgs),
     /// Answer a user who is attached to this pod: what a command prints, in frames.
@@ -68,6 +71,13 @@ async fn run(cli: Cli) -> ExitCode {
     telemetry::init(cli.log_format);
     match cli.command {
         Command::Controller(args) => match serve::serve(*args, cli.log_format).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("{}", telemetry::chain(&error));
+                ExitCode::FAILURE
+            }
+        },
+        Command::Populate(args) => match populate::serve(args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{}", telemetry::chain(&error));

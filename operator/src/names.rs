@@ -59,6 +59,12 @@ pub const ANNOTATION_RESUME: &str = "volferry.dev/resume-after";
 pub const ANNOTATION_ACCEPT_VOLUME: &str = "volferry.dev/accept-volume";
 /// Annotation of a SyncJob by which a person accepts a claim that was made anew as its source: that claim's UID.
 pub const ANNOTATION_ACCEPT_SOURCE: &str = "volferry.dev/accept-source";
+/// Annotation of a claim that came up filled, and of its temporary claim: the run or VolumeSnapshot that filled it.
+pub const ANNOTATION_POPULATED: &str = "volferry.dev/populated";
+/// Value of [`ANNOTATION_POPULATED`] of a claim that came up empty because it says that it may.
+pub const POPULATED_EMPTY: &str = "empty";
+/// Annotation by which the scheduler names the node of a claim that waits for its first consumer.
+pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Annotation of a namespace by which its administrator allows priorities above 0: the highest one that counts.
 pub const ANNOTATION_MAX_PRIORITY: &str = "volferry.dev/max-priority";
 /// Annotation in the operator's store, and never in the cluster: why a SyncRun cannot be read.

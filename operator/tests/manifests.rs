@@ -128,6 +128,17 @@ fn kustomize_grants_the_right_to_limit_the_runs_of_a_node_as_the_chart_does() {
     assert_eq!(rights(&rules_of(&role)), rights(&chart_rules("nodes")));
 }
 
+/// The rights on PersistentVolumes are those of an account of its own, which the operator's pods do not have.
+#[test]
+fn kustomize_grants_the_populator_what_the_chart_does_and_the_operator_none_of_its_rights_on_volumes() {
+    let role = documents("config/populator/rights.yaml").remove(0);
+    let (populator, always) = (rights(&chart_rules("populator")), rights(&chart_rules("operator")));
+    assert_eq!(rights(&rules_of(&role)), populator);
+    let may_patch = ["", "persistentvolumes", "patch"].map(String::from);
+    assert!(populator.contains(&may_patch) && !always.contains(&may_patch));
+    assert!(!populator.iter().any(|[_, resource, _]| ["secrets", "pods"].contains(&resource.as_str())));
+}
+
 #[test]
 fn the_operator_holds_no_wildcard_and_can_read_and_change_no_secret() {
     let chart: Vec<Value> = chart_rules("operator").into_iter().chain(chart_rules("cluster")).collect();

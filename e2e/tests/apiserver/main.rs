@@ -26,6 +26,7 @@ mod namespaced;
 mod pair;
 mod placement;
 mod plugin;
+mod populated;
 mod push;
 mod queue;
 mod reported;

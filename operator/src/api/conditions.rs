@@ -74,6 +74,7 @@ pub mod reason {
     pub const SERVING: &str = "Serving";
     pub const ADDRESS_PENDING: &str = "AddressPending";
     pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
+    pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     pub const NAME_TAKEN: &str = "NameTaken";
     pub const JOB_STALLED: &str = "JobStalled";

@@ -42,6 +42,6 @@ mod sources;
 mod strays;
 mod view;
 pub mod volumes;
-mod warnings;
+pub(crate) mod warnings;
 pub mod watched;
 mod watches;

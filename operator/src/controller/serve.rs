@@ -80,11 +80,20 @@ pub struct ControllerArgs {
     /// The most runs that are under way at a time on each node, as far as it is known where volumes are; 0: no limit.
     #[arg(long, env = "VOLFERRY_MAX_RUNS_PER_NODE", default_value_t = 0)]
     pub max_runs_per_node: u32,
+    /// The most runs with `source.pointInTime` that are under way at a time in each namespace with each class: as many
+    /// snapshots and clones does the storage hold for them; 0: no limit.
+    #[arg(long, env = "VOLFERRY_MAX_SNAPSHOTS", default_value_t = 0)]
+    pub max_snapshots: u32,
 }
 
 impl ControllerArgs {
     fn limits(&self) -> Limits {
-        Limits { all: self.max_runs, namespace: self.max_runs_per_namespace, node: self.max_runs_per_node }
+        Limits {
+            all: self.max_runs,
+            namespace: self.max_runs_per_namespace,
+            node: self.max_runs_per_node,
+            captures: self.max_snapshots,
+        }
     }
 
     fn lease_namespace(&self, client: &Client) -> String {
@@ -320,7 +329,8 @@ async fn renew(context: &Context) {
     }
 }
 
-fn host_name() -> String {
+/// Returns a name for this process that no other replica has.
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{name}-{}", std::process::id())
 }

@@ -42,7 +42,8 @@ pub(super) async fn warnings(
     Ok(Warnings { source, sink })
 }
 
-async fn last_warning(client: &Client, namespace: &str, uid: &str) -> Result<Option<String>> {
+/// Returns the latest warning about the object with that UID; `None` without the right to list events.
+pub(crate) async fn last_warning(client: &Client, namespace: &str, uid: &str) -> Result<Option<String>> {
     let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
     let events = match Api::<Event>::namespaced(client.clone(), namespace).list(&about).await {
         Ok(events) => events.items,

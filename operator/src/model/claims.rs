@@ -4,7 +4,10 @@ use contract::Side;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use super::placement::{self, Sharing};
-use crate::{api::conditions::reason, fault::Fault};
+use crate::{
+    api::{GROUP, conditions::reason},
+    fault::Fault,
+};
 
 /// A claim that a job names, and its object if it exists.
 #[derive(Debug, Clone)]
@@ -96,6 +99,14 @@ pub fn check_both_ends(claims: &[Claim], is_local: bool) -> Result<(), Blocked> 
 fn unbound(claim: &Claim) -> Result<(), Blocked> {
     let name = described(claim);
     match &claim.class {
+        // Its copy may be what this run would write to, so a pod that waits for it would wait for ever.
+        _ if is_to_be_populated(claim) => Err(Blocked::Waiting(Fault::new(
+            reason::CLAIM_NOT_BOUND,
+            format!(
+                "{name} is to come up with a copy, and has not yet. If this lasts, `kubectl describe pvc` says why; a \
+                 class with WaitForFirstConsumer needs a pod that uses the claim first."
+            ),
+        ))),
         Class::Missing(class) => Err(Blocked::Stalled(Fault::new(
             reason::CLAIM_NOT_BOUND,
             format!(
@@ -115,6 +126,13 @@ fn unbound(claim: &Claim) -> Result<(), Blocked> {
             ),
         ))),
     }
+}
+
+/// Returns whether a claim names a SyncJob with whose copy the populator fills it.
+fn is_to_be_populated(claim: &Claim) -> bool {
+    let spec = claim.found.as_ref().and_then(|found| found.spec.as_ref());
+    let origin = spec.and_then(|spec| spec.data_source_ref.as_ref());
+    origin.is_some_and(|it| it.api_group.as_deref() == Some(GROUP))
 }
 
 fn missing(claim: &Claim) -> Fault {

@@ -12,7 +12,7 @@ use super::{
     sets,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, conditions::reason},
+    api::{ActiveRun, CaptureMethod, SyncJob, conditions::reason},
     fault::Fault,
 };
 
@@ -29,12 +29,14 @@ pub struct Limits {
     pub namespace: u32,
     /// On each node.
     pub node: u32,
+    /// Of those that have the storage capture their source: in each namespace, of each class.
+    pub captures: u32,
 }
 
 impl Limits {
     /// Returns whether any limit is set.
     pub fn any(self) -> bool {
-        self.all > 0 || self.namespace > 0 || self.node > 0
+        self.all > 0 || self.namespace > 0 || self.node > 0 || self.captures > 0
     }
 }
 
@@ -69,6 +71,7 @@ pub fn is_limited(job: &SyncJob, limits: Limits, sets: &SetLimits) -> bool {
 pub struct Line {
     limits: Limits,
     set: Option<Share>,
+    pool: Option<String>,
     others: Vec<Member>,
 }
 
@@ -78,6 +81,7 @@ struct Member {
     namespaces: Vec<String>,
     nodes: Vec<String>,
     set: Option<Share>,
+    pool: Option<String>,
     place: Place,
     is_started: bool,
 }
@@ -86,7 +90,8 @@ impl Member {
     fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
         let (place, run) = place::recorded(job)?;
         let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
-        Some(Self { namespaces, nodes, set: Share::of(job, sets), place, is_started: run.is_started() })
+        let (set, pool) = (Share::of(job, sets), pool(job).filter(|_| does_capture(run)));
+        Some(Self { namespaces, nodes, set, pool, place, is_started: run.is_started() })
     }
 
     /// Orders started runs before waiting ones, and waiting ones by their places.
@@ -102,6 +107,23 @@ fn namespaces(own: &str, run: &ActiveRun) -> Vec<String> {
     others.retain(|it| it != own);
     others.dedup();
     [own.to_string()].into_iter().chain(others).collect()
+}
+
+/// Returns where the storage captures the source of a job: the class that the job names, in its namespace. `None` if
+/// it reads the source itself.
+fn pool(job: &SyncJob) -> Option<String> {
+    let at = job.spec.source.point_in_time.as_ref()?;
+    let class = match at.method {
+        CaptureMethod::Snapshot => at.volume_snapshot_class_name.as_deref(),
+        CaptureMethod::Clone => at.storage_class_name.as_deref(),
+    };
+    let class = class.map_or_else(|| "the default class".into(), |class| format!("the class {class}"));
+    Some(format!("{class} in the namespace {}", job.namespace().unwrap_or_default()))
+}
+
+/// Returns whether a run reads what the storage captures, if its job does.
+fn does_capture(run: &ActiveRun) -> bool {
+    run.restore.is_none() && run.benchmark.is_none()
 }
 
 /// The reason why a run has to wait because of the limits.
@@ -122,7 +144,7 @@ impl Queued {
     }
 }
 
-/// The number of runs ahead in one namespace or set, on one node, or in total.
+/// The number of runs ahead in one namespace or set, of one class, on one node, or in total.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
     started: usize,
@@ -134,6 +156,7 @@ struct Ahead {
 struct Tally<'a> {
     nodes: BTreeMap<&'a str, Ahead>,
     sets: BTreeMap<&'a str, Ahead>,
+    pools: BTreeMap<&'a str, Ahead>,
     namespaces: BTreeMap<&'a str, Ahead>,
     all: Ahead,
 }
@@ -146,21 +169,22 @@ struct Full {
 }
 
 impl Line {
-    /// Builds the queue of all `jobs` except the one with that UID, whose set counts for its own run.
+    /// Builds the queue of all `jobs` except the one with that UID, whose set and class count for its own run.
     pub fn new<'a>(
         uid: &str,
         jobs: impl IntoIterator<Item = &'a SyncJob>,
         limits: Limits,
         sets: &SetLimits,
     ) -> Self {
-        let (mut set, mut others) = (None, Vec::new());
+        let (mut own, mut others) = ((None, None), Vec::new());
         for job in jobs {
             match job.metadata.uid.as_deref() == Some(uid) {
-                true => set = Share::of(job, sets),
+                true => own = (Share::of(job, sets), pool(job)),
                 false => others.extend(Member::of(job, sets)),
             }
         }
-        Self { limits, set, others }
+        let (set, pool) = own;
+        Self { limits, set, pool, others }
     }
 
     /// Returns the limits of this queue.
@@ -178,7 +202,8 @@ impl Line {
         let mut ahead = Tally::default();
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
         let namespaces = namespaces(namespace, run);
-        ahead.full(&namespaces, &run.nodes, self.set.as_ref(), self.limits).map(|full| queued(run, &full))
+        let shares = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));
+        ahead.full(&namespaces, &run.nodes, shares, self.limits).map(|full| queued(run, &full))
     }
 
     /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
@@ -205,12 +230,13 @@ impl Ahead {
 }
 
 impl<'a> Tally<'a> {
-    /// Returns the narrowest limit that leaves no room for a run of that set in those namespaces on those nodes.
+    /// Returns the narrowest limit that leaves no room for a run of that set and class in those namespaces on those
+    /// nodes.
     fn full(
         &self,
         namespaces: &[String],
         nodes: &[String],
-        set: Option<&Share>,
+        (set, pool): (Option<&Share>, Option<&str>),
         limits: Limits,
     ) -> Option<Full> {
         let full =
@@ -223,6 +249,10 @@ impl<'a> Tally<'a> {
             let ahead = self.sets.get(set.uid.as_str()).copied().unwrap_or_default();
             full(format!("the SyncJobSet {}", set.name), set.limit, ahead)
         };
+        let of_pool = |pool: &str| {
+            let ahead = self.pools.get(pool).copied().unwrap_or_default();
+            full(format!("captures of {pool}"), limits.captures, ahead)
+        };
         let of_namespace = |namespace: &String| {
             let ahead = self.namespaces.get(namespace.as_str()).copied().unwrap_or_default();
             full(format!("the namespace {namespace}"), limits.namespace, ahead)
@@ -230,12 +260,11 @@ impl<'a> Tally<'a> {
         let of_all = || full("all namespaces together".into(), limits.all, self.all);
         let of_namespaces = || namespaces.iter().find_map(of_namespace);
         let of_node = || nodes.iter().find_map(of_node);
-        of_node().or_else(|| of_set(set?)).or_else(of_namespaces).or_else(of_all)
+        of_node().or_else(|| of_set(set?)).or_else(|| of_pool(pool?)).or_else(of_namespaces).or_else(of_all)
     }
 
     /// Counts the next run in order. A run that its node holds back takes no room from its set, one that either holds
-    /// back takes none from its namespace, and one that any of them holds back takes none from the total, so that other
-    /// runs can use it.
+    /// back takes none from its class, and so on for its namespace and the total, so that other runs can use it.
     fn count(&mut self, member: &'a Member, limits: Limits) {
         let is_started = member.is_started;
         let mut has_room = true;
@@ -247,6 +276,11 @@ impl<'a> Tally<'a> {
         if let Some(set) = member.set.as_ref().filter(|_| is_started || has_room) {
             let ahead = self.sets.entry(&set.uid).or_default();
             has_room &= !ahead.is_full(set.limit);
+            ahead.count(is_started);
+        }
+        if let Some(pool) = member.pool.as_deref().filter(|_| is_started || has_room) {
+            let ahead = self.pools.entry(pool).or_default();
+            has_room &= !ahead.is_full(limits.captures);
             ahead.count(is_started);
         }
         if is_started || has_room {
@@ -275,8 +309,9 @@ pub fn next_in_line<'a>(
     let mut ahead = Tally::default();
     let mut next = Vec::new();
     for (member, job) in &members {
-        let Member { namespaces, nodes, set, is_started, .. } = member;
-        if !is_started && ahead.full(namespaces, nodes, set.as_ref(), limits).is_none() {
+        let Member { namespaces, nodes, set, pool, is_started, .. } = member;
+        let shares = (set.as_ref(), pool.as_deref());
+        if !is_started && ahead.full(namespaces, nodes, shares, limits).is_none() {
             next.push(*job);
         }
         ahead.count(member, limits);

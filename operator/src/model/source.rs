@@ -9,9 +9,9 @@ use super::{
     validate::{self, ValidatedSyncJob},
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, KnownSource, SyncJob, SyncJobStatus},
+    api::{ActiveRun, ClaimReference, GROUP, KnownSource, SyncJob, SyncJobStatus},
     fault::Fault,
-    names::ANNOTATION_ACCEPT_SOURCE,
+    names::{self, ANNOTATION_ACCEPT_SOURCE},
 };
 
 /// The reason of a job whose source's claim is not the one of its last successful run.
@@ -83,8 +83,8 @@ fn is_named(known: &KnownSource, job: &ValidatedSyncJob) -> bool {
     known.claim_name == claim.name && known.namespace == claim.namespace_from(&job.namespace)
 }
 
-/// Returns whether the source's claim was made from the destination's: as its clone, or by a SyncJob in the other
-/// direction that has succeeded with it.
+/// Returns whether the source's claim was made from the destination's: as its clone, by a SyncJob in the other
+/// direction that has succeeded with it, or because it names this SyncJob and came up filled with its copy.
 pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item = &'a SyncJob>) -> bool {
     let claim = |job: &SyncJob, of: &ClaimReference| validate::Claim {
         namespace: of.namespace.clone().or_else(|| job.namespace()).unwrap_or_default(),
@@ -104,7 +104,16 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
             && claim(other, &other.spec.destination.persistent_volume_claim) == source
             && filled.is_some_and(|it| it.claim_name == source.name && it.claim_uid.as_deref() == Some(uid))
     };
-    is_clone || jobs.into_iter().any(restores)
+    let known = job.status.as_ref().and_then(|status| status.source.as_ref());
+    // Once a run has succeeded with it, it is a claim like any other.
+    let is_new = known.is_none_or(|known| known.claim_uid != uid);
+    let is_populated = found.filter(|_| is_new).is_some_and(|claim| {
+        let from = claim.annotations().get(names::ANNOTATION_POPULATED);
+        let origin = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+        from.is_some_and(|from| from != names::POPULATED_EMPTY)
+            && origin.is_some_and(|it| it.api_group.as_deref() == Some(GROUP) && it.name == job.name_any())
+    });
+    is_clone || is_populated || jobs.into_iter().any(restores)
 }
 
 /// Stores the claim that a successful run has read.
@@ -247,5 +256,31 @@ mod tests {
         assert!(judged(None, &[job("back", "b", "a", known("v"))]));
         assert!(!judged(None, &[job("back", "b", "a", known("u"))]), "it filled the claim before");
         assert!(!judged(None, &[job("back", "c", "a", known("v"))]), "from elsewhere");
+    }
+
+    #[test]
+    fn a_claim_that_came_up_with_the_copy_is_one_until_a_run_has_succeeded_with_it() {
+        let judged = |job: &str, from: Option<&str>, known: &str| {
+            let origin = json!({"apiGroup": "volferry.dev", "kind": "SyncJob", "name": "web"});
+            let mut claims = claims("v", None);
+            let annotations = json!({"volferry.dev/populated": from});
+            let found = json!({"metadata": {"name": "a", "uid": "v"}, "spec": {"dataSourceRef": origin}});
+            let mut found: k8s_openapi::api::core::v1::PersistentVolumeClaim =
+                serde_json::from_value(found).unwrap();
+            if from.is_some() {
+                found.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            }
+            claims[0].found = Some(found);
+            let job = json!({
+                "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+                "metadata": {"name": job, "namespace": "prod"}, "spec": spec("a", "b"),
+                "status": {"source": {"claimName": "a", "claimUid": known}},
+            });
+            is_copy(&serde_json::from_value(job).unwrap(), &claims, &[])
+        };
+        assert!(judged("web", Some("web-7"), "u"));
+        assert!(!judged("web", Some("web-7"), "v"), "a run has succeeded with it");
+        assert!(!judged("other", Some("web-7"), "u"), "it has the copy of another SyncJob");
+        assert!(!judged("web", Some("empty"), "u") && !judged("web", None, "u"));
     }
 }

@@ -396,6 +396,11 @@ pub const REASONS: &[Reason] = &[
         "A syncer's pod cannot start.",
         "The message has the scheduler's or the kubelet's reason: a claim on another node, resources, taints, or a volume that cannot be mounted.",
     ),
+    reason(
+        "Populated",
+        "A claim came up filled with the copy of the SyncJob that its dataSourceRef names.",
+        "",
+    ),
     reason("Preparing", "The run is being prepared.", ""),
     reason(
         "ProtocolViolation",

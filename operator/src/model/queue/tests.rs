@@ -3,7 +3,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{SyncJobSpec, SyncJobStatus};
+use crate::api::{PointInTime, SyncJobSpec, SyncJobStatus};
 
 fn at(second: i64) -> MicroTime {
     MicroTime(Timestamp::from_second(1_800_000_000 + second).unwrap())
@@ -34,11 +34,11 @@ fn on(nodes: &[&str], run: ActiveRun) -> ActiveRun {
 }
 
 const fn limits(all: u32, namespace: u32) -> Limits {
-    Limits { all, namespace, node: 0 }
+    Limits { all, namespace, node: 0, captures: 0 }
 }
 
 const fn per_node(node: u32) -> Limits {
-    Limits { all: 0, namespace: 0, node }
+    Limits { all: 0, namespace: 0, node, captures: 0 }
 }
 
 /// Returns why the run `a/own`, with a place since second 50, has to wait for the others.
@@ -105,6 +105,42 @@ fn runs_that_their_own_namespace_holds_back_leave_room_for_others() {
 }
 
 #[test]
+fn a_run_whose_source_is_captured_waits_for_its_class_and_namespace_alone() {
+    let captured = |name: &str, class: Option<&str>, run: ActiveRun| {
+        let mut job = job(name, run);
+        let class = class.map(String::from);
+        let at = PointInTime { volume_snapshot_class_name: class, ..PointInTime::default() };
+        job.spec.source.point_in_time = Some(at);
+        job
+    };
+    let one = Limits { captures: 1, ..Limits::default() };
+    let own = captured("a/own", Some("fast"), run(0, 50));
+    let waits = |other: &SyncJob| {
+        let place = Place::of(&run(0, 50), "own", "uid-of-a-own").unwrap();
+        let jobs = [own.clone(), other.clone()];
+        Line::new("uid-of-a-own", &jobs, one, &SetLimits::new()).ahead_of(&run(0, 50), "a", &place)
+    };
+    let busy = |name, class| captured(name, class, started(run(0, 90)));
+    let queued = waits(&busy("a/busy", Some("fast"))).unwrap();
+    assert!(
+        queued.fault.message.contains("captures of the class fast in the namespace a may have 1"),
+        "{queued:?}"
+    );
+    assert_eq!(waits(&busy("b/busy", Some("fast"))), None);
+    assert_eq!(waits(&busy("a/busy", Some("slow"))), None);
+    assert_eq!(waits(&busy("a/busy", None)), None);
+    assert_eq!(waits(&job("a/busy", started(run(0, 90)))), None, "it reads the source itself");
+    let restores = ActiveRun { restore: Some(Default::default()), ..started(run(0, 90)) };
+    assert_eq!(waits(&captured("a/busy", Some("fast"), restores)), None);
+    let next = [busy("a/busy", Some("fast")), own.clone(), captured("a/slow", Some("slow"), run(0, 60))];
+    assert_eq!(names(&next, one), ["slow"]);
+    // One that its class holds back leaves room in its namespace.
+    let both = Limits { namespace: 2, ..one };
+    let next = [busy("a/busy", Some("fast")), own.clone(), job("a/plain", run(0, 60))];
+    assert_eq!(names(&next, both), ["plain"]);
+}
+
+#[test]
 fn a_place_of_a_later_round_waits_for_one_of_an_earlier_round() {
     let others = [job("b/x", run(1, 10)), job("b/y", run(-1, 90))];
     assert_eq!(waits(&others[..1], limits(1, 0)), None);
@@ -162,7 +198,7 @@ fn a_run_waits_for_each_node_that_it_has_a_volume_on() {
 #[test]
 fn runs_that_their_node_holds_back_leave_room_for_runs_on_others() {
     let mut jobs: Vec<SyncJob> = (0..9).map(|n| job(&format!("a/{n}"), on(&["n1"], run(0, n)))).collect();
-    let limits = Limits { all: 2, namespace: 2, node: 1 };
+    let limits = Limits { all: 2, namespace: 2, node: 1, captures: 0 };
     let own = on(&["n2"], run(0, 50));
     assert_eq!(waits_as(&own, &jobs, limits), None, "of those on n1, one at a time is to come");
     assert!(waits_as(&own, &jobs, Limits { node: 0, ..limits }).is_some());
@@ -291,7 +327,7 @@ proptest! {
         nodes in prop::collection::vec(prop::collection::btree_set("[xyz]", 0..3), 6),
         (lag, hasty) in (0_usize..12, any::<bool>()),
     ) {
-        let limits = Limits { all, namespace, node };
+        let limits = Limits { all, namespace, node, captures: 0 };
         let nodes: Vec<Vec<String>> = nodes.into_iter().map(|it| it.into_iter().collect()).collect();
         let (players, history, written) = (vec![Player::default(); 6], vec![vec![]], vec![0; 6]);
         let sets = SetLimits::from([("set".into(), set)]);

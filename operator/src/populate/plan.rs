@@ -1,0 +1,254 @@
+//! Decides the next step of a claim that is to come up filled with the copy of a SyncJob. Pure.
+//!
+//! A temporary claim is made beside it, and a SyncJob of its own restores the copy into that. Only then is the volume
+//! given to the claim. Each step is recognised by what it left, so the populator may stop at any point.
+
+use contract::{RunResult, SNAPSHOT_NOT_FOUND};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use kube::{Resource as _, ResourceExt as _};
+
+use super::{
+    origin::{self, Origin, source},
+    temporary::{self, ANNOTATION_TOLD, is_of, selected_node},
+};
+use crate::{
+    api::{
+        SyncJob,
+        conditions::{self, reason},
+    },
+    fault::Fault,
+    names::{ANNOTATION_POPULATED, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY},
+};
+
+/// What is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Whether its class waits for the first consumer.
+    pub is_lazy: bool,
+    /// The SyncJob that it names.
+    pub job: Option<&'a SyncJob>,
+    /// The claim that this SyncJob writes to.
+    pub copy: Option<&'a PersistentVolumeClaim>,
+    /// The temporary claim.
+    pub temporary: Option<&'a PersistentVolumeClaim>,
+    /// The latest warning about a temporary claim without a volume.
+    pub warning: Option<&'a str>,
+    /// The SyncJob that fills it.
+    pub filler: Option<&'a SyncJob>,
+    /// The volume of the temporary claim.
+    pub volume: Option<&'a PersistentVolume>,
+}
+
+/// The annotations that a step sets, or removes where there is no value.
+pub type Annotations = Vec<(&'static str, Option<String>)>;
+
+/// The next step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing is left to do.
+    Done,
+    /// Something has to happen first.
+    Wait,
+    /// A person has to act.
+    Tell(Fault),
+    /// Make the temporary claim.
+    MakeClaim(Box<PersistentVolumeClaim>),
+    /// Annotate the temporary claim.
+    Mark(Annotations),
+    /// Annotate the claim itself.
+    MarkClaim(Annotations),
+    /// Make the SyncJob that fills it.
+    MakeFiller(Box<SyncJob>),
+    /// Delete that SyncJob, whose pods hold the temporary claim.
+    DropFiller,
+    /// Give the volume to the claim.
+    Rebind(Box<ObjectReference>),
+    /// Delete the temporary claim.
+    DropClaim,
+}
+
+/// Decides the next step.
+pub fn next(at: Situation<'_>) -> Step {
+    let Situation { claim, temporary, filler, .. } = at;
+    if claim.metadata.deletion_timestamp.is_some() || source(claim).is_none() {
+        return Step::Done;
+    }
+    let others = temporary.is_some_and(|it| !is_of(it, claim)) || filler.is_some_and(|it| !is_of(it, claim));
+    if others {
+        let name = temporary::name(claim);
+        let message = format!("A claim or SyncJob {name} is there and not the populator's: delete it.");
+        return tell(reason::NAME_TAKEN, message);
+    }
+    if volume_of(claim).is_some() {
+        return match (filler, temporary) {
+            (Some(filler), _) => unless_going(filler, Step::DropFiller),
+            (None, Some(temporary)) => unless_going(temporary, Step::DropClaim),
+            (None, None) => Step::Done,
+        };
+    }
+    match temporary {
+        None => begin(at),
+        Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => Step::Wait,
+        Some(temporary) => node(at, temporary).unwrap_or_else(|| go_on(at, temporary)),
+    }
+}
+
+/// Begins, once it is known where the volume has to be and that there is a copy.
+fn begin(at: Situation<'_>) -> Step {
+    let Situation { claim, is_lazy, .. } = at;
+    if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
+        let message = "The claim names no storage class, and the cluster has no default one: make it anew with a class \
+                       that `kubectl get storageclass` lists, or make one the default.";
+        return tell(reason::CLAIM_NOT_BOUND, message.into());
+    }
+    if is_lazy && selected_node(claim).is_none() {
+        return Step::Wait;
+    }
+    let image = match origin_of(at) {
+        Ok(Origin::Image(image)) => Some(image),
+        Ok(_) => None,
+        Err(fault) => return Step::Tell(fault),
+    };
+    Step::MakeClaim(Box::new(temporary::claim(claim, image)))
+}
+
+/// Keeps the temporary claim on the node that the scheduler chose, and has it choose again if the provisioner refuses.
+fn node(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Option<Step> {
+    if !at.is_lazy || volume_of(temporary).is_some() {
+        return None;
+    }
+    let told = temporary.annotations().get(ANNOTATION_TOLD).map(String::as_str);
+    match (selected_node(at.claim), told, selected_node(temporary)) {
+        (Some(node), Some(told), None) if node == told => {
+            Some(Step::MarkClaim(vec![(ANNOTATION_SELECTED_NODE, None)]))
+        }
+        (Some(node), told, _) if told != Some(node) => {
+            let node = Some(String::from(node));
+            Some(Step::Mark(vec![(ANNOTATION_SELECTED_NODE, node.clone()), (ANNOTATION_TOLD, node)]))
+        }
+        (None, Some(_), _) => Some(Step::Mark(vec![(ANNOTATION_TOLD, None)])),
+        _ => None,
+    }
+}
+
+/// Fills the temporary claim, and gives its volume away.
+fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
+    let Situation { claim, filler, warning, .. } = at;
+    if let Some(from) = temporary.annotations().get(ANNOTATION_POPULATED) {
+        return match filler {
+            Some(filler) => unless_going(filler, Step::DropFiller),
+            None if claim.annotations().get(ANNOTATION_POPULATED) != Some(from) => {
+                Step::MarkClaim(vec![(ANNOTATION_POPULATED, Some(from.clone()))])
+            }
+            None => rebind(at, temporary),
+        };
+    }
+    if volume_of(temporary).is_none() {
+        let told = |warning| tell(reason::CLAIM_NOT_BOUND, format!("The storage makes no volume: {warning}"));
+        return warning.map_or(Step::Wait, told);
+    }
+    let image = temporary.spec.as_ref().and_then(|spec| spec.data_source.as_ref());
+    if let Some(image) = image {
+        return mark(&image.name);
+    }
+    match filler {
+        Some(filler) if filler.metadata.deletion_timestamp.is_some() => Step::Wait,
+        Some(filler) => filled(at, filler),
+        None => match origin_of(at) {
+            Ok(Origin::Copy { job, snapshot, .. }) => {
+                Step::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
+            }
+            // The volume was made empty before there was one.
+            Ok(Origin::Image(_)) => Step::DropClaim,
+            Ok(Origin::Nothing) => mark(POPULATED_EMPTY),
+            Err(fault) => Step::Tell(fault),
+        },
+    }
+}
+
+fn origin_of<'a>(at: Situation<'a>) -> Result<Origin<'a>, Fault> {
+    origin::origin(at.claim, at.job, at.copy)
+}
+
+/// Judges the SyncJob that fills the temporary claim.
+fn filled(at: Situation<'_>, filler: &SyncJob) -> Step {
+    let Some(status) = &filler.status else { return Step::Wait };
+    let is_current = status.observed_generation == filler.metadata.generation;
+    let succeeded = status.last_run.as_ref().filter(|run| run.result == RunResult::Succeeded);
+    if let Some(run) = succeeded.filter(|_| is_current && status.active_run.is_none()) {
+        return mark(&run.id);
+    }
+    match conditions::find(&status.conditions, conditions::STALLED) {
+        Some(stalled) if is_current && stalled.reason == SNAPSHOT_NOT_FOUND => {
+            not_found(at, filler, &stalled.message)
+        }
+        Some(stalled) if is_current => failed(filler, &stalled.reason, &stalled.message),
+        _ => Step::Wait,
+    }
+}
+
+/// Decides what follows when the volume does not have the snapshot.
+fn not_found(at: Situation<'_>, filler: &SyncJob, message: &str) -> Step {
+    match origin_of(at) {
+        // The newest one was dropped while the restore waited, or there is one by now.
+        Ok(Origin::Copy { snapshot, .. }) if snapshot != filler.spec.source.snapshot => Step::DropFiller,
+        Ok(Origin::Image(_)) => Step::DropFiller,
+        Ok(Origin::Copy { is_guess: true, .. }) if origin::takes_any(at.claim) => {
+            match origin::nothing(at.claim) {
+                Ok(_) => mark(POPULATED_EMPTY),
+                Err(fault) => Step::Tell(fault),
+            }
+        }
+        _ => failed(filler, SNAPSHOT_NOT_FOUND, message),
+    }
+}
+
+fn failed(filler: &SyncJob, reason: &str, message: &str) -> Step {
+    let name = filler.name_any();
+    tell(
+        reason,
+        format!(
+            "The claim cannot be filled: {message} The SyncJob {name} fills it; once the cause is gone, delete that, \
+             and it is made anew."
+        ),
+    )
+}
+
+/// Gives a filled volume to the claim, unless somebody else has it.
+fn rebind(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
+    let Situation { claim, volume, .. } = at;
+    let Some(volume) = volume.filter(|it| volume_of(temporary) == Some(&*it.name_any())) else {
+        return Step::Wait;
+    };
+    let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+    if holder == claim.uid() {
+        return Step::Wait;
+    }
+    if holder != temporary.uid() {
+        let message = format!(
+            "The volume {}, which was filled for the claim, has gone to another one.",
+            volume.name_any()
+        );
+        return tell(reason::FAILED, message);
+    }
+    Step::Rebind(Box::new(claim.object_ref(&())))
+}
+
+/// Notes that the volume of the temporary claim may be given away, and what it came from.
+fn mark(from: &str) -> Step {
+    Step::Mark(vec![(ANNOTATION_POPULATED, Some(from.into()))])
+}
+
+fn tell(reason: &str, message: String) -> Step {
+    Step::Tell(Fault::new(reason, message))
+}
+
+fn unless_going(object: &impl kube::ResourceExt, step: Step) -> Step {
+    if object.meta().deletion_timestamp.is_some() { Step::Wait } else { step }
+}
+
+fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
+}
