@@ -47,7 +47,7 @@ fn job(has_copy: bool, snapshot: Option<&str>, spec: &Value) -> SyncJob {
     let destination = json!({"claimName": "kept", "claimUid": "u-kept", "path": "/site",
         "volume": "00000000000000000000000000000007"});
     job.status = Some(SyncJobStatus {
-        last_success_time: has_copy.then(|| Time(jiff::Timestamp::UNIX_EPOCH)),
+        last_success_time: has_copy.then_some(Time(jiff::Timestamp::UNIX_EPOCH)),
         destination: has_copy.then(|| serde_json::from_value(destination).unwrap()),
         snapshots: Some(SnapshotStatus { latest: snapshot.map(Into::into), ..SnapshotStatus::default() }),
         ..SyncJobStatus::default()
@@ -58,6 +58,7 @@ fn job(has_copy: bool, snapshot: Option<&str>, spec: &Value) -> SyncJob {
     job
 }
 
+#[allow(clippy::needless_pass_by_value)] // so that calls read like manifests
 fn world(annotations: Value, job: Option<SyncJob>) -> World {
     let claim = json!({
         "metadata": {"name": "web", "namespace": "prod", "uid": "u-claim", "annotations": annotations},
