@@ -10,9 +10,9 @@ use super::{
     bucket_error::BucketError,
     bucket_url::BucketUrl,
     index::{BlobIndex, ObjectName, PACKS, PackIndex},
-    objects::Objects,
+    objects::{MAX_NEW_BYTES, Objects},
     seal::{SEAL_BYTES, Seal, StoreId, random},
-    store_list::{LISTS, MAX_LIST_BYTES, StoreList, changes_of, list_name},
+    store_list::{LISTS, StoreList, changes_of, list_name},
 };
 
 /// The object by which a store is known: magic, version, id, and the magic once more, sealed.
@@ -52,7 +52,7 @@ impl BucketStore {
     /// If there is none, it cannot be read, or the key is another one.
     pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
         let objects = Objects::connect(url)?;
-        match objects.get(HEAD, MAX_LIST_BYTES)? {
+        match objects.get(HEAD, MAX_NEW_BYTES)? {
             Some(head) => Self::known(objects, key, &head),
             None => Err(BucketError::NoStore(url.clone())),
         }
@@ -64,12 +64,12 @@ impl BucketStore {
     /// If it cannot be read or made, or the key is another one.
     pub fn open_or_make(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
         let objects = Objects::connect(url)?;
-        if let Some(head) = objects.get(HEAD, MAX_LIST_BYTES)? {
+        if let Some(head) = objects.get(HEAD, MAX_NEW_BYTES)? {
             return Self::known(objects, key, &head);
         }
         if !objects.list("", true)?.is_empty() {
             // They may be those of a store that another writer has just made.
-            return match objects.get(HEAD, MAX_LIST_BYTES)? {
+            return match objects.get(HEAD, MAX_NEW_BYTES)? {
                 Some(head) => Self::known(objects, key, &head),
                 None => Err(BucketError::Foreign(url.clone())),
             };
@@ -80,7 +80,7 @@ impl BucketStore {
         head.extend_from_slice(&sealed);
         objects.put_new(HEAD, &Bytes::from(head))?;
         // Another writer may have made it first.
-        let head = objects.get(HEAD, MAX_LIST_BYTES)?.ok_or_else(|| objects.missing(HEAD))?;
+        let head = objects.get(HEAD, MAX_NEW_BYTES)?.ok_or_else(|| objects.missing(HEAD))?;
         Self::known(objects, key, &head)
     }
 
@@ -142,7 +142,7 @@ impl BucketStore {
 
     fn read_list(&self, changes: u64) -> Result<Option<StoreList>, BucketError> {
         let name = format!("{LISTS}/{}", list_name(changes));
-        let Some(sealed) = self.objects.get(&name, MAX_LIST_BYTES)? else { return Ok(None) };
+        let Some(sealed) = self.objects.get(&name, MAX_NEW_BYTES)? else { return Ok(None) };
         let damaged = |what| self.objects.damaged(&name, what);
         let opened = self.seal.open(name.as_bytes(), &sealed).ok_or_else(|| damaged(NOT_SEALED))?;
         let list = StoreList::decode(&opened).map_err(|error| match error {

@@ -1,6 +1,6 @@
 //! The objects of a store: reads, writes, lists and removes them, with retries, and says plainly what is wrong.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -31,6 +31,17 @@ const CREDENTIALS: [&str; 6] = [
     "AWS_SKIP_SIGNATURE",
 ];
 
+/// The tries of a request, and how long they may take together.
+const MAX_RETRIES: usize = 20;
+const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The pauses between tries of a put that the client does not repeat itself, because it is conditional.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest object that is written under a name that others may take, in bytes.
+pub(crate) const MAX_NEW_BYTES: u64 = 256 << 20;
+
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
 
@@ -57,8 +68,11 @@ impl Objects {
         if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
             return Err(BucketError::NoCredentials(url.clone()));
         }
-        let mut builder =
-            AmazonS3Builder::from_env().with_bucket_name(&url.bucket).with_retry(RetryConfig::default());
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(&url.bucket).with_retry(RetryConfig {
+            max_retries: MAX_RETRIES,
+            retry_timeout: RETRY_TIMEOUT,
+            ..RetryConfig::default()
+        });
         let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
         if builder.get_config_value(&timeout).is_none() {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
@@ -139,18 +153,27 @@ impl Objects {
 
     /// Writes an object if there is none of this name. Returns whether it did.
     pub(crate) fn put_new(&self, name: &str, bytes: &Bytes) -> Result<bool, BucketError> {
-        let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
-        let put = self.store.put_opts(&path, payload, PutMode::Create.into());
-        let error = match self.runtime.block_on(put) {
-            Ok(_) => return Ok(true),
-            Err(error) => error,
-        };
-        // An answer that was lost leaves it open whether the object was written; its bytes are like no other's.
-        let is_taken = matches!(error, Error::AlreadyExists { .. });
-        match self.get(name, bytes.len() as u64) {
-            Ok(Some(found)) if found == *bytes => Ok(true),
-            _ if is_taken => Ok(false),
-            _ => Err(self.failed("write", name, &error)),
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
+            let put = self.store.put_opts(&path, payload, PutMode::Create.into());
+            let error = match self.runtime.block_on(put) {
+                Ok(_) => return Ok(true),
+                Err(error) => error,
+            };
+            // An answer that was lost leaves it open whether the object was written; its bytes are like no other's.
+            let is_taken = matches!(error, Error::AlreadyExists { .. });
+            match (self.get(name, MAX_NEW_BYTES)?, self.failed("write", name, &error)) {
+                (Some(found), _) if found == *bytes => return Ok(true),
+                (Some(_), _) => return Ok(false),
+                // The object is gone again: others have gone on.
+                (None, _) if is_taken => return Ok(false),
+                (None, BucketError::Lost { .. }) if pause <= LAST_PAUSE => {
+                    self.runtime.block_on(async { tokio::time::sleep(pause).await });
+                    pause *= 2;
+                }
+                (None, error) => return Err(error),
+            }
         }
     }
 

@@ -11,9 +11,6 @@ use super::index::ObjectName;
 /// The version of the encoding.
 const VERSION: u8 = 1;
 
-/// The longest list that is read, in bytes.
-pub(crate) const MAX_LIST_BYTES: u64 = 256 << 20;
-
 /// The folder of the lists.
 pub(crate) const LISTS: &str = "lists";
 

@@ -69,6 +69,21 @@ fn an_answer_that_is_lost_is_no_second_change() {
 }
 
 #[test]
+fn a_change_that_does_not_arrive_is_made_again() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::write(from.path().join("file"), "content").unwrap();
+    from.create(&[]);
+    let (head, list) = (AtomicU32::new(0), AtomicU32::new(0));
+    bucket.fail(move |request| match request.is_conditional {
+        true if request.path.contains("/lists/") && list.fetch_add(1, SeqCst) < 2 => Fault::CutRequest(20),
+        true if request.path.ends_with("/volferry") && head.fetch_add(1, SeqCst) < 2 => Fault::CutRequest(20),
+        _ => Fault::None,
+    });
+    assert_eq!(count(&push(&bucket, &from), "copied"), 1);
+    ok(&bucket, &["verify", URL]);
+}
+
+#[test]
 fn a_copy_that_is_killed_shows_nothing_and_the_next_one_sends_the_rest() {
     let (bucket, from) = (Bucket::new(), large_volume(2, 36));
     let (tell, told) = mpsc::channel();
