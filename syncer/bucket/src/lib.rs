@@ -1,9 +1,9 @@
 //! Snapshots in object storage: a second site of a volume's history, encrypted by a key that never goes there.
 //!
 //! - [`BucketStore`] is a store: its list, whose changes are its only commit points, and its indexes.
-//! - [`send_history`] copies snapshots into it, in packs.
+//! - `send_history` copies snapshots into it, in packs.
 //! - [`BucketHistory`] is it as the source of a copy to a volume.
-//! - [`prune_store`] removes what no snapshot needs, and [`verify_store`] names what is damaged.
+//! - `prune_store` removes what no snapshot needs, and `verify_store` names what is damaged.
 //!
 //! Everything that is read is authenticated by the key, and no length is believed. `syncer/doc/snapshots.md` has the
 //! format and the reasons.
