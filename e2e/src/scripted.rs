@@ -427,6 +427,19 @@ impl Controller {
         Ok(())
     }
 
+    /// Waits until its process has ended by itself, and returns its exit status.
+    pub async fn exit(mut self) -> Result<i32> {
+        let ended = async {
+            loop {
+                match self.process.ended()? {
+                    Some(status) => return Ok(status.code().unwrap_or(-1)),
+                    None => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.context("the process did not end")?
+    }
+
     /// Returns the id of its process.
     pub fn id(&self) -> u32 {
         self.process.id()

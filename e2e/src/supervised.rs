@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -32,8 +33,8 @@ pub fn wait_until(
     }
 }
 
-/// A process that is killed when this is dropped, and also when the test process ends without dropping it: a static is
-/// never dropped, and the test process may be killed.
+/// A process that is killed with those that it started when this is dropped, and also when the test process ends
+/// without dropping it: a static is never dropped, and the test process may be killed.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
@@ -49,9 +50,10 @@ impl Supervised {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
+            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let reaper = Reaper::new(&format!("kill -KILL {}", child.id()))?;
+        let reaper = Reaper::new(&format!("kill -KILL -{}", child.id()))?;
         Ok(Self { child, reaper })
     }
 
@@ -75,7 +77,9 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // This fails only for a process that has ended.
+        // Each fails only for processes that have ended.
+        let group = format!("-{}", self.id());
+        drop(Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status());
         drop(self.child.kill());
         drop(self.child.wait());
         self.reaper.disarm();

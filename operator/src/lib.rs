@@ -14,6 +14,7 @@ pub mod lease;
 pub mod metrics;
 pub mod model;
 pub mod names;
+pub mod own_key;
 pub mod plugin;
 pub mod populate;
 pub mod ready;

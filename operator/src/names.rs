@@ -167,6 +167,12 @@ pub fn endpoint_key(name: &str, uid: &str) -> String {
     format!("{}-key", endpoint(name, uid))
 }
 
+/// Returns the name of the Secret in which the pods of the SyncJob with that name and UID keep its key.
+pub fn job_key(job: &str, uid: &str) -> String {
+    let slug = shorten(&job.replace('.', "-"), MAX_SLUG);
+    format!("vf-{slug}-key-{}", hash(&[uid, "key"]))
+}
+
 /// Returns a run's name, `<job>-<number>`, which is a valid label value.
 pub fn run_id(job: &str, number: i64) -> String {
     let number = number.to_string();
@@ -232,6 +238,7 @@ mod tests {
             names.label(),
             access(job, UID, u32::MAX),
             endpoint(job, UID),
+            job_key(job, UID),
         ]
     }
 

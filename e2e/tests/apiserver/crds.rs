@@ -72,7 +72,7 @@ fn an_end_is_a_claim_of_a_namespace_that_can_be() {
     for end in ["source", "destination"] {
         assert_refused(
             json!({end: {"persistentVolumeClaim": null}}),
-            &["persistentVolumeClaim", "Required value"],
+            &["exactly one of persistentVolumeClaim and endpoint"],
         );
         assert_refused(json!({end: {"remote": {"listen": {}}}}), &["unknown field", "remote"]);
         assert_refused(

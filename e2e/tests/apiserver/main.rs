@@ -29,6 +29,7 @@ mod plugin;
 mod populated;
 mod push;
 mod queue;
+mod remote_ends;
 mod reported;
 mod rivals;
 mod rules_abroad;

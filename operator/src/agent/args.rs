@@ -52,6 +52,21 @@ pub struct AgentArgs {
     /// The pod's address, to listen at.
     #[arg(long, env = names::ENV_POD_IP)]
     pub pod_ip: Option<IpAddr>,
+    /// The file of the key for an endpoint in its Secret, of a pod that dials one.
+    #[arg(long, value_name = "FILE", requires = "key_copy")]
+    pub key: Option<PathBuf>,
+    /// Where this pod's copy of the key goes, in memory.
+    #[arg(long, value_name = "FILE")]
+    pub key_copy: Option<PathBuf>,
+    /// The Secret to create with a new key if none is mounted.
+    #[arg(long, value_name = "SECRET", requires_all = ["key", "syncjob", "syncjob_uid"])]
+    pub key_secret: Option<String>,
+    /// The SyncJob's name, as the owner of that Secret.
+    #[arg(long)]
+    pub syncjob: Option<String>,
+    /// The SyncJob's UID.
+    #[arg(long)]
+    pub syncjob_uid: Option<String>,
     /// Where `volferry` leaves its report.
     #[arg(long)]
     pub report: PathBuf,

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::{args::NoSuchShard, meeting::MeetingError};
-use crate::launch::process::ProcessError;
+use crate::{api::conditions::reason, launch::process::ProcessError, own_key::KeyError};
 
 /// The reasons why the agent failed.
 #[derive(Debug, Error)]
@@ -17,7 +17,22 @@ pub enum AgentError {
     /// The pod's index is not one of the run's shards.
     #[error(transparent)]
     Shard(#[from] NoSuchShard),
+    /// There is no key to show to the endpoint.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The two ends cannot be connected.
     #[error(transparent)]
     Meeting(#[from] MeetingError),
+}
+
+impl AgentError {
+    /// Returns the reason for the report; `None` for one that only says that the syncer failed.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Meeting(_) => Some("PeerNotMet"),
+            Self::Key(KeyError::NotStored { .. } | KeyError::NoApiServer) => Some(reason::KEY_NOT_STORED),
+            Self::Key(_) => Some("IdentityUnusable"),
+            Self::Process(_) | Self::Signals(_) | Self::Shard(_) => None,
+        }
+    }
 }

@@ -59,7 +59,7 @@ async fn check(
     Ok((exit.code() != 0).then(ended))
 }
 
-fn stopped(args: &AgentArgs) -> Ended {
+pub(super) fn stopped(args: &AgentArgs) -> Ended {
     let message = "The run was stopped before it began.".into();
     let report =
         Report { result: RunResult::Canceled, reason: Some("Canceled".into()), ..failed(args, message) };

@@ -7,6 +7,7 @@
 mod args;
 mod error;
 mod gate;
+mod identity;
 mod label;
 mod meeting;
 mod publish;
@@ -18,12 +19,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use contract::{Event, ExitCode, Phase, Progress, Report, RunResult};
+use contract::{Event, ExitCode, Phase, Report, RunResult};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 pub use self::{args::AgentArgs, error::AgentError};
-use self::{meeting::Meeting, publish::Publisher};
+use self::{
+    meeting::Meeting,
+    publish::{Moment, Publisher},
+};
 use crate::{
     launch::process::{Exit, Syncer},
     signals::Stops,
@@ -45,9 +49,9 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let (exit, report) = match supervise(args, &publisher).await {
         Ok(ended) => (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended))),
         Err(error) => {
-            let reason = matches!(error, AgentError::Meeting(_)).then(|| "PeerNotMet".to_string());
             let report = failed(args, telemetry::chain(&error));
-            (ExitCode::Failed as i32, Report { reason: reason.or(report.reason), ..report })
+            let reason = error.reason().map(Into::into).or(report.reason);
+            (ExitCode::Failed as i32, Report { reason, ..report })
         }
     };
     let report = label::explained(report, fs::read_to_string(label::OWN_LABEL).ok().as_deref());
@@ -71,6 +75,10 @@ struct Ended {
 
 async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, AgentError> {
     let mut stops = Stops::new().map_err(AgentError::Signals)?;
+    tokio::select! {
+        ensured = identity::ensure(args, publisher) => ensured?,
+        () = stops.next() => return Ok(gate::stopped(args)),
+    }
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
     let rest: Vec<OsString> = rest.iter().cloned().chain(args.own_args()?).collect();
@@ -81,7 +89,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
         return Ok(ended);
     }
     let mut syncer = Syncer::start(program.into(), rest)?;
-    let (progress, latest) = watch::channel(Progress::default());
+    let (progress, latest) = watch::channel(Moment::default());
     let mut report = None;
     let publishing = publisher.progress(latest);
     tokio::pin!(publishing);
@@ -93,14 +101,21 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
                     if now.phase != Phase::Connect {
                         meeting.end();
                     }
-                    let _ = progress.send(now);
+                    // Until the first news of the run, the other end's answer counts.
+                    progress.send_modify(|moment| {
+                        moment.progress = now;
+                        moment.waiting.take_if(|_| now.phase != Phase::Connect);
+                    });
                 }
                 Some(Event::Contact(own)) => meeting = Meeting::begin(publisher, own),
                 // Only dry runs plan, and only services serve; no pod of a run does either.
                 Some(Event::Planned(_) | Event::Served(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
-                Some(Event::Waiting(answer)) => tracing::info!(%answer, "the other pod is busy"),
+                Some(Event::Waiting(answer)) => {
+                    tracing::info!(%answer, "the other end is busy");
+                    progress.send_modify(|moment| moment.waiting = Some(answer.to_string()));
+                }
                 None => break,
             },
             () = &mut publishing => {}
@@ -177,6 +192,11 @@ mod tests {
             await_hook: None,
             listen_port: None,
             pod_ip: None,
+            key: None,
+            key_copy: None,
+            key_secret: None,
+            syncjob: None,
+            syncjob_uid: None,
             report: dir.join("report.json"),
             termination_log: dir.join("termination-log"),
             command: ["/bin/sh", "-c", script].map(OsString::from).into(),

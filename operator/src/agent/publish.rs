@@ -49,7 +49,17 @@ pub(super) struct Publisher {
     pub(super) progress_period: Duration,
     pub(super) side: Side,
     pub(super) shard: Option<Shard>,
+    /// Whether the run has no other pod than this one.
+    pub(super) is_alone: bool,
     pub(super) params: PatchParams,
+}
+
+/// What a run is doing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Moment {
+    pub(super) progress: Progress,
+    /// What the other end answers while it lets the run wait.
+    pub(super) waiting: Option<String>,
 }
 
 impl Publisher {
@@ -65,6 +75,7 @@ impl Publisher {
             progress_period: Duration::from_secs(args.progress_period.into()),
             side: args.side,
             shard: args.shard(),
+            is_alone: args.key.is_some(),
             params: PatchParams {
                 field_manager: Some(match args.shard() {
                     Some(shard) => format!("volferry-{}-{}", args.side, shard.index),
@@ -76,15 +87,15 @@ impl Publisher {
     }
 
     /// Writes the latest progress until `progress` is closed: at most once in each interval, and less often as the run
-    /// goes on. Only sinks write progress.
-    pub(super) async fn progress(&self, mut progress: watch::Receiver<Progress>) {
-        if self.side == Side::Source {
+    /// goes on. Of two pods, the sink writes progress.
+    pub(super) async fn progress(&self, mut progress: watch::Receiver<Moment>) {
+        if self.side == Side::Source && !self.is_alone {
             return std::future::pending().await;
         }
         let (mut others, started) = (BTreeMap::new(), Instant::now());
         while progress.changed().await.is_ok() {
-            let latest = *progress.borrow_and_update();
-            match self.patch(&self.progress_status(latest, &others)).await {
+            let latest = progress.borrow_and_update().clone();
+            match self.patch(&self.progress_status(&latest, &others)).await {
                 Ok(status) => others = status.and_then(|it| it.progress).unwrap_or_default().shards,
                 Err(error) => tracing::debug!(error = chain(&error), "the progress is not in the status"),
             }
@@ -100,15 +111,18 @@ impl Publisher {
     }
 
     /// Returns the progress to write, given what other shards wrote last: values by their paths below the status.
-    fn progress_status(&self, latest: Progress, others: &BTreeMap<String, ShardProgress>) -> Vec<Written> {
-        let run = self.run.clone();
+    fn progress_status(&self, moment: &Moment, others: &BTreeMap<String, ShardProgress>) -> Vec<Written> {
+        let (run, latest) = (self.run.clone(), moment.progress);
         let Some(shard) = self.shard else {
-            let progress = RunProgress { run, progress: latest, ..RunProgress::default() };
-            return vec![
+            let waiting = moment.waiting.clone();
+            // A run that waits at an endpoint is not under way yet.
+            let begun = waiting.is_none().then(under_way);
+            let progress = RunProgress { run, progress: latest, waiting, ..RunProgress::default() };
+            let written = [
                 ("/progress".into(), json!(progress)),
                 ("/summary".into(), json!(summary_of_progress(&latest))),
-                under_way(),
             ];
+            return written.into_iter().chain(begun).collect();
         };
         let own = shard.index.to_string();
         let part = ShardProgress { run: run.clone(), progress: latest };
@@ -187,6 +201,7 @@ impl Publisher {
             progress_period: Duration::from_secs(1),
             side: Side::Sink,
             shard: None,
+            is_alone: false,
             params: PatchParams::default(),
         }
     }
@@ -316,11 +331,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn progress_is_written_at_most_once_a_second_and_the_newest_counts() {
         let (publisher, answers) = server(&[200]).await;
-        let (sender, latest) = watch::channel(Progress::default());
+        let (sender, latest) = watch::channel(Moment::default());
         let writing = tokio::spawn(async move { publisher.progress(latest).await });
         let started = Instant::now();
         for files in 0..100 {
-            sender.send(Progress { files, ..Progress::default() }).unwrap();
+            let progress = Progress { files, ..Progress::default() };
+            sender.send(Moment { progress, waiting: None }).unwrap();
             sleep(Duration::from_millis(50)).await;
         }
         drop(sender);
@@ -335,21 +351,22 @@ mod tests {
         Publisher { run: "web-1.retry1".into(), shard, ..Publisher::offline() }
     }
 
-    fn moved(files: u64) -> Progress {
-        Progress { phase: Phase::Transfer, files, files_total: 10, ..Progress::default() }
+    fn moved(files: u64) -> Moment {
+        let progress = Progress { phase: Phase::Transfer, files, files_total: 10, ..Progress::default() };
+        Moment { progress, waiting: None }
     }
 
     #[test]
     fn shards_write_under_their_numbers_and_the_first_the_sum_of_this_try() {
         let mut status = begun();
         for (index, files) in [(1, 2), (2, 3)] {
-            let written = of_shard(index).progress_status(moved(files), &BTreeMap::new());
+            let written = of_shard(index).progress_status(&moved(files), &BTreeMap::new());
             assert_eq!(written.len(), 1, "the sum is for the first");
             apply(&mut status, &written);
         }
         status["progress"]["shards"]["7"] = json!({"run": "web-1", "files": 1000});
         let others: RunProgress = serde_json::from_value(status["progress"].clone()).unwrap();
-        apply(&mut status, &of_shard(0).progress_status(moved(4), &others.shards));
+        apply(&mut status, &of_shard(0).progress_status(&moved(4), &others.shards));
 
         let all: SyncRunStatus = serde_json::from_value(status).unwrap();
         let progress = all.progress.unwrap();

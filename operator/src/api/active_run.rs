@@ -1,7 +1,9 @@
 //! The run under way, as a status records it: written before anything is made for the run, so that a restarted operator
 //! goes on with the same one.
 
-use contract::{RunResult, Timings, Usage, Work};
+use std::fmt;
+
+use contract::{RunResult, Side, Timings, Usage, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -240,8 +242,13 @@ pub struct EarlierTries {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RunFolder {
-    /// The claim's name.
+    /// The claim's name; absent for an endpoint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_name: String,
+    /// The endpoint's address without a path; absent for a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub address: Option<String>,
     /// The claim's namespace. Absent: the SyncJob's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -250,20 +257,30 @@ pub struct RunFolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub grant: Option<String>,
-    /// The folder inside the volume.
+    /// The folder inside the volume, or below the endpoint's.
     pub path: String,
 }
 
+impl fmt::Display for RunFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Some(address) => write!(f, "endpoint {address}"),
+            None => write!(f, "claim {}", self.claim_name),
+        }
+    }
+}
+
 impl RunFolder {
-    /// Returns the folder with the namespace of its claim, given the one of its SyncJob.
+    /// Returns the folder with the namespace of its claim, given the one of its SyncJob. An endpoint has none.
     pub fn seen_from(&self, namespace: &str) -> Self {
         let namespace = self.namespace.clone().or_else(|| Some(namespace.into()));
-        Self { namespace, ..self.clone() }
+        Self { namespace: namespace.filter(|_| self.address.is_none()), ..self.clone() }
     }
 
-    /// Returns whether two folders that are seen from the same namespace are of one claim.
+    /// Returns whether two folders that are seen from the same namespace are of one claim, or of one endpoint.
     pub fn is_of_same_claim(&self, other: &Self) -> bool {
-        (&self.namespace, &self.claim_name) == (&other.namespace, &other.claim_name)
+        let place = |it: &Self| (it.namespace.clone(), it.claim_name.clone(), it.address.clone());
+        place(self) == place(other)
     }
 
     /// Returns whether a file can be in both folders, which are seen from the same namespace.
@@ -284,7 +301,32 @@ impl ActiveRun {
 
     /// Returns the number of pods of a try.
     pub fn pod_count(&self) -> usize {
-        self.shard_count() as usize * if self.local { 1 } else { 2 }
+        self.shard_count() as usize * self.sides().len()
+    }
+
+    /// Returns the end that is an endpoint, which has no pod.
+    pub fn remote(&self) -> Option<Side> {
+        let is_remote = |folder: &Option<RunFolder>| folder.as_ref().is_some_and(|it| it.address.is_some());
+        let ends = [(Side::Source, is_remote(&self.source)), (Side::Sink, is_remote(&self.destination))];
+        ends.into_iter().find_map(|(side, is_remote)| is_remote.then_some(side))
+    }
+
+    /// Returns the ends that have pods of their own. One pod that has both volumes counts as the sink's.
+    pub fn sides(&self) -> &'static [Side] {
+        match self.remote() {
+            _ if self.local => &[Side::Sink],
+            Some(Side::Source) => &[Side::Sink],
+            Some(Side::Sink) => &[Side::Source],
+            None => &[Side::Source, Side::Sink],
+        }
+    }
+
+    /// Returns the end of the pod of a run that has only one; `None` for a run with pods at both ends.
+    pub fn only_side(&self) -> Option<Side> {
+        match self.sides() {
+            [side] => Some(*side),
+            _ => None,
+        }
     }
 
     /// Returns the number of tries before the current one, both failed and postponed ones.

@@ -446,7 +446,7 @@ spec:
             ("/spec/source/persistentVolumeClaim", json!({}), "is missing"),
             ("/spec/source/persistentVolumeClaim", json!({"claim": "a"}), "unknown field claim"),
             ("/spec/source/remote", json!({}), "unknown field remote"),
-            ("/spec/source", json!({}), "\"persistentVolumeClaim\" is missing"),
+            ("/spec/source", json!({}), "exactly one of persistentVolumeClaim and endpoint"),
             ("/spec/source/pointsInTime", json!("Clone"), "unknown field pointsInTime"),
             ("/spec/source/pointInTime", json!({"method": "Group"}), "Clone"),
             ("/spec/destination/volumeSnapshots", json!({"retain": {"last": 0}}), "less than the minimum"),

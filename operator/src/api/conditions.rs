@@ -76,6 +76,8 @@ pub mod reason {
     pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
     pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
+    pub const KEY_NOT_STORED: &str = "KeyNotStored";
+    pub const WAITING_FOR_ENDPOINT: &str = "WaitingForEndpoint";
     pub const NAME_TAKEN: &str = "NameTaken";
     pub const JOB_STALLED: &str = "JobStalled";
     pub const JOBS_NOT_READY: &str = "JobsNotReady";

@@ -3,7 +3,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{grant::SyncGrant, run::SyncRun, set::SyncJobSet, spec::SyncJob, sync_endpoint::SyncEndpoint};
+use super::{
+    grant::SyncGrant, remote::REMOTE_LIMITS, run::SyncRun, set::SyncJobSet, spec::SyncJob,
+    sync_endpoint::SyncEndpoint,
+};
 
 /// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
 /// it, and no text or list fills the object.
@@ -23,6 +26,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     schemas(&mut run).for_each(leave_to_syncjob);
     let mut job = adapted(SyncJob::crd());
     schemas(&mut job).for_each(leave_to_pods);
+    schemas(&mut job).for_each(limit_remote);
     vec![job, run, adapted(SyncGrant::crd()), adapted(SyncJobSet::crd()), adapted(endpoint)]
 }
 
@@ -51,6 +55,19 @@ fn leave_to_pods(schema: &mut JSONSchemaProps) {
             });
         affinity.into_iter().flat_map(parts).for_each(silence);
     }
+}
+
+/// Refuses what a SyncJob with a remote end cannot ask for.
+fn limit_remote(schema: &mut JSONSchemaProps) {
+    let spec = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec"));
+    let rules = REMOTE_LIMITS.iter().map(|limit| ValidationRule {
+        rule: format!("!({})", limit.cel),
+        message: Some(limit.to_string()),
+        ..ValidationRule::default()
+    });
+    spec.into_iter().for_each(|spec| {
+        spec.x_kubernetes_validations.get_or_insert_default().extend(rules.clone());
+    });
 }
 
 fn silence(schema: &mut JSONSchemaProps) {

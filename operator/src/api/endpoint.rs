@@ -10,7 +10,12 @@ use super::{pods::EndPodSettings, point_in_time::PointInTime, rules, volume_snap
 #[schemars(extend("x-kubernetes-validations" = rules::source()))]
 pub struct SourceEndpoint {
     /// The claim that is read.
-    pub persistent_volume_claim: ClaimReference,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimReference>,
+    /// In place of a claim: a folder that another cluster or machine serves, which is read. The run has one pod, with
+    /// the destination's claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<RemoteEndpoint>,
     /// The folder inside the volume whose content is synced. It must exist, and no part of the path may be a symbolic
     /// link. If the destination's claim has volumeMode Block and this one Filesystem: the file that is restored to that
     /// device.
@@ -51,7 +56,12 @@ pub struct SourceEndpoint {
 #[schemars(extend("x-kubernetes-validations" = rules::destination()))]
 pub struct DestinationEndpoint {
     /// The claim that is written.
-    pub persistent_volume_claim: ClaimReference,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimReference>,
+    /// In place of a claim: a folder that another cluster or machine serves, which is written. The run has one pod,
+    /// with the source's claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<RemoteEndpoint>,
     /// Create the claim if it does not exist. Absent: it must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
@@ -81,6 +91,33 @@ pub struct ClaimReference {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = rules::object_name()))]
     pub namespace: Option<String>,
+}
+
+/// A folder that another cluster or machine serves: a SyncEndpoint, or a folder of `volferry serve`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoteEndpoint {
+    /// Where it is, as `status.address` of a SyncEndpoint has it: `HOST::FOLDER`, `HOST:PORT::FOLDER`, or one of these
+    /// with a path below the folder, such as `copy.example.org:7400::web/uploads`. An IPv6 address is in brackets.
+    #[schemars(length(min = 4, max = 512), extend("x-kubernetes-validations" = rules::remote_address()))]
+    pub address: String,
+    /// The public half of its key: 44 characters, as `status.publicKey` of a SyncEndpoint has it. An end with another
+    /// key is refused.
+    #[schemars(length(min = 44, max = 44), extend("x-kubernetes-validations" = rules::public_key()))]
+    pub public_key: String,
+    /// The key by which the other side knows this SyncJob. Absent: the pod of the first run makes one and keeps it in a
+    /// Secret. In both cases `status.identity.publicKey` has its public half, for the peers of the other side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentitySecret>,
+}
+
+/// A Secret of the SyncJob's namespace with a key, in the entry `identity.key`, as `volferry enroll` makes its file.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySecret {
+    /// The Secret's name.
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub secret_name: String,
 }
 
 /// The claim that is created if none of its name exists.

@@ -14,6 +14,7 @@ mod files;
 mod grant;
 mod pods;
 mod point_in_time;
+mod remote;
 mod restore;
 pub(crate) mod rules;
 mod run;
@@ -29,7 +30,10 @@ pub use active_run::{
 };
 pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
-pub use endpoint::{AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, SourceEndpoint};
+pub use endpoint::{
+    AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, IdentitySecret, RemoteEndpoint,
+    SourceEndpoint,
+};
 pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{
     GrantAccess, GrantSelector, GrantedClaim, GrantedNamespace, KnownNamespace, SyncGrant, SyncGrantSpec,
@@ -37,6 +41,7 @@ pub use grant::{
 };
 pub use pods::{CommonPodSettings, EndPodSettings, FsGroupFrom, PodSecurity, PodSettings};
 pub use point_in_time::{Capture, CaptureAccess, CaptureMethod, PointInTime};
+pub use remote::{REMOTE_LIMITS, RemoteLimit};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus, is_namespace};
 pub use set::{
@@ -48,8 +53,8 @@ pub use spec::{
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,
 };
 pub use status::{
-    Baseline, FsGroups, HistoryEntry, KeptSnapshot, KnownDestination, KnownSource, Reports, Run, RunProgress,
-    ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    Baseline, FsGroups, HistoryEntry, JobIdentity, KeptSnapshot, KnownDestination, KnownSource, Reports, Run,
+    RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use sync_endpoint::{
     EndpointAccess, EndpointClaim, EndpointDemands, EndpointPeer, EndpointRun, EndpointService,

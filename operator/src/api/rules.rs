@@ -131,10 +131,19 @@ pub(super) fn se_linux() -> [Rule; 1] {
     )]
 }
 
+/// Requires that an end of a SyncJob is either a claim or an endpoint.
+fn one_end(field: &str) -> Rule {
+    rule(
+        "has(self.persistentVolumeClaim) != has(self.endpoint)",
+        format!("{field} has exactly one of persistentVolumeClaim and endpoint"),
+    )
+}
+
 /// Limits the fields of a source that are about its snapshot.
-pub(super) fn source() -> [Rule; 3] {
+pub(super) fn source() -> [Rule; 4] {
     let has_history = "has(self.history) && self.history != 'None'";
     [
+        one_end("source"),
         rule(
             format!("!({has_history}) || !has(self.pointInTime)"),
             "source.history copies the snapshots that the volume has now, and pointInTime reads it as it was: remove one \
@@ -291,7 +300,7 @@ pub(super) fn snapshot() -> [Rule; 1] {
 }
 
 /// Limits which fields of the destination can change.
-pub(super) fn destination() -> [Rule; 3] {
+pub(super) fn destination() -> [Rule; 4] {
     let same = |field: &str| {
         let (new, old) = (format!("self.create.{field}"), format!("oldSelf.create.{field}"));
         format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
@@ -299,8 +308,10 @@ pub(super) fn destination() -> [Rule; 3] {
     let (class, modes, size) = (same("storageClassName"), same("accessModes"), same("size"));
     let grows = "(has(self.create.grow) && self.create.grow)";
     [
+        one_end("destination"),
         rule(
-            "self.persistentVolumeClaim == oldSelf.persistentVolumeClaim",
+            "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim) && (!has(self.persistentVolumeClaim) || \
+             self.persistentVolumeClaim == oldSelf.persistentVolumeClaim)",
             "the destination's claim cannot change, since what was written there would be left behind: create another \
              SyncJob in place of this one",
         ),
@@ -326,6 +337,8 @@ const NAMESPACE: &str = "__namespace__";
 pub(super) fn spec() -> Vec<Rule> {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
     let (from, to) = ("self.source.persistentVolumeClaim", "self.destination.persistentVolumeClaim");
+    let (has_from, has_to) = (format!("has({from})"), format!("has({to})"));
+    let are_claims = format!("{has_from} && {has_to}");
     let is_one_namespace = format!(
         "has({from}.{NAMESPACE}) ? has({to}.{NAMESPACE}) && {from}.{NAMESPACE} == {to}.{NAMESPACE} : !has({to}.{NAMESPACE})"
     );
@@ -334,7 +347,7 @@ pub(super) fn spec() -> Vec<Rule> {
     let claims = [
         rule(
             format!(
-                "{} != {} || !({is_one_namespace}) || !({} || {})",
+                "!({are_claims}) || {} != {} || !({is_one_namespace}) || !({} || {})",
                 claim("source"),
                 claim("destination"),
                 below(source, destination),
@@ -352,24 +365,34 @@ pub(super) fn spec() -> Vec<Rule> {
              of this one",
         ),
         rule(
-            format!("!has(self.destination.create) || !has({to}.{NAMESPACE})"),
+            format!("!has(self.destination.create) || !{has_to} || !has({to}.{NAMESPACE})"),
             "destination.create is for a claim of the SyncJob's own namespace: remove it, and create the claim where it \
              shall be",
         ),
         rule(
-            format!("!has(self.source.pointInTime) || !has({from}.{NAMESPACE})"),
+            format!("!has(self.source.pointInTime) || !{has_from} || !has({from}.{NAMESPACE})"),
             "source.pointInTime is for a claim of the SyncJob's own namespace: remove one of the two",
         ),
         rule(
-            format!("!has(self.destination.volumeSnapshots) || !has({to}.{NAMESPACE})"),
+            format!("!has(self.destination.volumeSnapshots) || !{has_to} || !has({to}.{NAMESPACE})"),
             "destination.volumeSnapshots is for a claim of the SyncJob's own namespace: remove one of the two",
         ),
         rule(
-            format!("self.transfer.placement != 'Local' || ({is_one_namespace})"),
+            format!("self.transfer.placement != 'Local' || !({are_claims}) || ({is_one_namespace})"),
             "transfer.placement: Local is one pod with both claims, which have to be of one namespace: write Auto",
         ),
     ];
     claims.into_iter().chain(history()).collect()
+}
+
+/// Requires the place of a folder that somebody serves.
+pub(super) fn remote_address() -> [Rule; 1] {
+    quoting(
+        r"self.matches(r'^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?::[A-Za-z0-9_][A-Za-z0-9._@-]*(/[^/\x00]+)*$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')"
+            .into(),
+        "is no address of an endpoint: write HOST::FOLDER, HOST:PORT::FOLDER or HOST:PORT::FOLDER/PATH, as status.address \
+         of a SyncEndpoint has it",
+    )
 }
 
 /// Limits what goes with the history of the source.

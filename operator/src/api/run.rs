@@ -14,7 +14,7 @@ use super::{
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
-    status::{Reports, Run, RunProgress, Summary},
+    status::{JobIdentity, Reports, Run, RunProgress, Summary},
 };
 
 /// One run of a SyncJob, as it was requested at its start. It does not change afterwards.
@@ -113,10 +113,10 @@ pub struct SyncJobReference {
     pub generation: Option<i64>,
 }
 
-/// The state of a SyncRun. The run's pods write `contacts`, `free`, `progress`, `summary`, `ends` and the stage
-/// `Running`, from which the operator only decides how the run's own try ended; it writes all other fields itself. A
-/// new SyncRun already has the fields that the pods of its first try write into, so that the operator need not add
-/// them.
+/// The state of a SyncRun. The run's pods write `contacts`, `free`, `identity`, `progress`, `summary`, `ends` and the
+/// stage `Running`, from which the operator only decides how the run's own try ended; it writes all other fields
+/// itself. A new SyncRun already has the fields that the pods of its first try write into, so that the operator need
+/// not add them.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend(
@@ -156,6 +156,9 @@ pub struct SyncRunStatus {
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM))]
     pub free: Option<BTreeMap<String, bool>>,
+    /// The key by which the pod of the run makes itself known to an endpoint; the pod writes its public half.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    pub identity: Option<JobIdentity>,
     /// How far the try under way is.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -226,6 +229,7 @@ mod tests {
             ("conditions", json!([{"type": "Ready", "lastTransitionTime": "2026-11-22T00:00:00+99:99"}])),
             ("contacts", json!({"sink": 7})),
             ("free", json!(["sink"])),
+            ("identity", json!({"publicKey": "no key"})),
             ("progress", json!({"run": "web-1", "files": -1})),
             ("summary", json!([])),
             ("hooks", json!({"before": {"startTime": "soon"}})),

@@ -1,11 +1,11 @@
-use contract::SnapshotEngine;
+use contract::{Side, SnapshotEngine};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
     active_run::MAX_PARALLELISM,
-    endpoint::{DestinationEndpoint, SourceEndpoint},
+    endpoint::{ClaimReference, DestinationEndpoint, SourceEndpoint},
     files::Files,
     pods::PodSettings,
     rules,
@@ -162,6 +162,20 @@ pub struct SyncJobSpec {
     /// Settings of the syncer pods of both ends; `source.pods` and `destination.pods` override or extend them.
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
+}
+
+impl SyncJobSpec {
+    /// Returns the claims of both ends, the source's first. An end that is an endpoint has none.
+    pub fn claims(&self) -> impl Iterator<Item = (Side, &ClaimReference)> {
+        let source = self.source.persistent_volume_claim.as_ref().map(|claim| (Side::Source, claim));
+        let sink = self.destination.persistent_volume_claim.as_ref().map(|claim| (Side::Sink, claim));
+        source.into_iter().chain(sink)
+    }
+
+    /// Returns whether one of the ends is an endpoint.
+    pub fn has_remote_end(&self) -> bool {
+        self.source.endpoint.is_some() || self.destination.endpoint.is_some()
+    }
 }
 
 /// When to run: exactly one of `cron` and `interval`.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, Rates, Report, RunResult, Side,
+    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Report, RunResult, Side,
     SnapshotReport, Timings, Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
@@ -78,6 +78,9 @@ pub struct SyncJobStatus {
     /// volume itself knows its current ones: `volferry snapshot list` shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotStatus>,
+    /// The key by which an endpoint knows this job. Only with `source.endpoint` or `destination.endpoint`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<JobIdentity>,
     /// The names of temporary claims and VolumeSnapshots that runs have made, and that may still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captures: Vec<String>,
@@ -85,6 +88,14 @@ pub struct SyncJobStatus {
     /// `destination.volumeSnapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_image: Option<TypedLocalObjectReference>,
+}
+
+/// The key by which an endpoint knows a job.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct JobIdentity {
+    /// The public half, which the other side lists among its peers.
+    pub public_key: PublicKey,
 }
 
 /// One word for what a SyncJob is doing.
@@ -175,8 +186,13 @@ pub struct KnownSource {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct KnownDestination {
-    /// The claim's name.
+    /// The claim's name; absent for an endpoint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_name: String,
+    /// The address of the endpoint; absent for a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub address: Option<String>,
     /// The claim's namespace. Absent: the SyncJob's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -200,6 +216,10 @@ pub struct RunProgress {
     /// How far the run is; with several shards, their sum, in the phase of the shard that is furthest behind.
     #[serde(flatten)]
     pub progress: Progress,
+    /// What an endpoint answers while it lets the run wait for others; absent once it is the run's turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub waiting: Option<String>,
     /// With several shards: how far each is, by its number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, ShardProgress>,

@@ -160,9 +160,9 @@ pub async fn launch(
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
     grant(client, accounts, of).await?;
-    if of.run.local {
-        if !has_sink {
-            known.wrote(&apply(client, &build::both_ends(of)).await?);
+    if let Some(side) = of.run.only_side() {
+        if !there(side) {
+            known.wrote(&apply(client, &build::only_pod(of)).await?);
         }
         return Ok(());
     }
@@ -181,8 +181,11 @@ pub async fn launch(
 pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result<(), ApplyError> {
     let built = build::groundwork(of);
     let (namespace, job) = (of.job.namespace.as_str(), of.job.name.as_str());
-    let account =
-        format!("{} of {}", built.role_binding.name_any(), access::service_account_name(of, Side::Sink));
+    let account = format!(
+        "{} of {}",
+        built.role_binding.name_any(),
+        access::service_account_name(of, of.run.only_side().unwrap_or(Side::Sink))
+    );
     let is_at_home = built.accounts_abroad.is_empty();
     let is_there = is_at_home && of.run.past_tries() == 0 && accounts.has(namespace, job, &account);
     if let Some(account) = built.service_account.as_ref().filter(|_| !is_there) {

@@ -45,7 +45,10 @@ pub fn ends(of: &Try<'_>) -> Ends {
     Ends { sink: job::sink_job(of), source: job::source_job(of) }
 }
 
-/// Builds the second group for a run in one pod that mounts both volumes: one Job, which needs no key for a peer.
-pub fn both_ends(of: &Try<'_>) -> Job {
-    job::local_job(of)
+/// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, or dials an endpoint.
+pub fn only_pod(of: &Try<'_>) -> Job {
+    match of.job.remote() {
+        Some((side, remote)) => job::remote_job(of, side, remote),
+        None => job::local_job(of),
+    }
 }

@@ -284,9 +284,8 @@ fn launching(job: &SyncJob, children: &Children) -> bool {
     let run =
         job.status.as_ref().and_then(|status| status.active_run.as_ref()).filter(|run| run.is_started());
     run.is_some_and(|run| {
-        let (names, sides) = (try_names(job, run), [Side::Sink, Side::Source]);
-        let made = if run.local { &sides[..1] } else { &sides[..] };
-        made.iter().any(|side| children.job_of(&names, *side).is_none())
+        let names = try_names(job, run);
+        run.sides().iter().any(|side| children.job_of(&names, *side).is_none())
     })
 }
 
@@ -404,18 +403,14 @@ where
     known.state().into_iter().filter(|child| is_of(child)).map(|child| (*child).clone()).collect()
 }
 
-/// Returns the claims of both ends, the source's first, with the storage classes of unbound claims. A claim in `known`
-/// is not read again. Fails if the API server does not answer a read.
+/// Returns the claims of the ends that have one, the source's first, with the storage classes of unbound claims. A
+/// claim in `known` is not read again. Fails if the API server does not answer a read.
 pub async fn claims(
     client: &Client,
     known: Option<&Watched<PersistentVolumeClaim>>,
     job: &SyncJob,
 ) -> Result<Vec<Claim>> {
-    let named = [
-        (Side::Source, &job.spec.source.persistent_volume_claim),
-        (Side::Sink, &job.spec.destination.persistent_volume_claim),
-    ];
-    try_join_all(named.map(|(side, named)| claim(client, known, job, side, named))).await
+    try_join_all(job.spec.claims().map(|(side, named)| claim(client, known, job, side, named))).await
 }
 
 /// Returns one end's claim. A claim unknown to the watch is read, since that watch may lag behind the one of SyncJobs.

@@ -74,12 +74,13 @@ impl Applying<'_> {
 
 /// Returns the namespaces of a job's claims and of those of its run under way, its own first.
 pub(super) fn namespaces(job: &SyncJob) -> impl Iterator<Item = &str> {
-    let spec = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
     let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let folders = run.into_iter().flat_map(|run| [&run.source, &run.destination]).flatten();
     let folders = folders.filter_map(|folder| folder.namespace.as_deref());
     let own = job.metadata.namespace.as_deref();
-    own.into_iter().chain(spec.into_iter().filter_map(|claim| claim.namespace.as_deref())).chain(folders)
+    own.into_iter()
+        .chain(job.spec.claims().filter_map(|(_, claim)| claim.namespace.as_deref()))
+        .chain(folders)
 }
 
 /// Returns the annotations and labels of a namespace, and whether they were read just now.
@@ -99,8 +100,8 @@ pub(super) async fn judge(
     age: Duration,
 ) -> Result<Ends> {
     let spec = &of.wished.spec;
-    let source = (Side::Source, &spec.source.persistent_volume_claim);
-    let sink = (Side::Sink, &spec.destination.persistent_volume_claim);
+    let source = (Side::Source, spec.source.persistent_volume_claim.as_ref());
+    let sink = (Side::Sink, spec.destination.persistent_volume_claim.as_ref());
     Ok(Ends {
         source: one(sources, of, source, claims, age).await?,
         sink: one(sources, of, sink, claims, age).await?,
@@ -110,11 +111,14 @@ pub(super) async fn judge(
 async fn one(
     sources: Sources<'_>,
     of: Applying<'_>,
-    (side, named): (Side, &ClaimReference),
+    (side, named): (Side, Option<&ClaimReference>),
     claims: &mut [claims::Claim],
     age: Duration,
 ) -> Result<End> {
     let own = of.namespace();
+    let Some(named) = named else {
+        return Ok(End { namespace: own, users: of.users.clone(), consent: Consent::Remote });
+    };
     let namespace = named.namespace.clone().unwrap_or_else(|| own.clone());
     if namespace == own {
         return Ok(End { namespace, users: of.users.clone(), consent: Consent::Own });
@@ -140,7 +144,7 @@ pub(super) fn withdrawn(known: &Known, of: Applying<'_>, children: &Children) ->
     let own = of.namespace();
     let recorded = [(Side::Source, &run.source), (Side::Sink, &run.destination)];
     let recorded = recorded.into_iter().find_map(|(side, folder)| {
-        let folder = folder.as_ref()?;
+        let folder = folder.as_ref().filter(|folder| folder.address.is_none())?;
         let namespace = folder.namespace.clone().filter(|it| *it != own)?;
         let claim = Claim { namespace, name: folder.claim_name.clone() };
         of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()).err()

@@ -54,7 +54,7 @@ pub(super) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Fou
     (found.users, found.are_users_fresh) = ends::users(sources, &own, Duration::ZERO).await?;
     for end in [&mut found.ends.source, &mut found.ends.sink] {
         match &end.consent {
-            Consent::Own => end.users = found.users.clone(),
+            Consent::Own | Consent::Remote => end.users = found.users.clone(),
             Consent::Granted(_) => {
                 (end.users, _) = ends::users(sources, &end.namespace, Duration::ZERO).await?;
             }

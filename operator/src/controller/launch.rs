@@ -53,6 +53,7 @@ pub(super) async fn launch(
         progress_period_s,
         fs_groups,
         awaited_hook: view.awaited_hook(valid),
+        makes_key: view.makes_key(valid),
     };
     let (client, accounts) = (&context.client, &context.accounts);
     grants::confirm(context, job, &found.ends, &found.users).await?;

@@ -119,6 +119,7 @@ pub(super) fn turn(
             }
         }
     }
+    note_identity(status, step, valid, found);
     status.captures.retain(|name| !found.gone_captures.contains(name));
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         trend::forget(status);
@@ -126,6 +127,27 @@ pub(super) fn turn(
     let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
     let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
     synced::tell(status, settles, is_copy_gone(status, valid, found), generation, now);
+}
+
+/// Notes the key of a job with an endpoint, which the run's pod tells. A key that is lost is made anew by the next pod.
+fn note_identity(
+    status: &mut SyncJobStatus,
+    step: &Step,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+) {
+    let told = found.run.as_ref().and_then(|run| run.status.as_ref()?.identity);
+    let is_lost = match step {
+        Step::Retry(outcome, _) | Step::Finish(outcome) => {
+            outcome.report.reason.as_deref() == Some(reason::KEY_NOT_STORED)
+        }
+        _ => false,
+    };
+    match valid {
+        Ok(valid) if valid.remote().is_none() || is_lost => status.identity = None,
+        Ok(_) => status.identity = told.or(status.identity),
+        Err(_) => {}
+    }
 }
 
 /// Returns whether the claim with the copy was lost or made anew since the last success.

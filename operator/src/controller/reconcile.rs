@@ -236,6 +236,12 @@ async fn act(
             context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
             launch::launch(job, context, view, valid, &step).await?
         }
+        // The job has its key by now, so its pod may keep no other.
+        (Step::Start(_) | Step::Run, Ok(valid))
+            if view.identity().is_some() && view.status.identity.is_none() =>
+        {
+            launch::launch(job, context, view, valid, &step).await?
+        }
         (Step::Capture(_), Ok(valid)) => capturing::make(context, job, view, valid).await?,
         (Step::Image(None), Ok(valid)) => images::make(context, job, view, valid).await?.map(Refusal::Image),
         (Step::Launch, Ok(valid)) => match capturing::before_pods(context, job, view, valid).await? {
@@ -312,6 +318,9 @@ fn decide(
 /// Returns the validated job, or the reason why its spec, its namespace or the kinds of its volumes do not allow it to
 /// run.
 fn validated(job: &SyncJob, found: &Found) -> Validated {
+    if let Some(fault) = restore::refusal(&job.spec) {
+        return Err(fault);
+    }
     let mut valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     valid.priority = found.users.priority(valid.priority)?;
     for end in [&found.ends.source, &found.ends.sink] {

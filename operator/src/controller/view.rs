@@ -9,7 +9,7 @@ use super::{
     dereference::Found,
 };
 use crate::{
-    api::{ActiveRun, Hook, Hooks, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hook, Hooks, JobIdentity, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
         benchmark,
@@ -319,6 +319,17 @@ impl<'a> View<'a> {
         source::rule(self.status, (valid, run), sources, accepted)
     }
 
+    /// Returns the key for endpoints that the pod of the run under way tells of.
+    pub(super) fn identity(&self) -> Option<JobIdentity> {
+        self.run_status()?.identity
+    }
+
+    /// Returns whether the run's pod has to be able to keep a new key of the job in a Secret.
+    pub(super) fn makes_key(&self, valid: &ValidatedSyncJob) -> bool {
+        let has_own = valid.remote().is_some_and(|(_, remote)| remote.identity.is_none());
+        has_own && self.status.identity.or(self.identity()).is_none()
+    }
+
     fn growth(&self, valid: &ValidatedSyncJob) -> Growth {
         growth::judge(valid.create.as_ref(), &self.found.claims)
     }
@@ -331,9 +342,12 @@ impl<'a> View<'a> {
         let reports = reports.map(Reports::with_benchmarks);
         let seen = Seen { reports: reports.as_ref(), warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
-        let pair = |shard| {
-            let sink = end(Side::Sink, shard);
-            Pair { source: if run.local { sink.clone() } else { end(Side::Source, shard) }, sink }
+        let pair = |shard| match run.only_side() {
+            Some(side) => {
+                let both = end(side, shard);
+                Pair { source: both.clone(), sink: both }
+            }
+            None => Pair { source: end(Side::Source, shard), sink: end(Side::Sink, shard) },
         };
         match run.shard_count() {
             1 => vec![pair(None)],

@@ -2,6 +2,7 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
+use contract::Side;
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -32,11 +33,12 @@ use super::{
     watched::{ClaimName, Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, RunFolder, SyncGrant, SyncJob, SyncRun},
+    api::{ActiveRun, RunFolder, SyncGrant, SyncJob, SyncRun},
     health::Health,
     model::{
         self, end,
         queue::{self, Limits},
+        remote,
         stored::{Job, Pod},
     },
     names,
@@ -294,7 +296,7 @@ fn interest_in_run(run: &SyncRun) -> Option<u64> {
     run.is_held().hash(&mut hasher);
     run.annotations().get(names::ANNOTATION_UNREADABLE).hash(&mut hasher);
     let mut status = run.status.clone().unwrap_or_default();
-    status.progress = None;
+    status.progress.take().and_then(|progress| progress.waiting).hash(&mut hasher);
     status.summary = None;
     status.contacts = None;
     serde_json::to_string(&status).ok()?.hash(&mut hasher);
@@ -348,8 +350,7 @@ fn job_of_run(run: &SyncRun) -> Option<ObjectRef<Guarded>> {
 fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
     let refers = |job: &Guarded| {
         let Ok(job) = &job.0 else { return false };
-        let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
-        named.iter().any(|named| {
+        job.spec.claims().any(|(_, named)| {
             let namespace = named.namespace.as_ref().or(job.metadata.namespace.as_ref());
             Some(&named.claim_name) == claim.metadata.name.as_ref()
                 && namespace == claim.metadata.namespace.as_ref()
@@ -401,11 +402,8 @@ fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
 fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
     let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
     let own = freed.namespace().unwrap_or_default();
-    let claims = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
-    let claims = claims.map(|claim| {
-        let ClaimReference { claim_name, namespace } = claim.clone();
-        RunFolder { claim_name, namespace, ..RunFolder::default() }.seen_from(&own)
-    });
+    let folders = [Side::Source, Side::Sink].map(|side| remote::run_folder(spec, side));
+    let claims: Vec<RunFolder> = folders.into_iter().flatten().map(|it| it.seen_from(&own)).collect();
     let waits = |job: &Guarded| {
         let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
         let Some(run) = run.filter(|run| !run.is_started()) else { return false };
@@ -434,11 +432,12 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::api::{ClaimReference, RunFolder, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};
+    use crate::api::{ClaimReference, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};
 
     fn job(claim: &str) -> SyncJob {
         let mut spec = SyncJobSpec::default();
-        spec.source.persistent_volume_claim = ClaimReference { claim_name: claim.into(), namespace: None };
+        spec.source.persistent_volume_claim =
+            Some(ClaimReference { claim_name: claim.into(), namespace: None });
         let mut job = SyncJob::new("web", spec);
         job.metadata.namespace = Some("prod".into());
         job

@@ -34,7 +34,7 @@ use crate::{
         destination,
         outcome::{self, Outcome},
         status, synced,
-        validate::{ValidatedSyncJob, VolumeFolder},
+        validate::{EndFolder, ValidatedSyncJob},
     },
     names,
     telemetry::chain,
@@ -85,7 +85,8 @@ struct Folders {
 
 impl Folders {
     fn of(job: &ValidatedSyncJob, args: &LocalArgs) -> Result<Self, LocalError> {
-        let folder = |of: &VolumeFolder| {
+        let folder = |of: &EndFolder| {
+            let of = of.volume().ok_or_else(|| LocalError::Endpoint(job.name.clone()))?;
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;

@@ -10,7 +10,7 @@ pub mod process;
 
 use std::net::SocketAddr;
 
-use contract::{DeleteLimit, Demands, RunParams};
+use contract::{DeleteLimit, Demands, PublicKey, RunParams, Side};
 
 /// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,48 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args.extend(asked(&RunParams { compression, bandwidth_limit, ..params.clone() }));
     let Demands { snapshot, other_source, .. } = params.demands.clone();
     args.extend(Demands { snapshot, other_source, ..Demands::default() }.to_args());
+    args
+}
+
+/// A folder that a service has, as a process sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemotePlace {
+    /// `HOST:PORT::FOLDER`, with a path below that folder.
+    pub address: String,
+    /// The key that the service has to show.
+    pub public_key: PublicKey,
+    /// The file of the key to show there.
+    pub identity: String,
+}
+
+/// Returns the arguments of the one process for a run with a folder of a service, which is the end `remote`. It dials
+/// for `timeout_s` seconds.
+pub fn remote_args(
+    (side, remote): (Side, &RemotePlace),
+    own: &Folder,
+    timeout_s: u64,
+    report: &str,
+    params: &RunParams,
+) -> Vec<String> {
+    let (ends, path) = match side {
+        Side::Source => ([&remote.address, &own.volume], "--destination-path"),
+        Side::Sink => ([&own.volume, &remote.address], "--source-path"),
+    };
+    let mut args = vec!["sync".to_string(), ends[0].clone(), ends[1].clone()];
+    if own.path != "/" {
+        args.push(format!("{path}={}", own.path));
+    }
+    args.push(format!("--identity={}", remote.identity));
+    args.push(format!("--service-key={}", remote.public_key));
+    args.push(format!("--connect-timeout={timeout_s}"));
+    args.push(format!("--report={report}"));
+    args.push("--progress=json".into());
+    args.extend(asked(params));
+    // What the owner of the destination demands is said there.
+    if side == Side::Source {
+        let Demands { snapshot, other_source, .. } = params.demands.clone();
+        args.extend(Demands { snapshot, other_source, ..Demands::default() }.to_args());
+    }
     args
 }
 

@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use contract::{BenchFigures, BenchPlace, BenchStepName, History, Report, Side};
 use kube::ResourceExt as _;
 
-use super::{claims::Claim, stored::Pod, validate::ValidatedSyncJob};
+use super::{
+    claims::Claim,
+    stored::Pod,
+    validate::{EndFolder, ValidatedSyncJob},
+};
 use crate::{
     api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun, conditions::reason},
     fault::Fault,
@@ -35,7 +39,11 @@ pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
 pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]) -> Option<Fault> {
     let benchmark = run?.benchmark.as_ref()?;
     let fault = |message: String| Some(Fault::new(reason::BENCHMARK_REFUSED, message));
-    if let Some(volume) = [&job.source, &job.destination].into_iter().find(|volume| volume.is_block) {
+    if let Some((_, remote)) = job.remote() {
+        return fault(format!("A benchmark is between two claims, and {remote} is an endpoint."));
+    }
+    let volumes = [&job.source, &job.destination].into_iter().filter_map(EndFolder::volume);
+    if let Some(volume) = volumes.into_iter().find(|volume| volume.is_block) {
         return fault(format!(
             "The claim {} has volumeMode Block, and a benchmark makes files. Benchmark a SyncJob whose claims both have \
              volumeMode Filesystem.",
@@ -102,7 +110,7 @@ fn class(claims: &[Claim], side: Side) -> Option<String> {
 
 /// Returns the node of an end's pod. If one pod serves both ends, it bears the sink's labels.
 fn node(run: &ActiveRun, pods: &[Pod], side: Side) -> Option<String> {
-    let side = if run.local { Side::Sink } else { side }.to_string();
+    let side = run.only_side().unwrap_or(side).to_string();
     let is_own = |pod: &&Pod| {
         pod.labels().get(names::LABEL_RUN) == Some(&run.id)
             && pod.labels().get(names::LABEL_SIDE) == Some(&side)
@@ -237,7 +245,7 @@ mod tests {
         let files = json!({"files": vec![json!({"count": 9_000_000, "bytes": 1}); 2]});
         let huge = ActiveRun { benchmark: Some(benchmark(files)), ..active(false) };
         assert!(told(&huge, &valid, &[]).unwrap().contains("the sum of all count is 18000000"));
-        valid.destination.is_block = true;
+        valid.destination = valid.destination.of_kind(true);
         let refused = told(&active(false), &valid, &[]).unwrap();
         assert!(refused.contains("prod/to") && refused.contains("volumeMode Block"), "{refused}");
         let run = ActiveRun { benchmark: None, ..active(false) };

@@ -24,7 +24,11 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{claims::Claim, growth, standing, validate::ValidatedSyncJob};
+use super::{
+    claims::Claim,
+    growth, standing,
+    validate::{EndFolder, ValidatedSyncJob},
+};
 use crate::{
     api::{
         ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJobPhase, SyncJobSpec, SyncJobStatus,
@@ -130,8 +134,8 @@ pub struct CaptureOf<'a> {
 impl CaptureOf<'_> {
     /// Builds the VolumeSnapshot.
     pub fn snapshot(&self, name: &str) -> DynamicObject {
-        let claim = &self.job.source.claim.name;
-        let mut spec = json!({"source": {"persistentVolumeClaimName": claim}});
+        let mut spec =
+            json!({"source": {"persistentVolumeClaimName": self.job.source.claim().map(|it| &it.name)}});
         if let Some(class) = &self.demand.volume_snapshot_class_name {
             spec["volumeSnapshotClassName"] = json!(class);
         }
@@ -154,7 +158,7 @@ impl CaptureOf<'_> {
         let size = [actual.or(own), needed].into_iter().flatten().reduce(growth::larger)?;
         let origin = match self.demand.method {
             CaptureMethod::Snapshot => (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", name),
-            CaptureMethod::Clone => (None, "PersistentVolumeClaim", self.job.source.claim.name.as_str()),
+            CaptureMethod::Clone => (None, "PersistentVolumeClaim", self.job.source.claim()?.name.as_str()),
         };
         let class_name = self.demand.storage_class_name.clone().or_else(|| source.storage_class_name.clone());
         Some(PersistentVolumeClaim {
@@ -233,7 +237,9 @@ pub fn reading<'a>(job: &'a ValidatedSyncJob, run: &ActiveRun) -> Cow<'a, Valida
         return Cow::Borrowed(job);
     };
     let mut job = job.clone();
-    job.source.claim.name.clone_from(&capture.name);
+    if let EndFolder::Volume(volume) = &mut job.source {
+        volume.claim.name.clone_from(&capture.name);
+    }
     Cow::Owned(job)
 }
 

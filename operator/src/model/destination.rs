@@ -4,13 +4,13 @@
 //! folder was replaced. So the volume id that the engine stores on a destination is remembered in the status, and the
 //! next run expects it. A claim that was deleted and created again is another claim, with no expectation.
 
-use contract::{Report, RunResult, VolumeId};
+use contract::{Report, RunResult, Side, VolumeId};
 
 use kube::ResourceExt;
 
-use super::validate::ValidatedSyncJob;
+use super::{remote, validate::ValidatedSyncJob};
 use crate::{
-    api::{ClaimReference, KnownDestination, RunFolder, SyncJob, SyncJobStatus},
+    api::{KnownDestination, RunFolder, SyncJob, SyncJobStatus},
     human,
 };
 
@@ -47,8 +47,9 @@ pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
 
 /// Returns whether the claim that the last successful run wrote to was recreated since, so that the copy is gone.
 pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
-    let (namespace, name) = (namespace_of(job), &job.destination.claim.name);
-    let is_it = |known: &&KnownDestination| known.claim_name == *name && known.namespace == namespace;
+    let Some(claim) = job.destination.claim() else { return false };
+    let namespace = claim.namespace_from(&job.namespace);
+    let is_it = |known: &&KnownDestination| known.claim_name == claim.name && known.namespace == namespace;
     let known = status.destination.as_ref().filter(is_it);
     known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
 }
@@ -57,11 +58,10 @@ pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>)
 /// undoes what the other does.
 pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) -> Option<String> {
     let folder = |job: &SyncJob| {
-        let ClaimReference { claim_name, namespace } = job.spec.destination.persistent_volume_claim.clone();
-        let folder =
-            RunFolder { claim_name, namespace, grant: None, path: job.spec.destination.path.clone() };
-        folder.seen_from(&job.namespace().unwrap_or_default())
+        let folder = remote::run_folder(&job.spec, Side::Sink)?;
+        Some(folder.seen_from(&job.namespace().unwrap_or_default()))
     };
+    let own = folder(job)?;
     // One of another namespace that has never run may have no grant.
     let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
     let is_other = |other: &&SyncJob| match other.metadata.namespace == job.metadata.namespace {
@@ -74,7 +74,7 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
     };
     let others = others.into_iter().filter(is_other).filter(|other| !other.spec.suspend);
     let mut names: Vec<String> =
-        others.filter(|other| folder(other).overlaps(&folder(job))).map(name).collect();
+        others.filter(|other| folder(other).is_some_and(|it| it.overlaps(&own))).map(name).collect();
     names.sort_unstable();
     (!names.is_empty()).then(|| {
         format!(
@@ -94,19 +94,9 @@ pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<
     }
 }
 
-/// Returns the namespace of the destination's claim, if it is not the job's.
-fn namespace_of(job: &ValidatedSyncJob) -> Option<String> {
-    job.destination.claim.namespace_from(&job.namespace)
-}
-
 fn place(job: &ValidatedSyncJob, uid: Option<&str>, volume: VolumeId) -> KnownDestination {
-    KnownDestination {
-        claim_name: job.destination.claim.name.clone(),
-        namespace: namespace_of(job),
-        claim_uid: uid.map(Into::into),
-        path: job.destination.folder.as_str().into(),
-        volume,
-    }
+    let RunFolder { claim_name, address, namespace, path, .. } = job.run_folder(Side::Sink);
+    KnownDestination { claim_name, address, namespace, claim_uid: uid.map(Into::into), path, volume }
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub enum Consent {
     Granted(Granted),
     /// Nobody does.
     Refused(Fault),
+    /// Somebody outside of the cluster, by listing the job's key: the end is an endpoint, and mounts nothing here.
+    Remote,
 }
 
 impl End {
@@ -43,7 +45,7 @@ impl End {
     pub fn grant(&self) -> Option<&Granted> {
         match &self.consent {
             Consent::Granted(granted) => Some(granted),
-            Consent::Own | Consent::Refused(_) => None,
+            Consent::Own | Consent::Refused(_) | Consent::Remote => None,
         }
     }
 }
@@ -70,7 +72,7 @@ impl Ends {
     pub fn refusal(&self) -> Option<(Side, &Fault)> {
         [Side::Sink, Side::Source].into_iter().find_map(|side| match &self.of(side).consent {
             Consent::Refused(fault) => Some((side, fault)),
-            Consent::Own | Consent::Granted(_) => None,
+            Consent::Own | Consent::Granted(_) | Consent::Remote => None,
         })
     }
 
@@ -86,7 +88,8 @@ impl Ends {
 
     /// Returns the namespaces that do not let syncers run as root, by this reading of their annotations.
     pub fn without_root(&self) -> Vec<&str> {
-        let ends = [&self.source, &self.sink].into_iter().filter(|end| !end.users.is_privileged());
+        let ends = [&self.source, &self.sink].into_iter().filter(|end| end.consent != Consent::Remote);
+        let ends = ends.filter(|end| !end.users.is_privileged());
         let mut namespaces: Vec<&str> = ends.map(|end| end.namespace.as_str()).collect();
         namespaces.dedup();
         namespaces
@@ -145,8 +148,7 @@ impl Places {
     pub fn of_job<'a>(job: &SyncJob, runs: impl IntoIterator<Item = &'a SyncRun>) -> Self {
         let own = job.namespace().unwrap_or_default();
         let mut places = Self { own, ..Self::default() };
-        places.add(job.spec.source.persistent_volume_claim.namespace.as_ref(), Side::Source);
-        places.add(job.spec.destination.persistent_volume_claim.namespace.as_ref(), Side::Sink);
+        job.spec.claims().for_each(|(side, claim)| places.add(claim.namespace.as_ref(), side));
         runs.into_iter().for_each(|run| places.add_run(run));
         if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
             let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());

@@ -34,7 +34,8 @@ pub fn of_run(
     owner: OwnerReference,
     name: &str,
 ) -> DynamicObject {
-    let mut spec = json!({"source": {"persistentVolumeClaimName": job.destination.claim.name}});
+    let mut spec =
+        json!({"source": {"persistentVolumeClaimName": job.destination.claim().map(|claim| &claim.name)}});
     if let Some(class) = &demand.volume_snapshot_class_name {
         spec["volumeSnapshotClassName"] = json!(class);
     }

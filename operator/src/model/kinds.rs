@@ -9,6 +9,8 @@ use contract::{RunParams, Side};
 use super::{
     claims::{self, Claim},
     fields::field_of,
+    pairs,
+    remote::RemoteFolder,
     validate::{ValidatedSyncJob, VolumeFolder},
 };
 use crate::{api::conditions::reason, fault::Fault};
@@ -20,12 +22,18 @@ use crate::{api::conditions::reason, fault::Fault};
 /// that only applies to files.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
+    if let Some((side, remote)) = job.remote() {
+        return match is_block(pairs::other(side)) {
+            Some(true) => Err(Fault::new(reason::BLOCK_VOLUME, not_to_endpoints(remote))),
+            _ => Ok(job),
+        };
+    }
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };
     let params = RunParams { image: source || sink, ..job.params };
     let job = ValidatedSyncJob {
         params,
-        source: VolumeFolder { is_block: source, ..job.source },
-        destination: VolumeFolder { is_block: sink, ..job.destination },
+        source: job.source.of_kind(source),
+        destination: job.destination.of_kind(sink),
         ..job
     };
     match check(&job) {
@@ -34,9 +42,16 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
     }
 }
 
+fn not_to_endpoints(remote: &RemoteFolder) -> String {
+    format!(
+        "The claim has volumeMode Block, and the endpoint {remote} serves files. Name a claim with a file system, or claims \
+         at both ends."
+    )
+}
+
 /// Returns what is wrong with the combination, and what to do about it.
 fn check(job: &ValidatedSyncJob) -> Option<String> {
-    let (source, destination) = (&job.source, &job.destination);
+    let (source, destination) = (job.source.volume()?, job.destination.volume()?);
     if !source.is_block && !destination.is_block {
         return None;
     }
@@ -114,7 +129,7 @@ mod tests {
             ([FILES, FILES], "/", "/"),
         ] {
             let settled = settle(job(source, destination, &json!({})), &claims(modes)).unwrap();
-            let kinds = [settled.source.is_block, settled.destination.is_block];
+            let kinds = [settled.source.is_block(), settled.destination.is_block()];
             assert_eq!(kinds, modes.map(|mode| mode == BLOCK), "{modes:?}");
         }
     }
@@ -164,6 +179,6 @@ mod tests {
     #[test]
     fn a_claim_that_is_not_there_decides_nothing() {
         let settled = settle(job("/", "/", &json!({})), &claims([BLOCK, None])).unwrap();
-        assert!(!settled.source.is_block);
+        assert!(!settled.source.is_block());
     }
 }

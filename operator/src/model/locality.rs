@@ -2,14 +2,19 @@
 
 use contract::Side;
 
-use super::{claims::Claim, placement, validate::ValidatedSyncJob};
+use super::{
+    claims::Claim,
+    placement,
+    validate::{EndFolder, ValidatedSyncJob},
+};
 use crate::api::Placement;
 
 /// Completes the job with the placement that its claims allow, if the spec leaves it open. If a claim is unknown, the
 /// network is chosen, which does not need both volumes on one node.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
+    let namespace = |folder: &EndFolder| folder.claim().map(|claim| claim.namespace.clone());
     let is_local = match job.placement {
-        _ if job.source.claim.namespace != job.destination.claim.namespace => false,
+        _ if job.remote().is_some() || namespace(&job.source) != namespace(&job.destination) => false,
         Placement::Local => true,
         Placement::Network => false,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),
@@ -19,7 +24,11 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
 
 /// Returns whether a volume is restored from its own snapshot, which always happens in one pod.
 fn is_in_place(job: &ValidatedSyncJob) -> bool {
-    job.params.source_snapshot.is_some() && job.source.claim == job.destination.claim
+    job.params.source_snapshot.is_some() && is_one_claim(job)
+}
+
+fn is_one_claim(job: &ValidatedSyncJob) -> bool {
+    job.source.claim().is_some() && job.source.claim() == job.destination.claim()
 }
 
 fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {
@@ -32,7 +41,7 @@ fn one_pod_can(job: &ValidatedSyncJob, claims: &[Claim]) -> bool {
         let found = claims.iter().find(|claim| claim.side == side).and_then(|claim| claim.found.as_ref());
         found.is_some_and(|found| placement::is_for_many_nodes(found, side))
     };
-    job.source.claim == job.destination.claim || (is_anywhere(Side::Source) && is_anywhere(Side::Sink))
+    is_one_claim(job) || (is_anywhere(Side::Source) && is_anywhere(Side::Sink))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use contract::{
     ExitCode, HISTORY_FAILED, HISTORY_NOT_WHOLE, Report, RunResult, SNAPSHOT_NOT_FOUND, SNAPSHOTS_DAMAGED,
     Side, Work,
+    reason::{KEY_NOT_ACCEPTED, QUEUE_FULL},
 };
 use jiff::Timestamp;
 
@@ -139,9 +140,15 @@ impl Outcome {
         self
     }
 
-    /// Returns whether the try ended because another syncer uses a volume.
+    /// Returns whether the try ended because another syncer uses a volume, or too many wait at an endpoint.
     pub fn found_in_use(&self) -> bool {
-        self.may_retry && self.volume_in_use().is_some()
+        let is_full = self.report.reason.as_deref() == Some(QUEUE_FULL);
+        self.may_retry && (is_full || self.volume_in_use().is_some())
+    }
+
+    /// Returns whether the try ended because the endpoint does not list the job's key yet.
+    pub fn is_stranger(&self) -> bool {
+        self.report.reason.as_deref() == Some(KEY_NOT_ACCEPTED)
     }
 
     /// Returns the end whose volume another syncer uses, if the try ended because of that.

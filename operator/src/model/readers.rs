@@ -91,9 +91,10 @@ fn is_kept(namespace: &str, name: &str, job: &SyncJob, claims: &[Claim]) -> bool
     match claims.iter().find(|claim| claim.name == full_name) {
         Some(claim) => claim.found.as_ref().is_some_and(|found| found.metadata.deletion_timestamp.is_none()),
         None => {
-            let named = &job.spec.source.persistent_volume_claim;
             let own = job.metadata.namespace.as_deref().unwrap_or_default();
-            named.claim_name == name && named.namespace.as_deref().unwrap_or(own) == namespace
+            job.spec.source.persistent_volume_claim.as_ref().is_some_and(|named| {
+                named.claim_name == name && named.namespace.as_deref().unwrap_or(own) == namespace
+            })
         }
     }
 }

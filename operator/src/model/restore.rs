@@ -14,6 +14,7 @@ use crate::{
         SyncJobSpec, SyncJobStatus, SyncRun, Transfer,
         conditions::{self, Cause, reason},
     },
+    fault::Fault,
     human, names,
 };
 
@@ -47,6 +48,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let pods = EndPodSettings::default();
     spec.source = SourceEndpoint {
         persistent_volume_claim,
+        endpoint: None,
         path,
         snapshot,
         trust_store,
@@ -64,6 +66,17 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     (spec.destination.create, spec.deletion_policy) = (None, DeletionPolicy::Retain);
     spec.hooks = None;
     spec
+}
+
+/// Returns why a SyncJob as [`wished`] cannot be restored in place: its copy is at an endpoint.
+pub fn refusal(wished: &SyncJobSpec) -> Option<Fault> {
+    let (source, destination) = (&wished.source, &wished.destination);
+    let is_restore = source.snapshot.is_some() && source.persistent_volume_claim.is_none();
+    let message = "The destination is an endpoint, and a restore in place is of a claim. Restore where the copy is, with \
+                   `volferry snapshot restore`, or fetch the snapshot by another SyncJob with source.endpoint and \
+                   source.snapshot.";
+    let is_remote = is_restore && source.endpoint.is_none() && destination.endpoint.is_some();
+    is_remote.then(|| Fault::new(reason::INVALID_SPEC, message))
 }
 
 /// Returns the tag of the safety snapshot that a restore takes before it starts; `None` if the run takes none.

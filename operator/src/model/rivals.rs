@@ -97,6 +97,9 @@ impl Rivals {
     pub fn suspects(&self, run: &ActiveRun, side: Side) -> String {
         let run = &located(run, &self.namespace);
         let Some(folder) = folder(run, side) else { return String::new() };
+        if folder.address.is_some() {
+            return String::new();
+        }
         let uses = |it: Option<&RunFolder>| it.is_some_and(|it| it.is_of_same_claim(folder));
         let runs = self.runs.iter().filter(|rival| rival.run.is_started());
         let runs =
@@ -117,14 +120,14 @@ impl Rivals {
 
 impl Rival {
     fn in_the_way_of(&self, run: &ActiveRun, now: Timestamp) -> Option<String> {
-        let (claim, theirs, ours) = conflict(&self.run, run)?;
+        let (folder, theirs, ours) = conflict(&self.run, run)?;
         if theirs == Use::Reads && self.pauses(now) {
             return None;
         }
         let verb = if self.run.is_started() { theirs.verb() } else { theirs.plan() };
         let ours = ours.verb();
         Some(format!(
-            "run {} of SyncJob {}, which {verb} the claim {claim} that this run {ours}",
+            "run {} of SyncJob {}, which {verb} the {folder} that this run {ours}",
             self.run.id, self.job
         ))
     }
@@ -138,7 +141,9 @@ impl Rival {
 
 impl Stray {
     fn is_of(&self, claim: &PersistentVolumeClaimVolumeSource, folder: &RunFolder) -> bool {
-        folder.namespace.as_ref() == Some(&self.namespace) && folder.claim_name == claim.claim_name
+        folder.address.is_none()
+            && folder.namespace.as_ref() == Some(&self.namespace)
+            && folder.claim_name == claim.claim_name
     }
 
     fn described(&self) -> String {
@@ -173,12 +178,12 @@ impl Use {
 }
 
 /// Returns the claim on which two runs conflict because at least one of them writes, and how each of them uses it.
-fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(String, Use, Use)> {
+fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(RunFolder, Use, Use)> {
     uses(theirs).find_map(|(their, they)| {
         let is_disputed =
             |(our, we): &(RunFolder, Use)| their.overlaps(our) && (they == Use::Writes || *we == Use::Writes);
         let (_, we) = uses(ours).find(is_disputed)?;
-        Some((their.claim_name.clone(), they, we))
+        Some((their, they, we))
     })
 }
 

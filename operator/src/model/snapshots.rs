@@ -116,7 +116,7 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
         };
     }
     let claims = (&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim);
-    if spec.transfer.placement == Placement::Network && claims.0 == claims.1 {
+    if spec.transfer.placement == Placement::Network && claims.0.is_some() && claims.0 == claims.1 {
         let problem = "Network cannot restore a snapshot of the destination's own claim; write Local or Auto";
         return Err(invalid("transfer.placement", problem));
     }

@@ -37,9 +37,9 @@ pub fn check(
     claims: &[Claim],
     (accepted, is_copy): (Option<&str>, bool),
 ) -> Result<(), Blocked> {
-    let name = &job.source.claim.name;
     let known = status.source.as_ref().filter(|known| is_named(known, job));
     let (Some(known), Some(uid)) = (known, uid(claims)) else { return Ok(()) };
+    let name = &known.claim_name;
     if known.claim_uid == uid || accepted == Some(uid) || is_copy {
         return Ok(());
     }
@@ -61,8 +61,14 @@ pub fn rule(
     (claims, has_one_source): (&[Claim], bool),
     (accepted, is_copy): (Option<&str>, bool),
 ) -> Option<OtherSource> {
-    let is_device = job.params.image || job.source.is_block || job.destination.is_block;
-    if is_device || job.params.source_snapshot.is_some() || run.capture.is_some() || !has_one_source {
+    let is_device = job.params.image || job.source.is_block() || job.destination.is_block();
+    // An endpoint's owner decides which sources it takes.
+    if is_device
+        || job.destination.remote().is_some()
+        || job.params.source_snapshot.is_some()
+        || run.capture.is_some()
+        || !has_one_source
+    {
         return None;
     }
     let known = status.source.as_ref();
@@ -79,7 +85,7 @@ pub fn rule(
 
 /// Returns whether the job names the claim that is known.
 fn is_named(known: &KnownSource, job: &ValidatedSyncJob) -> bool {
-    let claim = &job.source.claim;
+    let Some(claim) = job.source.claim() else { return false };
     known.claim_name == claim.name && known.namespace == claim.namespace_from(&job.namespace)
 }
 
@@ -90,9 +96,12 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
         namespace: of.namespace.clone().or_else(|| job.namespace()).unwrap_or_default(),
         name: of.claim_name.clone(),
     };
-    let source = claim(job, &job.spec.source.persistent_volume_claim);
-    let destination = claim(job, &job.spec.destination.persistent_volume_claim);
-    let Some(uid) = uid(claims) else { return false };
+    let ends = |job: &SyncJob| {
+        let (source, destination) = (&job.spec.source, &job.spec.destination);
+        let ends = source.persistent_volume_claim.as_ref().zip(destination.persistent_volume_claim.as_ref());
+        ends.map(|(source, destination)| (claim(job, source), claim(job, destination)))
+    };
+    let Some((uid, (source, destination))) = uid(claims).zip(ends(job)) else { return false };
     let found = claims.iter().find(|claim| claim.side == Side::Source).and_then(|claim| claim.found.as_ref());
     let origin = found.and_then(|claim| claim.spec.as_ref()?.data_source.as_ref());
     let is_clone = origin.is_some_and(|it| it.kind == "PersistentVolumeClaim" && it.name == destination.name)
@@ -100,8 +109,7 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
     let restores = |other: &SyncJob| {
         let filled = other.status.as_ref().and_then(|status| status.destination.as_ref());
         other.metadata.namespace == job.metadata.namespace
-            && claim(other, &other.spec.source.persistent_volume_claim) == destination
-            && claim(other, &other.spec.destination.persistent_volume_claim) == source
+            && ends(other).is_some_and(|(from, to)| from == destination && to == source)
             && filled.is_some_and(|it| it.claim_name == source.name && it.claim_uid.as_deref() == Some(uid))
     };
     let known = job.status.as_ref().and_then(|status| status.source.as_ref());
@@ -119,9 +127,8 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
 /// Stores the claim that a successful run has read.
 pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, run: &ActiveRun, result: RunResult) {
     let uid = run.source_uid.clone().filter(|_| result == RunResult::Succeeded && run.restore.is_none());
-    if let Some(claim_uid) = uid {
-        let (claim_name, namespace) =
-            (job.source.claim.name.clone(), job.source.claim.namespace_from(&job.namespace));
+    if let Some((claim_uid, claim)) = uid.zip(job.source.claim()) {
+        let (claim_name, namespace) = (claim.name.clone(), claim.namespace_from(&job.namespace));
         status.source = Some(KnownSource { claim_name, namespace, claim_uid });
     }
 }
@@ -214,7 +221,7 @@ mod tests {
         };
         let (run, mut image, mut device, mut past) = (ActiveRun::default(), valid(), valid(), valid());
         image.params.image = true;
-        device.destination.is_block = true;
+        device.destination = device.destination.of_kind(true);
         past.params.source_snapshot = Some("latest".into());
         let captured = ActiveRun { capture: Some(Capture::default()), ..ActiveRun::default() };
         assert_eq!(judged(&valid(), &run, true), Some(OtherSource::Refuse));

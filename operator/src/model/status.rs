@@ -1,7 +1,9 @@
 //! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
 //! these functions.
 
-use contract::{Bottleneck, Rates, Report, RunResult, Timings, Work, regression::RunKind};
+use contract::{
+    Bottleneck, Rates, Report, RunResult, Timings, Work, reason::KEY_NOT_ACCEPTED, regression::RunKind,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::Serialize;
@@ -16,8 +18,8 @@ use super::{
 };
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, HookRun, Run, RunCause, RunHooks, Stage, StoppedRun,
-        SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, HookRun, JobIdentity, Run, RunCause, RunHooks, Stage,
+        StoppedRun, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -178,6 +180,15 @@ pub fn postpone(
     another_try(run);
     run.busy_since.get_or_insert(MicroTime(now));
     run.again_time = Some(MicroTime(at));
+    let fault = match outcome.is_stranger() {
+        true => stranger(run, status.identity, at),
+        false => in_use(run, outcome, suspects, at),
+    };
+    standing::leave_queue(status);
+    preparing(status, Some(&fault), now);
+}
+
+fn in_use(run: &ActiveRun, outcome: &Outcome, suspects: &str, at: Timestamp) -> Fault {
     let report = &outcome.report;
     let message = format!(
         "Run {} waits for a volume ({}): {} {suspects} It looks again at {}. Until then it takes no place in the queue; \
@@ -187,8 +198,21 @@ pub fn postpone(
         human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
         human::seconds(at)
     );
-    standing::leave_queue(status);
-    preparing(status, Some(&Fault::new(reason::WAITING_FOR_RUN, message)), now);
+    Fault::new(reason::WAITING_FOR_RUN, message)
+}
+
+/// Returns the fault of a run whose key the endpoint does not list yet.
+fn stranger(run: &ActiveRun, identity: Option<JobIdentity>, at: Timestamp) -> Fault {
+    let mut folders = [&run.source, &run.destination].into_iter().flatten();
+    let address = folders.find_map(|folder| folder.address.as_deref()).unwrap_or_default();
+    let key = identity.map_or_else(String::new, |identity| format!(" {}", identity.public_key));
+    let message = format!(
+        "The endpoint {address} does not accept the key of this SyncJob yet: add{key} (status.identity.publicKey) to the peers \
+         of the other side. Run {} looks again at {} and goes on by itself; waiting uses up no retries.",
+        run.id,
+        human::seconds(at)
+    );
+    Fault::new(KEY_NOT_ACCEPTED, message)
 }
 
 /// Stops the run, which starts again once a person has acted.

@@ -164,8 +164,7 @@ pub fn judge(filled: &Filled, claim: &str, namespace: &str) -> Result<(), Fault>
 
 /// Demands that an end names the claim, since the SyncJobs of a set would else all sync the same.
 fn names_claim(spec: &SyncJobSpec, claim: &str, own: &str) -> Result<(), Fault> {
-    let ends = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
-    let is_it = ends.iter().any(|end| {
+    let is_it = spec.claims().any(|(_, end)| {
         end.claim_name == claim && end.namespace.as_ref().is_none_or(|namespace| namespace == own)
     });
     match is_it {

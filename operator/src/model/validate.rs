@@ -8,12 +8,16 @@ use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::R
 use super::{
     capture_demand::{self, CaptureDemand, ImageDemand},
     fields::{ValidationError, duration, invalid, number},
-    hooks, snapshots,
+    hooks,
+    inner_folder::Folder,
+    remote::{self, RemoteFolder},
+    snapshots,
 };
 use crate::{
     api::{
         ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
-        MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
+        MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RemoteEndpoint, RunFolder,
+        SyncJobSpec, Transfer,
     },
     schedule::Schedule,
 };
@@ -28,14 +32,14 @@ pub struct ValidatedSyncJob {
     pub name: String,
     /// The SyncJob's namespace.
     pub namespace: String,
-    /// The volume and folder of the files.
-    pub source: VolumeFolder,
+    /// The folder of the files.
+    pub source: EndFolder,
     /// How the source is captured at one instant; `None` if it is read as it is.
     pub capture: Option<CaptureDemand>,
     /// How the destination's VolumeSnapshots are taken; `None` if none are.
     pub images: Option<ImageDemand>,
-    /// The volume and folder of the copy. Never overlaps with `source`.
-    pub destination: VolumeFolder,
+    /// The folder of the copy. Never overlaps with `source`.
+    pub destination: EndFolder,
     /// How to create the destination's claim if it does not exist.
     pub create: Option<CreateClaim>,
     /// The schedule; `None` if only changes trigger runs.
@@ -75,11 +79,75 @@ pub struct ValidatedSyncJob {
 }
 
 impl ValidatedSyncJob {
-    /// Returns the volume of that end.
-    pub fn volume(&self, side: Side) -> &VolumeFolder {
+    /// Returns the folder of that end.
+    pub fn folder(&self, side: Side) -> &EndFolder {
         match side {
             Side::Source => &self.source,
             Side::Sink => &self.destination,
+        }
+    }
+
+    /// Returns the folder of that end as runs and statuses record it.
+    pub fn run_folder(&self, side: Side) -> RunFolder {
+        match self.folder(side) {
+            EndFolder::Volume(volume) => RunFolder {
+                claim_name: volume.claim.name.clone(),
+                namespace: volume.claim.namespace_from(&self.namespace),
+                path: volume.folder.as_str().into(),
+                ..RunFolder::default()
+            },
+            EndFolder::Remote(remote) => remote.run_folder(),
+        }
+    }
+
+    /// Returns the end that another cluster or machine serves.
+    pub fn remote(&self) -> Option<(Side, &RemoteFolder)> {
+        [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.folder(side).remote()?)))
+    }
+}
+
+/// What is at an end of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndFolder {
+    /// A folder of a claim, which a pod of the run mounts.
+    Volume(VolumeFolder),
+    /// A folder that another cluster or machine serves, which a pod of the run dials.
+    Remote(RemoteFolder),
+}
+
+impl EndFolder {
+    /// Returns the folder of a claim.
+    pub fn volume(&self) -> Option<&VolumeFolder> {
+        match self {
+            Self::Volume(volume) => Some(volume),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// Returns the folder that somebody else serves.
+    pub fn remote(&self) -> Option<&RemoteFolder> {
+        match self {
+            Self::Volume(_) => None,
+            Self::Remote(remote) => Some(remote),
+        }
+    }
+
+    /// Returns the claim.
+    pub fn claim(&self) -> Option<&Claim> {
+        self.volume().map(|volume| &volume.claim)
+    }
+
+    /// Returns whether it is a raw block device.
+    pub fn is_block(&self) -> bool {
+        self.volume().is_some_and(|volume| volume.is_block)
+    }
+
+    /// Returns it with that kind of volume; an endpoint's has no kind.
+    #[must_use]
+    pub fn of_kind(self, is_block: bool) -> Self {
+        match self {
+            Self::Volume(volume) => Self::Volume(VolumeFolder { is_block, ..volume }),
+            remote @ Self::Remote(_) => remote,
         }
     }
 }
@@ -127,32 +195,6 @@ impl fmt::Display for Claim {
     }
 }
 
-/// A folder inside a volume: `/`, or an absolute path that does not end with `/` and has no component that is empty,
-/// `.`, `..` or `.volferry`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder(String);
-
-impl Folder {
-    /// Parses a path; `None` if it is not a valid folder.
-    pub fn new(path: &str) -> Option<Self> {
-        let legal = |part: &str| !matches!(part, "" | "." | ".." | ".volferry") && !part.contains('\0');
-        let below = path.strip_prefix('/')?;
-        (below.is_empty() || below.split('/').all(legal)).then(|| Self(path.into()))
-    }
-
-    /// Returns the folder's path inside the volume, which starts with `/`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn holds(&self, other: &Self) -> bool {
-        match other.0.strip_prefix(self.0.trim_end_matches('/')) {
-            Some(rest) => rest.is_empty() || rest.starts_with('/'),
-            None => false,
-        }
-    }
-}
-
 /// Validates the spec of the SyncJob of that name and namespace. Fails at the first invalid field.
 pub fn validate(
     spec: &SyncJobSpec,
@@ -160,8 +202,13 @@ pub fn validate(
     namespace: &str,
 ) -> Result<ValidatedSyncJob, ValidationError> {
     hooks::check(spec.hooks.as_ref())?;
-    let (source, destination) = volumes(spec, namespace)?;
-    check_namespaces(spec, &source.claim, &destination.claim, namespace)?;
+    if let Some(limit) = REMOTE_LIMITS.iter().find(|limit| (limit.is_asked)(spec)) {
+        return Err(invalid(limit.field, limit.problem));
+    }
+    let (source, destination) = ends(spec, namespace)?;
+    if let (Some(source), Some(destination)) = (source.claim(), destination.claim()) {
+        check_namespaces(spec, source, destination, namespace)?;
+    }
     Ok(ValidatedSyncJob {
         name: name.into(),
         namespace: namespace.into(),
@@ -178,7 +225,8 @@ pub fn validate(
         params: RunParams { demands: demands(spec, name, namespace)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
         placement: spec.transfer.placement,
-        is_local: spec.transfer.placement == Placement::Local || spec.source.snapshot.is_some(),
+        is_local: spec.transfer.placement == Placement::Local
+            || (spec.source.snapshot.is_some() && !spec.has_remote_end()),
         timeout: duration("limits.timeout", &spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
         history_limit: KeptRuns {
@@ -192,16 +240,20 @@ pub fn validate(
     })
 }
 
-fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder), ValidationError> {
+fn ends(spec: &SyncJobSpec, own: &str) -> Result<(EndFolder, EndFolder), ValidationError> {
     let source = Volume {
-        claim: &spec.source.persistent_volume_claim,
+        side: Side::Source,
+        claim: spec.source.persistent_volume_claim.as_ref(),
+        endpoint: spec.source.endpoint.as_ref(),
         path: &spec.source.path,
-        path_field: "source.path",
+        fields: ["source", "source.path"],
     };
     let destination = Volume {
-        claim: &spec.destination.persistent_volume_claim,
+        side: Side::Sink,
+        claim: spec.destination.persistent_volume_claim.as_ref(),
+        endpoint: spec.destination.endpoint.as_ref(),
         path: &spec.destination.path,
-        path_field: "destination.path",
+        fields: ["destination", "destination.path"],
     };
     let (source, destination) = (source.folder(own)?, destination.folder(own)?);
     // A snapshot on the destination is restored to the destination itself.
@@ -242,32 +294,42 @@ fn check_namespaces(
     Ok(())
 }
 
-/// One side of the spec, with the name of its path field.
+/// One side of the spec, with the names of its field and of its path.
 struct Volume<'a> {
-    claim: &'a ClaimReference,
+    side: Side,
+    claim: Option<&'a ClaimReference>,
+    endpoint: Option<&'a RemoteEndpoint>,
     path: &'a str,
-    path_field: &'static str,
+    fields: [&'static str; 2],
 }
 
 impl Volume<'_> {
-    fn folder(&self, own: &str) -> Result<VolumeFolder, ValidationError> {
+    fn folder(&self, own: &str) -> Result<EndFolder, ValidationError> {
+        let claim = match (self.claim, self.endpoint) {
+            (Some(claim), None) => claim,
+            (None, Some(endpoint)) => return remote::parse(self.side, endpoint).map(EndFolder::Remote),
+            _ => {
+                let problem = "has exactly one of persistentVolumeClaim and endpoint; write one of them";
+                return Err(invalid(self.fields[0], problem));
+            }
+        };
         let folder = Folder::new(self.path).ok_or_else(|| {
             let problem =
                 format!("`{}` is not a folder inside the volume; write / or /data/uploads", self.path);
-            invalid(self.path_field, problem)
+            invalid(self.fields[1], problem)
         })?;
-        let namespace = self.claim.namespace.clone().unwrap_or_else(|| own.into());
-        let claim = Claim { namespace, name: self.claim.claim_name.clone() };
-        Ok(VolumeFolder { claim, folder, is_block: false })
+        let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
+        let claim = Claim { namespace, name: claim.claim_name.clone() };
+        Ok(EndFolder::Volume(VolumeFolder { claim, folder, is_block: false }))
     }
 }
 
-fn apart(
-    source: VolumeFolder,
-    destination: VolumeFolder,
-) -> Result<(VolumeFolder, VolumeFolder), ValidationError> {
-    let overlap = source.folder.holds(&destination.folder) || destination.folder.holds(&source.folder);
-    if source.claim == destination.claim && overlap {
+fn apart(source: EndFolder, destination: EndFolder) -> Result<(EndFolder, EndFolder), ValidationError> {
+    let ours = source.volume().zip(destination.volume());
+    let overlap = |(a, b): (&VolumeFolder, &VolumeFolder)| {
+        a.claim == b.claim && (a.folder.holds(&b.folder) || b.folder.holds(&a.folder))
+    };
+    if ours.is_some_and(overlap) {
         let problem =
             "overlaps with the source; name another claim, or folders of which neither holds the other";
         return Err(invalid("destination", problem));

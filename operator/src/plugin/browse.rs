@@ -72,7 +72,8 @@ pub(super) async fn run(
 ) -> Result<(), PluginError> {
     let mut stops = Stops::new().map_err(PluginError::Signals)?;
     let job = cluster.job(name).await?;
-    let of_claim = &job.spec.destination.persistent_volume_claim;
+    let of_claim = job.spec.destination.persistent_volume_claim.as_ref();
+    let of_claim = of_claim.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
     let namespace = of_claim.namespace.clone().unwrap_or_else(|| cluster.namespace.clone());
     let sink = last_sink(cluster, &job, &namespace).await?;
     let dir = match job.spec.destination.path.trim_end_matches('/') {

@@ -258,11 +258,9 @@ impl Populator {
         let temporary = claims.get_opt(&name).await.map_err(cannot("read the temporary claim"))?;
         let filler = self.job(&claim, &name).await?;
         let job = self.job(&claim, source).await?;
-        let copy = match &job {
-            Some(job) => {
-                let copy = &job.spec.destination.persistent_volume_claim.claim_name;
-                claims.get_opt(copy).await.map_err(cannot("read the claim of the copy"))?
-            }
+        let to = job.as_ref().and_then(|job| job.spec.destination.persistent_volume_claim.as_ref());
+        let copy = match to {
+            Some(to) => claims.get_opt(&to.claim_name).await.map_err(cannot("read the claim of the copy"))?,
             None => None,
         };
         let volume = match temporary.as_ref().and_then(|it| it.spec.as_ref()?.volume_name.clone()) {

@@ -128,7 +128,12 @@ fn named<'a>(claim: &PersistentVolumeClaim, job: Option<&'a SyncJob>) -> Result<
         let message = format!("The claim names the SyncJob {name}, which does not exist: create it.");
         Fault::new(reason::JOB_NOT_FOUND, message)
     })?;
-    if job.spec.destination.persistent_volume_claim.namespace.as_ref().is_some_and(|it| *it != own) {
+    let Some(copy) = &job.spec.destination.persistent_volume_claim else {
+        let message =
+            format!("The copy of the SyncJob {name} is at an endpoint, and not on a claim of this cluster.");
+        return Err(Fault::new(reason::INVALID_SPEC, message));
+    };
+    if copy.namespace.as_ref().is_some_and(|it| *it != own) {
         let message = format!(
             "The copy of the SyncJob {name} is in another namespace, whose claims no pod here can mount."
         );
@@ -144,7 +149,7 @@ fn is_known(job: &SyncJob, copy: Option<&PersistentVolumeClaim>) -> bool {
     let to = &job.spec.destination;
     match &status.destination {
         Some(known) => {
-            known.claim_name == to.persistent_volume_claim.claim_name
+            to.persistent_volume_claim.as_ref().is_some_and(|to| known.claim_name == to.claim_name)
                 && known.path == to.path
                 && known.claim_uid == copy.uid()
         }
@@ -163,7 +168,7 @@ fn no_claim(job: &SyncJob) -> Fault {
     let message = format!(
         "The SyncJob {} has its copy on the claim {}, which does not exist: create it.",
         job.name_any(),
-        job.spec.destination.persistent_volume_claim.claim_name
+        job.spec.destination.persistent_volume_claim.as_ref().map_or("", |claim| &claim.claim_name)
     );
     Fault::new(reason::CLAIM_NOT_FOUND, message)
 }

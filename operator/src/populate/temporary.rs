@@ -58,14 +58,14 @@ pub fn filler(claim: &PersistentVolumeClaim, job: &SyncJob, snapshot: Option<Str
     pods.security_context.fs_group_from = None;
     let spec = SyncJobSpec {
         source: SourceEndpoint {
-            persistent_volume_claim: here(copy.persistent_volume_claim.claim_name.clone()),
+            persistent_volume_claim: copy.persistent_volume_claim.clone().map(|claim| here(claim.claim_name)),
             path: copy.path.clone(),
             snapshot,
             pods: copy.pods.clone(),
             ..SourceEndpoint::default()
         },
         destination: DestinationEndpoint {
-            persistent_volume_claim: here(name(claim)),
+            persistent_volume_claim: Some(here(name(claim))),
             path: "/".into(),
             ..DestinationEndpoint::default()
         },

@@ -214,7 +214,10 @@ fn a_claim_comes_up_with_the_newest_snapshot_and_nothing_else_stays() {
     assert_eq!(restored(&steps).as_deref(), Some("s-7"));
     let Step::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
     let source = &filler.spec.source;
-    assert_eq!((&*source.persistent_volume_claim.claim_name, &*source.path), ("kept", "/site"));
+    assert_eq!(
+        (&*source.persistent_volume_claim.as_ref().unwrap().claim_name, &*source.path),
+        ("kept", "/site")
+    );
     let Step::MakeClaim(made) = &steps[0] else { panic!("{steps:?}") };
     let spec = made.spec.as_ref().unwrap();
     assert!(spec.data_source_ref.is_none(), "the storage would wait for a populator, too");

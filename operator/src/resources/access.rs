@@ -5,7 +5,7 @@
 use contract::Side;
 use k8s_openapi::{
     api::{
-        core::v1::ServiceAccount,
+        core::v1::{Secret, ServiceAccount},
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -41,7 +41,8 @@ pub fn service_account_name(of: &Try<'_>, side: Side) -> String {
 }
 
 /// Builds the Role that allows, for this run's SyncRun only, `get` and `watch`, by which an end learns about its peer,
-/// and `patch` on the status.
+/// and `patch` on the status; and, until the job has its key for endpoints, to create Secrets, which no rule can limit
+/// to one name.
 pub fn role(of: &Try<'_>) -> Role {
     let rule = |resource: String, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![SyncRun::group(&()).into_owned()]),
@@ -51,9 +52,20 @@ pub fn role(of: &Try<'_>) -> Role {
         ..PolicyRule::default()
     };
     let plural = SyncRun::plural(&());
-    let rules =
+    let mut rules =
         vec![rule(plural.to_string(), &["get", "watch"]), rule(format!("{plural}/status"), &["patch"])];
+    rules.extend(of.makes_key.then(create_secrets));
     Role { metadata: of.job_metadata(own_name(of)), rules: Some(rules) }
+}
+
+/// Builds the right to create Secrets, of a pod that makes a key. It reveals and changes nothing that is there.
+pub(super) fn create_secrets() -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![Secret::group(&()).into_owned()]),
+        resources: Some(vec![Secret::plural(&()).into_owned()]),
+        verbs: vec!["create".into()],
+        ..PolicyRule::default()
+    }
 }
 
 /// Builds the binding of the Role to the pods' ServiceAccount.

@@ -9,7 +9,7 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
             PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-            ResourceRequirements, Toleration, Volume, VolumeDevice, VolumeMount,
+            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -18,9 +18,11 @@ use k8s_openapi::{
 use super::{Try, access};
 use crate::{
     api::{OnHookFailure, PodSecurity, PodSettings},
-    launch::{self, End, Folder, bench},
+    launch::{self, End, Folder, RemotePlace, bench},
     model::{
+        pairs,
         placement::{self, Placement},
+        remote::RemoteFolder,
         restore,
         security::{self, PodUser},
         validate::ValidatedSyncJob,
@@ -47,6 +49,15 @@ pub(super) const SCRATCH_DIR: &str = "/run/volferry";
 pub(super) const TMP_DIR: &str = "/tmp";
 pub(super) const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
+/// Where a pod finds the Secret with a key, and the name of that volume.
+pub const KEY_DIR: &str = "/etc/volferry/key";
+pub(super) const KEY: &str = "key";
+/// The entry of a Secret with the key by which endpoints know a SyncJob.
+pub const JOB_KEY_ENTRY: &str = "identity.key";
+/// The pod's own copy of that key, in memory.
+const OWN_KEY: &str = "/run/volferry/identity.key";
+/// How long a pod dials an endpoint, in seconds. A lost connection is tried again as any failure.
+const DIAL_S: u64 = 60;
 /// The port that sinks listen on, over UDP and TCP.
 pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
@@ -86,13 +97,31 @@ pub fn local_job(of: &Try<'_>) -> Job {
     job(of, Side::Sink, Vec::new(), args)
 }
 
+/// Builds the Job of the one pod of a run whose end `side` is an endpoint. It makes or finds the job's key, and dials.
+pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteFolder) -> Job {
+    let own = pairs::other(side);
+    let place =
+        RemotePlace { address: remote.to_string(), public_key: remote.public_key, identity: OWN_KEY.into() };
+    let mut agent_args = vec![format!("--key={KEY_DIR}/{JOB_KEY_ENTRY}"), format!("--key-copy={OWN_KEY}")];
+    if remote.identity.is_none() {
+        agent_args.extend([
+            format!("--key-secret={}", names::job_key(&of.job.name, of.uid)),
+            format!("--syncjob={}", of.job.name),
+            format!("--syncjob-uid={}", of.uid),
+        ]);
+    }
+    let args = launch::remote_args((side, &place), &folder(of.job, own), DIAL_S, REPORT, &params(of));
+    job(of, own, agent_args, args)
+}
+
 fn end(of: &Try<'_>, side: Side) -> End {
     let job = format!("{}/{}", of.run_uid, names::try_id(&of.run.id, of.run.past_tries()));
     End { folder: folder(of.job, side), job, report: REPORT.into() }
 }
 
 fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
-    Folder { volume: data_path(job, side).into(), path: job.volume(side).folder.as_str().into() }
+    let below = job.folder(side).volume().map_or("/", |volume| volume.folder.as_str());
+    Folder { volume: data_path(job, side).into(), path: below.into() }
 }
 
 /// Returns the ends whose volumes that end's pod mounts.
@@ -187,7 +216,7 @@ fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeM
 /// Returns the labels for those claims of an end's pod that tie all their users to one node; the destination's last.
 fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
     let tied = sides(of, side).into_iter().filter(|side| of.placements.on_one_node(*side));
-    tied.map(|side| names::claim_label(&of.job.volume(side).claim.name))
+    tied.filter_map(|side| Some(names::claim_label(&of.job.folder(side).claim()?.name)))
 }
 
 fn pod_annotations(of: &Try<'_>, side: Side, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -318,7 +347,7 @@ pub(super) fn verbatim(arg: &str) -> String {
 
 /// Returns the agent's environment: its pod's address, if it listens, and the destination of its traces.
 fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
-    let listens = !of.run.local && side == Side::Sink;
+    let listens = of.run.only_side().is_none() && side == Side::Sink;
     let value = |(name, value): &(String, String)| EnvVar {
         name: name.clone(),
         value: Some(verbatim(value)),
@@ -350,7 +379,7 @@ pub(super) fn modest_resources() -> ResourceRequirements {
 
 /// Returns the path of an end's data in its pod: a folder, or a device.
 fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
-    match (side, job.volume(side).is_block) {
+    match (side, job.folder(side).is_block()) {
         (Side::Source, false) => SOURCE_DIR,
         (Side::Source, true) => SOURCE_DEVICE,
         (Side::Sink, false) => DESTINATION_DIR,
@@ -360,12 +389,13 @@ fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
 
 /// Returns the name of an end's data volume in a pod. Two folders of one claim are one volume, mounted twice.
 fn data_name(of: &Try<'_>, side: Side) -> &'static str {
-    let is_second = of.run.local && side == Side::Source && of.job.source.claim != of.job.destination.claim;
+    let is_second =
+        of.run.local && side == Side::Source && of.job.source.claim() != of.job.destination.claim();
     if is_second { SOURCE_DATA } else { DATA }
 }
 
 fn devices(of: &Try<'_>, side: Side) -> Vec<VolumeDevice> {
-    let devices = sides(of, side).into_iter().filter(|side| of.job.volume(*side).is_block);
+    let devices = sides(of, side).into_iter().filter(|side| of.job.folder(*side).is_block());
     let device =
         |side| VolumeDevice { name: data_name(of, side).into(), device_path: data_path(of.job, side).into() };
     devices.map(device).collect()
@@ -378,38 +408,57 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
         read_only: Some(read_only),
         ..VolumeMount::default()
     };
-    let folders = sides(of, side).into_iter().filter(|side| !of.job.volume(*side).is_block);
+    let folders = sides(of, side).into_iter().filter(|side| !of.job.folder(*side).is_block());
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
-    data.chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
+    let key = of.job.remote().map(|_| mount(KEY, KEY_DIR, true));
+    data.chain(key).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
-    let data = sides(of, side).into_iter().filter(others).map(|side| data_volume(of, side));
-    let empty = |name: &str, size_limit: &str| Volume {
+    let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
+    let empty = |name: &str, medium: Option<&str>, size_limit: &str| Volume {
         name: name.into(),
         empty_dir: Some(EmptyDirVolumeSource {
+            medium: medium.map(Into::into),
             size_limit: Some(Quantity(size_limit.into())),
-            ..EmptyDirVolumeSource::default()
         }),
         ..Volume::default()
     };
-    let own = [empty("scratch", "16Mi"), empty("tmp", TMP_SIZE)];
-    data.chain(own).collect()
+    let key = of.job.remote().map(|(_, remote)| key_volume(of, remote));
+    // A key is copied to the scratch folder, and shall be on no disk.
+    let medium = key.as_ref().map(|_| "Memory");
+    let own = [empty("scratch", medium, "16Mi"), empty("tmp", None, TMP_SIZE)];
+    data.chain(key).chain(own).collect()
 }
 
-fn data_volume(of: &Try<'_>, side: Side) -> Volume {
+/// Returns the volume of the Secret with the key of a run with an endpoint. The job's own is optional, because the
+/// first pod makes it.
+fn key_volume(of: &Try<'_>, remote: &RemoteFolder) -> Volume {
+    let own = || names::job_key(&of.job.name, of.uid);
     Volume {
+        name: KEY.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(remote.identity.clone().unwrap_or_else(own)),
+            optional: Some(remote.identity.is_none()),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+fn data_volume(of: &Try<'_>, side: Side) -> Option<Volume> {
+    Some(Volume {
         name: data_name(of, side).into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: of.job.volume(side).claim.name.clone(),
+            claim_name: of.job.folder(side).claim()?.name.clone(),
             // Set here and not only at the mount, or the kubelet would change the group of the source's files to
             // `fsGroup`. For a device, only this prevents writes.
             read_only: Some(is_read_only(of, side)),
         }),
         ..Volume::default()
-    }
+    })
 }
 
 pub(super) fn non_empty<T>(value: T, is_empty: impl Fn(&T) -> bool) -> Option<T> {

@@ -76,6 +76,8 @@ pub struct Try<'a> {
     pub awaited_hook: Option<&'a Hook>,
     /// The groups of the workloads that use the claims, if the spec takes them over.
     pub fs_groups: FsGroups,
+    /// Whether the run's pod may have to make the job's key, and to create the Secret for it.
+    pub makes_key: bool,
 }
 
 impl Try<'_> {
@@ -100,7 +102,7 @@ impl Try<'_> {
 
     /// Returns the ends that have pods of their own.
     fn sides(&self) -> &'static [Side] {
-        if self.run.local { &[Side::Sink] } else { &[Side::Source, Side::Sink] }
+        self.run.sides()
     }
 
     /// Returns the metadata of an object that runs of the job share, one after the other.
@@ -133,7 +135,7 @@ pub(crate) fn owner<K: kube::Resource<DynamicType = ()>>(name: &str, uid: &str) 
 }
 
 /// Returns the labels of all objects of a job.
-fn job_labels(job: &str) -> BTreeMap<String, String> {
+pub(crate) fn job_labels(job: &str) -> BTreeMap<String, String> {
     [
         ("app.kubernetes.io/name", "volferry".to_string()),
         ("app.kubernetes.io/component", "syncer".into()),

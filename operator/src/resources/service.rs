@@ -11,7 +11,7 @@ use k8s_openapi::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
         core::v1::{
             Affinity, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction,
-            ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe, Secret,
+            ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe,
             SecretVolumeSource, Service, ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
         },
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
@@ -26,9 +26,10 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::{
     Settings,
+    access::create_secrets,
     job::{
-        self, GRACE_S, OPERATOR, SCRATCH_DIR, SYNCER, TMP_DIR, TMP_SIZE, modest_resources, non_empty,
-        verbatim,
+        self, GRACE_S, KEY, KEY_DIR, OPERATOR, SCRATCH_DIR, SYNCER, TMP_DIR, TMP_SIZE, modest_resources,
+        non_empty, verbatim,
     },
     owner,
 };
@@ -46,14 +47,11 @@ use crate::{
 pub const SERVICE_PORT: u16 = 7400;
 /// The port of its probes and metrics.
 pub const METRICS_PORT: u16 = 9474;
-/// Where an endpoint's pod finds its key, and the name of the file.
-pub const KEY_DIR: &str = "/etc/volferry/key";
 /// The entry of the Secret with the key.
 pub const KEY_ENTRY: &str = "service.key";
 /// Where an endpoint's pod finds its volume.
 pub const VOLUME_DIR: &str = "/volume";
 const SCRATCH: &str = "scratch";
-const KEY: &str = "key";
 const TMP: &str = "tmp";
 
 /// An endpoint, with what its objects are built from.
@@ -155,14 +153,7 @@ pub fn role(of: &Serving<'_>) -> Role {
     };
     let mut rules =
         vec![own(plural.to_string(), &["list", "watch"]), own(format!("{plural}/status"), &["patch"])];
-    if !of.has_key {
-        rules.push(PolicyRule {
-            api_groups: Some(vec![Secret::group(&()).into_owned()]),
-            resources: Some(vec![Secret::plural(&()).into_owned()]),
-            verbs: vec!["create".into()],
-            ..PolicyRule::default()
-        });
-    }
+    rules.extend((!of.has_key).then(create_secrets));
     Role { metadata: of.metadata(), rules: Some(rules) }
 }
 

@@ -71,6 +71,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
+        makes_key: false,
     })
 }
 
@@ -235,6 +236,7 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
+        makes_key: false,
     };
     let retry = build::ends(&of);
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
@@ -297,6 +299,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
+        makes_key: false,
     };
     let ends = build::ends(&of);
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
@@ -336,6 +339,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
+        makes_key: false,
     };
     let ends = build::ends(&of);
     let keys = |end| -> Vec<_> {
@@ -455,7 +459,7 @@ fn a_pod_with_both_volumes_is_followed_by_both_and_follows_the_destinations() {
 #[test]
 fn a_device_is_not_mounted_but_shown_and_that_of_the_source_to_be_read_only() {
     let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {}}));
-    (job.source.is_block, job.destination.is_block) = (true, true);
+    (job.source, job.destination) = (job.source.of_kind(true), job.destination.of_kind(true));
     let ends = ends(&job, false);
     for (end, path, read_only) in
         [(&ends.source, "/dev/volferry-source", true), (&ends.sink, "/dev/volferry-destination", false)]
@@ -478,7 +482,7 @@ fn an_image_of_a_device_is_a_path_on_a_volume_that_is_mounted() {
         json!({"persistentVolumeClaim": {"claimName": "web-copy"}, "path": "/backups/disk.img"});
     let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {},
         "destination": destination}));
-    job.source.is_block = true;
+    job.source = job.source.of_kind(true);
     let ends = ends(&job, false);
     let container = &pod(&ends.sink).containers[0];
     assert_eq!(container.volume_devices, None);
@@ -491,7 +495,7 @@ fn local(job: &ValidatedSyncJob, placements: &Placements) -> k8s_openapi::api::b
     let run = ActiveRun { local: true, ..run() };
     with_try(job, false, |of| {
         let of = Try { run: &run, placements, ..*of };
-        build::both_ends(&of)
+        build::only_pod(&of)
     })
 }
 
@@ -573,7 +577,7 @@ fn the_pods_of_an_end_have_its_settings_over_those_of_both() {
     let two = json!([{"key": "a"}, {"key": "b"}]);
     assert_eq!(seen(&ends.sink), json!(["sink", "web", null, fast, "high", two, "2Gi"]));
     let run = ActiveRun { local: true, ..run() };
-    let alone = with_try(&job, false, |of| build::both_ends(&Try { run: &run, ..*of }));
+    let alone = with_try(&job, false, |of| build::only_pod(&Try { run: &run, ..*of }));
     assert_eq!(seen(&alone), json!(["sink", "web", "s", fast, "high", two, "2Gi"]));
 }
 
@@ -589,7 +593,7 @@ fn a_benchmark_may_write_to_the_source_without_taking_its_files() {
         let (reader, writer) = with_try(&job, false, |of| {
             let of = Try { run: &run, ..*of };
             let ends = build::ends(&of);
-            if local { (build::both_ends(&of), build::both_ends(&of)) } else { (ends.source, ends.sink) }
+            if local { (build::only_pod(&of), build::only_pod(&of)) } else { (ends.source, ends.sink) }
         });
         let (reader, writer) = (pod(&reader), pod(&writer));
         assert!(claims(reader).contains(&("web-data".into(), Some(false))), "{local}");

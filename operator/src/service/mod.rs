@@ -5,7 +5,6 @@
 //! that a key that is taken out is refused within moments, and no ConfigMap is in between.
 
 mod args;
-mod key;
 mod record;
 
 use std::{
@@ -25,18 +24,23 @@ use thiserror::Error;
 use tokio::{sync::watch, time::timeout};
 
 pub use self::args::ServiceArgs;
-use self::{
-    key::KeyError,
-    record::{Ledger, Recorder},
-};
+use self::record::{Ledger, Recorder};
 use crate::{
     api::SyncEndpoint,
     fault::Fault,
     launch::process::{ProcessError, Syncer},
     model::service_rules::{ServicePlace, ServiceRules, rules},
+    own_key::{self, KeyError, KeyPlace, KeySecret},
+    resources::{
+        owner,
+        service::{KEY_ENTRY, labels},
+    },
     signals::Stops,
     telemetry::chain,
 };
+
+/// How long to wait until the endpoint's key is stored.
+const KEY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the last write of the status may take.
 const LAST_WRITE: Duration = Duration::from_secs(5);
@@ -89,11 +93,13 @@ async fn serve(args: &ServiceArgs) -> Result<i32, ServiceError> {
         () = stops.next() => return Ok(0),
     };
     let recorder = Recorder::new(args, &client);
-    let (key, key_file) = tokio::select! {
-        ensured = key::ensure(args, &client, &recorder) => ensured?,
+    let place = key_place(args);
+    // Without a key in the status, the operator grants the right to store one.
+    let key = tokio::select! {
+        ensured = own_key::ensure(&place, Some(&client), async || recorder.forget_key().await) => ensured?,
         () = stops.next() => return Ok(0),
     };
-    let files = Files { args, key: key_file };
+    let files = Files { args, key: place.copy };
     files.write(&endpoint)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
@@ -102,6 +108,21 @@ async fn serve(args: &ServiceArgs) -> Result<i32, ServiceError> {
     let running = Running { syncer, is_up: false, is_stale: false };
     let service = Service { key: key.public(), files, recorder, running };
     service.attend(&endpoint, changes, stops).await
+}
+
+fn key_place(args: &ServiceArgs) -> KeyPlace {
+    KeyPlace {
+        mounted: args.key.clone(),
+        copy: args.state.join(KEY_ENTRY),
+        secret: Some(KeySecret {
+            namespace: args.namespace.clone(),
+            name: args.key_secret.clone(),
+            entry: KEY_ENTRY,
+            labels: labels(&args.name),
+            owner: owner::<SyncEndpoint>(&args.name, &args.uid),
+        }),
+        patience: KEY_PATIENCE,
+    }
 }
 
 /// A service that runs.

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::situation::{Situation, Step, deadline};
+use super::situation::{Situation, Step, after, deadline};
 use crate::{
     api::{ActiveRun, RunCause, conditions::reason},
     fault::Fault,
     human,
     model::{outcome::Outcome, retry},
 };
+
+/// How often a run looks whether an endpoint accepts its key: about a month long.
+const MOST_LOOKS: i32 = 8_640;
 
 pub(super) fn next(
     situation: &Situation<'_>,
@@ -19,6 +22,11 @@ pub(super) fn next(
 ) -> (Step, Option<Timestamp>) {
     if outcome.found_in_use() {
         return in_use(situation, run, outcome);
+    }
+    // The other side may list the key at any time, and a run that ended would not notice.
+    if outcome.is_stranger() && run.postponed < MOST_LOOKS {
+        let at = after(situation, retry::wait(run.postponed.saturating_add(1)));
+        return (Step::Postpone(outcome, at.unwrap_or(situation.now)), at);
     }
     let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
     let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);

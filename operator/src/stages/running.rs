@@ -5,14 +5,22 @@ use jiff::Timestamp;
 
 use super::situation::{Situation, Step, moment};
 use crate::{
-    api::ActiveRun,
+    api::{ActiveRun, conditions::reason},
+    fault::Fault,
+    human,
     model::{pairs::Stand, standing},
     names::LABEL_SIDE,
     resources::job::PORT,
 };
 
+/// The longest answer of an endpoint that a message repeats, in bytes.
+const MAX_ANSWER_BYTES: usize = 512;
+
 /// Decides when to record that all ends run: at once, or, of many runs, after a moment, because most are over by then.
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Some(fault) = waits_at_endpoint(situation, run) {
+        return (Step::Start(Some(fault)), None);
+    }
     let is_known = |node: &String| run.nodes.contains(node);
     let may_wait = run.pods_ready_time.is_none() && situation.is_told_by_agents;
     let since = situation.ran_since.filter(|_| may_wait && situation.nodes.iter().all(is_known));
@@ -20,6 +28,15 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
         Some(until) => (Step::Linger, Some(until)),
         None => (Step::Run, None),
     }
+}
+
+/// Returns the fault of a run that an endpoint lets wait for others.
+fn waits_at_endpoint(situation: &Situation<'_>, run: &ActiveRun) -> Option<Fault> {
+    run.remote()?;
+    let told = situation.progress?.waiting.as_deref()?;
+    let told = human::clipped(told, MAX_ANSWER_BYTES);
+    let message = format!("The endpoint is {told}. Run {} begins when it is its turn.", run.id);
+    Some(Fault::new(reason::WAITING_FOR_ENDPOINT, message))
 }
 
 /// Returns a sentence about the obstacle of a run that took too long, with a leading space; empty if none is known.
@@ -38,8 +55,8 @@ pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
 
 /// Returns whether the ends of the run are known to be connected; a run in one pod needs no connection.
 fn have_met(situation: &Situation<'_>) -> bool {
-    let is_local = situation.status.active_run.as_ref().is_some_and(|run| run.local);
-    is_local || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)
+    let is_alone = situation.status.active_run.as_ref().is_some_and(|run| run.only_side().is_some());
+    is_alone || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)
 }
 
 fn not_met() -> String {

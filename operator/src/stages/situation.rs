@@ -9,15 +9,8 @@ use crate::{
     api::{ActiveRun, Hooks, RunFolder, RunProgress, Stage, StoppedRun, SyncJobStatus, SyncRun},
     fault::Fault,
     model::{
-        capture::Captured,
-        claims::Blocked,
-        crowd::Crowd,
-        hooks::Point,
-        outcome::Outcome,
-        pairs::Pair,
-        queue::Queued,
-        record::Record,
-        validate::{ValidatedSyncJob, VolumeFolder},
+        capture::Captured, claims::Blocked, crowd::Crowd, hooks::Point, outcome::Outcome, pairs::Pair,
+        queue::Queued, record::Record, validate::ValidatedSyncJob,
     },
     schedule::Schedule,
 };
@@ -79,15 +72,10 @@ impl From<&ValidatedSyncJob> for Demand {
             retries: job.retries,
             shards: job.parallelism,
             is_local: job.is_local,
-            source: folder(&job.source, &job.namespace),
-            destination: folder(&job.destination, &job.namespace),
+            source: job.run_folder(Side::Source),
+            destination: job.run_folder(Side::Sink),
         }
     }
-}
-
-fn folder(volume: &VolumeFolder, own: &str) -> RunFolder {
-    let (claim_name, namespace) = (volume.claim.name.clone(), volume.claim.namespace_from(own));
-    RunFolder { claim_name, namespace, grant: None, path: volume.folder.as_str().into() }
 }
 
 /// Everything that a decision depends on.

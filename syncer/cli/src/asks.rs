@@ -46,12 +46,15 @@ impl Asks {
     /// Reads the keys.
     pub(crate) fn link(self) -> Result<LinkOptions, AskError> {
         let (address, host) = (self.place.address(), self.place.host.clone());
-        let files = OwnFiles::of_host(&host)?;
-        let known =
-            self.service_key.map_or_else(|| files.service_key(self.place.port), |key| Ok(Some(key)))?;
+        // A process without a home, as in a pod, names both keys.
+        let files = || OwnFiles::of_host(&host);
+        let known = match self.service_key {
+            Some(key) => Some(key),
+            None => files()?.service_key(self.place.port)?,
+        };
         let unknown = || AskError::Unknown { address: address.clone(), host: host.clone() };
         let service = known.ok_or_else(unknown)?.fingerprint();
-        let path = self.identity.unwrap_or_else(|| files.key());
+        let path = self.identity.map_or_else(|| files().map(|files| files.key()), Ok)?;
         let own = match OwnKey::read(&path) {
             Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(AskError::NoKey { path, host });

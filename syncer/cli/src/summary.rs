@@ -116,7 +116,10 @@ pub(super) fn hint(reason: &str) -> Option<&'static str> {
             "the owner of the service gives such a right in its configuration, or in the file of authorized keys"
         }
         "IdentityRefused" => {
-            "both ends need files of one `volferry keygen`; `volferry enroll HOST` makes this user known to a service"
+            "both ends need files of one `volferry keygen`; `volferry enroll HOST` notes the new key of a service"
+        }
+        "KeyNotAccepted" => {
+            "`volferry enroll HOST` makes this user known to a service; both ends of a pair need files of one `volferry keygen`"
         }
         "AddressUnusable" => {
             "see that host and port are right, and that no other program listens at this one"

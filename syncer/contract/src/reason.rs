@@ -21,6 +21,12 @@ pub fn find(name: &str) -> Option<&'static Reason> {
     REASONS.binary_search_by_key(&name, |reason| reason.name).ok().map(|at| &REASONS[at])
 }
 
+/// The reason of a run whose peer does not know this end's key.
+pub const KEY_NOT_ACCEPTED: &str = "KeyNotAccepted";
+
+/// The reason of a run that too many others wait in front of, at a service.
+pub const QUEUE_FULL: &str = "QueueFull";
+
 /// All reasons, by their names. Kubernetes' own reasons, which messages quote, are not among them.
 pub const REASONS: &[Reason] = &[
     reason(
@@ -197,7 +203,7 @@ pub const REASONS: &[Reason] = &[
     reason(
         "IdentityRefused",
         "The peer showed another key than the one that this end accepts, so nothing was read.",
-        "Make a new pair of identity files for both ends. In a cluster, look for a pod that takes the place of an end.",
+        "Make a new pair of identity files for both ends. With an endpoint, correct `endpoint.publicKey`: the other side has it in `status.publicKey`. Between two pods, look for one that takes the place of an end.",
     ),
     reason(
         "IdentityUnusable",
@@ -255,6 +261,16 @@ pub const REASONS: &[Reason] = &[
         "JournalUnusable",
         "An update in place was interrupted, and its journal cannot be used.",
         "The message names the file and the entry. Remove both, and the next run makes the file anew.",
+    ),
+    reason(
+        KEY_NOT_ACCEPTED,
+        "The other end has the right key and does not accept the one of this end, so nothing was read or written.",
+        "Have the owner of the other end list this end's public key: in `peers` of a SyncEndpoint, or by `volferry enroll`. A SyncJob has it in `status.identity.publicKey`, and goes on by itself once the key is listed.",
+    ),
+    reason(
+        "KeyNotStored",
+        "The pod of a SyncJob with an endpoint could not keep the key that it made, or the Secret with the key is gone.",
+        "The next try makes a new key, whose public half the other side has to list. If it repeats, a quota or an admission policy keeps the pod from creating a Secret.",
     ),
     reason(
         "KindMismatch",
@@ -408,7 +424,7 @@ pub const REASONS: &[Reason] = &[
         "Use one version at both ends. If it repeats between them, treat the other end as hostile.",
     ),
     reason(
-        "QueueFull",
+        QUEUE_FULL,
         "Too many peers wait for a folder of a service.",
         "Try again later, or raise the folder's `queue`.",
     ),
@@ -582,6 +598,11 @@ pub const REASONS: &[Reason] = &[
         "VolumeSnapshotFailed",
         "The files are in step, but the storage took no VolumeSnapshot of the copy (`destination.volumeSnapshots`).",
         "Follow the message: install the snapshot controller, name another class, or raise `destination.volumeSnapshots.timeout`.",
+    ),
+    reason(
+        "WaitingForEndpoint",
+        "The endpoint serves other runs first.",
+        "Wait. The message has the place among those that wait.",
     ),
     reason("WaitingForRun", "Another run uses a claim of this one.", "Wait. The message names it."),
     reason(

@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use contract::{ExitCode, SNAPSHOT_NOT_FOUND};
+use contract::{ExitCode, SNAPSHOT_NOT_FOUND, reason};
 use thiserror::Error;
 
 use crate::{
@@ -194,7 +194,7 @@ impl SessionError {
             Self::NotAllowed { .. } | Self::NotHeld { .. } | Self::HistoryNotTaken => {
                 (ExitCode::Identity, "NotAllowed")
             }
-            Self::QueueFull(_) => (ExitCode::Failed, "QueueFull"),
+            Self::QueueFull(_) => (ExitCode::Failed, reason::QUEUE_FULL),
             Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
             Self::ShardedBackup => (ExitCode::Usage, "ShardedBackup"),
             Self::BackupPlace { .. } => (ExitCode::Usage, "BackupDirUnusable"),
@@ -222,6 +222,7 @@ impl SessionError {
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
             Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
+            Self::Transport(TransportError::NotAccepted(_)) => (ExitCode::Identity, reason::KEY_NOT_ACCEPTED),
             Self::Transport(TransportError::OtherJob) => (ExitCode::Identity, "OtherJob"),
             Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),

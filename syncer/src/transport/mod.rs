@@ -39,9 +39,12 @@ const QUEUE_FRAMES: usize = 16;
 /// Why an end cannot communicate with its peer.
 #[derive(Debug, Error, Clone)]
 pub enum TransportError {
-    /// The peer showed a key that is not the pinned one, or refused ours.
-    #[error("the peer refused this end's key, or showed another key than the identity file names ({0})")]
+    /// The peer showed a key that is not the pinned one.
+    #[error("the peer showed another key than the one that this end accepts ({0})")]
     Identity(String),
+    /// The peer has the pinned key, and refused ours.
+    #[error("the peer does not accept this end's key ({0})")]
+    NotAccepted(String),
     /// The peer has the right key and belongs to another job.
     #[error(
         "the peer has the right key, but is an end of another job: give both ends the files that one `volferry keygen` wrote"

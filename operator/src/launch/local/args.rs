@@ -45,6 +45,9 @@ pub enum LocalError {
     /// No folder is given for a claim.
     #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
     NoVolume(String),
+    /// A job has an end that is not of this machine.
+    #[error("job {0}: its endpoint is reached by `volferry sync SRC HOST::FOLDER`, and not from a manifest")]
+    Endpoint(String),
     /// A run would copy a folder into itself.
     #[error(
         "job {job}: the folders {source_dir} and {destination_dir} contain one another: name two that do not, with --volume"
@@ -80,9 +83,11 @@ pub enum LocalError {
 impl LocalError {
     pub(super) fn exit(&self) -> ExitCode {
         match self {
-            Self::Manifest(_) | Self::NoVolume(_) | Self::NoProgram(_) | Self::SameFolder { .. } => {
-                ExitCode::Usage
-            }
+            Self::Manifest(_)
+            | Self::NoVolume(_)
+            | Self::Endpoint(_)
+            | Self::NoProgram(_)
+            | Self::SameFolder { .. } => ExitCode::Usage,
             _ => ExitCode::Failed,
         }
     }

@@ -30,11 +30,66 @@ fn claim(name: &str) -> Claim {
     Claim { namespace: "prod".into(), name: name.into() }
 }
 
+fn path(folder: &EndFolder) -> &str {
+    folder.volume().unwrap().folder.as_str()
+}
+
+const KEY: &str = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
+
+#[test]
+fn an_end_is_a_claim_or_an_endpoint() {
+    let endpoint = json!({"address": "copy.example.org::web/x", "publicKey": KEY});
+    let to = json!({"destination": {"persistentVolumeClaim": null, "endpoint": endpoint}});
+    let job = judged(&to).unwrap();
+    let (side, remote) = job.remote().unwrap();
+    assert_eq!((side, remote.to_string().as_str()), (Side::Sink, "copy.example.org:7400::web/x"));
+    assert!(!job.is_local && job.source.claim().is_some());
+    for (more, field) in [
+        (json!({"destination": {"endpoint": endpoint}}), "spec.destination: "),
+        (json!({"source": {"persistentVolumeClaim": null}}), "spec.source: "),
+    ] {
+        let said = judged(&more).unwrap_err().to_string();
+        assert!(said.starts_with(field) && said.contains("exactly one"), "{said}");
+    }
+}
+
+/// The CRD's rules refuse the same, from the same table; an older CRD does not.
+#[test]
+fn each_limit_of_an_endpoint_refuses_a_spec() {
+    let endpoint = json!({"address": "copy.example.org::web", "publicKey": KEY});
+    let from = json!({"persistentVolumeClaim": null, "endpoint": endpoint});
+    let asked = [
+        json!({"source": from, "destination": from}),
+        json!({"source": {"path": "/x"}}),
+        json!({"destination": {"path": "/x"}}),
+        json!({"source": {"pointInTime": {"method": "Snapshot"}}}),
+        json!({"source": {"snapshot": "latest", "trustStore": true}}),
+        json!({"source": {"pods": {"nodeSelector": {"a": "b"}}}}),
+        json!({"destination": {"pods": {"nodeSelector": {"a": "b"}}}}),
+        json!({"destination": {"create": {}}}),
+        json!({"destination": {"volumeSnapshots": {}}}),
+        json!({"snapshots": {}}),
+        json!({"source": {"persistentVolumeClaim": {"claimName": "a", "namespace": "other"}}}),
+        json!({"destination": {"persistentVolumeClaim": {"claimName": "b", "namespace": "other"}}}),
+        json!({"transfer": {"placement": "Local"}}),
+        json!({"parallelism": 2}),
+    ];
+    assert_eq!(asked.len(), REMOTE_LIMITS.len());
+    for (more, limit) in asked.iter().zip(REMOTE_LIMITS) {
+        let is_of_source = limit.field.starts_with("source.") && !limit.field.contains("Claim")
+            || limit.field.starts_with("destination.persistent");
+        let mut remote = if is_of_source { json!({"source": from}) } else { json!({"destination": from}) };
+        merge(&mut remote, more);
+        let said = judged(&remote).unwrap_err().to_string();
+        assert_eq!(said, format!("spec.{}: {}", limit.field, limit.problem), "{remote}");
+    }
+}
+
 #[test]
 fn the_least_spec_gets_the_documented_defaults() {
     let job = judged(&json!({})).unwrap();
-    assert_eq!((&job.source.claim, &job.destination.claim), (&claim("a"), &claim("b")));
-    assert_eq!((job.source.folder.as_str(), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
+    assert_eq!((job.source.claim(), job.destination.claim()), (Some(&claim("a")), Some(&claim("b"))));
+    assert_eq!((path(&job.source), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
     assert_eq!(
         (job.history_limit, job.params),
         (KeptRuns { succeeded: 10, failed: 5 }, RunParams::default())
@@ -53,7 +108,7 @@ fn what_works_is_carried_over() {
         "pods": {"priorityClassName": "high"},
     }))
     .unwrap();
-    assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
+    assert_eq!((path(&job.source), path(&job.destination)), ("/in", "/out/x"));
     assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit.succeeded), (Some("t"), true, 3));
     assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
     assert_eq!(

@@ -25,21 +25,19 @@ pub(super) async fn look(
     claims: &[claims::Claim],
 ) -> Result<Vec<Finding>, PluginError> {
     let (own, spec) = (job.namespace().unwrap_or_default(), &job.spec);
-    let ends = [
-        (Side::Source, GrantAccess::Read, &spec.source.persistent_volume_claim),
-        (Side::Sink, GrantAccess::Write, &spec.destination.persistent_volume_claim),
-    ];
+    let access = |side| if side == Side::Source { GrantAccess::Read } else { GrantAccess::Write };
     let conditions = job.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let told = conditions::find(conditions, conditions::STALLED).map(|stalled| stalled.message.as_str());
     let (mut findings, mut seen) = (Vec::new(), BTreeSet::new());
-    for (side, access, named) in ends {
+    for (side, named) in spec.claims() {
         let Some(namespace) = named.namespace.clone().filter(|it| *it != own) else { continue };
         if seen.insert(namespace.clone()) {
             findings.push(super::namespace(cluster, &namespace).await?);
         }
         let claim = Claim { namespace, name: named.claim_name.clone() };
         let found = claims.iter().find(|it| it.side == side).and_then(|it| it.found.as_ref());
-        let finding = grant(cluster, &own, (side, access), &claim, found.map(ResourceExt::labels)).await?;
+        let finding =
+            grant(cluster, &own, (side, access(side)), &claim, found.map(ResourceExt::labels)).await?;
         findings.extend(Some(finding).filter(|finding| told != Some(finding.text.as_str())));
     }
     Ok(findings)

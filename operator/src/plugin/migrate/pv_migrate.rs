@@ -134,8 +134,8 @@ impl PvMigrate {
         draft.notes.extend(namespace.as_deref().map(super::needs_grant));
         let claim = |name: &str, namespace| ClaimReference { claim_name: name.into(), namespace };
         let spec = &mut draft.spec;
-        spec.source.persistent_volume_claim = claim(source, None);
-        spec.destination.persistent_volume_claim = claim(dest, namespace);
+        spec.source.persistent_volume_claim = Some(claim(source, None));
+        spec.destination.persistent_volume_claim = Some(claim(dest, namespace));
         spec.source.path = self.source_path.clone().unwrap_or_else(|| "/".into());
         spec.destination.path = self.dest_path.clone().unwrap_or_else(|| "/".into());
         spec.files.delete = self.dest_delete_extraneous_files;
@@ -152,7 +152,7 @@ impl PvMigrate {
         let all_of = |known: &[&str]| {
             !self.strategies.is_empty() && self.strategies.iter().all(|it| known.contains(&it.as_str()))
         };
-        let is_one_namespace = draft.spec.destination.persistent_volume_claim.namespace.is_none();
+        let is_one_namespace = draft.spec.claims().all(|(_, claim)| claim.namespace.is_none());
         draft.spec.transfer.placement = match () {
             () if all_of(&ONE_POD) && is_one_namespace => Placement::Local,
             () if all_of(&NETWORK) => Placement::Network,

@@ -82,7 +82,10 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
     assert_eq!(job.metadata.namespace.as_deref(), Some("a"));
     let two = "--source old --dest new -n a -N b -s mnt2".split_whitespace().map(Into::into);
     let draft = pv_migrate::draft(&two.collect::<Vec<_>>()).unwrap();
-    assert_eq!(draft.spec.destination.persistent_volume_claim.namespace.as_deref(), Some("b"));
+    assert_eq!(
+        draft.spec.destination.persistent_volume_claim.as_ref().unwrap().namespace.as_deref(),
+        Some("b")
+    );
     assert_eq!(draft.spec.transfer.placement, crate::api::Placement::Auto);
     assert!(text(&[draft]).contains("# - The namespace b has to allow this by a SyncGrant"));
 

@@ -149,8 +149,8 @@ impl Draft {
     /// Returns a draft between two claims that still have to be named.
     fn empty(half: &Half) -> Self {
         let mut spec = SyncJobSpec::default();
-        spec.source.persistent_volume_claim = claim(UNKNOWN_CLAIM);
-        spec.destination.persistent_volume_claim = claim(UNKNOWN_CLAIM);
+        spec.source.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
+        spec.destination.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
         let (name, namespace) = (half.name.clone(), half.namespace.clone());
         Self { origin: half.title(), name, namespace, spec, endpoint: None, notes: Vec::new() }
     }
@@ -176,7 +176,8 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
         (Some(source), Some(destination)) if source.namespace != destination.namespace => {
             let namespace = destination.namespace.clone();
             draft.notes.extend(namespace.as_deref().map(super::needs_grant));
-            draft.spec.destination.persistent_volume_claim.namespace = namespace;
+            let claim = draft.spec.destination.persistent_volume_claim.as_mut();
+            claim.into_iter().for_each(|claim| claim.namespace.clone_from(&namespace));
         }
         (Some(_), Some(_)) => {}
         (Some(source), None) => {
@@ -215,7 +216,7 @@ fn endpoint(half: &Half) -> Result<Draft, MigrateError> {
     }
     draft.endpoint = Some(SyncEndpointSpec {
         persistent_volume_claim: EndpointClaim {
-            claim_name: spec.destination.persistent_volume_claim.claim_name,
+            claim_name: spec.destination.persistent_volume_claim.unwrap_or_default().claim_name,
         },
         path: "/".into(),
         access: EndpointAccess::Write,
@@ -237,7 +238,7 @@ fn add_source(draft: &mut Draft, half: &Half) -> Result<(), MigrateError> {
     let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
     let mut mover = spec.take_fields(&half.mover);
     if let Some(name) = spec.take::<String>("sourcePVC")? {
-        draft.spec.source.persistent_volume_claim = claim(&name);
+        draft.spec.source.persistent_volume_claim = Some(claim(&name));
     }
     add_trigger(draft, &mut spec)?;
     add_point_in_time(draft, &mut mover)?;
@@ -280,14 +281,14 @@ fn add_target(draft: &mut Draft, mover: &mut Fields, name: &str) -> Result<(), M
     let size = mover.take("capacity")?;
     let access_modes: Vec<AccessMode> = mover.take("accessModes")?.unwrap_or_default();
     if let Some(named) = named {
-        draft.spec.destination.persistent_volume_claim = claim(&named);
+        draft.spec.destination.persistent_volume_claim = Some(claim(&named));
         return Ok(());
     }
     let made = format!("volsync-{name}-dst");
     draft.notes.push(format!(
         "{made} is the claim that VolSync made. It is used if it is there, and created if not."
     ));
-    draft.spec.destination.persistent_volume_claim = claim(&made);
+    draft.spec.destination.persistent_volume_claim = Some(claim(&made));
     let access_modes = if access_modes.is_empty() { vec![AccessMode::ReadWriteOnce] } else { access_modes };
     draft.spec.destination.create = Some(CreateClaim { storage_class_name, access_modes, size, grow: false });
     Ok(())
@@ -378,8 +379,8 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
             .into(),
     );
     if let Some(name) = spec.take::<String>("sourcePVC")? {
-        draft.spec.source.persistent_volume_claim = claim(&name);
-        draft.spec.destination.persistent_volume_claim = claim(&format!("{name}-backup"));
+        draft.spec.source.persistent_volume_claim = Some(claim(&name));
+        draft.spec.destination.persistent_volume_claim = Some(claim(&format!("{name}-backup")));
     }
     let access_modes = vec![AccessMode::ReadWriteOnce];
     draft.spec.destination.create = Some(CreateClaim { access_modes, ..CreateClaim::default() });

@@ -23,7 +23,7 @@ use crate::{
 const NAMES: [&str; 1] = ["kB"];
 
 /// The reasons of the engine and the command line whose messages do not name the next step themselves.
-const OF_COMMAND_LINE: [&str; 33] = [
+const OF_COMMAND_LINE: [&str; 34] = [
     "AddressUnusable",
     "BackupDirUnusable",
     "Canceled",
@@ -37,6 +37,7 @@ const OF_COMMAND_LINE: [&str; 33] = [
     "IdentityUnusable",
     "InvalidPath",
     "InvalidPattern",
+    "KeyNotAccepted",
     "NoRemoteProgram",
     "NotAdopted",
     "NotAllowed",

@@ -173,7 +173,7 @@ fn strangers_and_users_of_other_folders_get_nothing() {
     };
     let [photos, of_docs, nowhere] = ["photos", "docs", "nowhere"].map(|name| served.place(name));
     let source = text(&source);
-    refused(&stranger, [source, &photos], "IdentityRefused");
+    refused(&stranger, [source, &photos], "KeyNotAccepted");
     refused(&granted, [source, &photos], "NotAllowed");
     refused(&writer, [source, &of_docs], "NotAllowed");
     refused(&writer, [&photos, text(&served.path("got"))], "NotAllowed");

@@ -108,7 +108,7 @@ fn a_flood_of_strangers_does_not_keep_out_a_peer_that_is_known() {
             while !is_over.load(SeqCst) {
                 let report = session::send(source, link, &Default::default(), &Monitor::default()).report;
                 assert_eq!(report.result, RunResult::Failed, "{report:?}");
-                refused += usize::from(report.reason.as_deref() == Some("IdentityRefused"));
+                refused += usize::from(report.reason.as_deref() == Some("KeyNotAccepted"));
             }
             refused
         };

@@ -131,7 +131,7 @@ pub fn show_key(
     let began = Instant::now();
     loop {
         match quic::show_key(Ways::to(address, LinkMode::Auto), identity, timeout, monitor) {
-            Err(TransportError::Identity(_)) if began.elapsed() < timeout => {
+            Err(TransportError::NotAccepted(_)) if began.elapsed() < timeout => {
                 monitor.pause(SHOWN_AGAIN).map_err(|_| TransportError::Canceled)?;
             }
             shown => return Ok(shown?),

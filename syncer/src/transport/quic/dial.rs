@@ -213,7 +213,11 @@ impl Dialling<'_> {
             let error = match self.attempt(carrier, patience.min(left)).await {
                 Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_))) => error,
                 // The peer refused an end without a key, because the other carrier's attempt shows it.
-                Err(TransportError::Identity(_)) if !self.proof.is_of(carrier as u8) => self.no_answer(),
+                Err(TransportError::Identity(_) | TransportError::NotAccepted(_))
+                    if !self.proof.is_of(carrier as u8) =>
+                {
+                    self.no_answer()
+                }
                 answered => return answered,
             };
             self.proof.take_back(carrier as u8);

@@ -30,6 +30,9 @@ pub(super) fn connection_error(error: &ConnectionError) -> TransportError {
     // refused.
     match code {
         NO_APPLICATION_PROTOCOL => TransportError::OtherProtocol,
+        0x100..0x200 if matches!(error, ConnectionError::ConnectionClosed(_)) => {
+            TransportError::NotAccepted(error.to_string())
+        }
         0x100..0x200 => TransportError::Identity(error.to_string()),
         _ => TransportError::Lost(match error {
             ConnectionError::TransportError(error) if error.code == TransportErrorCode::INTERNAL_ERROR => {
