@@ -1,6 +1,6 @@
 //! The tutorials of `docs/`: their commands run as written, and print the output that the pages show.
 
-use std::{env, ops::RangeInclusive, path::Path};
+use std::{env, fs, ops::RangeInclusive, path::Path};
 
 use anyhow::Result;
 use e2e::{cluster::Sandbox, tutorial::Tutorial};
@@ -8,6 +8,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{
     Api,
     api::{ObjectMeta, Patch, PatchParams},
+    config::Kubeconfig,
 };
 use serde_json::json;
 
@@ -27,6 +28,25 @@ async fn a_snapshot_is_restored() {
 #[tokio::test]
 async fn a_stateful_set_moves_to_another_storage_class() {
     follow("storage-class", &[ALL]).await;
+}
+
+/// Both clusters of the page are this one, in a namespace each.
+#[tokio::test]
+async fn a_cluster_is_lost_and_another_one_comes_up() {
+    let [first, second] = ["first", "second"].map(|name| Sandbox::with(name, json!({}), json!({})));
+    let (first, second) = (first.await, second.await);
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let mut config = Kubeconfig::read_from(env::var_os("KUBECONFIG").unwrap()).unwrap();
+    for (name, sandbox) in [("first", &first), ("second", &second)] {
+        let mut named = config.contexts[0].clone();
+        name.clone_into(&mut named.name);
+        named.context.as_mut().unwrap().namespace = Some(sandbox.namespace.clone());
+        config.contexts.push(named);
+    }
+    fs::write(&kubeconfig, serde_json::to_string(&config).unwrap()).unwrap();
+    let tutorial = Tutorial::open("second-cluster", folder.path(), &kubeconfig, &first.namespace).await;
+    tutorial.unwrap().follow(ALL).await.unwrap();
 }
 
 /// The other sections need Flux and Argo CD: `tests/gitops.rs` follows them.
