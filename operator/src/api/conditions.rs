@@ -68,6 +68,7 @@ pub mod reason {
     pub const CAPTURING: &str = "Capturing";
     pub const CAPTURE_FAILED: &str = "CaptureFailed";
     pub const NOT_GRANTED: &str = "NotGranted";
+    pub const NOT_FILLED: &str = "NotFilled";
     pub const NAMESPACE_NOT_WATCHED: &str = "NamespaceNotWatched";
     pub const HOOK_FAILED: &str = "HookFailed";
     pub const TIMED_OUT: &str = "TimedOut";

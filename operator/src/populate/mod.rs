@@ -437,6 +437,7 @@ async fn reconcile(
             populator.told.lock().await.remove(&claim.uid().unwrap_or_default());
             Action::await_change()
         }
+        Step::Tell(fault) if fault.reason == reason::NOT_FILLED => Action::await_change(),
         // Neither volumes nor events nor the claim of the copy are watched.
         Step::Wait | Step::Tell(_) => Action::requeue(LOOK),
         _ => Action::requeue(Duration::ZERO),

@@ -85,7 +85,8 @@ pub fn next(at: Situation<'_>) -> Step {
         return match (filler, temporary) {
             (Some(filler), _) => unless_going(filler, Step::DropFiller),
             (None, Some(temporary)) => unless_going(temporary, Step::DropClaim),
-            (None, None) => Step::Done,
+            (None, None) if claim.annotations().contains_key(ANNOTATION_POPULATED) => Step::Done,
+            (None, None) => not_filled(claim),
         };
     }
     match temporary {
@@ -93,6 +94,17 @@ pub fn next(at: Situation<'_>) -> Step {
         Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => Step::Wait,
         Some(temporary) => node(at, temporary).unwrap_or_else(|| go_on(at, temporary)),
     }
+}
+
+/// Says of a claim that is bound already that nobody has filled it.
+fn not_filled(claim: &PersistentVolumeClaim) -> Step {
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+    let message = format!(
+        "The claim was bound before it was filled, so its volume may be empty: the provisioner of the class \"{class}\" \
+         does not look at dataSourceRef. Make the claim anew with a class of a CSI driver, or restore into this one with \
+         a SyncJob."
+    );
+    tell(reason::NOT_FILLED, message)
 }
 
 /// Begins, once it is known where the volume has to be and that there is a copy.

@@ -238,6 +238,17 @@ fn a_claim_gets_the_snapshot_that_it_names_and_without_any_the_copy_itself() {
 }
 
 #[test]
+fn a_claim_that_was_bound_before_it_was_filled_is_told_so() {
+    let mut world = world(json!({}), None);
+    world.claim.spec.as_mut().unwrap().volume_name = Some("pv-empty".into());
+    let Step::Tell(fault) = world.next() else { panic!("nobody is told") };
+    assert_eq!(fault.reason, "NotFilled");
+    assert!(fault.message.contains("class \"fast\""), "{}", fault.message);
+    world.claim.annotations_mut().insert(ANNOTATION_POPULATED.into(), "copies-1".into());
+    assert_eq!(world.next(), Step::Done);
+}
+
+#[test]
 fn a_claim_comes_up_from_the_volume_snapshot_if_there_is_no_other_or_it_says_so() {
     for (annotations, newest, path, is_from_image) in [
         (json!({}), None, "/", true),

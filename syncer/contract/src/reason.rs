@@ -313,6 +313,11 @@ pub const REASONS: &[Reason] = &[
         "The run needs more room than the destination has, so it changed nothing.",
         "Make room, expand the claim, or let deletes come first (`files.deleteTiming: Before`).",
     ),
+    reason(
+        "NotFilled",
+        "A claim that names a SyncJob as its source was bound before the populator filled it, so its volume may be empty.",
+        "Make it anew with the storage class of a CSI driver, or restore into it with a SyncJob.",
+    ),
     reason("NotForDevices", "A flag or field is for files and does not go with a device.", "Remove it."),
     reason("NotForFiles", "A flag or field is for folders and does not go with a single file.", "Remove it."),
     reason(
