@@ -419,7 +419,7 @@ pub const REASONS: &[Reason] = &[
     ),
     reason(
         "Populated",
-        "A claim came up filled with the copy of the SyncJob that its dataSourceRef names.",
+        "A claim came up filled with the copy of the SyncJob that it names as its source.",
         "",
     ),
     reason("Preparing", "The run is being prepared.", ""),
