@@ -86,11 +86,11 @@ fn each_sync_job_of_the_book_is_admitted() {
 fn commands_of_the_book_have_only_flags_of_the_reference() {
     let programs = [("kubectl volferry", "kubectl-volferry"), ("volferry-operator", "volferry-operator")];
     let flag = Regex::new(r"(?:^|\s)(--[a-z][a-z0-9-]+)").unwrap();
+    // What the plugin passes on to `volferry` follows two dashes.
+    let passed_on = Regex::new(r"kubectl volferry (push|pull|copy) [^\n]* -- ").unwrap();
     let mut seen = BTreeSet::new();
     for (page, text) in pages(&book()) {
         let code = blocks(&text, &["sh", "console", "ini"]).concat().replace("\\\n", " ");
-        // What the plugin passes on to `volferry` follows two dashes.
-        let passed_on = Regex::new(r"kubectl volferry (push|pull|copy) [^\n]* -- ").unwrap();
         let code =
             passed_on.replace_all(&code, |found: &Captures<'_>| format!("{}\nvolferry sync ", &found[0]));
         let commands = code.lines().flat_map(|line| line.split(['|', ';', '#']));
