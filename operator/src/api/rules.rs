@@ -388,8 +388,11 @@ pub(super) fn spec() -> Vec<Rule> {
 /// Requires the place of a folder that somebody serves.
 pub(super) fn remote_address() -> [Rule; 1] {
     quoting(
-        r"self.matches(r'^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?::[A-Za-z0-9_][A-Za-z0-9._@-]*(/[^/\x00]+)*$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')"
-            .into(),
+        [
+            r"self.matches(r'^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?",
+            r"::[A-Za-z0-9_][A-Za-z0-9._@-]*(/[^/\x00]+)*$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')",
+        ]
+        .concat(),
         "is no address of an endpoint: write HOST::FOLDER, HOST:PORT::FOLDER or HOST:PORT::FOLDER/PATH, as status.address \
          of a SyncEndpoint has it",
     )

@@ -178,7 +178,8 @@ pub const REASONS: &[Reason] = &[
     reason(
         "HistoryFailed",
         "The files arrived, and the snapshots of the source could not be copied, or no more of them.",
-        "Its message says why. What was copied stays, and the next run goes on. Missing room is the most frequent cause: with `Kept`, fewer snapshots are copied.",
+        "Its message says why. What was copied stays, and the next run goes on. \
+         Missing room is the most frequent cause: with `Kept`, fewer snapshots are copied.",
     ),
     reason(
         "HistoryNotWhole",
@@ -203,7 +204,8 @@ pub const REASONS: &[Reason] = &[
     reason(
         "IdentityRefused",
         "The peer showed another key than the one that this end accepts, so nothing was read.",
-        "Make a new pair of identity files for both ends. With an endpoint, correct `endpoint.publicKey`: the other side has it in `status.publicKey`. Between two pods, look for one that takes the place of an end.",
+        "Make a new pair of identity files for both ends. \
+         With an endpoint, correct `endpoint.publicKey`: the other side has it in `status.publicKey`. Between two pods, look for one that takes the place of an end.",
     ),
     reason(
         "IdentityUnusable",
@@ -265,12 +267,14 @@ pub const REASONS: &[Reason] = &[
     reason(
         KEY_NOT_ACCEPTED,
         "The other end has the right key and does not accept the one of this end, so nothing was read or written.",
-        "Have the owner of the other end list this end's public key: in `peers` of a SyncEndpoint, or by `volferry enroll`. A SyncJob has it in `status.identity.publicKey`, and goes on by itself once the key is listed.",
+        "Have the owner of the other end list this end's public key: \
+         in `peers` of a SyncEndpoint, or by `volferry enroll`. A SyncJob has it in `status.identity.publicKey`, and goes on by itself once the key is listed.",
     ),
     reason(
         "KeyNotStored",
         "The pod of a SyncJob with an endpoint could not keep the key that it made, or the Secret with the key is gone.",
-        "The next try makes a new key, whose public half the other side has to list. If it repeats, a quota or an admission policy keeps the pod from creating a Secret.",
+        "The next try makes a new key, whose public half the other side has to list. \
+         If it repeats, a quota or an admission policy keeps the pod from creating a Secret.",
     ),
     reason(
         "KindMismatch",
