@@ -7,7 +7,7 @@ pub use volferry_core::{
 };
 
 pub use crate::{
-    apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings, VolumeLock},
-    motion::is_in_motion,
+    destination::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings, VolumeLock},
     scan::{ScanOptions, scan},
+    sys::in_motion::is_in_motion,
 };

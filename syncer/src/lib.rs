@@ -20,7 +20,7 @@
 //! ```
 
 use volferry_core::{
-    codec, delta, hash, plan,
+    codec, compare_entries, delta, hash,
     tree::{
         self, attrs, links, listing, owners, path_list, pattern, pattern_use, reshape, rules, whereabouts,
     },
@@ -32,24 +32,22 @@ pub use volferry_core::{
     wire::buffers,
 };
 
-mod apply;
-mod cores;
-mod cpu_limit;
-mod device;
-mod effort;
+mod destination;
+mod ends;
+mod fetch;
 #[doc(hidden)]
 pub mod internals;
-pub mod locate;
-pub mod monitor;
-mod motion;
-mod pace;
-pub mod report;
-pub mod root;
+mod measure;
+mod plan;
+mod run;
 mod scan;
 pub mod session;
-mod slice;
+mod session_error;
+mod sink;
 pub mod snapshot;
-mod spool;
-mod stat;
+mod source;
+mod sys;
 mod transport;
-mod xattr;
+
+pub use measure::{monitor, report};
+pub use sys::{locate, root};

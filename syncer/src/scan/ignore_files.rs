@@ -13,10 +13,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{names::Names, pending::PendingDir};
 use crate::{
     filter_rules::FilterRules,
     rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules, put_merge_file},
+    scan::{dir_queue::PendingDir, read_names::Names},
 };
 
 /// The name of a file whose rules cannot be used, and the reason.

@@ -3,15 +3,15 @@
 //! It reads directories by descriptor (`openat`, `getdents64`, `statx` with only the fields needed). An unreadable
 //! entry is reported and does not stop the walk.
 
-mod earlier;
-mod found;
+mod dir_queue;
 mod ignore_files;
-mod names;
+mod join_workers;
 mod options;
-mod pending;
+mod read_entry;
+mod read_names;
+mod reuse_earlier;
 mod stamp;
 mod walker;
-mod worker_tree;
 
 use std::{
     ffi::CStr,
@@ -30,30 +30,36 @@ use rustix::{
 
 use crate::{
     attrs::AttrsBuf,
-    cores::cores,
-    effort::{Activity, EffortPool, ThreadGroup, during},
     entry::Meta,
-    monitor::Monitor,
+    measure::{
+        monitor::Monitor,
+        report::Failures,
+        thread_time::{Activity, EffortPool, ThreadGroup, during},
+    },
     path::{OWN_DIR, RelPath},
-    report::Failures,
-    root::Root,
     rules::{InUse, Rules},
+    scan::{
+        dir_queue::{At, PendingDir, Queue},
+        join_workers::{WorkerTree, assemble, combine_stamps},
+        read_entry::{Lookup, meta_of, stat},
+        walker::Walk,
+    },
+    sys::{
+        cores::cores,
+        read_xattrs::{self, AttrReader},
+        root::Root,
+    },
     tree::{
         Tree,
         dir::{Beyond, ROOT},
     },
-    xattr::{self, AttrReader},
 };
-pub(crate) use earlier::{
+pub use options::ScanOptions;
+pub(crate) use read_entry::has_holes;
+pub(crate) use reuse_earlier::{
     ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry, WrittenNames,
 };
-pub(crate) use found::has_holes;
-use found::{Lookup, meta_of, stat};
-pub use options::ScanOptions;
-use pending::{At, PendingDir, Queue};
 pub(crate) use stamp::stamp_of_stat;
-use walker::Walk;
-use worker_tree::{WorkerTree, assemble, combine_stamps};
 
 /// A folder with at most this many entries and no subfolders is scanned by the calling thread.
 const FEW_ENTRIES: usize = 16;
@@ -85,7 +91,7 @@ pub(crate) fn scan_changes(
     let fd = root.read_dir(&RelPath::root())?;
     let is_few = has_few_entries(&fd)?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
-    let root_attrs = xattr::of_open(fd.as_fd(), options.attrs)?;
+    let root_attrs = read_xattrs::of_open(fd.as_fd(), options.attrs)?;
     let root_meta = meta_of(&root_stat, options, root_attrs.as_attrs());
     let walk = Walk {
         root,
@@ -134,7 +140,7 @@ pub(crate) fn scan_changes(
 /// If they cannot be read.
 pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
     let fd = root.read_dir(&RelPath::root())?;
-    let attrs = xattr::of_open(fd.as_fd(), options.attrs)?;
+    let attrs = read_xattrs::of_open(fd.as_fd(), options.attrs)?;
     Ok((meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options, attrs.as_attrs()), attrs))
 }
 

@@ -3,10 +3,10 @@
 use rustix::fs::{Stat, Statx};
 
 #[cfg(doc)]
-use super::options::ScanOptions;
+use crate::scan::options::ScanOptions;
 use crate::{
     entry::Time,
-    stat::{changed, device_of, device_of_stat},
+    sys::stat::{changed, device_of, device_of_stat},
     tree::stamps::IN_MOTION,
 };
 

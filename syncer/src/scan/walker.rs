@@ -10,34 +10,31 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{
-    earlier::{KnownDir, KnownTree},
-    found::{Lookup, NamedEntry, Scratch},
-    ignore_files::{Rulebook, UnreadRules},
-    names::Names,
-    options::ScanOptions,
-    pending::{At, PendingDir, Queue, limit, open, subdirectories},
-    worker_tree::WorkerTree,
-};
 use crate::{
     attrs::UNREADABLE,
     entry::{Entry, Kind},
     links::{EntryPlace, Shared},
     listing::{Listing, ListingBuilder, SpillingBuilder},
-    monitor::Monitor,
+    measure::{monitor::Monitor, report::Failures},
     owners::Owners,
     path::OWN_DIR,
     path_list::PathList,
-    report::Failures,
-    root::Root,
     rules::{InUse, Rules},
-    spool::Spool,
+    scan::{
+        dir_queue::{At, PendingDir, Queue, limit, open, subdirectories},
+        ignore_files::{Rulebook, UnreadRules},
+        join_workers::WorkerTree,
+        options::ScanOptions,
+        read_entry::{Lookup, NamedEntry, Scratch},
+        read_names::Names,
+        reuse_earlier::{KnownDir, KnownTree},
+    },
+    sys::{read_xattrs::AttrReader, root::Root, spill_to_file::Spool},
     tree::{
         dir::{Beyond, Dir, ROOT},
         seek::seek,
         stamps::Stamps,
     },
-    xattr::AttrReader,
 };
 
 /// The rules of a folder where another file system is mounted: the destination's entries in it stay.

@@ -21,7 +21,7 @@ use super::{
     written::KnownFromRun,
 };
 use crate::{
-    apply::Destination, entry::Time, filter::Filter, monitor::Monitor, report::Failures, root::Root,
+    destination::Destination, entry::Time, filter::Filter, monitor::Monitor, report::Failures, root::Root,
 };
 
 /// The number of a job's snapshots that stay at least when the next one needs room.
@@ -290,14 +290,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        apply::{Candidate, Settings},
         attrs::Classes,
+        destination::{Candidate, Settings},
         entry::Kind,
         path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
         snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
-        stat::modified,
+        sys::stat::modified,
         tree::{Tree, dir::ROOT},
     };
 

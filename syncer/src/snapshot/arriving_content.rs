@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{history_source::ContentPiece, pack::Packing, roots::Engine, store::OpenContent};
-use crate::{apply::write_all, hash::ContentId, slice::data_in};
+use crate::{destination::write_all, hash::ContentId, sys::file_part::data_in};
 
 /// Bytes that are read at once of an older version.
 const PIECE_BYTES: u64 = 256 << 10;

@@ -19,7 +19,7 @@ use super::{
     id::SnapshotId,
     store_files::{AUDIT, read_regular, regular},
 };
-use crate::{apply::write_all, slice::Slice};
+use crate::{destination::write_all, sys::file_part::Slice};
 
 /// The longest log that is read, and the longest line that is looked for at its end, in bytes.
 const MAX_AUDIT_BYTES: u64 = 1 << 30;

@@ -15,7 +15,7 @@ use super::{
     store_writer::Writer,
     written::KnownFromRun,
 };
-use crate::{apply::Destination, filter::Filter, monitor::Monitor, report::Failures};
+use crate::{destination::Destination, filter::Filter, monitor::Monitor, report::Failures};
 
 /// A restore that is about to begin.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use contract::SnapshotEngine;
 use rustix::fs::{Mode, OFlags};
 
 use super::roots::Engine;
-use crate::apply::never_clones;
+use crate::destination::never_clones;
 
 /// Contents up to this length in bytes are packed if files are cloned: a clone takes an inode, which is about as large.
 const PACKED_BESIDE_CLONES: u64 = 1 << 10;

@@ -8,9 +8,9 @@ use std::{
 };
 
 use crate::{
-    cores::cores,
     hash::{BlockHash, BlockHashes, ContentId, block_bytes},
-    slice::Slice,
+    sys::cores::cores,
+    sys::file_part::Slice,
 };
 
 /// The length of an id in bytes.

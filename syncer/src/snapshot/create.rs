@@ -16,8 +16,8 @@ use super::{
     written::KnownFromRun,
 };
 use crate::{
-    apply::{Candidate, Destination, Settings, visible_attrs},
     attrs::Classes,
+    destination::{Candidate, Destination, Settings, visible_attrs},
     entry::Time,
     filter::Filter,
     monitor::Monitor,

@@ -22,7 +22,7 @@ use super::{
     tar_header::{BLOCK_DEVICE, CHAR_DEVICE, DIR, FIFO, FILE, HARD_LINK, SYMLINK, TarHeader},
     tar_holes::{BLOCK_BYTES, TarHoles, encode_map},
 };
-use crate::{attrs::AttrsBuf, entry::Meta, path::RelPath, slice::data_in};
+use crate::{attrs::AttrsBuf, entry::Meta, path::RelPath, sys::file_part::data_in};
 
 /// Zeros in a row that are left out.
 const MIN_HOLE_BYTES: u64 = 64 << 10;

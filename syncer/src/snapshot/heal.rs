@@ -18,7 +18,7 @@ use super::{
     verify::Verified,
     walk::walk,
 };
-use crate::{apply::write_all, hash::ContentId, monitor::Monitor, root::Root, slice::Slice};
+use crate::{destination::write_all, hash::ContentId, monitor::Monitor, root::Root, sys::file_part::Slice};
 
 /// Heals the damaged objects that have a good copy, and records in each where that came from. An object that cannot be
 /// written does not keep others from being healed.

@@ -16,7 +16,7 @@ use super::{
     snapshot_error::{SnapshotError, io_error},
     store::Store,
 };
-use crate::{apply::Candidate, root::TreeLocation};
+use crate::{destination::Candidate, root::TreeLocation};
 
 /// The number of bytes of content that are passed on at once.
 pub(super) const PIECE_BYTES: u64 = 256 << 10;

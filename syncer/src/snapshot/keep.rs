@@ -18,16 +18,16 @@ use super::{
     written::{PackedFile, WrittenFiles},
 };
 use crate::{
-    apply::write_all,
     attrs::Attrs,
+    destination::write_all,
     entry::{Entry, Kind, Meta, Time},
     hash::ContentId,
     monitor::Monitor,
-    motion::is_in_motion,
     path::RelPath,
     scan::stamp_of_stat,
-    slice::{Slice, data_in},
-    stat::{changed, meta_of, modified},
+    sys::file_part::{Slice, data_in},
+    sys::in_motion::is_in_motion,
+    sys::stat::{changed, meta_of, modified},
     tree::stamps::IN_MOTION,
 };
 

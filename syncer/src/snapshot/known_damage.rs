@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        apply::Destination,
         attrs::Classes,
+        destination::Destination,
         entry::Time,
         monitor::Monitor,
         report::Failures,

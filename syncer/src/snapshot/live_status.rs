@@ -16,7 +16,7 @@ use crate::{
     report::Failures,
     root::Root,
     scan::scan,
-    slice::Slice,
+    sys::file_part::Slice,
     tree::{
         Tree,
         dir::{DirId, ROOT},

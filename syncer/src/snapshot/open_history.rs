@@ -11,7 +11,7 @@ use super::{
     snapshot_error::{SnapshotError, io_error},
     store::Store,
 };
-use crate::{apply::volume_of, root::Root};
+use crate::{destination::volume_of, root::Root};
 
 /// A store and its list. Collections remove no objects as long as it is there.
 #[derive(Debug)]

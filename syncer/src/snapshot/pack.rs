@@ -17,7 +17,7 @@ use super::{
     store_files::{PACK_MAGIC, PACK_NEW, PART, make_dir, own_name, write_all},
     store_writer::Writer,
 };
-use crate::{apply::link_held, hash::ContentId};
+use crate::{destination::link_held, hash::ContentId};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -10,9 +10,9 @@ use super::{
     store::Store,
 };
 use crate::{
-    cores::on_cores,
     entry::{Entry, Kind},
     path::RelPath,
+    sys::cores::on_cores,
     tree::{
         Tree,
         dir::{Dir, DirId, ROOT},

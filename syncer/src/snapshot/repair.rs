@@ -19,7 +19,7 @@ use super::{
     store_writer::Writer,
     walk::walk,
 };
-use crate::{apply::Destination, entry::Time, monitor::Monitor};
+use crate::{destination::Destination, entry::Time, monitor::Monitor};
 
 /// The file that keeps the damaged list after a repair.
 const BEFORE_REPAIR: &str = "roots.before-repair";

@@ -6,7 +6,7 @@ use contract::{human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
 use super::{id::SnapshotId, reserve::is_full, retain::EmptyPolicy};
-use crate::{apply::ApplyError, codec::DecodeError, root::RootError};
+use crate::{codec::DecodeError, destination::ApplyError, root::RootError};
 
 /// The reason why an operation on a volume's snapshots failed.
 #[derive(Debug, Error)]

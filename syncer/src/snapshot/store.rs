@@ -29,7 +29,7 @@ use crate::{
     hash::ContentId,
     path::{OWN_DIR, SNAPSHOTS},
     root::{Root, open_child},
-    slice::Slice,
+    sys::file_part::Slice,
 };
 
 /// The bytes at the end of a pack that nearly always have the record of its snapshot.

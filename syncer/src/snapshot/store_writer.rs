@@ -24,12 +24,12 @@ use super::{
     trash,
 };
 use crate::{
-    apply::StateDir,
+    destination::StateDir,
     entry::Time,
     hash::ContentId,
     monitor::Monitor,
     root::{Root, open_child},
-    stat::changed,
+    sys::stat::changed,
 };
 
 /// A store that this process may change, because it holds the volume's lock.

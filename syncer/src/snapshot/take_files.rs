@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{
     attrs::AttrsBuf,
-    cores::on_cores,
     entry::{Entry, Kind, Meta, Time},
     listing::EntryIndex,
     path::RelPath,
     report::Failures,
     root::Root,
+    sys::cores::on_cores,
     tree::{Tree, seek::seek},
 };
 

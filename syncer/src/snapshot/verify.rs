@@ -15,7 +15,7 @@ use super::{
     turn::Turn,
     walk::walk,
 };
-use crate::{cores::on_cores, entry::Kind, hash::ContentId};
+use crate::{entry::Kind, hash::ContentId, sys::cores::on_cores};
 
 /// The number of contents that all cores check together.
 const BATCH: usize = 4096;

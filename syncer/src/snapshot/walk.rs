@@ -16,7 +16,7 @@ use super::{
     snapshot_error::SnapshotError,
     store::Store,
 };
-use crate::{cores::cores, entry::Kind};
+use crate::{entry::Kind, sys::cores::cores};
 
 /// One more thread is started for about this many directories.
 const FOLDERS_PER_THREAD: u64 = 32;

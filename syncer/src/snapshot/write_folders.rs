@@ -8,10 +8,10 @@ use super::{
     store::Store,
 };
 use crate::{
-    cores::on_cores,
     entry::Kind,
     hash::TreeDigest,
     listing::{Listing, ListingBuilder},
+    sys::cores::on_cores,
     tree::{Tree, stamps::Stamps},
 };
 

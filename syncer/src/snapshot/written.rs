@@ -15,12 +15,12 @@ use rustix::{fs::Stat, io::Errno};
 
 use super::{choose_engine::choose_engine, pack::BegunPack, roots::Engine};
 use crate::{
-    apply::Destination,
+    destination::Destination,
     entry::Time,
     hash::ContentId,
     path::RelPath,
     scan::{EarlierScan, WrittenEntries, WrittenEntry, WrittenNames, stamp_of_stat},
-    stat::{changed, meta_of, modified},
+    sys::stat::{changed, meta_of, modified},
 };
 
 /// The fraction (1/n) of the free space that a pack begun by a run may take: the run needs the rest.
@@ -260,7 +260,7 @@ mod tests {
     use rustix::fs::XattrFlags;
 
     use super::*;
-    use crate::apply::{Candidate, Settings};
+    use crate::destination::{Candidate, Settings};
 
     fn written(dir: &Path, engine: SnapshotEngine) -> WrittenFiles {
         let settings = Settings::resolve(&Preserve::default()).unwrap();

@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Control, Peer, TransportError};
 use crate::{
-    monitor::Monitor,
-    pace::Pace,
+    measure::monitor::Monitor,
+    sys::bandwidth_limit::Pace,
+    transport::{Control, Peer, TransportError},
     wire::{MAX_HISTORY_BYTES, Message},
 };
 
@@ -100,11 +100,11 @@ impl Write for HistoryWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{transport::memory, wire::Welcome};
+    use crate::{transport::memory_link, wire::Welcome};
 
     #[test]
     fn bytes_cross_as_one_stream_whatever_their_pieces_are() {
-        let (source, sink) = memory::pair();
+        let (source, sink) = memory_link::pair();
         let monitor = Monitor::default();
         let bytes: Vec<u8> = (0..MAX_HISTORY_BYTES + 1000).map(|at| at as u8).collect();
         open_history(&source.control).unwrap();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_sends_something_else_or_nothing_is_an_error_and_ends_no_loop() {
-        let (source, sink) = memory::pair();
+        let (source, sink) = memory_link::pair();
         let monitor = Monitor::default();
         let read = |first: &[Message]| {
             first.iter().for_each(|message| source.control.send(message).unwrap());

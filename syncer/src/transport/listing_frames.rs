@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::TransportError;
 use crate::{
     listing::Row as _,
-    spool::Spool,
+    sys::spill_to_file::Spool,
+    transport::TransportError,
     wire::{LISTED, LISTED_PART, MAX_LISTED_BYTES, Message, WireError},
 };
 

@@ -3,16 +3,16 @@
 //! A session is blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends the transport pumps.
 //! All channels are bounded, so a slow end slows the other down instead of filling memory.
 
+mod accepted_peers;
 mod congestion;
-mod guests;
 pub(crate) mod history_bytes;
 mod listing_frames;
 #[cfg(test)]
-pub(crate) mod memory;
+pub(crate) mod memory_link;
 pub(crate) mod quic;
 mod tls;
 
-pub use guests::Guests;
+pub use accepted_peers::Guests;
 
 use std::{
     io,
@@ -28,8 +28,8 @@ use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
-    effort::{Activity, during},
-    pace::Pace,
+    measure::thread_time::{Activity, during},
+    sys::bandwidth_limit::Pace,
     wire::{Message, Refusal, WireError, stamp_frame},
 };
 

@@ -26,8 +26,10 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::guests::Guests;
-use crate::wire::{PROTOCOL, QUEUE_SUFFIX, protocol_of, queue_protocol_of};
+use crate::{
+    transport::accepted_peers::Guests,
+    wire::{PROTOCOL, QUEUE_SUFFIX, protocol_of, queue_protocol_of},
+};
 
 /// The bytes before the 32 bytes of the key in an Ed25519 SubjectPublicKeyInfo (RFC 8410).
 const ED25519_SPKI_PREFIX: [u8; 12] =

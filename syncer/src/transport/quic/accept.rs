@@ -1,12 +1,17 @@
 //! Waits for the peer among all ends that dial.
 
-use super::{
-    link::Link,
-    port::{End, Port},
-    pump::LinkOrigin,
-    queue::closed,
+use crate::{
+    measure::monitor::Monitor,
+    transport::{
+        TransportError,
+        quic::{
+            busy_queue::closed,
+            link::Link,
+            port::{End, Port},
+            pump::LinkOrigin,
+        },
+    },
 };
-use crate::{monitor::Monitor, transport::TransportError};
 
 impl Port {
     /// Waits for the peer. Turns away ends that dial with another key, and continues to wait.
@@ -35,13 +40,16 @@ mod tests {
     use quinn::{Endpoint, crypto::rustls::QuicClientConfig};
     use tokio::runtime::Runtime;
 
-    use super::super::{
-        handshakes::{MAX_HANDSHAKES, MAX_OPEN},
-        listener::MAX_STREAMS,
-    };
     use super::*;
     use crate::transport::{
-        quic::{LinkMode, Ways, carriers::over_udp, dial, linked::listening},
+        quic::{
+            LinkMode, Ways,
+            carriers::over_udp,
+            dial,
+            handshakes::{MAX_HANDSHAKES, MAX_OPEN},
+            listener::MAX_STREAMS,
+            test_link::listening,
+        },
         tls::{self, SERVER_NAME},
     };
 

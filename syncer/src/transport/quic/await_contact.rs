@@ -5,7 +5,7 @@ use std::{io, thread};
 use contract::Contact;
 use tokio::sync::oneshot;
 
-use crate::{monitor::Monitor, transport::TransportError};
+use crate::{measure::monitor::Monitor, transport::TransportError};
 
 /// Returns the result of `hear`, which may block for any time on a thread of its own. A stop ends the wait, and leaves
 /// that thread behind.

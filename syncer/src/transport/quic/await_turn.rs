@@ -3,11 +3,17 @@
 use contract::{BusyAnswerError, BusyAnswers, MAX_BUSY_ANSWER_BYTES};
 use quinn::Connection;
 
-use super::{
-    closing::close_and_tell,
-    errors::{connection_error, write_error},
+use crate::{
+    measure::monitor::Monitor,
+    transport::{
+        TransportError,
+        quic::{
+            closing::close_and_tell,
+            link_errors::{connection_error, write_error},
+        },
+    },
+    wire::code,
 };
-use crate::{monitor::Monitor, transport::TransportError, wire::code};
 
 /// Tells a service what this end wants.
 pub(super) async fn ask(connection: &Connection, request: &[u8]) -> Result<(), TransportError> {
@@ -56,8 +62,8 @@ mod tests {
         quic::{
             LinkMode, Ways, dial,
             handshakes::Handshakes,
-            linked::{PATIENCE, listening},
             port::{End, Port},
+            test_link::{PATIENCE, listening},
         },
         tls::LinkUse,
     };

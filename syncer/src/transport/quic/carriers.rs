@@ -5,13 +5,15 @@ use std::{io, net::UdpSocket, sync::Arc};
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime as _, ServerConfig, TokioRuntime};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{
-    byte_stream::ByteStream,
-    config::{MAX_PAYLOAD, enlarge_buffers},
-    socket::Socket,
-    stream_socket::StreamSocket,
+use crate::{
+    transport::quic::{
+        byte_stream::ByteStream,
+        connection_config::{MAX_PAYLOAD, enlarge_buffers},
+        stream_socket::StreamSocket,
+        udp_socket::Socket,
+    },
+    wire::packets::MAX_PACKET_BYTES,
 };
-use crate::wire::packets::MAX_PACKET_BYTES;
 
 /// Opens an endpoint over a UDP socket, on the runtime that the caller is in. Peers may dial in if `server` is given.
 pub(super) fn over_udp(

@@ -6,15 +6,17 @@ use async_channel::Receiver;
 use quinn::RecvStream;
 use tokio::task::JoinSet;
 
-use super::{
-    config::data_streams,
-    errors::connection_error,
-    lanes::Lanes,
-    pump::{read_frame, write_paced},
-};
 use crate::{
-    pace::Pace,
-    transport::{Frame, TransportError},
+    sys::bandwidth_limit::Pace,
+    transport::{
+        Frame, TransportError,
+        quic::{
+            connection_config::data_streams,
+            link_errors::connection_error,
+            pump::{read_frame, write_paced},
+            run_queues::Lanes,
+        },
+    },
     wire::{Header, MAX_FRAME_BYTES},
 };
 
@@ -135,7 +137,7 @@ mod tests {
     use contract::ExitCode;
 
     use crate::{
-        transport::{TransportError, quic::linked::Linked},
+        transport::{TransportError, quic::test_link::Linked},
         wire::{Message, Refusal, data::Block},
     };
 

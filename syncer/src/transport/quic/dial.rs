@@ -16,23 +16,23 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
-    await_turn::{ask, await_turn},
-    byte_stream::{ByteStream, any_towards},
-    carriers::{over_stream, over_udp},
-    config::{stream_config, transport_config},
-    errors::{connection_error, identity_error},
-    link::Link,
-    port::{End, Port},
-    proven::{HANDSHAKE, Proven, of_one_job},
-    pump::LinkOrigin,
-    socket::Socket,
-    sockets::LinkMode,
-};
 use crate::{
-    monitor::Monitor,
+    measure::monitor::Monitor,
     transport::{
         TransportError,
+        quic::{
+            await_turn::{ask, await_turn},
+            byte_stream::{ByteStream, any_towards},
+            carriers::{over_stream, over_udp},
+            connection_config::{stream_config, transport_config},
+            link::Link,
+            link_errors::{connection_error, identity_error},
+            port::{End, Port},
+            proven_peer::{HANDSHAKE, Proven, of_one_job},
+            pump::LinkOrigin,
+            sockets::LinkMode,
+            udp_socket::Socket,
+        },
         tls::{self, LinkUse, Proof, SERVER_NAME},
     },
     wire::code,
@@ -332,7 +332,7 @@ mod tests {
     use contract::IdentityPair;
 
     use super::*;
-    use crate::transport::quic::linked::{PATIENCE, listening};
+    use crate::transport::quic::test_link::{PATIENCE, listening};
 
     /// A path to a listener. `passes` decides by the numbers of socket and packet which packets arrive.
     struct Path {

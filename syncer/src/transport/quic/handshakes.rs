@@ -15,13 +15,15 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::{
-    byte_stream::ByteStream,
-    listener::{Arrival, Listener},
-    proven::{HANDSHAKE, Proven, of_one_job},
-};
 use crate::{
-    transport::tls::{self, Hosts},
+    transport::{
+        quic::{
+            byte_stream::ByteStream,
+            listener::{Arrival, Listener},
+            proven_peer::{HANDSHAKE, Proven, of_one_job},
+        },
+        tls::{self, Hosts},
+    },
     wire::code,
 };
 

@@ -13,22 +13,24 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::{
-    closing::close_and_tell,
-    config::{IDLE_TIMEOUT, widen},
-    data_streams::Data,
-    errors::connection_error,
-    lanes::{EndsData, EndsRuns, Lanes},
-    port::{End, Port},
-    proven::Proven,
-    pump::{LinkOrigin, pump_control, stop_when, watch},
-    queue::{AttendedQueue, PeerQueue, PresentSession},
-    silence::end_silent,
-};
 use crate::{
-    monitor::Monitor,
-    pace::{Pace, WIRE_OVERHEAD},
-    transport::{Control, Fault, Peer, QUEUE_FRAMES},
+    measure::monitor::Monitor,
+    sys::bandwidth_limit::{Pace, WIRE_OVERHEAD},
+    transport::{
+        Control, Fault, Peer, QUEUE_FRAMES,
+        quic::{
+            busy_queue::{AttendedQueue, PeerQueue, PresentSession},
+            closing::close_and_tell,
+            connection_config::{IDLE_TIMEOUT, widen},
+            data_streams::Data,
+            link_errors::connection_error,
+            port::{End, Port},
+            proven_peer::Proven,
+            pump::{LinkOrigin, pump_control, stop_when, watch},
+            run_queues::{EndsData, EndsRuns, Lanes},
+            silence::end_silent,
+        },
+    },
 };
 
 /// The connection to the authenticated peer. Dropping it closes it.

@@ -18,13 +18,15 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use super::{
-    byte_stream::ByteStream,
-    carriers::{over_stream, over_udp},
-    config::{stream_config, transport_config},
-    sockets::Sockets,
+use crate::transport::{
+    quic::{
+        byte_stream::ByteStream,
+        carriers::{over_stream, over_udp},
+        connection_config::{stream_config, transport_config},
+        sockets::Sockets,
+    },
+    tls::{Hosts, LinkUse},
 };
-use crate::transport::tls::{Hosts, LinkUse};
 
 /// The most TCP connections, of at most 0.5 MB each before the peer has shown its key. One more is closed at once.
 pub(super) const MAX_STREAMS: usize = 64;

@@ -3,28 +3,28 @@
 mod accept;
 mod await_contact;
 mod await_turn;
+mod busy_queue;
 mod byte_stream;
 mod carriers;
 mod closing;
-mod config;
+mod connection_config;
 mod data_streams;
 mod dial;
-mod errors;
 mod handshakes;
-mod lanes;
 mod link;
-#[cfg(test)]
-mod linked;
+mod link_errors;
 mod listener;
 mod port;
-mod proven;
+mod proven_peer;
 mod pump;
-mod queue;
+mod run_queues;
 mod service_port;
 mod silence;
-mod socket;
 mod sockets;
 mod stream_socket;
+#[cfg(test)]
+mod test_link;
+mod udp_socket;
 
 pub(crate) use await_contact::await_contact;
 pub use byte_stream::ByteStream;
@@ -41,16 +41,16 @@ mod tests {
     use contract::{IdentityPair, Side};
     use quinn::crypto::rustls::QuicClientConfig;
 
-    use super::{errors::connection_error, *};
+    use super::*;
     use crate::{
-        monitor::Monitor,
-        transport::{TransportError, tls},
+        measure::monitor::Monitor,
+        transport::{TransportError, quic::link_errors::connection_error, tls},
     };
 
     #[test]
     fn a_peer_of_another_version_is_not_taken_for_one_with_another_key() {
         let pair = IdentityPair::generate("job").unwrap();
-        let (port, address) = linked::listening(&pair.sink);
+        let (port, address) = test_link::listening(&pair.sink);
         let peer = Port::to_dial().unwrap();
         let mut crypto = tls::client(&pair.source).unwrap();
         crypto.alpn_protocols = vec![b"volferry/0".to_vec()];

@@ -9,12 +9,12 @@ use contract::{Identity, Side};
 use quinn::{ServerConfig, crypto::rustls::QuicServerConfig};
 use tokio::runtime::Runtime;
 
-use super::{
-    byte_stream::ByteStream, config::data_streams, errors::identity_error, listener::Listener,
-    queue::PeerQueue, sockets::Sockets,
-};
 use crate::transport::{
     Threads, TransportError,
+    quic::{
+        busy_queue::PeerQueue, byte_stream::ByteStream, connection_config::data_streams,
+        link_errors::identity_error, listener::Listener, sockets::Sockets,
+    },
     tls::{self, Hosts, LinkUse},
 };
 

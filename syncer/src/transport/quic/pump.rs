@@ -7,14 +7,17 @@ use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    errors::{connection_error, read_error, write_error},
-    lanes::{Lane, Lanes},
-};
 use crate::{
     buffers::{self, Returning},
-    pace::Pace,
-    transport::{Fault, Queued, TransportError, listing_frames::ListingFrames},
+    sys::bandwidth_limit::Pace,
+    transport::{
+        Fault, Queued, TransportError,
+        listing_frames::ListingFrames,
+        quic::{
+            link_errors::{connection_error, read_error, write_error},
+            run_queues::{Lane, Lanes},
+        },
+    },
     wire::{
         HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header,
         stamp_frame,

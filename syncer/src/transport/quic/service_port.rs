@@ -10,23 +10,23 @@ use std::{
 use contract::{BusyAnswer, Fingerprint, FolderAccess, FolderRequest, OwnKey, Side};
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{
-    closing::close_and_tell,
-    errors::identity_error,
-    handshakes::{Handshakes, TurnedAway},
-    link::Link,
-    listener::Listener,
-    port::{End, Port, server_config},
-    proven::Proven,
-    pump::LinkOrigin,
-    queue::{attend_to, closed},
-    sockets::Sockets,
-};
 use crate::{
-    monitor::Monitor,
+    measure::monitor::Monitor,
     transport::{
         TransportError,
-        guests::Guests,
+        accepted_peers::Guests,
+        quic::{
+            busy_queue::{attend_to, closed},
+            closing::close_and_tell,
+            handshakes::{Handshakes, TurnedAway},
+            link::Link,
+            link_errors::identity_error,
+            listener::Listener,
+            port::{End, Port, server_config},
+            proven_peer::Proven,
+            pump::LinkOrigin,
+            sockets::Sockets,
+        },
         tls::{self, Hosts, LinkUse},
     },
     wire::code,

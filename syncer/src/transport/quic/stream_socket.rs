@@ -14,8 +14,10 @@ use quinn::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::byte_stream::{ByteStream, ReadHalf, WriteHalf, any_towards};
-use crate::wire::packets::{PACKET_PREFIX_BYTES, Packets, packet_prefix};
+use crate::{
+    transport::quic::byte_stream::{ByteStream, ReadHalf, WriteHalf, any_towards},
+    wire::packets::{PACKET_PREFIX_BYTES, Packets, packet_prefix},
+};
 
 /// The most packets of one call: those that quinn makes at once.
 const PACKETS_A_CALL: usize = 10;

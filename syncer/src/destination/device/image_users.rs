@@ -1,0 +1,64 @@
+//! Finds what uses the image of a disk, because a write would damage what reads from it: loop devices, mounts and
+//! processes, as far as this process sees them.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+
+use crate::sys::stat::device_of;
+
+/// What the kernel adds to the path of a file that has lost its name.
+const DELETED: &[u8] = b" (deleted)";
+
+/// Returns a description of the first user of the image that is open as `image`; `None` if none is seen.
+pub(crate) fn user_of(image: impl AsFd) -> Option<String> {
+    let identity = |found: Statx| (device_of(&found), found.stx_ino);
+    let image = identity(statx(image, "", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?);
+    // Other processes may have files of a server that does not answer.
+    let look = |path: &Path| statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).map(identity);
+    let is_it = |path: &Path| look(path) == Ok(image);
+    loop_device(is_it).or_else(|| mount(is_it)).or_else(|| process(is_it))
+}
+
+fn loop_device(is_it: impl Fn(&Path) -> bool) -> Option<String> {
+    names_in(Path::new("/sys/block")).find_map(|device| {
+        let backing = fs::read(device.join("loop/backing_file")).ok()?;
+        let path: &[u8] = backing.strip_suffix(b"\n").unwrap_or(&backing);
+        let path = path.strip_suffix(DELETED).unwrap_or(path);
+        let name = device.file_name()?.to_string_lossy().into_owned();
+        is_it(Path::new(OsStr::from_bytes(path))).then(|| format!("the loop device /dev/{name}"))
+    })
+}
+
+/// Some file systems are mounted from a file without a loop device.
+fn mount(is_it: impl Fn(&Path) -> bool) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let (here, of) = line.split_once(" - ")?;
+        let source = of.split(' ').nth(1).filter(|source| source.starts_with('/'))?;
+        let point = here.split(' ').nth(4)?;
+        is_it(Path::new(source)).then(|| format!("the mount at {point}"))
+    })
+}
+
+fn process(is_it: impl Fn(&Path) -> bool) -> Option<String> {
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    names_in(Path::new("/proc")).find_map(|process| {
+        let id = process.file_name()?.to_str()?.to_owned();
+        let is_other = id.bytes().all(|byte| byte.is_ascii_digit()) && id != own;
+        let files = process.join("fd");
+        names_in(&files).filter(|_| is_other).find(|file| is_it(file))?;
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        Some(format!("process {id} ({})", name.trim_end()))
+    })
+}
+
+fn names_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry: io::Result<fs::DirEntry>| Some(entry.ok()?.path()))
+}

@@ -1,0 +1,175 @@
+//! Makes the writes of a run durable: some of them while it goes on, all of them at its end.
+
+use std::{
+    io,
+    os::fd::AsFd as _,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    destination::{Destination, destination_error::ApplyError},
+    entry::Time,
+    measure::monitor::Monitor,
+};
+
+/// The time from the start of a run to its first sync. Each pause is twice the one before, up to `LONGEST_PAUSE`, the
+/// interval at which kernels and journals write back anyway, so that other writers to the same file system are not
+/// slowed down.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A run that writes fewer bytes is synced at its end alone.
+const MIN_BYTES: u64 = 4 << 20;
+
+/// The time that a stopped run waits for the disk: it has two seconds to write the report and release the lock.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The interval at which a run that waits for the disk checks whether it was told to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+impl Destination {
+    /// Returns the time since when entries of the destination may lack the content that their lengths and times stand
+    /// for: an earlier run changed them, and was cut off before all was durable.
+    pub fn doubtful_since(&self) -> Option<Time> {
+        self.state.dirty().since()
+    }
+
+    /// Marks the volume as being changed. Callers do this before they change any content.
+    ///
+    /// # Errors
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when the mark cannot be made.
+    pub fn begin(&self) -> Result<(), ApplyError> {
+        self.still_held()?;
+        let marked = self.state.dirty().mark(self.state.dir());
+        marked.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Makes all changes durable, those of this run and of earlier runs that were cut off, and removes the mark.
+    /// `is_whole` says that the destination now equals the source.
+    ///
+    /// # Errors
+    /// When a sync fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile.
+    /// Then the mark stays.
+    pub fn commit(&self, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
+        self.commit_within(Duration::ZERO, is_whole, monitor)
+    }
+
+    /// Makes the changes of an unfinished run durable, as [`Self::commit`] does. A run that was told to stop waits for
+    /// the disk for one second at most; later changes stay in doubt for the next run.
+    ///
+    /// # Errors
+    /// The errors of [`Self::commit`].
+    pub fn commit_unfinished(&self, monitor: &Monitor) -> io::Result<()> {
+        self.commit_within(STOP_PATIENCE, false, monitor)
+    }
+
+    fn commit_within(&self, patience: Duration, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
+        if !self.state.dirty().is_marked() {
+            return Ok(());
+        }
+        self.sync(monitor, patience)?;
+        // Without `is_whole`, files that an earlier run left in doubt may not have been synced: their mark stays.
+        if is_whole || self.doubtful_since().is_none() {
+            self.state.check()?;
+            let shards = self.state.shard_board().map_or(1, |team| team.shard().count);
+            self.state.dirty().clear(self.state.dir(), shards)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable, by one `syncfs` of the volume. After a stop it waits no longer than
+    /// `patience`.
+    fn sync(&self, monitor: &Monitor, patience: Duration) -> io::Result<()> {
+        let root = self.root.as_fd().try_clone_to_owned()?;
+        let sync = move || rustix::fs::syncfs(&root);
+        Ok(self.state.dirty().moving_on(|| match until_stopped(sync, monitor, patience) {
+            Err(Errno::CANCELED) => Err(Errno::CANCELED),
+            result => self.not_durable.keep(result),
+        })?)
+    }
+
+    /// Calls `work`, which writes about `bytes` bytes, and syncs the volume at intervals meanwhile, so that less is
+    /// left for the end. Starts no thread for few bytes.
+    pub fn sync_during<T>(&self, bytes: u64, monitor: &Monitor, work: impl FnOnce() -> T) -> T {
+        if bytes < MIN_BYTES {
+            return work();
+        }
+        let (working, ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut pause = FIRST_PAUSE;
+                while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
+                    && self.sync(monitor, Duration::ZERO).is_ok()
+                {
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            });
+            let done = work();
+            drop(working);
+            done
+        })
+    }
+}
+
+/// Runs a long system call on a thread of its own. When the monitor is told to stop and `patience` is over, it returns
+/// and leaves the thread behind. The kernel keeps the volume busy until the call ends, but the lock on the volume can
+/// be released.
+///
+/// # Errors
+/// The error of the call; `ECANCELED` when the call had not ended.
+fn until_stopped(
+    call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
+    monitor: &Monitor,
+    patience: Duration,
+) -> Result<(), Errno> {
+    let (tell, done) = mpsc::channel();
+    let named = thread::Builder::new().name("sync".into());
+    named.spawn(move || tell.send(call())).map_err(|_| Errno::AGAIN)?;
+    let mut left = patience;
+    loop {
+        match done.recv_timeout(LOOK_EVERY) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Disconnected) => return Err(Errno::IO),
+            Err(RecvTimeoutError::Timeout) if !monitor.cancelled() => {}
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => return Err(Errno::CANCELED),
+            Err(RecvTimeoutError::Timeout) => left = left.saturating_sub(LOOK_EVERY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::first_error::FirstError;
+
+    /// Ends the call when the test lets it, so that the result does not depend on the speed of the machine.
+    #[test]
+    fn a_stop_does_not_wait_for_a_call_that_does_not_end() {
+        let (end, ended) = mpsc::channel::<()>();
+        let call = move || ended.recv().map_err(|_| Errno::IO);
+        let monitor = Monitor::default();
+        monitor.cancel();
+        assert_eq!(until_stopped(call, &monitor, LOOK_EVERY * 2), Err(Errno::CANCELED));
+        drop(end);
+    }
+
+    #[test]
+    fn without_a_stop_a_call_is_waited_for_and_its_error_told() {
+        for result in [Ok(()), Err(Errno::NOSPC)] {
+            assert_eq!(until_stopped(move || result, &Monitor::default(), Duration::ZERO), result);
+        }
+    }
+
+    #[test]
+    fn an_error_that_was_told_once_is_not_forgotten() {
+        let first = FirstError::default();
+        assert_eq!(first.keep(Ok(())), Ok(()));
+        assert_eq!(first.keep(Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(first.keep(Ok(())), Err(Errno::IO));
+        assert_eq!(first.keep(Err(Errno::NOSPC)), Err(Errno::IO));
+    }
+}

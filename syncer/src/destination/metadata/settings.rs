@@ -1,0 +1,82 @@
+//! The metadata that a run sets on the entries that it makes.
+
+use contract::{Ownership, Preserve};
+use rustix::process::{getegid, geteuid};
+
+use crate::{
+    attrs::Classes,
+    destination::destination_error::ApplyError,
+    entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},
+    sys::{process_capabilities::may_change_owners, read_xattrs::within_rights},
+    tree::kept_times::KeptTimes,
+};
+
+/// The kinds of metadata that are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether owners and groups are set.
+    pub owners: bool,
+    /// The owner of the files that this process makes.
+    pub user: Owner,
+    /// Whether to count the entries whose owner would be kept if this process were allowed to.
+    pub count_owners: bool,
+    /// Whether permission bits are set.
+    pub permissions: bool,
+    /// Whether modification times are set.
+    pub times: bool,
+    /// The times that the destination's file system can keep.
+    pub kept_times: KeptTimes,
+    /// Whether holes in files are kept.
+    pub holes: bool,
+    /// Whether large files are written in place.
+    pub in_place: bool,
+    /// The kinds of extended attributes that are set.
+    pub attrs: Classes,
+    /// Those of them that a policy of the destination's machine gives to new files, too: they are set with what a run
+    /// writes, and not compared, because the policy may give an entry another one at any time.
+    pub by_policy: Classes,
+}
+
+impl Settings {
+    /// Returns the settings that `preserve` requests, as far as this process has the rights.
+    ///
+    /// # Errors
+    /// [`ApplyError::Owners`] where owners must be kept and cannot.
+    pub fn resolve(preserve: &Preserve) -> Result<Self, ApplyError> {
+        let owners = match preserve.ownership {
+            Ownership::Never => false,
+            Ownership::Auto => may_change_owners(),
+            Ownership::Always if may_change_owners() => true,
+            Ownership::Always => return Err(ApplyError::Owners),
+        };
+        let count_owners = preserve.ownership == Ownership::Auto && !owners;
+        Ok(Self {
+            owners,
+            user: Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() },
+            count_owners,
+            permissions: preserve.permissions,
+            times: preserve.times,
+            kept_times: KeptTimes::ALL,
+            holes: preserve.sparse,
+            in_place: false,
+            attrs: within_rights(Classes::wanted(preserve)),
+            by_policy: Classes::NONE,
+        })
+    }
+
+    /// Returns the mode that an entry gets where permissions are kept. Files whose owner is not kept lose their set-id
+    /// bits, which would let others act as the user of this process.
+    pub fn mode_of(&self, kind: Kind<'_>, wanted: &Meta) -> u16 {
+        let is_given = self.owners || wanted.owner == self.user;
+        kept_mode(kind, wanted, is_given)
+    }
+
+    /// Returns whether setting the metadata of a file, which has `now`, would give its content new rights: another
+    /// owner, set-id bits or capabilities.
+    pub fn grants(&self, wanted: &Entry<'_>, now: &Meta) -> bool {
+        let owner = self.owners && wanted.meta.owner != now.owner;
+        let set_ids = self.permissions && self.mode_of(wanted.kind, &wanted.meta) & SET_IDS & !now.mode != 0;
+        let classes = wanted.attrs.classes().and(self.attrs);
+        owner || set_ids || classes.contains(Classes::CAPABILITY)
+    }
+}

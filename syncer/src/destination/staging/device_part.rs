@@ -1,0 +1,106 @@
+//! A part of a device, or of an image, that is written to in place.
+
+use std::{
+    io,
+    ops::Range,
+    os::fd::BorrowedFd,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use rustix::{fs::SeekFrom, io::Errno};
+
+use crate::{
+    destination::copy_bytes,
+    sys::file_part::{Slice, data_in},
+};
+
+/// On a device, shorter ranges of zeros are written like data: that is quicker than a command to the disk, which has to
+/// be awaited.
+const MIN_HOLE_BYTES: u64 = 64 << 10;
+
+/// The number of bytes of a device that are read at once to look for data.
+const BUFFER_BYTES: u64 = 1 << 20;
+
+/// A part of a device, which is written to in place.
+#[derive(Debug)]
+pub(crate) struct PartWriter {
+    start: u64,
+    len: u64,
+    is_block: bool,
+    written: AtomicU64,
+}
+
+impl PartWriter {
+    /// Makes a writer for the `len` bytes from `start` on.
+    pub(crate) fn new(start: u64, len: u64, is_block: bool) -> Self {
+        Self { start, len, is_block, written: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of bytes that were written to it.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// Returns the part as if it were a file.
+    pub(crate) fn slice<'a>(&self, fd: BorrowedFd<'a>) -> Slice<'a> {
+        Slice { fd, start: self.start }
+    }
+
+    /// Returns the offset on the device of an `offset` in the part. Fails if `len` bytes from there exceed the part.
+    fn at(&self, offset: u64, len: u64) -> io::Result<u64> {
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if is_within { Ok(self.start + offset) } else { Err(beyond()) }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn check_len(&self, len: u64) -> io::Result<()> {
+        if len == self.len { Ok(()) } else { Err(beyond()) }
+    }
+
+    pub(crate) fn write(&self, fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
+        copy_bytes::write_all(fd, bytes, self.at(offset, bytes.len() as u64)?)?;
+        self.written.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Fills a range with zeros, without allocating space for them where that is supported. Existing zeros are left
+    /// alone; on a device, they have to be read for that.
+    pub(crate) fn make_hole(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+        let (mut at, end) = (self.at(offset, len)?, self.start + offset + len);
+        if !self.is_block {
+            return if has_data(fd, at, len) { self.zero(fd, at..end) } else { Ok(()) };
+        }
+        let mut buffer = vec![0; len.min(BUFFER_BYTES) as usize];
+        while at < end {
+            let there = &mut buffer[..(end - at).min(BUFFER_BYTES) as usize];
+            copy_bytes::read_exact_at(fd, there, at)?;
+            data_in(there, at).into_iter().try_for_each(|data| self.zero(fd, data))?;
+            at += there.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, fd: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<()> {
+        match self.is_block && end - start < MIN_HOLE_BYTES {
+            true => copy_bytes::write_zeros(fd, start, end - start)?,
+            false => copy_bytes::make_hole(fd, start, end - start)?,
+        }
+        self.written.fetch_add(end - start, Relaxed);
+        Ok(())
+    }
+}
+
+/// Returns whether a file has data in a range; true if the file system does not report it.
+fn has_data(fd: BorrowedFd<'_>, at: u64, len: u64) -> bool {
+    match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+        Ok(data) => data < at + len,
+        Err(error) => error != Errno::NXIO,
+    }
+}
+
+pub(crate) fn beyond() -> io::Error {
+    io::Error::other("it is not within the part of the device that it was said to be of")
+}

@@ -1,0 +1,200 @@
+//! Marks a destination while changes of a run may not be on the disk, as file systems do in their superblock.
+//!
+//! A run makes the mark before its first change, and removes it when all is durable. It does not wait for the mark: a
+//! journaling file system keeps the order of metadata, so after a crash the mark exists if any later entry does. The
+//! data of such entries may be missing, although their lengths and times are in the journal. A run that finds a mark
+//! therefore trusts no file that changed since the time of the mark to have the content that its length and time stand
+//! for. Each sync moves that time forward.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
+    io::Errno,
+};
+
+use crate::{
+    entry::Time,
+    sys::{root::each_name, stat::modified},
+};
+
+/// The prefix of a mark's name; the number of the shard that made it follows, 0 where there is one process.
+const PREFIX: &str = "dirty-";
+
+/// The marks on a destination.
+#[derive(Debug)]
+pub(crate) struct DirtyMark {
+    shard: u32,
+    /// The marks of earlier runs: the shard that made each, and the time since when changes are in doubt.
+    found: Vec<(u32, Time)>,
+    state: Mutex<Option<OwnedFd>>,
+}
+
+impl DirtyMark {
+    /// Reads the marks in the `.volferry/` that is open as `dir`, for the process of this shard.
+    pub(crate) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
+        let mut found = Vec::new();
+        each_name(dir, |name| {
+            let Some(shard) = shard_of(&name.to_string_lossy()) else { return Ok(()) };
+            match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                result => found.push((shard, modified(&result?))),
+            }
+            Ok(())
+        })?;
+        Ok(Self { shard, found, state: Mutex::default() })
+    }
+
+    /// Returns the time since when changes may not be on the disk; `None` if no earlier run left a mark.
+    pub(crate) fn since(&self) -> Option<Time> {
+        self.found.iter().map(|(_, since)| *since).min()
+    }
+
+    /// Makes the mark, if this process has not made it yet. It keeps the time of the oldest mark that was found.
+    pub(crate) fn mark(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.is_none() {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(dir, name(self.shard), flags, Mode::RUSR | Mode::WUSR)?;
+            if let Some(since) = self.since() {
+                set_since(&file, since)?;
+            }
+            *state = Some(file);
+        }
+        Ok(())
+    }
+
+    /// Calls `sync`, which makes all changes until now durable, and moves the time of the mark forward to the start of
+    /// that call. The time stays if an earlier run left a mark, or this one made none.
+    pub(crate) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let now = self.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
+        sync()?;
+        // If the mark's time cannot be set, more than necessary stays in doubt, which is safe.
+        if let (Ok(Some(now)), Some(file)) = (now, self.lock().as_ref()) {
+            let _ = set_since(file, now);
+        }
+        Ok(())
+    }
+
+    /// Returns whether there is any mark.
+    pub(crate) fn is_marked(&self) -> bool {
+        !self.found.is_empty() || self.lock().is_some()
+    }
+
+    /// Removes the mark of this process, because all is durable. Shard 0 also removes the marks of shards beyond the
+    /// `shards` of this run.
+    pub(crate) fn clear(&self, dir: BorrowedFd<'_>, shards: u32) -> io::Result<()> {
+        let found = self.found.iter().map(|(shard, _)| *shard);
+        let gone = found.filter(|shard| self.shard == 0 && *shard >= shards);
+        gone.chain([self.shard]).try_for_each(|shard| {
+            match rustix::fs::unlinkat(dir, name(shard), AtFlags::empty()) {
+                Err(Errno::NOENT) => Ok(()),
+                result => Ok(result?),
+            }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(shard: u32) -> String {
+    format!("{PREFIX}{shard}")
+}
+
+fn shard_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// Returns the present time, by the clock of the file system.
+fn now_of(mark: &OwnedFd) -> Result<Time, Errno> {
+    let times = Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_OMIT) };
+    rustix::fs::futimens(mark, &times)?;
+    let stat = rustix::fs::fstat(mark.as_fd())?;
+    Ok(Time { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 })
+}
+
+fn set_since(mark: &OwnedFd, since: Time) -> Result<(), Errno> {
+    let since = Timespec { tv_sec: since.seconds, tv_nsec: since.nanos.into() };
+    let times = Timestamps { last_access: special(UTIME_OMIT), last_modification: since };
+    rustix::fs::futimens(mark, &times)
+}
+
+fn special(nanos: i64) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: nanos as _ }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+    use crate::sys::stat;
+
+    const LONG_AGO: Time = Time { seconds: 1_000_000_000, nanos: 7 };
+
+    fn marks(dir: &File, shard: u32) -> DirtyMark {
+        DirtyMark::look(dir.as_fd(), shard).unwrap()
+    }
+
+    fn there(dir: &tempfile::TempDir) -> usize {
+        fs::read_dir(dir.path()).unwrap().count()
+    }
+
+    #[test]
+    fn a_mark_stays_until_it_is_cleared_and_keeps_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        let first = marks(&fd, 0);
+        assert!(first.since().is_none() && !first.is_marked());
+        first.mark(fd.as_fd()).unwrap();
+        assert!(first.is_marked());
+        let second = marks(&fd, 0);
+        let since = second.since().unwrap();
+        second.mark(fd.as_fd()).unwrap();
+        second.moving_on(|| Ok(())).unwrap();
+        assert_eq!(marks(&fd, 0).since(), Some(since), "what is in doubt stays so");
+        second.clear(fd.as_fd(), 1).unwrap();
+        assert_eq!((marks(&fd, 0).since(), there(&dir)), (None, 0));
+    }
+
+    #[test]
+    fn what_was_made_durable_is_in_doubt_no_more_and_what_could_not_be_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        let dirty = marks(&fd, 0);
+        dirty.mark(fd.as_fd()).unwrap();
+        set_since(dirty.lock().as_ref().unwrap(), LONG_AGO).unwrap();
+        assert_eq!(dirty.moving_on(|| Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(marks(&fd, 0).since(), Some(LONG_AGO));
+        fs::write(dir.path().join("before"), "").unwrap();
+        dirty.moving_on(|| fs::write(dir.path().join("meanwhile"), "").map_err(|_| Errno::IO)).unwrap();
+        let since = marks(&fd, 0).since().unwrap();
+        let changed = |name: &str| stat::changed(&rustix::fs::stat(dir.path().join(name)).unwrap());
+        assert!(changed("meanwhile") >= since && since >= changed("before"));
+    }
+
+    #[test]
+    fn of_marks_of_several_shards_the_oldest_counts_and_each_removes_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        for shard in [0, 1, 5] {
+            marks(&fd, shard).mark(fd.as_fd()).unwrap();
+        }
+        fs::write(dir.path().join("dirty-no"), "").unwrap();
+        set_since(&File::open(dir.path().join("dirty-5")).unwrap().into(), LONG_AGO).unwrap();
+        let [first, second] = [0, 1].map(|shard| marks(&fd, shard));
+        assert_eq!((first.since(), second.since()), (Some(LONG_AGO), Some(LONG_AGO)));
+        first.clear(fd.as_fd(), 2).unwrap();
+        assert_eq!(there(&dir), 2, "the second's stays");
+        second.mark(fd.as_fd()).unwrap();
+        assert_eq!(marks(&fd, 0).since(), Some(LONG_AGO));
+        second.clear(fd.as_fd(), 2).unwrap();
+        assert_eq!(there(&dir), 1);
+    }
+}

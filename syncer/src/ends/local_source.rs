@@ -1,0 +1,236 @@
+//! A source in the same process: a tree, one file of a tree, or a device.
+
+use std::{collections::VecDeque, io};
+
+use contract::{PlannedAction, Report, RunParams, Side, Usage};
+
+use crate::{
+    attrs::Classes,
+    ends::{
+        local_tree::{LocalHashes, LocalTree},
+        tree_head::last_run,
+    },
+    fetch::copy_local::copy_all,
+    measure::report::{Failures, Stopwatch},
+    plan::{
+        compare_contents::{HashBatch, SourceHashes},
+        free_space::Room,
+        needed_files::Fetch,
+        scan_params::{ScanTimes, scan_tree},
+        single_file::{Named, Subject, check_found},
+        source_tree::SourceTree,
+    },
+    reshape::Reshape,
+    session_error::SessionError,
+    sink::{
+        traits::{Run, SourceEnd, TakeHistory},
+        writing::Writing,
+    },
+    snapshot::{copy_history::CopiedHistory, history_source::NoHistory, open_history::OpenHistory},
+    source::{
+        remove_source_files::release,
+        source_file::{AsListed, Origin},
+    },
+    sys::{
+        block_device::{self, Opened},
+        root::{Root, TreeLocation},
+    },
+    transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
+    wire::{FileGroup, Hashed, Listed, SourceDone, TreeHead},
+};
+
+/// A tree, or one file of it, as the source of a run.
+pub(crate) struct LocalSource<'a> {
+    /// The place as the user named it.
+    place: &'a TreeLocation,
+    subject: &'a Subject,
+    root: &'a Root,
+    hashes: LocalHashes<'a>,
+    tree: Named<LocalTree>,
+    /// The kinds of attributes that the run keeps.
+    classes: Classes,
+    reshape: Reshape,
+}
+
+impl<'a> LocalSource<'a> {
+    /// Makes a source for a run whose destination is `sink`: a single file gets the name that it has there.
+    pub(crate) fn new(
+        (place, subject, root): (&'a TreeLocation, &'a Subject, &'a Root),
+        sink: &Subject,
+        run: &Run<'a>,
+    ) -> Self {
+        let origin = match &subject.only {
+            Some(name) => Origin::File(root, name),
+            None => Origin::Tree(root),
+        };
+        let keep = run.params.verify || run.params.remove_source_files;
+        let tree = LocalTree { tree: Tree::empty(), asked: VecDeque::new(), keep };
+        let hashes = LocalHashes { origin, monitor: run.monitor };
+        let classes = Classes::wanted(&run.params.preserve);
+        let reshape = Reshape::of(run.params);
+        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes, reshape }
+    }
+}
+
+/// Shows actions in this process, and fails if the user has stopped it.
+pub(crate) fn tell_here(run: &Run<'_>, actions: &[PlannedAction]) -> Result<(), TransportError> {
+    actions.iter().for_each(|action| run.monitor.planned(action));
+    run.monitor.check().map_err(|_| TransportError::Canceled)
+}
+
+impl SourceTree for LocalSource<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.tree.request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        self.tree.next()
+    }
+}
+
+impl SourceHashes for LocalSource<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        self.hashes.ask(batch)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        self.hashes.next(batch)
+    }
+}
+
+impl SourceEnd for LocalSource<'_> {
+    fn scan(
+        &mut self,
+        run: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let (subject, root, path) = (self.subject, self.root, self.place.path());
+        let Run { params, failures, monitor, .. } = run;
+        let (params, monitor): (&RunParams, _) = (params, *monitor);
+        let (tree, sink) = std::thread::scope(|scope| {
+            let scanned = scope.spawn(move || {
+                scan_tree(subject, root, params, Side::Source, ScanTimes::default(), failures, monitor)
+            });
+            let sink = scan_sink();
+            let unreadable = |source| SessionError::Scan { path: path.clone(), source };
+            let tree = scanned.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
+            Ok::<_, SessionError>((tree?, sink?))
+        })?;
+        check_found(subject, &path, &tree)?;
+        let head = TreeHead {
+            root_meta: tree.root_meta,
+            root_attrs: tree.root_attrs.clone(),
+            digest: tree.dirs[ROOT as usize].digest,
+            totals: tree.totals,
+            mounts: tree.mounts.clone(),
+            owners: tree.owners.most_frequent(),
+            last_run: last_run(root),
+            source: SourceDone { patterns: tree.patterns.clone(), ..SourceDone::default() },
+        };
+        self.tree.inner().tree = tree;
+        Ok((head, sink))
+    }
+
+    fn history(&mut self, take: &mut TakeHistory<'_>, _: &Run<'_>) -> Result<CopiedHistory, SessionError> {
+        let history = OpenHistory::open(self.root, &self.place.path())?;
+        let done = match &history {
+            Some(history) => take(&mut history.source()),
+            None => take(&mut NoHistory),
+        };
+        Ok(done?)
+    }
+
+    fn room(&self, root: &Root) -> Option<Room> {
+        Room::of(root, Some(self.root))
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let since = self.tree.inner().tree.since;
+        let as_listed = AsListed { classes: self.classes, since, reshape: self.reshape };
+        copy_all(writing, self.hashes.origin, as_listed, work)
+    }
+
+    fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
+        Ok(release(self.root, &self.tree.inner().tree, &groups, failures)?)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        tell_here(run, &actions)
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}
+
+/// A device as the source of a run. It has no listings, because its tree follows from its length.
+pub(crate) struct LocalDevice<'a> {
+    opened: &'a Opened,
+    hashes: LocalHashes<'a>,
+}
+
+impl<'a> LocalDevice<'a> {
+    pub(crate) fn new(opened: &'a Opened, run: &Run<'a>) -> Self {
+        Self { opened, hashes: LocalHashes { origin: Origin::Device(opened), monitor: run.monitor } }
+    }
+}
+
+impl SourceTree for LocalDevice<'_> {
+    fn request(&mut self, _: &[DirId]) -> Result<(), SessionError> {
+        Err(TransportError::Nonsense("a device has no listings").into())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        Err(TransportError::Nonsense("a device has no listings").into())
+    }
+}
+
+impl SourceHashes for LocalDevice<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        self.hashes.ask(batch)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        self.hashes.next(batch)
+    }
+}
+
+impl SourceEnd for LocalDevice<'_> {
+    fn scan(
+        &mut self,
+        _: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let totals = block_device::totals(self.opened.len());
+        Ok((TreeHead { totals, ..TreeHead::default() }, scan_sink()?))
+    }
+
+    fn room(&self, _: &Root) -> Option<Room> {
+        None
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.hashes.origin, AsListed::default(), work)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        actions.iter().for_each(|action| run.monitor.planned(action));
+        Ok(())
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}

@@ -1,0 +1,161 @@
+//! A snapshot as the source of a run.
+
+use contract::{PlannedAction, Report, Usage, human_bytes::bytes as human_bytes};
+
+use crate::{
+    ends::{
+        local_source::tell_here,
+        local_tree::LocalHashes,
+        stored_tree::{Restore, StoredTree, damaged, first, leave_out, needed},
+    },
+    fetch::copy_local::copy_all,
+    measure::{monitor::Monitor, report::Stopwatch},
+    path::RelPath,
+    plan::{
+        compare_contents::{HashBatch, SourceHashes},
+        free_space::Room,
+        needed_files::Fetch,
+        planned::{Compared, PlannedDir},
+        source_tree::SourceTree,
+    },
+    session_error::SessionError,
+    sink::{
+        traits::{Run, SourceEnd},
+        writing::Writing,
+    },
+    snapshot::{Snapshot, SnapshotError, before::Before, browse},
+    source::source_file::{AsListed, Origin},
+    sys::root::Root,
+    transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
+    wire::{Hashed, Listed, TreeHead},
+};
+
+/// A snapshot as the source of a run that restores it.
+pub(crate) struct StoredSource<'a> {
+    restore: &'a Restore<'a>,
+    tree: StoredTree<'a>,
+    monitor: &'a Monitor,
+}
+
+impl<'a> StoredSource<'a> {
+    pub(crate) fn new(restore: &'a Restore<'a>, run: &Run<'a>) -> Self {
+        let Restore { store, snapshot, paths, .. } = restore;
+        let tree = StoredTree::new(store, snapshot, paths, run.params);
+        Self { restore, tree, monitor: run.monitor }
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin::Stored(&self.tree)
+    }
+
+    /// Describes the snapshot. If only paths of it are restored, the root has the sink's metadata and stays as it is.
+    fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
+        let Restore { snapshot, paths, store, .. } = self.restore;
+        let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
+        let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
+        if paths.iter().any(RelPath::is_root) {
+            let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
+            let digest = tree.digest;
+            return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
+        }
+        for path in paths {
+            if browse::at(store, snapshot, path)?.is_none() {
+                return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
+            }
+        }
+        let (root_meta, root_attrs) = (sink.root_meta, sink.root_attrs.clone());
+        Ok(TreeHead { root_meta, root_attrs, totals, ..TreeHead::default() })
+    }
+}
+
+impl SourceTree for StoredSource<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        (&self.tree).request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        (&self.tree).next()
+    }
+}
+
+impl SourceHashes for StoredSource<'_> {
+    fn ask(&mut self, _: &HashBatch) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        LocalHashes { origin: self.origin(), monitor: self.monitor }.next(batch)
+    }
+}
+
+impl SourceEnd for StoredSource<'_> {
+    fn scan(
+        &mut self,
+        _: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let sink = scan_sink()?;
+        self.tree.go_to(&sink);
+        Ok((self.head(&sink)?, sink))
+    }
+
+    /// Returns nothing: a restore may share blocks with the snapshot, and their number is unknown.
+    fn room(&self, _: &Root) -> Option<Room> {
+        None
+    }
+
+    /// Checks every object that is needed, so that nothing is changed from a damaged snapshot. A restore that keeps
+    /// going leaves the files of damaged ones as they are.
+    fn ready(
+        &self,
+        compared: &mut Compared,
+        sink: Option<&Root>,
+        run: &Run<'_>,
+    ) -> Result<Option<String>, SessionError> {
+        let Restore { store, snapshot, .. } = self.restore;
+        let needed = needed(&self.tree, compared);
+        let bytes: u64 = needed.iter().map(|object| object.len).sum();
+        let damaged = damaged(store, &needed);
+        if run.params.keep_going {
+            self.tree.add_damaged_dirs(&run.failures);
+            if !damaged.is_empty() {
+                let content = |dir: &PlannedDir, name: &[u8]| self.tree.file(dir.source, name)?.0;
+                let is_damaged = |dir: &PlannedDir, name: &[u8]| {
+                    content(dir, name).is_some_and(|it| damaged.contains(&it.id))
+                };
+                leave_out(compared, is_damaged, &run.failures);
+            }
+        } else if let Some((count, path)) = first(&needed, &damaged) {
+            return Err(SnapshotError::NotWhole { id: snapshot.id, count, path }.into());
+        }
+        let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
+        Ok(free.map(|free| {
+            let (bytes, free) = (human_bytes(bytes), human_bytes(free));
+            format!("{bytes} come from the snapshot; {free} are free at the destination")
+        }))
+    }
+
+    fn before_changes(&self) -> Option<&Before> {
+        Some(&self.restore.before)
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.origin(), AsListed::default(), work)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        tell_here(run, &actions)
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}

@@ -1,0 +1,456 @@
+//! The tree of a snapshot as the source of a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    io,
+    os::fd::AsFd as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use contract::{Ownership, RunParams};
+
+use crate::{
+    attrs::{Attrs, AttrsBuf, Classes, put_attr},
+    compare_entries::Step,
+    entry::{Entry, Kind, Meta, Time, kept_mode},
+    hash::{ContentId, TreeDigest},
+    listing::ListingBuilder,
+    measure::{monitor::Monitor, report::Failures},
+    path::RelPath,
+    plan::{
+        plan_id::PlanId,
+        planned::{Compared, PlannedDir, path_in},
+        source_tree::SourceTree,
+    },
+    session_error::SessionError,
+    snapshot::{
+        Snapshot, SnapshotError, Store,
+        before::Before,
+        browse::{self, Node, What},
+        content::ContentRef,
+        folder::{Folder, FolderRef},
+    },
+    source::source_file::{OfStore, SourceFile, Stored},
+    sys::{cores::on_cores, root::TreeLocation},
+    transport::TransportError,
+    tree::{
+        Tree,
+        dir::{Dir, DirId, ROOT, Totals},
+    },
+    wire::Listed,
+};
+
+/// The number of objects for which one more thread is started.
+const OBJECTS_PER_THREAD: usize = 64;
+
+/// The tree of a snapshot, read directory by directory as a comparison requests it.
+#[derive(Debug)]
+pub(crate) struct StoredTree<'a> {
+    store: &'a Store,
+    snapshot: &'a Snapshot,
+    /// The paths in the snapshot that are restored.
+    paths: &'a [RelPath],
+    /// Whether the metadata that gives rights is believed.
+    is_trusted: bool,
+    /// Whether a damaged directory is left as it is, and else a failure.
+    keep_going: bool,
+    /// The metadata that the folders on the way to the paths have at the sink, as far as they exist.
+    way_there: BTreeMap<RelPath, (Meta, AttrsBuf)>,
+    state: Mutex<StoredState>,
+}
+
+#[derive(Debug)]
+struct StoredState {
+    dirs: Vec<StoredDir>,
+    asked: VecDeque<DirId>,
+    /// Directories that cannot be read.
+    damaged: Vec<(RelPath, String)>,
+}
+
+#[derive(Debug)]
+struct StoredDir {
+    folder: FolderRef,
+    path: RelPath,
+    /// Its content, once it was read.
+    read: Option<ReadFolder>,
+}
+
+#[derive(Debug)]
+struct ReadFolder {
+    first_child: DirId,
+    /// Sorted by name.
+    files: Vec<StoredFile>,
+}
+
+#[derive(Debug)]
+struct StoredFile {
+    name: Box<[u8]>,
+    content: Option<ContentRef>,
+    len: u64,
+    mtime: Time,
+}
+
+impl<'a> StoredTree<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        snapshot: &'a Snapshot,
+        paths: &'a [RelPath],
+        params: &RunParams,
+    ) -> Self {
+        let root = StoredDir { folder: snapshot.tree, path: RelPath::root(), read: None };
+        let state = StoredState { dirs: vec![root], asked: VecDeque::new(), damaged: Vec::new() };
+        let is_trusted = is_trusted(snapshot, params);
+        Self {
+            store,
+            snapshot,
+            paths,
+            is_trusted,
+            keep_going: params.keep_going,
+            way_there: BTreeMap::new(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Reads the whole tree, for a source whose sink requests directories by their numbers.
+    ///
+    /// # Errors
+    /// If a directory cannot be read, the snapshot has more entries than its record says, or the run is told to stop.
+    pub(crate) fn load(&self, monitor: &Monitor) -> Result<Tree, SessionError> {
+        let Snapshot { id, root_meta, root_attrs, entries, bytes, tree, .. } = self.snapshot;
+        let mut dirs = vec![Dir { digest: tree.digest, ..Dir::default() }];
+        let (mut next, mut count) = (0, 0);
+        while next < dirs.len() {
+            monitor.check().map_err(|_| TransportError::Canceled)?;
+            let Listed { listing, first_child, children, .. } = self.list(next as DirId)?;
+            count += listing.len() as u64;
+            if count > *entries {
+                let problem = format!("snapshot {id} has more than the {entries} entries of its record");
+                return Err(SnapshotError::Invalid(problem).into());
+            }
+            let digest = dirs[next].digest;
+            dirs[next] = Dir { listing, first_child, digest, ..Dir::default() };
+            dirs.extend(children.into_iter().map(|digest| Dir { digest, ..Dir::default() }));
+            next += 1;
+        }
+        let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
+        Ok(Tree { dirs, root_meta: *root_meta, root_attrs: root_attrs.clone(), totals, ..Tree::default() })
+    }
+
+    /// Records the metadata that the folders on the way to the paths have in the sink's tree.
+    pub(crate) fn go_to(&mut self, sink: &Tree) {
+        self.paths.iter().for_each(|path| way_there(sink, path, &mut self.way_there));
+    }
+
+    /// Returns the names in this folder that lead to the paths that are restored; `None` in such a path, and below it.
+    fn ways(&self, dir: &RelPath) -> Option<BTreeSet<&'a [u8]>> {
+        if self.is_inside(dir) {
+            return None;
+        }
+        let beyond = self.paths.iter().filter(|path| path.starts_with(dir));
+        Some(beyond.filter_map(|path| path.names().nth(dir.names().count())).collect())
+    }
+
+    /// Returns whether a path is one of those that are restored, or below one.
+    fn is_inside(&self, path: &RelPath) -> bool {
+        self.paths.iter().any(|restored| path.starts_with(restored))
+    }
+
+    /// Returns whether the whole snapshot is restored.
+    fn is_whole(&self) -> bool {
+        self.is_inside(&RelPath::root())
+    }
+
+    /// Reads a folder. One on the way to the paths has only the next names. In and below a path, hard links to files
+    /// outside of all paths become files. Without trust, set-id bits, capabilities, pipes and devices are left out.
+    fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
+        let folder = self.store.folder(&dir.folder)?;
+        if self.is_whole() && self.is_trusted {
+            return Ok(folder);
+        }
+        let mut part = Folder::default();
+        let mut builder = ListingBuilder::default();
+        if !folder.listing.is_complete() {
+            builder.mark_incomplete();
+        }
+        let ways = self.ways(&dir.path);
+        let leads = |name: &[u8]| ways.as_ref().is_none_or(|ways| ways.contains(name));
+        for (name, node) in browse::nodes(&folder).filter(|(name, _)| leads(name)) {
+            let node = self.inside(node)?;
+            let is_on_the_way =
+                ways.is_some() && dir.path.join(name).is_ok_and(|path| !self.is_inside(&path));
+            if !self.is_trusted && node.what.is_special() {
+                continue;
+            }
+            let harmless = if self.is_trusted { node } else { harmless(node) };
+            let node = &harmless;
+            let own = node.entry(name);
+            let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
+            builder.push(&entry);
+            match node.what {
+                What::Dir(child) if is_on_the_way => {
+                    part.children.push(FolderRef { digest: TreeDigest::default(), ..child });
+                }
+                What::Dir(child) => part.children.push(child),
+                What::File { content: Some(content), .. } => {
+                    part.contents.push(content);
+                    part.stamps.push(0);
+                }
+                _ => {}
+            }
+        }
+        part.listing = builder.finish();
+        Ok(part)
+    }
+
+    /// Turns a hard link into a file if its target is outside of the paths that are restored.
+    fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
+        let What::HardLink(leader) = &node.what else { return Ok(node) };
+        let outside = RelPath::parse(leader).ok().filter(|leader| !self.is_inside(leader));
+        let Some(leader) = outside else { return Ok(node) };
+        Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
+    }
+
+    /// Gives a folder on the way to a path the metadata that it has at the sink, so that it stays as it is.
+    fn as_it_is<'e>(&'e self, dir: &StoredDir, own: Entry<'e>) -> Entry<'e> {
+        let path = dir.path.join(own.name).ok();
+        match path.and_then(|path| self.way_there.get(&path)) {
+            Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
+            None => own,
+        }
+    }
+
+    /// Adds the directories that could not be read to the failures of a run.
+    pub(crate) fn add_damaged_dirs(&self, failures: &Failures) {
+        self.lock().damaged.iter().for_each(|(path, error)| failures.add(path, "read", error));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoredState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the content of a file, with its length and time in the snapshot.
+    pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<ContentRef>, OfStore)> {
+        let state = self.lock();
+        let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
+        let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
+        let StoredFile { content, len, mtime, .. } = files[nth];
+        Some((content, OfStore { start: 0, len, mtime, id: content.map(|content| content.id) }))
+    }
+
+    fn list(&self, id: DirId) -> Result<Listed, SessionError> {
+        let mut state = self.lock();
+        let next = state.dirs.len() as DirId;
+        let unknown =
+            || SnapshotError::Invalid("a directory was asked for that the snapshot does not have".into());
+        let dir = state.dirs.get_mut(id as usize).ok_or_else(unknown)?;
+        let (folder, error) = match self.read(dir) {
+            Err(error) if self.keep_going && id != ROOT => (unknown_folder(), Some(error)),
+            result => (result?, None),
+        };
+        let path = dir.path.clone();
+        let damaged = error.map(|error| (path.clone(), error.to_string()));
+        let is_new = dir.read.is_none();
+        let read = dir.read.get_or_insert_with(|| ReadFolder { first_child: next, files: files(&folder) });
+        let first_child = read.first_child;
+        if is_new {
+            let names = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+            for (name, child) in names.zip(&folder.children) {
+                let path = path.join(name).unwrap_or_else(|_| path.clone());
+                state.dirs.push(StoredDir { folder: *child, path, read: None });
+            }
+        }
+        state.damaged.extend(damaged.filter(|_| is_new));
+        let children = folder.children.iter().map(|child| child.digest).collect();
+        Ok(Listed { dir: id, first_child, children, listing: folder.listing, rules: Box::default() })
+    }
+}
+
+/// Returns the listing of a directory of which nothing is known, so that no entry is made or deleted there.
+fn unknown_folder() -> Folder {
+    let mut listing = ListingBuilder::default();
+    listing.mark_incomplete();
+    Folder { listing: listing.finish(), ..Folder::default() }
+}
+
+/// Returns the metadata of the folders of a tree that lead to a path, as far as they exist.
+fn way_there(tree: &Tree, path: &RelPath, way: &mut BTreeMap<RelPath, (Meta, AttrsBuf)>) {
+    let (mut at, mut to) = (ROOT, RelPath::root());
+    for name in path.names() {
+        let Some(dir) = tree.dirs.get(at as usize) else { return };
+        let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        let found = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name);
+        let (Some((id, entry)), Ok(below)) = (found, to.join(name)) else { return };
+        way.insert(below.clone(), (entry.meta, entry.attrs.into()));
+        (at, to) = (id, below);
+    }
+}
+
+fn files(folder: &Folder) -> Vec<StoredFile> {
+    let mut with_content = folder.files().map(|(entry, content, _)| (entry.name, content)).peekable();
+    let regular = folder.listing.iter().filter_map(|entry| match entry.kind {
+        Kind::File { size } => Some((entry, size)),
+        _ => None,
+    });
+    let file = regular.map(|(entry, len)| {
+        let content = with_content.next_if(|(name, _)| *name == entry.name).map(|(_, content)| content);
+        StoredFile { name: entry.name.into(), content, len, mtime: entry.meta.mtime }
+    });
+    file.collect()
+}
+
+impl SourceTree for &StoredTree<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.lock().asked.extend(dirs);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        let id = self.lock().asked.pop_front().unwrap_or_default();
+        self.list(id)
+    }
+}
+
+impl Stored for StoredTree<'_> {
+    fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile> {
+        let (content, of) = self.file(dir, name).ok_or(io::ErrorKind::NotFound)?;
+        let Some(content) = content else {
+            return SourceFile::stored(self.store.dir().try_clone_to_owned()?, of);
+        };
+        let open = self.store.content(&content).map_err(io::Error::other)?;
+        let fd = open.file.as_fd().try_clone_to_owned()?;
+        SourceFile::stored(fd, OfStore { start: open.start, ..of })
+    }
+}
+
+/// The attributes that give no rights.
+const HARMLESS: Classes =
+    Classes::ALL.without(Classes::CAPABILITY).without(Classes::TRUSTED).without(Classes::LABEL);
+
+/// Returns whether owners, set-id bits, capabilities and devices of a snapshot are believed: no other user could write
+/// to the list that has it, or the user of this run says so.
+fn is_trusted(snapshot: &Snapshot, params: &RunParams) -> bool {
+    params.trust_store || !snapshot.is_exposed
+}
+
+/// Returns the parameters of a run from a snapshot, without what an untrusted one may not decide, and a note on that.
+pub(crate) fn as_trusted(snapshot: &Snapshot, params: &RunParams) -> (RunParams, Option<String>) {
+    let mut params = params.clone();
+    if is_trusted(snapshot, &params) {
+        return (params, None);
+    }
+    (params.preserve.ownership, params.preserve.specials) = (Ownership::Never, false);
+    let note = format!(
+        "snapshot {} was imported, or other users could write to its list: owners, set-id bits, capabilities, pipes and devices \
+         are left out; --trust-store restores them, too",
+        snapshot.id
+    );
+    (params, Some(note))
+}
+
+/// Returns the attributes out of `classes` that a run from the snapshot keeps.
+pub(crate) fn trusted_attrs(snapshot: &Snapshot, params: &RunParams, classes: Classes) -> Classes {
+    if is_trusted(snapshot, params) { classes } else { classes.and(HARMLESS) }
+}
+
+/// Takes set-id bits, and attributes that give rights, from an entry.
+fn harmless(node: Node) -> Node {
+    let mut bytes = Vec::new();
+    node.attrs.as_attrs().within(HARMLESS).for_each(|(name, value)| put_attr(&mut bytes, name, value));
+    let mode = kept_mode(node.entry(b"").kind, &node.meta, false);
+    Node { meta: Meta { mode, ..node.meta }, attrs: Attrs::trusted(&bytes).into(), ..node }
+}
+
+/// An object that a restore reads, and a file that needs it.
+pub(crate) struct NeededContent {
+    pub content: ContentRef,
+    pub len: u64,
+    pub path: RelPath,
+}
+
+/// Returns the objects of all files that are made or updated, each once.
+pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededContent> {
+    let mut seen = HashSet::new();
+    let mut needed = Vec::new();
+    for dir in &compared.dirs {
+        for (_, entry, len) in written(dir) {
+            let Some((content, _)) = tree.file(dir.source, entry.name) else { continue };
+            if let Some(content) = content.filter(|content| seen.insert(content.id)) {
+                needed.push(NeededContent { content, len, path: path_in(&dir.path, entry.name) });
+            }
+        }
+    }
+    needed
+}
+
+/// Yields the files of a directory that are written, with their indexes and lengths.
+pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>, u64)> {
+    let mut steps = dir.plan.steps.iter().peekable();
+    (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
+        let (_, step) = steps.next_if(|(at, _)| *at == index)?;
+        match entry.kind {
+            Kind::File { size } if *step != Step::Meta => Some((index, entry, size)),
+            _ => None,
+        }
+    })
+}
+
+/// Reads the objects that a restore needs, before it changes anything, and returns the ids of the damaged ones.
+pub(crate) fn damaged(store: &Store, needed: &[NeededContent]) -> HashSet<ContentId> {
+    let check = |nth: usize| {
+        let NeededContent { content, len, path } = &needed[nth];
+        let checked = store.check(content, *len);
+        checked
+            .inspect_err(|error| tracing::error!(%path, %error, "an object is needed"))
+            .err()
+            .map(|_| content.id)
+    };
+    on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect()
+}
+
+/// Returns the number of damaged objects, and the first path that needs one; `None` if none is damaged.
+pub(crate) fn first(needed: &[NeededContent], damaged: &HashSet<ContentId>) -> Option<(u64, String)> {
+    let bad = needed.iter().filter(|object| damaged.contains(&object.content.id));
+    Some((damaged.len() as u64, bad.map(|object| &object.path).min()?.to_string()))
+}
+
+/// Takes the files whose content is damaged out of the plan, and names them.
+pub(crate) fn leave_out(
+    compared: &mut Compared,
+    is_damaged: impl Fn(&PlannedDir, &[u8]) -> bool,
+    failures: &Failures,
+) {
+    for dir in &mut compared.dirs {
+        let bad: Vec<(u32, RelPath)> = written(dir)
+            .filter(|(_, entry, _)| is_damaged(dir, entry.name))
+            .map(|(index, entry, _)| (index, path_in(&dir.path, entry.name)))
+            .collect();
+        for (index, path) in bad {
+            dir.plan.set_step(index, None);
+            failures.add(
+                &path,
+                "restore",
+                &"the snapshot's content is damaged, and has no good copy in the store",
+            );
+        }
+    }
+}
+
+/// The parameters of a restore: a path of a snapshot, and the tree that gets it.
+#[derive(Debug)]
+pub struct Restore<'a> {
+    /// The volume that has the snapshot.
+    pub from: TreeLocation,
+    /// The store that has the snapshot.
+    pub store: &'a Store,
+    /// The snapshot.
+    pub snapshot: &'a Snapshot,
+    /// The tree that is restored to; it is made if it is missing.
+    pub to: TreeLocation,
+    /// The paths to restore, of which none is in another; the root for the whole snapshot. The run's parameters must
+    /// exclude all other paths (`session::all_but`).
+    pub paths: Vec<RelPath>,
+    /// The records that it leaves before it changes anything.
+    pub before: Before,
+    /// The plan that was shown: any other is refused.
+    pub plan: Option<PlanId>,
+}

@@ -1,0 +1,23 @@
+//! Plans the changes of a run from both trees, and checks whether it may make them.
+
+pub(crate) mod basis_by_content;
+pub(crate) mod basis_by_name;
+pub(crate) mod changed_dirs;
+pub(crate) mod compare_contents;
+pub(crate) mod compare_params;
+pub(crate) mod compare_trees;
+pub(crate) mod fill_out_of_sight;
+pub(crate) mod first_run_deletes;
+pub(crate) mod first_snapshot_room;
+pub(crate) mod free_space;
+pub(crate) mod guard;
+pub(crate) mod hard_links;
+pub(crate) mod moved_dirs;
+pub(crate) mod needed_files;
+pub(crate) mod owners_demands;
+pub(crate) mod pattern_notes;
+pub(crate) mod plan_id;
+pub(crate) mod planned;
+pub(crate) mod scan_params;
+pub(crate) mod single_file;
+pub(crate) mod source_tree;

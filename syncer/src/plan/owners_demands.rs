@@ -1,0 +1,132 @@
+//! Refuses what a peer of a service may not ask for because the demands of the folder's owner would not hold for it.
+
+use contract::{Demands, FolderAccess, FolderRequest, History};
+
+use crate::{filter::Filter, path::RelPath, session_error::SessionError};
+
+/// Checks a request for the path `below` a folder. All demands count from the root of a run, which is that path.
+///
+/// # Errors
+/// [`SessionError::NotHeld`] with the demand that would not hold.
+pub fn check_request(
+    demands: &Demands,
+    request: &FolderRequest,
+    below: &RelPath,
+) -> Result<(), SessionError> {
+    if request.source_snapshot.is_some() && !demands.exclude.is_empty() {
+        return Err(SessionError::NotHeld { what: "a snapshot", demand: "exclude" });
+    }
+    if let (Some(_), Some(demand)) = (&request.history, whole_tree_demand(demands, request.access)) {
+        return Err(SessionError::NotHeld { what: "the history", demand });
+    }
+    if request.history.is_some() && request.access == FolderAccess::Write && demands.history == History::None
+    {
+        return Err(SessionError::HistoryNotTaken);
+    }
+    let held_only_whole = below_demands(demands, request.access).find(|(is_set, _)| *is_set);
+    let excluded = || -> Result<bool, SessionError> {
+        let filter = Filter::default().sparing(&demands.exclude)?;
+        Ok(filter.excludes_dir(below) || filter.excludes_path(below))
+    };
+    let demand = match held_only_whole {
+        _ if below.is_root() => return Ok(()),
+        Some((_, demand)) => demand,
+        None if excluded()? => "exclude",
+        None => return Ok(()),
+    };
+    Err(SessionError::NotHeld { what: "a path below the root", demand })
+}
+
+/// Returns a demand that says something of files, which would not hold for whole snapshots.
+fn whole_tree_demand(demands: &Demands, access: FolderAccess) -> Option<&'static str> {
+    let writes = access == FolderAccess::Write;
+    let asked = [
+        (!demands.exclude.is_empty(), "exclude"),
+        (demands.image, "image"),
+        (writes && demands.dry_run, "dry-run"),
+    ];
+    asked.into_iter().find(|(is_set, _)| *is_set).map(|(_, demand)| demand)
+}
+
+/// Lists the demands that would mean something else for a run below the folder.
+fn below_demands(demands: &Demands, access: FolderAccess) -> impl Iterator<Item = (bool, &'static str)> {
+    let writes = access == FolderAccess::Write;
+    // Other patterns match a name at any depth.
+    let counts_from_root = |pattern: &String| pattern.trim_end_matches('/').contains('/');
+    [
+        (demands.exclude.iter().any(counts_from_root), "exclude"),
+        (writes && demands.snapshot.is_some(), "snapshot"),
+        (writes && demands.backup_dir.is_some(), "backup-dir"),
+        (writes && demands.expect_volume.is_some(), "expect-volume"),
+        (writes && demands.other_source.is_some(), "other-source"),
+    ]
+    .into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{CopySelection, HistoryRequest, RunParams};
+
+    use super::*;
+
+    fn refused(demands: &Demands, access: FolderAccess, below: &str) -> bool {
+        let (folder, path, params) = ("photos".into(), below.into(), RunParams::default());
+        let request =
+            FolderRequest { folder, path, access, params, source_snapshot: None, paths: None, history: None };
+        let names = below.split('/').filter(|name| !name.is_empty());
+        let below = names.fold(RelPath::root(), |at, name| at.join(name.as_bytes()).unwrap());
+        check_request(demands, &request, &below).is_err()
+    }
+
+    #[test]
+    fn history_is_refused_where_a_demand_says_something_of_files() {
+        use FolderAccess::{Read, Write};
+        let demands = |exclude: &[&str], dry_run, image| Demands {
+            exclude: exclude.iter().map(ToString::to_string).collect(),
+            dry_run,
+            image,
+            history: History::All,
+            ..Demands::default()
+        };
+        for (demands, access, is_refused) in [
+            (demands(&["private"], false, false), Read, true),
+            (demands(&["private"], false, false), Write, true),
+            (demands(&[], true, false), Write, true),
+            (demands(&[], true, false), Read, false),
+            (demands(&[], false, true), Read, true),
+            (Demands { no_delete: true, history: History::Kept, ..Demands::default() }, Write, false),
+            (Demands::default(), Write, true),
+            (Demands::default(), Read, false),
+        ] {
+            let history = Some(HistoryRequest { selection: CopySelection::All, wait_seconds: 0 });
+            let (folder, params) = ("photos".into(), RunParams::default());
+            let (path, source_snapshot, paths) = Default::default();
+            let request = FolderRequest { folder, path, access, params, source_snapshot, paths, history };
+            let checked = check_request(&demands, &request, &RelPath::root());
+            assert_eq!(checked.is_err(), is_refused, "{demands:?} {access:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_below_a_folder_is_refused_where_a_demand_would_not_hold() {
+        use FolderAccess::{Read, Write};
+        let excluding = |pattern: &str| Demands { exclude: vec![pattern.into()], ..Demands::default() };
+        let backup = Demands { backup_dir: Some(".old".into()), ..Demands::default() };
+        let volume = Demands { expect_volume: Some("07".repeat(16).parse().unwrap()), ..Demands::default() };
+        for (demands, access, below, is_refused) in [
+            (&excluding("private"), Read, "private", true),
+            (&excluding("private/"), Write, "a/private/b", true),
+            (&excluding("*.key"), Read, "own.key", true),
+            (&excluding("private"), Read, "open/private2", false),
+            (&excluding("/private"), Read, "open", true),
+            (&excluding("a/b"), Write, "a", true),
+            (&excluding("/private"), Read, "", false),
+            (&backup, Write, ".old", true),
+            (&backup, Read, ".old", false),
+            (&volume, Write, "a", true),
+            (&volume, Write, "", false),
+        ] {
+            assert_eq!(refused(demands, access, below), is_refused, "{demands:?} {access:?} {below}");
+        }
+    }
+}

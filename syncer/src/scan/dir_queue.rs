@@ -1,0 +1,167 @@
+//! Directories that a scan has found and not yet read.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::fs::OFlags;
+
+use crate::{
+    entry::Kind,
+    listing::Listing,
+    measure::thread_time::{Activity, during},
+    path::RelPath,
+    path_list::PathList,
+    rules::Rules,
+    sys::root::{Root, open_child},
+    tree::{
+        dir::{Beyond, DirId},
+        seek::seek,
+    },
+};
+
+/// The way in which a worker opens a directory.
+pub(super) enum At {
+    Open(OwnedFd),
+    Below(Arc<OwnedFd>),
+    /// By its path, as the directory above was not opened.
+    Path,
+}
+
+/// A directory that was found and is to be read.
+pub(super) struct PendingDir {
+    pub id: DirId,
+    pub at: At,
+    pub path: RelPath,
+    /// The rules of the ignore files above it.
+    pub rules: Option<Arc<Rules>>,
+    /// The only paths below it that are scanned.
+    pub paths: Option<PathList>,
+    /// Where it is, seen from the root.
+    pub beyond: Beyond,
+    /// Its number in an earlier scan.
+    pub known: Option<DirId>,
+}
+
+/// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+struct QueueState {
+    stack: Vec<PendingDir>,
+    busy: usize,
+    waiting: usize,
+    next_id: DirId,
+    root_error: Option<io::Error>,
+}
+
+impl Queue {
+    pub(super) fn new(root: PendingDir) -> Self {
+        let state = QueueState { stack: vec![root], busy: 0, waiting: 0, next_id: 1, root_error: None };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next directory, and returns it with the number of those left; `None` when all have been read.
+    pub(super) fn pop(&self) -> Option<(PendingDir, usize)> {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.stack.pop() {
+                state.busy += 1;
+                return Some((work, state.stack.len()));
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state.waiting += 1;
+            state =
+                during(Activity::Idle, || self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+    }
+
+    /// Records why the root cannot be read.
+    pub(super) fn fail(&self, error: io::Error) {
+        self.lock().root_error = Some(error);
+    }
+
+    /// Takes the error of the root.
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        self.lock().root_error.take()
+    }
+
+    /// Reserves `count` consecutive numbers for new directories.
+    pub(super) fn number(&self, count: u32) -> DirId {
+        let mut state = self.lock();
+        let first = state.next_id;
+        state.next_id += count;
+        first
+    }
+
+    /// Ends the work on one directory, whose subdirectories are `found`.
+    pub(super) fn done(&self, found: impl Iterator<Item = PendingDir>) {
+        let mut state = self.lock();
+        state.stack.extend(found);
+        state.busy -= 1;
+        if state.waiting > 0 && (state.busy == 0 || !state.stack.is_empty()) {
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Opens a directory below `root` to read its names.
+pub(super) fn open(work: &PendingDir, root: &Root) -> io::Result<OwnedFd> {
+    match &work.at {
+        At::Open(fd) => Ok(fd.try_clone()?),
+        At::Below(parent) => {
+            let name = work.path.names().last().unwrap_or(b".");
+            open_child(parent, name, OFlags::RDONLY)
+        }
+        At::Path => root.read_dir(&work.path),
+    }
+}
+
+/// Returns the subdirectories in a listing, numbered from `first`, each opened as `at` says.
+pub(super) fn subdirectories(
+    path: &RelPath,
+    at: impl Fn() -> At,
+    listing: &Listing,
+    first: DirId,
+    rules: Option<&Arc<Rules>>,
+) -> Vec<PendingDir> {
+    if listing.dirs() == 0 {
+        return Vec::new();
+    }
+    let dirs = listing.iter().filter(|entry| entry.kind == Kind::Dir);
+    dirs.zip(first..)
+        .filter_map(|(entry, id)| {
+            let path = path.join(entry.name).ok()?;
+            let rules = rules.cloned();
+            Some(PendingDir {
+                id,
+                at: at(),
+                path,
+                rules,
+                paths: None,
+                beyond: Beyond::default(),
+                known: None,
+            })
+        })
+        .collect()
+}
+
+/// Limits subdirectories, which are in the order of their names, to the listed paths in them.
+pub(super) fn limit(dirs: &mut [PendingDir], paths: &PathList) {
+    let mut names = paths.names().peekable();
+    for dir in dirs {
+        let Some(name) = dir.path.names().last() else { continue };
+        dir.paths = seek(&mut names, name, |(listed, _)| listed).and_then(|(_, below)| below);
+    }
+}

@@ -1,0 +1,32 @@
+//! What programs call: runs and sessions, which make one tree equal to another.
+
+pub use crate::destination::remove_folder;
+
+pub use crate::{
+    ends::stored_tree::Restore,
+    plan::{
+        owners_demands::check_request,
+        plan_id::{PlanHasher, PlanId},
+    },
+    run::{
+        check_free::check_free,
+        endpoint::{not_begun, receive, restore, send, send_each, sync},
+        history_session::{offer_to_service, take_from_service},
+        key_exchange::{Exchange, Meets},
+        link_options::{Endpoint, LinkOptions, show_key},
+        local::is_same_tree,
+        local_session::LocalSession,
+        outcome::Outcome,
+        restore::{all_but, outermost},
+        send_session::SendSession,
+        service::{Service, ServiceLimits, ServiceVisit},
+    },
+    session_error::SessionError,
+};
+pub use crate::{
+    transport::{
+        Guests,
+        quic::{ByteStream, LinkMode, Sockets},
+    },
+    wire::PROTOCOL,
+};

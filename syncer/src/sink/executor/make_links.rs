@@ -1,0 +1,174 @@
+//! Makes hard links, once the files that they lead to are in place.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use crate::{
+    compare_entries::Step,
+    destination::EntryAt,
+    entry::{Entry, Kind, Owner},
+    path::RelPath,
+    plan::planned::{PlannedDir, path_in},
+    session_error::SessionError,
+    sink::executor::{Executor, HardLink},
+    sys::root::Root,
+    tree::Tree,
+};
+
+impl Executor<'_> {
+    /// Makes hard links to files that are in place; [`Self::link_to_replaced`] makes the others.
+    pub(crate) fn make_links(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+        if self.links.is_empty() {
+            return Ok(());
+        }
+        let (mut from, mut to) = (LastPath::default(), LastPath::default());
+        let mut leaders = Leaders::new(planned, self.sink);
+        let replaced = paths_of_replaced(planned);
+        for link in std::mem::take(&mut self.links) {
+            self.check()?;
+            if replaced.contains(&link.to) {
+                continue;
+            }
+            let made = self.make_link(&link, (&mut from, &mut to), &mut leaders);
+            match (made, &link.aside) {
+                (Ok(()), Some(_)) => {}
+                (Ok(()), None) => self.context.counters.count(link.replaces),
+                (Err(error), _) => {
+                    self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one link. `from` and `to` cache the directories used last.
+    fn make_link(
+        &self,
+        link: &HardLink,
+        (from, to): (&mut LastPath, &mut LastPath),
+        leaders: &mut Leaders<'_>,
+    ) -> io::Result<()> {
+        let destination = self.context.destination;
+        let (dir, target) = link.to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let from = from.open(destination.root(), &dir)?;
+        let owner = if destination.settings().owners { leaders.owner(&dir, target) } else { None };
+        let Some(aside) = &link.aside else {
+            let to = to.open(destination.root(), &link.dir.path)?;
+            destination.check_known(to, Some(link.dir.inode))?;
+            let at = EntryAt::new(to, &link.dir.path, &link.name, self.context.monitor);
+            return destination.link(from, target, owner, at);
+        };
+        let at = match aside.beside {
+            true => aside.at(destination, to.open(destination.root(), &link.dir.path)?),
+            false => aside.at(destination, from),
+        };
+        destination.link(from, target, owner, at)?;
+        aside.has_arrived(destination.inode_of_aside(at)?);
+        Ok(())
+    }
+
+    /// Makes the hard links of the whole plan to files that replace folders, once these are in place.
+    pub(crate) fn link_to_replaced(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+        let replaced = paths_of_replaced(planned);
+        if replaced.is_empty() || self.kept_back {
+            return Ok(());
+        }
+        let mut leaders = Leaders::new(planned, self.sink);
+        for dir in planned {
+            for (step, entry) in dir.steps() {
+                let Kind::HardLink { to } = entry.kind else { continue };
+                let to = RelPath::parse(to).unwrap_or_default();
+                if !replaced.contains(&to) {
+                    continue;
+                }
+                self.check()?;
+                match self.link_late(dir, step, &entry, &to, &mut leaders) {
+                    Ok(()) => self.context.counters.count(step != Step::Create),
+                    Err(error) => {
+                        self.context.failures.add(&path_in(&dir.path, entry.name), "link", &error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn link_late(
+        &self,
+        dir: &PlannedDir,
+        step: Step,
+        entry: &Entry<'_>,
+        to: &RelPath,
+        leaders: &mut Leaders<'_>,
+    ) -> io::Result<()> {
+        let destination = self.context.destination;
+        let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
+        if step == (Step::Replace { was_dir: true })
+            && let Some(folder) = self.sink_child(dir, entry.name)
+        {
+            self.empty_folder(self.entry_at(fd.as_fd(), &dir.path, entry.name), folder)?;
+        }
+        let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let owner = leaders.owner(&from, target);
+        let at = self.entry_at(fd.as_fd(), &dir.path, entry.name);
+        destination.link(destination.dir(&from)?.as_fd(), target, owner, at)
+    }
+}
+
+/// Returns the paths of the entries that replace folders and that hard links may lead to.
+fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
+    let replaced = planned.iter().filter(|dir| dir.replaces_dirs()).flat_map(|dir| {
+        let steps = dir.steps().filter(|(step, entry)| {
+            *step == Step::Replace { was_dir: true } && !matches!(entry.kind, Kind::HardLink { .. })
+        });
+        steps.map(|(_, entry)| path_in(&dir.path, entry.name))
+    });
+    replaced.collect()
+}
+
+/// Finds the entries that hard links lead to.
+struct Leaders<'a> {
+    planned: HashMap<&'a RelPath, &'a PlannedDir>,
+    sink: &'a Tree,
+    /// Owners by directory and name.
+    owners: HashMap<RelPath, HashMap<&'a [u8], Owner>>,
+}
+
+impl<'a> Leaders<'a> {
+    fn new(planned: &'a [PlannedDir], sink: &'a Tree) -> Self {
+        let planned = planned.iter().map(|dir| (&dir.path, dir)).collect();
+        Self { planned, sink, owners: HashMap::new() }
+    }
+
+    /// Returns the source's owner of the file `name` in the directory `path`. A directory that was not compared is the
+    /// same as the sink's.
+    fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
+        if !self.owners.contains_key(path) {
+            let listing = match self.planned.get(path) {
+                Some(dir) => &dir.listing,
+                None => &self.sink.dirs[self.sink.find(path)? as usize].listing,
+            };
+            let files = listing.iter().filter(|entry| !matches!(entry.kind, Kind::HardLink { .. }));
+            let owners = files.map(|entry| (entry.name, entry.meta.owner)).collect();
+            self.owners.insert(path.clone(), owners);
+        }
+        self.owners.get(path)?.get(name).copied()
+    }
+}
+
+/// The directory used last, kept open.
+#[derive(Default)]
+struct LastPath(Option<(RelPath, OwnedFd)>);
+
+impl LastPath {
+    fn open(&mut self, root: &Root, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
+        let entry = match self.0.take().filter(|(last, _)| last == path) {
+            Some(entry) => entry,
+            None => (path.clone(), root.dir(path)?),
+        };
+        Ok(self.0.insert(entry).1.as_fd())
+    }
+}

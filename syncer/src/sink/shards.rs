@@ -1,0 +1,275 @@
+//! One run shared by several pairs of processes, each of which handles a shard of the tree.
+//!
+//! Every sink compares the whole trees before any of them changes anything, so all come to the same plan and the same
+//! verdict of the guards. Then the first shard creates and moves the directories, and assigns the planned ones by the
+//! cost of their changes. Each shard handles the files, links and deletes of its directories. Deletes wait until all
+//! content has arrived, since it may come from a deleted file, and do not happen if any shard had failures. When all
+//! are done, the first shard sets the metadata of the directories, whose times do not change any more. To verify, each
+//! shard reads back its own part of the tree, when the first is done as well.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    time::{Duration, Instant},
+};
+
+use contract::Shard;
+
+use crate::{
+    destination::{Destination, OtherShards, ShardBoard, ShardState, Stage},
+    hash::digest,
+    measure::{monitor::Monitor, report::Failures},
+    plan::planned::{PlannedDir, to_transfer},
+    session_error::SessionError,
+    transport::{Control, TransportError},
+};
+
+/// The time that the other shards may take to join.
+const ABSENCE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long others are awaited before the log says so.
+const SILENT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The shortest and the longest interval between two polls of the board, which may be on a network file system without
+/// change notifications.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+
+/// The cost of an entry besides its bytes, in bytes: about what is copied in the time that it takes to create a file.
+const ENTRY_COST: u64 = 16 << 10;
+
+/// A directory that the first shard did not see is assigned to no shard, and one assigned to a shard that did not see
+/// it is not handled. A single process does not see later changes either, but it sees the whole tree at about one time.
+const SOURCE_CHANGED: &str =
+    "the source changed while its shards looked at it: the next run brings what one of them did not see";
+
+/// The processes that share a run, as seen by one of them.
+pub(crate) struct ShardRun<'a> {
+    destination: &'a Destination,
+    team: &'a ShardBoard,
+    monitor: &'a Monitor,
+    /// The link to the source, which may be lost while waiting for the other shards.
+    control: Option<&'a Control>,
+}
+
+impl<'a> ShardRun<'a> {
+    /// Joins the shards of a run; returns `None` if one process handles the whole tree.
+    pub(crate) fn new(
+        destination: &'a Destination,
+        monitor: &'a Monitor,
+        control: Option<&'a Control>,
+    ) -> Option<Self> {
+        destination.state().shard_board().map(|team| Self { destination, team, monitor, control })
+    }
+
+    /// Waits until all shards have compared the trees, so that they may be changed from now on. Leaves failures that
+    /// the first shard has as well to its report. Returns the largest number of failures of any shard.
+    pub(crate) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
+        self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::ShardBoard)?;
+        let seats = self.wait(Stage::Planned, true)?;
+        let is_leader = self.destination.state().leads();
+        if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.paths()) {
+            failures.forget();
+        }
+        Ok(seats.iter().map(|seat| seat.failed).max().unwrap_or(0))
+    }
+
+    /// Assigns the directories, which all exist by now, to the shards. Returns which of them are this shard's own.
+    pub(crate) fn deal(&self, planned: &[PlannedDir]) -> Result<Vec<bool>, SessionError> {
+        let shard = self.team.shard();
+        let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
+        let dealt = planned.iter().zip(&owners).map(|(dir, owner)| (name_of(dir), *owner));
+        self.team.deal(dealt).map_err(SessionError::ShardBoard)?;
+        self.reach(Stage::Dealt)?;
+        Ok(owners.iter().map(|owner| *owner == shard.index).collect())
+    }
+
+    /// Waits for the first shard's assignment. Returns which of the directories are this shard's own, and a note for
+    /// the report.
+    pub(crate) fn receive(
+        &self,
+        planned: &[PlannedDir],
+    ) -> Result<(Vec<bool>, Option<String>), SessionError> {
+        self.wait(Stage::Dealt, false)?;
+        let mut owners: HashMap<u64, Option<u32>> = planned.iter().map(|dir| (name_of(dir), None)).collect();
+        let mut has_unseen = false;
+        let dealt = self.team.dealt(|dir, owner| match owners.get_mut(&dir) {
+            Some(known) => *known = Some(owner),
+            None => has_unseen |= owner == self.team.shard().index,
+        });
+        dealt.map_err(SessionError::ShardBoard)?;
+        let owner = |dir| owners.get(&name_of(dir)).copied().flatten();
+        let mine = planned.iter().map(|dir| owner(dir) == Some(self.team.shard().index)).collect();
+        let is_left = has_unseen || owners.values().any(Option::is_none);
+        let note = is_left.then(|| SOURCE_CHANGED.to_owned());
+        Ok((mine, note))
+    }
+
+    /// Waits until all shards have all content.
+    pub(crate) fn await_content(&self) -> Result<(), SessionError> {
+        self.reach(Stage::Moved)?;
+        self.wait(Stage::Moved, true).map(drop)
+    }
+
+    /// Waits until all links are made. `failed` is the number of all failures of this shard; returns the sum over all
+    /// shards.
+    pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
+        self.team.has_linked(failed).map_err(SessionError::ShardBoard)?;
+        let seats = self.wait(Stage::Linked, true)?;
+        Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
+    }
+
+    /// Waits until the first shard has moved the folders that replace other entries into place. Nothing is deleted
+    /// before.
+    pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
+        match self.destination.state().leads() {
+            true => self.reach(Stage::Placed),
+            false => self.wait(Stage::Placed, false).map(drop),
+        }
+    }
+
+    /// Waits until all other shards are done.
+    pub(crate) fn await_others(&self) -> Result<(), SessionError> {
+        self.reach(Stage::Applied)?;
+        self.wait(Stage::Applied, true).map(drop)
+    }
+
+    /// Tells the other shards that this one is done.
+    pub(crate) fn is_done(&self) -> Result<(), SessionError> {
+        self.reach(if self.destination.state().leads() { Stage::Committed } else { Stage::Applied })
+    }
+
+    /// Waits until the first shard is done, and with it the run.
+    pub(crate) fn await_first(&self) -> Result<(), SessionError> {
+        self.wait(Stage::Committed, false).map(drop)
+    }
+
+    fn reach(&self, stage: Stage) -> Result<(), SessionError> {
+        self.destination.still_held()?;
+        self.team.reach(stage).map_err(SessionError::ShardBoard)
+    }
+
+    fn wait(&self, stage: Stage, all: bool) -> Result<Vec<ShardState>, SessionError> {
+        let start = Instant::now();
+        let ([mut pause, longest], mut long_wait) = (LOOK_EVERY, LongWait::default());
+        let count = self.team.shard().count;
+        loop {
+            if self.monitor.cancelled() {
+                return Err(TransportError::Canceled.into());
+            }
+            self.destination.still_held()?;
+            self.control.map_or(Ok(()), Control::check_quiet)?;
+            match self.team.look(stage, all).map_err(SessionError::ShardBoard)? {
+                OtherShards::All(seats) => return Ok(seats),
+                OtherShards::Gone(index) => {
+                    return Err(SessionError::Shard(format!(
+                        "shard {index}/{count} ended before the run did, so this one stopped as well: see its report, and run all of \
+                         them again"
+                    )));
+                }
+                OtherShards::Waiting { absent: Some(index), .. } if start.elapsed() > ABSENCE_PATIENCE => {
+                    return Err(SessionError::Shard(format!(
+                        "shard {index}/{count} did not come within {} minutes: start all shards of a run at about the same time, \
+                         with the same --run",
+                        ABSENCE_PATIENCE.as_secs() / 60
+                    )));
+                }
+                OtherShards::Waiting { behind, .. } => {
+                    if let Some(warning) = long_wait.warning(behind, count, start.elapsed()) {
+                        tracing::warn!("{warning}");
+                    }
+                    self.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
+                }
+            }
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+/// The wait for a shard that is behind, which is told once.
+#[derive(Debug, Default)]
+struct LongWait {
+    is_told: bool,
+}
+
+impl LongWait {
+    /// Returns what to say of the shard that is `behind`, if it has been `awaited` for so long for the first time.
+    fn warning(&mut self, behind: Option<u32>, count: u32, awaited: Duration) -> Option<String> {
+        let index = behind.filter(|_| !self.is_told && awaited > SILENT_PATIENCE)?;
+        self.is_told = true;
+        Some(format!(
+            "shard {index}/{count} has been awaited for {} s: see whether it is slow or was stopped",
+            awaited.as_secs()
+        ))
+    }
+}
+
+/// Returns whether a process reads a directory's entries back when a run is verified. This depends on the path alone,
+/// as all shards see the same tree.
+pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
+    shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
+}
+
+/// Estimates the cost of a directory's own entries, in bytes.
+fn cost(dir: &PlannedDir) -> u64 {
+    let entries = (dir.plan.steps.len() + dir.plan.deletes.len()) as u64;
+    to_transfer(dir).1.saturating_add(entries.saturating_mul(ENTRY_COST))
+}
+
+/// Returns the number that identifies a directory in the assignment.
+fn name_of(dir: &PlannedDir) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = digest(&[dir.path.as_bytes()]);
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Assigns items to shards: the most expensive first, each to the shard with the smallest load.
+fn deal(costs: &[u64], count: u32) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..costs.len()).collect();
+    order.sort_by_key(|at| Reverse(costs[*at]));
+    let mut loads: BinaryHeap<Reverse<(u64, u32)>> = (0..count).map(|shard| Reverse((0, shard))).collect();
+    let mut owners = vec![0; costs.len()];
+    for at in order {
+        if let Some(mut least) = loads.peek_mut() {
+            owners[at] = least.0.1;
+            least.0.0 = least.0.0.saturating_add(costs[at]);
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_is_awaited_for_long_is_named_once_with_what_to_look_at() {
+        let mut wait = LongWait::default();
+        let after = |seconds| SILENT_PATIENCE + Duration::from_secs(seconds);
+        assert_eq!(wait.warning(Some(1), 3, after(0)), None, "not yet");
+        assert_eq!(wait.warning(None, 3, after(1)), None, "nobody is behind");
+        assert_eq!(
+            wait.warning(Some(2), 3, after(1)).as_deref(),
+            Some("shard 2/3 has been awaited for 61 s: see whether it is slow or was stopped")
+        );
+        assert_eq!(wait.warning(Some(2), 3, after(60)), None, "it was told");
+    }
+
+    #[test]
+    fn the_largest_go_first_and_each_to_whoever_has_least() {
+        assert_eq!(deal(&[1, 9, 5, 4, 2], 2), [1, 0, 1, 1, 0]);
+        assert_eq!(deal(&[], 3), [0; 0]);
+        assert_eq!(deal(&[u64::MAX, u64::MAX, 1], 2)[..2], [0, 1]);
+    }
+
+    #[test]
+    fn no_shard_has_more_than_the_mean_and_one_directory() {
+        let costs: Vec<u64> = (0..1000).map(|n| n * n % 997).collect();
+        let owners = deal(&costs, 7);
+        let total: u64 = costs.iter().sum();
+        for shard in 0..7 {
+            let load: u64 = costs.iter().zip(&owners).filter(|(_, o)| **o == shard).map(|(c, _)| c).sum();
+            assert!(load <= total / 7 + 997, "{shard}: {load}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Requested files, and the sending of their frames by one worker.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    entry::Meta,
+    measure::{
+        monitor::Monitor,
+        thread_time::{Activity, during},
+    },
+    path::RelPath,
+    source::source_file::{AsListed, LastDir, Origin},
+    transport::{DataSender, TransportError},
+    tree::dir::DirId,
+    wire::{Prefix, compress::Compressor, data::PackBuilder},
+};
+
+/// On slower links, compressing is faster than sending: about half the speed of one core at zstd level 3.
+const SLOW_LINK_BYTES_PER_SECOND: f64 = 80e6;
+
+pub(crate) struct PackBatch {
+    pub dir: DirId,
+    pub path: Arc<RelPath>,
+    pub files: Vec<RequestedFile>,
+}
+
+/// A requested file, as it is in its listing.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestedFile {
+    pub need: u32,
+    /// The number of its directory.
+    pub dir: DirId,
+    pub name: Box<[u8]>,
+    pub size: u64,
+    pub meta: Meta,
+    pub as_listed: AsListed,
+    /// The beginning of a small file that the sink has.
+    pub prefix: Option<Prefix>,
+}
+
+pub(crate) struct SendWorker<'a> {
+    pub origin: Origin<'a>,
+    pub sender: &'a DataSender,
+    pub compressor: Compressor,
+    pub link: LinkMeter,
+    /// Whether holes are kept.
+    pub holes: bool,
+    pub monitor: &'a Monitor,
+    pub dir: LastDir,
+}
+
+/// Measures how fast the link takes the frames of one worker.
+pub(crate) struct LinkMeter {
+    pub bytes_per_second: f64,
+    pub last: Instant,
+}
+
+impl LinkMeter {
+    pub(crate) fn start() -> Self {
+        Self { bytes_per_second: SLOW_LINK_BYTES_PER_SECOND, last: Instant::now() }
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.bytes_per_second < SLOW_LINK_BYTES_PER_SECOND
+    }
+
+    /// Records a frame. Only a frame that had to wait shows the speed of the link; any other shows that the link is
+    /// faster than this worker.
+    pub(crate) fn sent(&mut self, len: usize, waited: bool) {
+        let now = Instant::now();
+        let took = (now - self.last).as_secs_f64().max(1e-6);
+        self.last = now;
+        self.bytes_per_second = match waited {
+            true => 0.75 * self.bytes_per_second + 0.25 * len as f64 / took,
+            false => self.bytes_per_second * 1.1,
+        };
+    }
+}
+
+impl SendWorker<'_> {
+    /// Checks whether this end was told to stop.
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
+        self.monitor.check().map_err(|_| TransportError::Canceled)
+    }
+
+    pub(crate) fn flush(&mut self, pack: &mut PackBuilder) -> Result<(), TransportError> {
+        if pack.is_empty() {
+            return Ok(());
+        }
+        self.send(std::mem::take(pack).finish())
+    }
+
+    pub(crate) fn send(&mut self, frame: Vec<u8>) -> Result<(), TransportError> {
+        let frame = during(Activity::Compressing, || self.compressor.seal(frame, self.link.is_slow()));
+        let (len, waits) = (frame.len(), self.sender.is_behind());
+        self.sender.send(frame)?;
+        self.link.sent(len, waits);
+        Ok(())
+    }
+}

@@ -1,0 +1,441 @@
+//! Files of the source, opened so that a change during the read is noticed.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    fs::{FileType, Mode, OFlags, Stat},
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{
+    attrs::{Attrs, AttrsBuf, Classes},
+    delta::checked::FileVersion,
+    entry::{Meta, Owner, Time},
+    hash::{ContentId, TransferHash, digest},
+    measure::monitor::Monitor,
+    path::RelPath,
+    reshape::{ModeOf, Reshape},
+    scan,
+    snapshot::content::id_of_file,
+    sys::{
+        block_device::{DevicePart, Opened},
+        file_part::Slice,
+        in_motion,
+        read_xattrs::of_open,
+        root::Root,
+        stat::{changed, modified},
+    },
+    tree::dir::DirId,
+};
+
+/// The number of times that a file is read before it counts as changing all the time.
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
+
+/// The error for a file that changes all the time.
+pub(crate) const CHANGED: &str =
+    "the file kept changing while it was read; the destination keeps the version it has";
+
+/// The error for a file whose content in a store does not have its hash.
+pub(crate) const DAMAGED: &str =
+    "its content in the snapshot is damaged; at the source, `volferry snapshot verify` names all damage";
+
+/// The directory that a worker used last. Files come in the order of directories, so the next one is usually in it.
+#[derive(Debug, Default)]
+pub(crate) struct LastDir(Option<(DirId, OwnedFd)>);
+
+impl LastDir {
+    /// Returns the directory at `path`, and opens it if it is not the last one.
+    pub(crate) fn open(&mut self, root: &Root, id: DirId, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
+        self.open_with(id, || root.dir(path))
+    }
+
+    /// Returns the directory with this number, and calls `open` if it is not the last one.
+    pub(crate) fn open_with(
+        &mut self,
+        id: DirId,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<BorrowedFd<'_>> {
+        let entry = match self.0.take().filter(|(last, _)| *last == id) {
+            Some(entry) => entry,
+            None => (id, open()?),
+        };
+        Ok(self.0.insert(entry).1.as_fd())
+    }
+}
+
+/// The place that files are read from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// A tree.
+    Tree(&'a Root),
+    /// The file of this name in a folder, which may have another name at the destination.
+    File(&'a Root, &'a [u8]),
+    /// A device, or the image of one; its parts are the files.
+    Device(&'a Opened),
+    /// A snapshot, whose files' content is in a store.
+    Stored(&'a dyn Stored),
+}
+
+/// Opens the files of a snapshot.
+pub(crate) trait Stored: fmt::Debug + Sync {
+    /// Opens the file `name` of the directory with this number.
+    fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile>;
+}
+
+impl<'a> Origin<'a> {
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
+    /// Returns the number of files to report: 0 for parts of a device, which counts as one file.
+    pub(crate) fn files(self, files: u64) -> u64 {
+        if self.is_device() { 0 } else { files }
+    }
+
+    /// Returns the root of the tree.
+    ///
+    /// # Errors
+    /// When it is a device or a snapshot.
+    pub(crate) fn root(self) -> io::Result<&'a Root> {
+        match self {
+            Self::Tree(root) | Self::File(root, _) => Ok(root),
+            Self::Device(_) | Self::Stored(_) => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Opens the file `name` of the directory of this number and `path`.
+    pub(crate) fn file(
+        self,
+        id: DirId,
+        path: &RelPath,
+        name: &[u8],
+        monitor: &Monitor,
+    ) -> io::Result<SourceFile> {
+        self.file_in(&mut LastDir::default(), id, path, name, monitor)
+    }
+
+    /// Opens a file as [`Self::file`] does, and keeps its directory open in `dir`.
+    pub(crate) fn file_in(
+        self,
+        dir: &mut LastDir,
+        id: DirId,
+        path: &RelPath,
+        name: &[u8],
+        monitor: &Monitor,
+    ) -> io::Result<SourceFile> {
+        match self {
+            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name, monitor),
+            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own, monitor),
+            Self::Device(device) => SourceFile::part(device, name),
+            Self::Stored(stored) => stored.open(id, name),
+        }
+    }
+}
+
+/// The conditions under which a listing's metadata still holds. Those of a device and a snapshot always do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AsListed {
+    /// The kinds of attributes that it contains.
+    pub classes: Classes,
+    /// The time when the scan began, in seconds since 1970.
+    pub since: i64,
+    /// The changes with which entries were listed.
+    pub reshape: Reshape,
+}
+
+impl AsListed {
+    /// Returns the metadata and attributes of an open file, if they may differ from the listing's. Any change since the
+    /// scan began has moved the change time; only its seconds count, because some file systems keep no more.
+    pub(crate) fn fresh(
+        self,
+        file: impl AsFd,
+        stat: &Stat,
+        listed: &Meta,
+    ) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        let meta = meta_of(stat, listed);
+        let reshaped = |attrs| self.reshape.apply(meta, ModeOf::File, attrs);
+        if reshaped(Attrs::default()) == *listed && stat.st_ctime < self.since {
+            return Ok(None);
+        }
+        let attrs = of_open(file.as_fd(), self.classes)?;
+        Ok(Some((reshaped(attrs.as_attrs()), attrs)))
+    }
+}
+
+/// An open file of the source, with its state when it was opened.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    fd: OwnedFd,
+    stat: Stat,
+    of: Of,
+}
+
+/// The place of a file's content.
+#[derive(Debug)]
+enum Of {
+    /// The file itself.
+    Itself,
+    /// A device.
+    Device(OfDevice),
+    /// An object of a store, which never changes.
+    Store(OfStore),
+}
+
+/// The place of a file's content in a store, and the file's own length and time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OfStore {
+    /// The offset of its first byte in the object.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its modification time.
+    pub mtime: Time,
+    /// The hash of its content; none if it is empty.
+    pub id: Option<ContentId>,
+}
+
+/// The part of a device that serves as a file.
+#[derive(Debug)]
+struct OfDevice {
+    part: DevicePart,
+    is_block: bool,
+}
+
+impl AsFd for SourceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl SourceFile {
+    /// Opens `name` in `dir` without following a link.
+    ///
+    /// # Errors
+    /// When the system cannot open or read it, and when it is not a regular file any more.
+    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8], monitor: &Monitor) -> io::Result<Self> {
+        let fd = open_nonblocking(dir, name)?;
+        let stat = settled(&fd, monitor)?;
+        Ok(Self { fd, stat, of: Of::Itself })
+    }
+
+    /// Opens the part of a device that has this name.
+    fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
+        let part = DevicePart::named(name, device.len()).ok_or(Errno::NOENT)?;
+        let fd = device.as_fd().try_clone_to_owned()?;
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })
+    }
+
+    /// Makes a file of an open object of a store.
+    pub(crate) fn stored(fd: OwnedFd, of: OfStore) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, of: Of::Store(of) })
+    }
+
+    /// Returns whether it is a part of a device.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(self.of, Of::Device(_))
+    }
+
+    /// Returns its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.of {
+            Of::Itself => self.stat.st_size as u64,
+            Of::Device(of) => of.part.len,
+            Of::Store(of) => of.len,
+        }
+    }
+
+    /// Returns the place of its content, for reading.
+    pub(crate) fn content(&self) -> Slice<'_> {
+        let start = match &self.of {
+            Of::Itself => 0,
+            Of::Device(of) => of.part.start,
+            Of::Store(of) => of.start,
+        };
+        Slice { fd: self.fd.as_fd(), start }
+    }
+
+    /// Returns whether it may have holes.
+    pub(crate) fn has_holes(&self) -> bool {
+        self.content().start == 0 && has_holes(&self.stat)
+    }
+
+    /// Returns metadata and attributes that may differ from the listing's; `None` for a part of a device and an object
+    /// of a store.
+    pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        match self.of {
+            Of::Itself => as_listed.fresh(&self.fd, &self.stat, listed),
+            Of::Device(_) | Of::Store(_) => Ok(None),
+        }
+    }
+
+    /// Returns its modification time.
+    pub(crate) fn mtime(&self) -> Time {
+        match &self.of {
+            Of::Itself => modified(&self.stat),
+            Of::Device(_) => Time::default(),
+            Of::Store(of) => of.mtime,
+        }
+    }
+
+    /// Returns an id of the file's present state, by which a sink can name the version that it has blocks of: a change
+    /// of content always moves the change time. A part of a device has none; an object of a store has one made from its
+    /// content id.
+    pub(crate) fn version(&self) -> Option<FileVersion> {
+        let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
+        let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
+        let state: Vec<u8> = state.iter().flat_map(|part| part.to_le_bytes()).collect();
+        match &self.of {
+            Of::Itself => Some(FileVersion(digest(&[&state]))),
+            Of::Device(_) => None,
+            Of::Store(of) => of.id.map(|id| FileVersion(digest(&[&id.0]))),
+        }
+    }
+
+    /// Returns whether content with this transfer hash is undamaged: an object of a store has to have its content id,
+    /// for which holes are hashed as zeros.
+    pub(crate) fn is_whole(&self, hash: &TransferHash) -> bool {
+        match &self.of {
+            Of::Store(OfStore { id: Some(id), len, .. }) => {
+                id.0 == hash.0 || id_of_file(self.content(), *len).is_ok_and(|found| found == *id)
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns whether another process may be writing to the file without a change of its times that would show it.
+    /// Callers ask before they read.
+    pub(crate) fn is_in_motion(&self) -> bool {
+        matches!(self.of, Of::Itself) && in_motion::is_in_motion(&self.fd, &self.stat)
+    }
+
+    /// Returns whether the file has not changed since it was opened. A change of content always moves the change time,
+    /// but not that of a device.
+    pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
+        match &self.of {
+            Of::Store(_) => return Ok(true),
+            Of::Device(of) if of.is_block => return Ok(true),
+            _ => {}
+        }
+        Ok(is_same(&regular(&self.fd)?, &self.stat))
+    }
+}
+
+/// Returns whether two states of a file are equal: a change of content always moves the change time.
+pub(crate) fn is_same(a: &Stat, b: &Stat) -> bool {
+    let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
+    key(a) == key(b)
+}
+
+/// The longest tick of the kernel's clock for files (`CONFIG_HZ=100`).
+const TICK: Duration = Duration::from_millis(10);
+
+/// The tick of file systems that keep whole seconds; some of them (FAT) keep only even ones.
+const SLOW_TICK: Duration = Duration::from_secs(2);
+
+/// Reads the state of an open regular file once its times are in the past, so that any later change gives it another
+/// time, by which the next run recognises the change. Waits for the end of the clock's present tick if the file was
+/// changed in it, or until the monitor is told to stop.
+pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
+    loop {
+        let stat = regular(&fd)?;
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
+        match until_past(modified(&stat), changed(&stat), now) {
+            Some(wait) => monitor.pause(wait)?,
+            None => return Ok(stat),
+        }
+    }
+}
+
+/// Returns how long it takes until a change of a file would get another time than `modified`; `None` if it would
+/// already. A time further in the future than a tick was set by a program, and is not waited for. `changed` shows the
+/// file system's precision.
+fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
+    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };
+    let present = nanos(now) / unit * unit;
+    let ahead = nanos(modified) - present;
+    let wait = nanos(modified) + unit - nanos(now);
+    let is_present = (0..=tick.as_nanos() as i128).contains(&ahead);
+    is_present.then(|| Duration::from_nanos(wait.max(0) as u64).min(tick).max(Duration::from_millis(1)))
+}
+
+/// Opens a file for reading.
+pub(crate) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    // Without NONBLOCK, a pipe that took the file's place would hold the worker for ever.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Reads the state of an open file, which has to be a regular one.
+pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
+    let stat = rustix::fs::fstat(fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(io::Error::other("it is no longer a regular file")),
+    }
+}
+
+/// Returns whether so few blocks are allocated for a file that it may have holes.
+pub(crate) fn has_holes(stat: &Stat) -> bool {
+    scan::has_holes(stat.st_size as u64, stat.st_blocks as u64)
+}
+
+/// Returns the metadata of an open file, without the mode if the listing has none.
+pub(crate) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
+    let mode = if listed.mode == 0 { 0 } else { (stat.st_mode & 0o7777) as u16 };
+    let owner = Owner { uid: stat.st_uid, gid: stat.st_gid };
+    Meta { mode, mtime: modified(stat), owner }
+}
+
+/// Appends the first `len` bytes of the file to `out`. Returns false if the file is shorter.
+pub(crate) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+    let start = out.len();
+    out.reserve(len);
+    while out.len() < start + len {
+        let offset = (out.len() - start) as u64;
+        match rustix::io::pread(fd, spare_capacity(out), offset) {
+            Ok(0) => return Ok(false),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.truncate(start + len);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(seconds: i64, nanos: u32) -> Time {
+        Time { seconds, nanos }
+    }
+
+    #[test]
+    fn only_a_time_that_a_change_could_still_have_is_waited_for() {
+        let millis = |millis: u64| Some(Duration::from_millis(millis));
+        let now = time(100, 500_000_000);
+        for (modified, changed, expected) in [
+            (time(100, 499_999_999), time(100, 499_999_999), None),
+            (time(100, 500_000_000), time(100, 500_000_000), millis(1)),
+            (time(100, 503_999_999), time(100, 503_999_999), millis(4)),
+            (time(100, 600_000_000), time(100, 400_000_000), None),
+            (time(99, 0), time(99, 0), None),
+            (time(100, 0), time(100, 0), millis(500)),
+            (time(101, 0), time(101, 0), millis(1500)),
+            (time(200, 0), time(100, 0), None),
+            (time(100, 0), time(100, 7), None),
+        ] {
+            assert_eq!(until_past(modified, changed, now), expected, "{modified:?} {changed:?}");
+        }
+    }
+}

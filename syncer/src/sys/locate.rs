@@ -1,0 +1,313 @@
+//! Finds the place of a tree on its machine, for [`Whereabouts`].
+
+use std::{
+    cell::OnceCell,
+    ffi::OsStr,
+    fs,
+    io::{self, BufRead as _, Read as _},
+    os::{
+        fd::{AsFd, AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use contract::VolumeId;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatFs, StatxFlags};
+
+use crate::{
+    filter::Filter,
+    path::{OWN_DIR, RelPath},
+    sys::{
+        block_device::folder_of,
+        root::{Root, RootError, TreeLocation},
+    },
+    whereabouts::Whereabouts,
+};
+
+/// The largest number of nested folders that is followed, more than a path can have.
+const MAX_FOLDERS: usize = 4096;
+
+/// The length of the buffer for the list of mounts. The list of most machines takes one or two reads of it.
+const MOUNTS_BYTES: usize = 8 << 10;
+
+/// A tree, as far as a run reaches into what is mounted below its root.
+#[derive(Debug)]
+pub(crate) struct Reach<'a> {
+    pub place: &'a TreeLocation,
+    /// The mounts that are left out, by their paths.
+    pub filter: Filter,
+    /// Whether mounts of other file systems are left out.
+    pub one_file_system: bool,
+}
+
+impl<'a> Reach<'a> {
+    /// Reaches into all mounts below `place`.
+    pub(crate) fn all(place: &'a TreeLocation) -> Self {
+        Self { place, filter: Filter::default(), one_file_system: false }
+    }
+}
+
+/// Returns the place of a tree, and of what is mounted in it, as tokens made with a `nonce` of the run. Without a boot
+/// id of the machine, returns none.
+pub(crate) fn locate(tree: &Reach<'_>, nonce: [u8; 16]) -> Whereabouts {
+    Locator::new(nonce).locate(tree)
+}
+
+/// Returns whether two trees of this machine contain one another, or show parts of one another through mounts.
+pub(crate) fn overlap(one: &Reach<'_>, other: &Reach<'_>) -> bool {
+    let locator = Locator::new(nonce());
+    locator.locate(one).overlaps(&locator.locate(other))
+}
+
+/// The kinds of file systems that may give a folder another inode number at each mount: FUSE, 9p, SMB, FAT, exFAT and
+/// overlays.
+const RENUMBERING: [u64; 8] =
+    [0x6573_5546, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42, 0x517b, 0x4d44, 0x2011_bab0, 0x794c_7630];
+
+/// Returns whether a file system may give a folder another inode number at each mount.
+pub(crate) fn renumbers(file_system: &StatFs) -> bool {
+    RENUMBERING.contains(&(file_system.f_type as u64 & 0xffff_ffff))
+}
+
+/// Returns the id of the volume that a source is on: of the top folder's number and time of birth, which stay the same
+/// wherever the volume is mounted, and are others in a volume made anew; `None` where the file system keeps neither.
+pub fn source_id(place: &TreeLocation) -> Option<VolumeId> {
+    if renumbers(&rustix::fs::statfs(&place.trusted).ok()?) {
+        return None;
+    }
+    let fields = StatxFlags::INO | StatxFlags::BTIME;
+    let top = rustix::fs::statx(CWD, &place.trusted, AtFlags::empty(), fields).ok()?;
+    if !StatxFlags::from_bits_retain(top.stx_mask).contains(fields) {
+        return None;
+    }
+    let mut known = top.stx_ino.to_le_bytes().to_vec();
+    known.extend(top.stx_btime.tv_sec.to_le_bytes());
+    known.extend(top.stx_btime.tv_nsec.to_le_bytes());
+    let hash = blake3::derive_key("volferry 2026 the volume of a source", &known);
+    hash.first_chunk().copied().map(VolumeId::new)
+}
+
+/// Refuses a place in Volferry's own folder of a volume, by whatever mount or link it is seen: a command that writes
+/// there could remove snapshots. A folder that is missing is judged by where it would be made.
+///
+/// # Errors
+/// [`RootError::Own`].
+pub fn refuse_own(place: &TreeLocation) -> Result<(), RootError> {
+    let mut at = place.clone();
+    for _ in 0..MAX_FOLDERS {
+        match Root::enter(&at) {
+            Ok(root) if is_own(&root) => return Err(RootError::Own(place.path())),
+            Err(RootError::Missing(_)) if at.path().file_name() == Some(OsStr::from_bytes(OWN_DIR)) => {
+                return Err(RootError::Own(place.path()));
+            }
+            Err(RootError::Missing(_)) => at = folder_of(&at),
+            // Any other error is that of the operation that follows.
+            Ok(_) | Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a folder is Volferry's own or below it, as this process sees it or within its file system.
+fn is_own(root: &Root) -> bool {
+    let has_own = |path: &Path| path.iter().any(|name| name.as_bytes() == OWN_DIR);
+    let mounts = mounts().unwrap_or_default();
+    let Some((mount, seen)) = mount_of(root, &mounts) else { return false };
+    has_own(&seen) || has_own(&mount.top)
+}
+
+/// Locates trees with one nonce. Reads the list of mounts once, which costs more than all else here.
+#[derive(Debug)]
+struct Locator {
+    nonce: [u8; 16],
+    mounts: OnceCell<Vec<MountEntry>>,
+}
+
+impl Locator {
+    fn new(nonce: [u8; 16]) -> Self {
+        Self { nonce, mounts: OnceCell::new() }
+    }
+
+    fn locate(&self, tree: &Reach<'_>) -> Whereabouts {
+        let Some(boot) = boot_id() else { return Whereabouts::default() };
+        let mut found = Whereabouts::new(self.nonce);
+        let key = found.key(boot);
+        let mut at = tree.place.clone();
+        let mut is_there = true;
+        for _ in 0..MAX_FOLDERS {
+            match Root::enter(&at) {
+                Ok(root) => {
+                    let mut folders = inodes(&root);
+                    folders.truncate(MAX_FOLDERS);
+                    found.add(&key, &folders, is_there);
+                    self.add_paths(&mut found, &key, (&root, is_there), tree);
+                    break;
+                }
+                Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
+                Err(_) => break,
+            }
+        }
+        found
+    }
+
+    /// Adds the path of a folder within its file system, which does not depend on where it is mounted, and the paths of
+    /// the folders above it. If it `is_there`, also adds those of what is mounted below it, as far as the run reaches.
+    fn add_paths(&self, found: &mut Whereabouts, key: &[u8; 32], of: (&Root, bool), tree: &Reach<'_>) {
+        let (root, is_there) = of;
+        let mounts = self.mounts.get_or_init(|| mounts().unwrap_or_default());
+        let Some((own, seen)) = mount_of(root, mounts) else { return };
+        if let Ok(below) = seen.strip_prefix(&own.point) {
+            found.add(key, &own.names(below), is_there);
+        }
+        let mut left = MAX_FOLDERS;
+        for mount in mounts.iter().filter(|_| is_there) {
+            let Some(path) = mount.path_below(&seen) else { continue };
+            let is_other = tree.one_file_system && mount.device != own.device;
+            let mut names = mount.names(Path::new(""));
+            names.truncate(left);
+            if !is_other && !tree.filter.excludes_dir(&path) {
+                left -= names.len();
+                found.add(key, &names, true);
+            }
+        }
+    }
+}
+
+/// A mount of this process.
+#[derive(Debug)]
+struct MountEntry {
+    id: u64,
+    /// Its file system, as major and minor number.
+    device: String,
+    /// The folder of the file system that it shows.
+    top: PathBuf,
+    /// The folder where it is seen.
+    point: PathBuf,
+}
+
+impl MountEntry {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let id = fields.next()?.parse().ok()?;
+        let (device, top, point) =
+            (fields.nth(1)?.into(), unescape(fields.next()?), unescape(fields.next()?));
+        Some(Self { id, device, top, point })
+    }
+
+    /// Returns the names of the folder `below` it within its file system, and of those above that.
+    fn names(&self, below: &Path) -> Vec<Vec<u8>> {
+        // Unlike a join, this adds no slash for an empty path.
+        let path: PathBuf = self.top.components().chain(below.components()).collect();
+        let name =
+            |path: &Path| [b"path", self.device.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
+        path.ancestors().take(MAX_FOLDERS).map(name).collect()
+    }
+
+    /// Returns its path below the folder at `above`; `None` if it is not mounted below that.
+    fn path_below(&self, above: &Path) -> Option<RelPath> {
+        let below = self.point.strip_prefix(above).ok()?;
+        RelPath::parse(below.as_os_str().as_bytes()).ok().filter(|path| !path.is_root())
+    }
+}
+
+/// Returns the mount that a folder is seen through, and the path of the folder.
+fn mount_of<'m>(root: &Root, mounts: &'m [MountEntry]) -> Option<(&'m MountEntry, PathBuf)> {
+    let id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+    let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
+    Some((mounts.iter().find(|mount| mount.id == id)?, seen))
+}
+
+/// Reads the kernel's list of this process's mounts.
+fn mounts() -> io::Result<Vec<MountEntry>> {
+    let mut file = fs::File::open("/proc/self/mountinfo")?;
+    let mut text = Vec::with_capacity(MOUNTS_BYTES);
+    file.read_to_end(&mut text)?;
+    Ok(text.lines().map_while(Result::ok).filter_map(|line| MountEntry::parse(&line)).collect())
+}
+
+/// Returns the kernel's id of this boot, which is read once.
+fn boot_id() -> Option<&'static [u8]> {
+    static BOOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    BOOT.get_or_init(|| fs::read("/proc/sys/kernel/random/boot_id").ok()).as_deref()
+}
+
+/// Returns a random nonce, to make the tokens of each run different.
+pub(crate) fn nonce() -> [u8; 16] {
+    let mut nonce = [0; 16];
+    // Without a random nonce the tokens still match; they are then equal in all runs until the next boot.
+    let _ = fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut nonce));
+    nonce
+}
+
+/// Returns device and inode of a folder and of the folders above it, up to the root that this process sees.
+fn inodes(root: &Root) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let mut last = None;
+    let mut at: Option<OwnedFd> = None;
+    while names.len() < MAX_FOLDERS {
+        let fd = at.as_ref().map_or(root.as_fd(), |at| at.as_fd());
+        let Ok(stat) = rustix::fs::fstat(fd) else { break };
+        let here = (stat.st_dev, stat.st_ino);
+        if last == Some(here) {
+            break;
+        }
+        last = Some(here);
+        names.push([&b"inode"[..], &here.0.to_le_bytes(), &here.1.to_le_bytes()].concat());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(above) = rustix::fs::openat(fd, "..", flags, Mode::empty()) else { break };
+        at = Some(above);
+    }
+    names
+}
+
+/// Decodes a path as the kernel writes it, with spaces and similar bytes as three octal digits.
+fn unescape(field: &str) -> PathBuf {
+    let mut parts = field.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.extend(digits);
+        bytes.extend(part.get(3..).unwrap_or_default().bytes());
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_overlaps_itself_what_is_in_it_and_what_it_is_in() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a/in", "b"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let of = |name: &str| locate(&Reach::all(&TreeLocation::from(&dir.path().join(name))), [7; 16]);
+        for (one, other, expected) in [
+            ("a", "a", true),
+            ("a", "a/in", true),
+            ("a", "a/in/new", true),
+            ("a", "b", false),
+            ("a/in", "b", false),
+            ("a", "new", false),
+            ("", "new", true),
+        ] {
+            assert_eq!(of(one).overlaps(&of(other)), expected, "{one} {other}");
+            assert_eq!(of(other).overlaps(&of(one)), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_two_runs_have_nothing_in_common() {
+        let place = TreeLocation::from("/");
+        let [one, other] = [nonce(), nonce()].map(|nonce| locate(&Reach::all(&place), nonce));
+        assert!(one.overlaps(&one) && !one.overlaps(&other));
+    }
+
+    #[test]
+    fn the_kernels_escapes_are_read() {
+        assert_eq!(unescape(r"/a\040b\134"), Path::new(r"/a b\"));
+    }
+}

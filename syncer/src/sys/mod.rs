@@ -1,0 +1,14 @@
+//! The machine below the engine: files, devices, attributes and cores, as Linux has them.
+
+pub(crate) mod bandwidth_limit;
+pub(crate) mod block_device;
+pub(crate) mod cores;
+pub(crate) mod file_part;
+pub(crate) mod find_holes;
+pub(crate) mod in_motion;
+pub mod locate;
+pub(crate) mod process_capabilities;
+pub(crate) mod read_xattrs;
+pub mod root;
+pub(crate) mod spill_to_file;
+pub(crate) mod stat;

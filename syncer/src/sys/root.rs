@@ -1,0 +1,529 @@
+//! Reaches the root of a tree and the directories below it by descriptors only. No path of a peer, and no symbolic link
+//! that is swapped in during a run, leads out of the root.
+
+use std::{
+    collections::HashMap,
+    ffi::CStr,
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+    sync::{OnceLock, PoisonError, RwLock},
+};
+
+use rustix::{
+    fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
+    io::Errno,
+};
+use thiserror::Error;
+
+use crate::{path::RelPath, sys::stat::device_of_stat};
+
+/// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.
+const MAX_HOP_BYTES: usize = 4000;
+
+const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The size of the buffer into which a folder's names are read.
+const DIRENTS_BYTES: usize = 4 << 10;
+
+/// The mode of a new root, minus the process's umask.
+const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
+/// The place of a tree: a trusted folder, and an untrusted way below it. Users of the volume could put a symbolic link
+/// there, so no link below `trusted` is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeLocation {
+    /// Opened as written; its symbolic links are the user's own.
+    pub trusted: PathBuf,
+    /// The folder below it; [`RelPath::root`] for `trusted` itself.
+    pub below: RelPath,
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for TreeLocation {
+    fn from(trusted: &P) -> Self {
+        Self { trusted: trusted.as_ref().into(), below: RelPath::root() }
+    }
+}
+
+impl TreeLocation {
+    /// Returns the whole path, for messages.
+    pub fn path(&self) -> PathBuf {
+        match self.below.is_root() {
+            true => self.trusted.clone(),
+            false => self.trusted.join(self.below.as_path()),
+        }
+    }
+
+    /// Returns the path without symbolic links, also of a folder that [`Root::prepare`] would make; `None` if it cannot
+    /// be resolved.
+    pub fn real_path(&self) -> Option<PathBuf> {
+        let trusted = self.trusted.canonicalize().ok().or_else(|| {
+            let parent = self.trusted.parent()?;
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Some(parent.canonicalize().ok()?.join(self.trusted.file_name()?))
+        })?;
+        Some(Self { trusted, below: self.below.clone() }.path())
+    }
+}
+
+/// The reason why a root cannot be opened.
+#[derive(Debug, Error)]
+pub enum RootError {
+    /// It, or a folder on the way to it, is missing.
+    #[error("{0} is not there")]
+    Missing(PathBuf),
+    /// A symbolic link is on the way to it.
+    #[error(
+        "{0} is a symbolic link, and none is followed below a volume's own folder: name the folder that it leads to, or remove it"
+    )]
+    Link(PathBuf),
+    /// It is in the folder of a volume that has its snapshots.
+    #[error(
+        "{0} is in a folder .volferry, which is a volume's own and has its snapshots: name another place"
+    )]
+    Own(PathBuf),
+    /// Something that is no folder is on the way to it.
+    #[error("{0} is not a folder")]
+    NotAFolder(PathBuf),
+    /// The system refused an operation.
+    #[error("cannot {operation} {path}")]
+    System {
+        /// The operation.
+        operation: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// An open root directory, below which a tree is read or written.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    elsewhere: Elsewhere,
+}
+
+/// Folders that are filled in another place before they move to their own.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    /// The directory that contains the folders that are not filled beside their places.
+    base: OnceLock<OwnedFd>,
+    /// The places of these folders, by their paths below the root.
+    places: RwLock<HashMap<Box<[u8]>, FilledAt>>,
+}
+
+/// The place where a folder is filled.
+#[derive(Debug, Clone)]
+enum FilledAt {
+    /// By this name in the base.
+    Base(String),
+    /// By this name beside its place.
+    Beside(String),
+}
+
+impl Elsewhere {
+    /// Finds the directory to begin at, and the way from there, for a `path` that is filled elsewhere; `None` for any
+    /// other.
+    fn find<'f>(&'f self, root: &'f OwnedFd, path: &[u8]) -> Option<(&'f OwnedFd, Vec<u8>)> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        if places.is_empty() {
+            return None;
+        }
+        let mut ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
+        ends.find_map(|end| match places.get(&path[..end])? {
+            FilledAt::Base(name) => Some((self.base.get()?, [name.as_bytes(), &path[end..]].concat())),
+            FilledAt::Beside(name) => {
+                let above = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+                Some((root, [&path[..above], name.as_bytes(), &path[end..]].concat()))
+            }
+        })
+    }
+
+    fn put(&self, path: &RelPath, place: FilledAt) {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places.insert(path.as_bytes().into(), place);
+    }
+
+    /// Returns the temporary name that the folder at `path` has beside its place, if it is filled there.
+    fn beside(&self, path: &[u8]) -> Option<String> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        match places.get(path) {
+            Some(FilledAt::Beside(name)) => Some(name.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Root {
+    /// Makes a root of an open directory, which was opened without following a link.
+    pub(crate) fn of_dir(fd: OwnedFd) -> Self {
+        Self { fd, elsewhere: Elsewhere::default() }
+    }
+
+    /// Opens `path` as a root. Symbolic links in `path` itself are followed, because it is the user's own.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self::of_dir(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Duplicates the root.
+    pub fn again(&self) -> io::Result<Self> {
+        Ok(Self::of_dir(self.fd.try_clone()?))
+    }
+
+    /// Opens the root at `place`, which must exist.
+    pub fn enter(place: &TreeLocation) -> Result<Self, RootError> {
+        let trusted = Self::open(&place.trusted).map_err(|error| refused("open", &place.trusted, error))?;
+        trusted.descend(place, false)
+    }
+
+    /// Opens the root at `place` and makes missing folders with mode 0755. Of the trusted path only the last name is
+    /// made, because a mistyped path should not become a tree of folders; of the way below it, each name.
+    pub fn prepare(place: &TreeLocation) -> Result<Self, RootError> {
+        let path = &place.trusted;
+        let trusted = match Self::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_trusted(path)?;
+                Self::open(path)
+            }
+            result => result,
+        };
+        trusted.map_err(|error| refused("open", path, error))?.descend(place, true)
+    }
+
+    /// Opens the folder in which [`Root::prepare`] would make the first missing folder of `place`.
+    ///
+    /// # Errors
+    /// As [`Root::prepare`], also if this process may not make a folder there.
+    pub fn above_missing(place: &TreeLocation) -> Result<Self, RootError> {
+        let path = &place.trusted;
+        let at = match Self::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                Self::open(parent).map_err(|error| refused("open", parent, error))?
+            }
+            result => result.map_err(|error| refused("open", path, error))?.nearest(place)?,
+        };
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        let may = rustix::fs::accessat(&at.fd, c".", access, AtFlags::EACCESS);
+        may.map_err(|error| refused("make", &place.path(), error.into())).map(|()| at)
+    }
+
+    /// Opens the last existing folder on the way to `place`.
+    fn nearest(self, place: &TreeLocation) -> Result<Self, RootError> {
+        let mut at = self.fd;
+        for name in place.below.names() {
+            match open_beneath(&at, name, OFlags::PATH) {
+                Ok(next) => at = next,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(refused("open", &place.path(), error)),
+            }
+        }
+        Ok(Self::of_dir(at))
+    }
+
+    /// Opens the folder below this one name by name, so that an error names the obstacle.
+    fn descend(self, place: &TreeLocation, make: bool) -> Result<Self, RootError> {
+        let mut at = self.fd;
+        let mut path = place.trusted.clone();
+        let mut names = place.below.names().peekable();
+        while let Some(name) = names.next() {
+            // Folders on the way need not be readable.
+            let access = if names.peek().is_some() { OFlags::PATH } else { OFlags::RDONLY };
+            path.push(std::ffi::OsStr::from_bytes(name));
+            at = match open_beneath(&at, name, access) {
+                Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
+                    make_in(&at, name).map_err(|error| refused("make", &path, error))?;
+                    open_beneath(&at, name, access)
+                }
+                result => result,
+            }
+            .map_err(|error| match is_link(&at, name) {
+                true => RootError::Link(path.clone()),
+                false => refused("open", &path, error),
+            })?;
+        }
+        Ok(Self::of_dir(at))
+    }
+
+    /// Returns the number of the file system that it is on.
+    pub(crate) fn device(&self) -> io::Result<u64> {
+        Ok(device_of_stat(&rustix::fs::fstat(&self.fd)?))
+    }
+
+    /// Opens the directory at `path` for reading its entries.
+    pub fn read_dir(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.walk(path, OFlags::RDONLY)
+    }
+
+    /// Opens the directory at `path` as a place to work in; it need not be readable.
+    pub fn dir(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.walk(path, OFlags::PATH)
+    }
+
+    /// Opens the file at `path` for reading. The caller checks its kind: it may be a pipe.
+    pub fn file(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
+    }
+
+    /// Opens the file at `path` for reading and writing. The caller checks its kind.
+    pub fn file_to_write(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
+    }
+
+    /// Opens the parent of the directory at `path`, and returns the directory's name in it, both as they are now.
+    pub fn holder(&self, path: &RelPath) -> io::Result<(OwnedFd, Box<[u8]>)> {
+        let (parent, name) = path.split_last().ok_or(Errno::BUSY)?;
+        if let Some(name) = self.kept_beside(path) {
+            return Ok((self.dir(&parent)?, name.into_bytes().into()));
+        }
+        match self.elsewhere.find(&self.fd, path.as_bytes()) {
+            Some((base, name)) if !name.contains(&b'/') => Ok((base.try_clone()?, name.into())),
+            _ => Ok((self.dir(&parent)?, name.into())),
+        }
+    }
+
+    /// Notes that the folder at `path` is filled as `name` in `base`, which is the same for all: entries below `path`
+    /// are opened there.
+    pub fn keep_elsewhere(&self, path: &RelPath, base: BorrowedFd<'_>, name: String) -> io::Result<()> {
+        if self.elsewhere.base.get().is_none() {
+            let _ = self.elsewhere.base.set(base.try_clone_to_owned()?);
+        }
+        self.elsewhere.put(path, FilledAt::Base(name));
+        Ok(())
+    }
+
+    /// Notes that the folder at `path` is filled as `name` beside its place: nothing can be moved there from another
+    /// file system.
+    pub fn keep_beside(&self, path: &RelPath, name: String) {
+        self.elsewhere.put(path, FilledAt::Beside(name));
+    }
+
+    /// Returns the name beside its place that the folder at `path` has while it is filled.
+    pub fn kept_beside(&self, path: &RelPath) -> Option<String> {
+        self.elsewhere.beside(path.as_bytes())
+    }
+
+    /// Forgets all folders that were filled elsewhere.
+    pub fn keep_at_places(&self) {
+        self.elsewhere.places.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {
+        if path.is_root() {
+            return open_beneath(&self.fd, b".", access);
+        }
+        match self.elsewhere.find(&self.fd, path.as_bytes()) {
+            Some((base, path)) => walk_from(base, &path, access),
+            None => walk_from(&self.fd, path.as_bytes(), access),
+        }
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Opens one directory entry as a directory, never through a symbolic link.
+pub fn open_child(dir: impl AsFd, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(dir, name, access | DIR_FLAGS, Mode::empty())?)
+}
+
+/// Calls `visit` with the name of each entry of an open folder. Reads through `dir` itself, which saves opening the
+/// folder again, so no other thread may list it through the same descriptor meanwhile.
+///
+/// # Errors
+/// If the folder cannot be read, and the errors of `visit`.
+pub(crate) fn each_name(dir: impl AsFd, mut visit: impl FnMut(&CStr) -> io::Result<()>) -> io::Result<()> {
+    let mut buffer = [MaybeUninit::uninit(); DIRENTS_BYTES];
+    rustix::fs::seek(&dir, SeekFrom::Start(0))?;
+    let mut entries = RawDir::new(&dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if ![&b"."[..], b".."].contains(&entry.file_name().to_bytes()) {
+            visit(entry.file_name())?;
+        }
+    }
+    Ok(())
+}
+
+fn make_trusted(path: &Path) -> Result<(), RootError> {
+    match rustix::fs::mkdir(path, MADE_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(Errno::NOENT) => Err(RootError::Missing(path.parent().unwrap_or(path).into())),
+        Err(error) => Err(refused("make", path, error.into())),
+    }
+}
+
+fn make_in(dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
+    match rustix::fs::mkdirat(dir, name, MADE_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_link(dir: &OwnedFd, name: &[u8]) -> bool {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+fn refused(operation: &'static str, path: &Path, source: io::Error) -> RootError {
+    match source.kind() {
+        io::ErrorKind::NotFound => RootError::Missing(path.into()),
+        io::ErrorKind::NotADirectory => RootError::NotAFolder(path.into()),
+        _ => RootError::System { operation, path: path.into(), source },
+    }
+}
+
+fn walk_from(base: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    let mut hops = hops(path);
+    let last = hops.next_back().unwrap_or(b".");
+    let mut dir: Option<OwnedFd> = None;
+    for hop in hops {
+        let next = open_beneath(dir.as_ref().unwrap_or(base), hop, OFlags::PATH)?;
+        dir = Some(next);
+    }
+    open_beneath(dir.as_ref().unwrap_or(base), last, access)
+}
+
+/// Splits a path between names into pieces that the kernel accepts.
+fn hops(path: &[u8]) -> std::vec::IntoIter<&[u8]> {
+    let mut pieces = Vec::new();
+    let mut rest = path;
+    while rest.len() > MAX_HOP_BYTES {
+        let cut = rest[..MAX_HOP_BYTES].iter().rposition(|&b| b == b'/').unwrap_or(MAX_HOP_BYTES);
+        pieces.push(&rest[..cut]);
+        rest = &rest[cut + 1..];
+    }
+    pieces.push(rest);
+    pieces.into_iter()
+}
+
+fn open_beneath(dir: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(dir, path, access | DIR_FLAGS, Mode::empty(), resolve) {
+        // An old kernel or a container's filter refuses the call: walk name by name, which is as safe and slower.
+        Err(Errno::NOSYS | Errno::PERM) => open_stepwise(dir, path, access),
+        result => Ok(result?),
+    }
+}
+
+fn open_stepwise(dir: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    let mut names = path.split(|&b| b == b'/').peekable();
+    let mut at: Option<OwnedFd> = None;
+    while let Some(name) = names.next() {
+        let access = if names.peek().is_some() { OFlags::PATH } else { access };
+        at = Some(open_child(at.as_ref().unwrap_or(dir), name, access)?);
+    }
+    at.ok_or_else(|| Errno::NOENT.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn rel(path: &str) -> RelPath {
+        path.split('/').fold(RelPath::root(), |at, name| at.join(name.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_symbolic_link_on_the_way_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("real/below")).unwrap();
+        std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert!(root.dir(&rel("real/below")).is_ok());
+        assert!(root.dir(&rel("link/below")).is_err());
+        assert!(root.dir(&rel("link")).is_err());
+        assert!(open_stepwise(&root.fd, b"real/below", OFlags::PATH).is_ok());
+        assert!(open_stepwise(&root.fd, b"link/below", OFlags::PATH).is_err());
+    }
+
+    fn place(trusted: &Path, below: &str) -> TreeLocation {
+        TreeLocation { trusted: trusted.into(), below: rel(below) }
+    }
+
+    #[test]
+    fn a_link_below_the_trusted_folder_leads_nowhere_and_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (volume, secret) = (dir.path().join("volume"), dir.path().join("secret"));
+        for made in [&volume, &secret] {
+            fs::create_dir(made).unwrap();
+        }
+        let link = volume.join("uploads");
+        for target in ["../secret", "/proc/self/root", "nowhere", "."] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            for below in ["uploads", "uploads/deep"] {
+                for opened in [Root::enter(&place(&volume, below)), Root::prepare(&place(&volume, below))] {
+                    assert!(matches!(opened, Err(RootError::Link(path)) if path == link), "{target} {below}");
+                }
+            }
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_as_the_trusted_folder_is_the_users_own() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("volume/in")).unwrap();
+        std::os::unix::fs::symlink("volume", dir.path().join("link")).unwrap();
+        assert!(Root::enter(&place(&dir.path().join("link"), "in")).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_made_below_the_trusted_folder_and_of_that_the_last_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("volume");
+        assert!(matches!(Root::enter(&place(&volume, "a")), Err(RootError::Missing(path)) if path == volume));
+        Root::prepare(&place(&volume, "a/b")).unwrap();
+        assert!(volume.join("a/b").is_dir());
+        let missing = Root::enter(&place(&volume, "a/c/d"));
+        assert!(matches!(missing, Err(RootError::Missing(path)) if path == volume.join("a/c")));
+        let mistyped = dir.path().join("no/such");
+        let refused = Root::prepare(&TreeLocation::from(&mistyped));
+        assert!(matches!(refused, Err(RootError::Missing(path)) if path == dir.path().join("no")));
+        fs::write(volume.join("file"), "").unwrap();
+        let refused = Root::prepare(&place(&volume, "file/x"));
+        assert!(matches!(refused, Err(RootError::NotAFolder(path)) if path == volume.join("file")));
+    }
+
+    #[test]
+    fn the_real_path_of_a_folder_to_come_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(".", dir.path().join("link")).unwrap();
+        let to_come = place(&dir.path().join("link/new"), "a");
+        assert_eq!(to_come.real_path(), Some(real.join("new/a")));
+        assert_eq!(TreeLocation::from(&dir.path().join("no/such")).real_path(), None);
+    }
+
+    #[test]
+    fn a_path_at_the_limit_is_reached_in_hops() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut path = RelPath::root();
+        let mut at = Root::open(dir.path()).unwrap().fd;
+        let name = [b'd'; 200];
+        while let Ok(next) = path.join(&name) {
+            rustix::fs::mkdirat(&at, &name[..], Mode::RWXU).unwrap();
+            at = open_child(&at, &name, OFlags::PATH).unwrap();
+            path = next;
+        }
+        assert!(path.as_bytes().len() > MAX_HOP_BYTES);
+        assert!(Root::open(dir.path()).unwrap().read_dir(&path).is_ok());
+    }
+}

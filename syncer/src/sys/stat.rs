@@ -1,0 +1,54 @@
+//! Times and devices of files in the kernel's answers.
+
+use rustix::fs::{Stat, Statx};
+
+use crate::entry::{Meta, Owner, Time};
+
+/// Returns when the content of an open file was last modified, or was set to be.
+pub(crate) fn modified(stat: &Stat) -> Time {
+    Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
+}
+
+/// Returns when the file or its metadata last changed; no user can set this time.
+pub(crate) fn changed(stat: &Stat) -> Time {
+    Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
+}
+
+/// Returns the metadata in a `stat`.
+pub(crate) fn meta_of(stat: &Stat) -> Meta {
+    Meta {
+        mode: (stat.st_mode & 0o7777) as u16,
+        mtime: modified(stat),
+        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
+    }
+}
+
+/// Returns the number of the file system that an entry is on.
+pub(crate) fn device_of(stat: &Statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+}
+
+/// Returns the number of the file system that an open file is on.
+pub(crate) fn device_of_stat(stat: &Stat) -> u64 {
+    u64::from(rustix::fs::major(stat.st_dev)) << 32 | u64::from(rustix::fs::minor(stat.st_dev))
+}
+
+/// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's
+/// and the plan compares the content. Applied twice it gives the time back.
+pub(crate) fn in_doubt(mtime: Time) -> Time {
+    Time { seconds: !mtime.seconds, ..mtime }
+}
+
+/// The device and number of an inode, which identify it among all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Returns the identity of the inode that `stat` describes.
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
