@@ -5,15 +5,19 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use operator::{
     agent::{self, AgentArgs},
-    answer::{self, AnswerArgs},
     controller::serve::{self, ControllerArgs},
-    hold::{self, HoldArgs},
-    launch::local::{self, LocalArgs},
+    endpoints::process::{self, ServiceArgs},
+    local_run::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
-    populate::{self, PopulateArgs},
-    ready::{self, ReadyArgs},
-    service::{self, ServiceArgs},
-    telemetry::{self, LogFormat},
+    populate::serve::{self as populator, PopulateArgs},
+    telemetry::{
+        self, LogFormat,
+        ready::{self, ReadyArgs},
+    },
+    user_pods::{
+        answer::{self, AnswerArgs},
+        hold::{self, HoldArgs},
+    },
 };
 use tokio::runtime::Builder;
 
@@ -77,7 +81,7 @@ async fn run(cli: Cli) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Command::Populate(args) => match populate::serve(args).await {
+        Command::Populate(args) => match populator::serve(args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{}", telemetry::chain(&error));
@@ -85,10 +89,10 @@ async fn run(cli: Cli) -> ExitCode {
             }
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
-        Command::Answer(args) => answer::process::run(&args).await,
+        Command::Answer(args) => answer::run(&args).await,
         Command::Hold(args) => hold::run(&args).await,
-        Command::Endpoint(args) => exit_code(service::run(&args).await),
-        Command::Run(args) => local::run(&args).await.into(),
+        Command::Endpoint(args) => exit_code(process::run(&args).await),
+        Command::Run(args) => local_run::run(&args).await.into(),
         Command::Report(args) => report::run(args).await,
         Command::Ready(args) => ready::ready(&args).await,
     }

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use operator::answer::frames::{self, Piece};
+use operator::user_pods::frames::{self, Piece};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, ChildStdin, ChildStdout, Command},

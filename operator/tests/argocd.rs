@@ -5,7 +5,7 @@ use std::{error::Error, fs, path::Path, process::Command};
 use jiff::Timestamp;
 use operator::{
     api::{SyncJob, SyncJobSet, SyncJobSetSpec, SyncJobSpec, SyncJobStatus},
-    model::{set_standing, sets::Plan},
+    sets::{members::Plan, set_standing},
 };
 use serde::Serialize;
 use serde_json::Value;

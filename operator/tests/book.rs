@@ -10,7 +10,8 @@ use std::{
 
 use operator::{
     api::admission::{Admitted, admit},
-    model::{sets, validate::validate},
+    sets::members,
+    spec::validate::validate,
 };
 use regex::{Captures, Regex};
 use serde_json::Value;
@@ -66,7 +67,7 @@ fn each_sync_job_of_the_book_is_admitted() {
                 let Ok(Admitted::SyncJobSet(set)) = admit(object.clone()) else {
                     panic!("{page}:\n{manifest}")
                 };
-                assert_eq!(sets::plan(&set, &[], &[]).problems, [], "{page}");
+                assert_eq!(members::plan(&set, &[], &[]).problems, [], "{page}");
             }
             for object in parsed.into_iter().filter(|it| it["kind"] == "SyncJob") {
                 let Admitted::SyncJob(job) =

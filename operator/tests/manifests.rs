@@ -8,8 +8,9 @@ use std::{
 
 use operator::{
     api::admission::{Admitted, admit},
-    model::{sets, validate::validate},
-    resources::job,
+    pods::job,
+    sets::members,
+    spec::validate::validate,
 };
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
         for set in ours.iter().filter(|it| it["kind"] == "SyncJobSet") {
             let admitted = admit(set.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
             let Admitted::SyncJobSet(set) = admitted else { panic!("{name}: not a SyncJobSet") };
-            assert_eq!(sets::plan(&set, &[], &[]).problems, [], "{name}");
+            assert_eq!(members::plan(&set, &[], &[]).problems, [], "{name}");
             jobs += 1;
         }
         let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");

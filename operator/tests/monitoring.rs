@@ -12,7 +12,7 @@ use contract::RunResult;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use operator::{
     api::{HookRun, Run, RunHooks},
-    metrics::{JobLabels, Metrics, Standing},
+    telemetry::metrics::{JobLabels, Metrics, Standing},
 };
 use regex::Regex;
 use serde_json::Value;
@@ -133,7 +133,7 @@ fn alerts() -> Vec<Value> {
 #[test]
 fn the_document_lists_every_metric_with_its_type_unit_and_labels() {
     let expected = rows(&exported());
-    let registered = read("operator/src/metrics.rs").matches("r.register").count();
+    let registered = read("operator/src/telemetry/metrics.rs").matches("r.register").count();
     assert_eq!(expected.len(), registered, "a metric has no series in this test, or is registered elsewhere");
     let document = read(LIST);
     let listed: Vec<&str> = document.lines().filter(|line| line.starts_with("| `volferry_")).collect();

@@ -10,7 +10,7 @@ use clap::Args;
 use contract::{Shard, Side};
 use thiserror::Error;
 
-use crate::{api::OnHookFailure, launch, names};
+use crate::{api::OnHookFailure, engine, names};
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
@@ -89,7 +89,7 @@ impl AgentArgs {
     pub(super) fn own_args(&self) -> Result<Vec<OsString>, NoSuchShard> {
         let address = self.pod_ip.zip(self.listen_port).map(SocketAddr::from);
         let mut args: Vec<OsString> =
-            address.map(|address| launch::listen_arg(address).into()).into_iter().collect();
+            address.map(|address| engine::listen_arg(address).into()).into_iter().collect();
         let Some(shard) = self.shard() else { return Ok(args) };
         if !shard.is_valid() {
             return Err(NoSuchShard(shard));

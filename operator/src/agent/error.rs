@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::{args::NoSuchShard, meeting::MeetingError};
-use crate::{api::conditions::reason, launch::process::ProcessError, own_key::KeyError};
+use super::{args::NoSuchShard, contacts::MeetingError, own_key::KeyError};
+use crate::{api::conditions::reason, engine::process::ProcessError};
 
 /// The reasons why the agent failed.
 #[derive(Debug, Error)]

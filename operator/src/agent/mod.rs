@@ -5,12 +5,13 @@
 //! is bounded; the process's exit status is that of `volferry`.
 
 mod args;
+mod contacts;
 mod error;
-mod gate;
-mod identity;
-mod label;
-mod meeting;
+mod hook_gate;
+mod job_key;
+pub mod own_key;
 mod publish;
+mod selinux_label;
 mod termination;
 
 use std::{
@@ -25,14 +26,16 @@ use tokio::sync::watch;
 
 pub use self::{args::AgentArgs, error::AgentError};
 use self::{
-    meeting::Meeting,
+    contacts::Meeting,
     publish::{Moment, Publisher},
 };
 use crate::{
-    launch::process::{Exit, Syncer},
+    engine::process::{Exit, Syncer},
     signals::Stops,
-    telemetry,
-    traces::{self, Traces},
+    telemetry::{
+        self,
+        traces::{self, Traces},
+    },
 };
 
 /// The exit status after SIGKILL. If the kubelet does not group the container's processes for its memory limit, the
@@ -54,7 +57,8 @@ pub async fn run(args: &AgentArgs) -> i32 {
             (ExitCode::Failed as i32, Report { reason, ..report })
         }
     };
-    let report = label::explained(report, fs::read_to_string(label::OWN_LABEL).ok().as_deref());
+    let report =
+        selinux_label::explained(report, fs::read_to_string(selinux_label::OWN_LABEL).ok().as_deref());
     // Write the termination message first, since it always arrives; the API server may take time.
     termination::write(&args.termination_log, &report);
     publisher.report(&report).await;
@@ -76,15 +80,15 @@ struct Ended {
 async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, AgentError> {
     let mut stops = Stops::new().map_err(AgentError::Signals)?;
     tokio::select! {
-        ensured = identity::ensure(args, publisher) => ensured?,
-        () = stops.next() => return Ok(gate::stopped(args)),
+        ensured = job_key::ensure(args, publisher) => ensured?,
+        () = stops.next() => return Ok(hook_gate::stopped(args)),
     }
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
     let rest: Vec<OsString> = rest.iter().cloned().chain(args.own_args()?).collect();
     if let Some(policy) = args.await_hook
         && let Some(ended) =
-            gate::wait(args, policy, publisher, &mut stops, (program.clone().into(), &rest)).await?
+            hook_gate::wait(args, policy, publisher, &mut stops, (program.clone().into(), &rest)).await?
     {
         return Ok(ended);
     }

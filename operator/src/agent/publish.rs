@@ -22,7 +22,7 @@ use tokio::{
 use super::{args::AgentArgs, termination};
 use crate::{
     api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus},
-    model::summary::summary_of_progress,
+    status::printer_columns::summary_of_progress,
     telemetry::chain,
 };
 
@@ -264,10 +264,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{
-        api::Reports,
-        model::{record, status::new_run},
-    };
+    use crate::{api::Reports, run::record, status::run_status::new_run};
 
     /// The answers of an API server in order, of which the last one repeats forever, and the number of requests.
     #[derive(Clone)]

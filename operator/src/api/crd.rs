@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 use super::{
-    grant::SyncGrant, remote::REMOTE_LIMITS, run::SyncRun, set::SyncJobSet, spec::SyncJob,
+    grant::SyncGrant, remote_limits::REMOTE_LIMITS, run::SyncRun, set::SyncJobSet, spec::SyncJob,
     sync_endpoint::SyncEndpoint,
 };
 

@@ -9,12 +9,12 @@ pub mod admission;
 mod benchmark;
 pub mod conditions;
 mod crd;
-mod endpoint;
+mod ends;
 mod files;
 mod grant;
 mod pods;
 mod point_in_time;
-mod remote;
+mod remote_limits;
 mod restore;
 pub(crate) mod rules;
 mod run;
@@ -30,7 +30,7 @@ pub use active_run::{
 };
 pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
-pub use endpoint::{
+pub use ends::{
     AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, IdentitySecret, RemoteEndpoint,
     SourceEndpoint,
 };
@@ -41,7 +41,7 @@ pub use grant::{
 };
 pub use pods::{CommonPodSettings, EndPodSettings, FsGroupFrom, PodSecurity, PodSettings};
 pub use point_in_time::{Capture, CaptureAccess, CaptureMethod, PointInTime};
-pub use remote::{REMOTE_LIMITS, RemoteLimit};
+pub use remote_limits::{REMOTE_LIMITS, RemoteLimit};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus, is_namespace};
 pub use set::{

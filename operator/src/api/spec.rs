@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     active_run::MAX_PARALLELISM,
-    endpoint::{ClaimReference, DestinationEndpoint, SourceEndpoint},
+    ends::{ClaimReference, DestinationEndpoint, SourceEndpoint},
     files::Files,
     pods::PodSettings,
     rules,

@@ -12,7 +12,8 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use operator::{api, runbook};
+use operator::api;
+use operator::runbook;
 use serde_json::{Value, json};
 use thiserror::Error;
 

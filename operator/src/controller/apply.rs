@@ -13,19 +13,19 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use thiserror::Error;
 
-use super::{accounts::Accounts, build, watched::Watched};
+use super::stores::Watched;
 use crate::{
     api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
-    model::{children::Children, claims::Blocked, growth::Growing, outcome::Outcome, stored},
     names::FIELD_MANAGER,
-    resources::{Try, access},
-    stages::situation::Step,
+    pods::{Try, access, accounts::Accounts, build_try, children::Children, stored_fields},
+    run::{outcome::Outcome, stages::situation::Step},
+    volumes::{claim_growth::Growing, claims::Blocked},
 };
 
 /// HTTP status codes by which the API server rejects an object as it is: bad request, forbidden, invalid.
-pub(super) const REFUSALS: [u16; 3] = [400, 403, INVALID];
+pub(crate) const REFUSALS: [u16; 3] = [400, 403, INVALID];
 /// The HTTP status code for an object that is inconsistent or breaks a validation rule of its kind.
 const INVALID: u16 = 422;
 /// The maximum length of an API server message in a status, in bytes.
@@ -73,7 +73,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Returns the step by which the run reacts to the rejection.
-    pub(super) fn step(self) -> Step {
+    pub(crate) fn step(self) -> Step {
         match self {
             Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
             Self::Hindered(fault) => Step::Start(Some(fault)),
@@ -152,7 +152,7 @@ pub async fn grow_claim(client: &Client, growing: &Growing) -> Result<Persistent
 /// the first object that the API server rejects.
 pub async fn launch(
     client: &Client,
-    known: &Watched<stored::Job>,
+    known: &Watched<stored_fields::Job>,
     accounts: &Accounts,
     of: &Try<'_>,
     children: &Children,
@@ -162,11 +162,11 @@ pub async fn launch(
     grant(client, accounts, of).await?;
     if let Some(side) = of.run.only_side() {
         if !there(side) {
-            known.wrote(&apply(client, &build::only_pod(of)).await?);
+            known.wrote(&apply(client, &build_try::only_pod(of)).await?);
         }
         return Ok(());
     }
-    let ends = build::ends(of);
+    let ends = build_try::ends(of);
     if !has_sink {
         known.wrote(&apply(client, &ends.sink).await?);
     }
@@ -179,7 +179,7 @@ pub async fn launch(
 /// Gives a run its service account with the RBAC permissions. If this operator created the account and its binding
 /// before, only the role is applied, provided that it is the run's first try.
 pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result<(), ApplyError> {
-    let built = build::groundwork(of);
+    let built = build_try::groundwork(of);
     let (namespace, job) = (of.job.namespace.as_str(), of.job.name.as_str());
     let account = format!(
         "{} of {}",
@@ -216,7 +216,7 @@ where
 }
 
 /// Applies an object, and returns it. Fails if the API server rejects it or cannot be reached.
-pub(super) async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>
+pub(crate) async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone

@@ -12,38 +12,46 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt};
 
 use super::{
-    captured, ends, neighbours,
+    lookups::Sources,
     read::{Guarded, Result, api, is_forbidden, reading},
     recent::Recent,
-    sources::Sources,
-    volumes::Volumes,
-    warnings::warnings,
-    watched::{Known, Watched},
+    stores::{Known, Watched},
 };
 use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
-    fault::Fault,
-    model::{
-        capture::Captured,
-        children::Children,
-        claims::{self, Claim, Class},
-        crowd::Crowd,
-        destination,
+    ends::{
+        destination_identity,
         end::{Ends, Places},
-        growth, observe,
+        permission, source_identity,
+    },
+    fault::Fault,
+    names::{self, LABEL_TRY, TryNames},
+    pods::{
+        children::Children,
+        kept_for_logs, neighbours,
         placement::Placements,
-        queue::{self, Limits, Line, SetLimits},
-        readers,
+        pod_state,
+        pod_warnings::Warnings,
+        read_warnings::warnings,
+        security::NamespaceUsers,
+        stored_fields::{self, Job},
+    },
+    queue::{
+        claim_rivals::Rivals,
+        crowd::Crowd,
+        turns::{self, Limits, Line, SetLimits},
+    },
+    run::{
         record::{self, Record},
         restore,
-        rivals::Rivals,
-        security::NamespaceUsers,
-        source,
-        stored::{self, Job},
-        warnings::Warnings,
+        stages::situation::USUAL_START,
     },
-    names::{self, LABEL_TRY, TryNames},
-    stages::situation::USUAL_START,
+    snapshots::{source_capture::Captured, storage_progress},
+    volumes::{
+        claim_growth,
+        claims::{self, Claim, Class},
+        node_watches::Volumes,
+    },
 };
 
 /// How long many runs that start together share what was read for one of them.
@@ -160,24 +168,25 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()), Timestamp::now());
     let run_under_way = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let is_started = run_under_way.is_some_and(ActiveRun::is_started);
-    let is_at_home = ends::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
+    let is_at_home = permission::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
     let age = match (is_launching, is_at_home) {
         (true, true) => shared_age(crowd),
         // A namespace may have been made anew under its name.
         (true, false) => Duration::ZERO,
-        (false, false) if is_started => ends::LABELS_AGE,
+        (false, false) if is_started => permission::LABELS_AGE,
         (false, _) => CONSENT_AGE,
     };
-    let (users, are_users_fresh) = ends::users(sources, &job.namespace().unwrap_or_default(), age).await?;
-    let applicant = ends::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
-    let ends = ends::judge(sources, applicant, &mut claims, age).await?;
-    let withdrawn = ends::withdrawn(known, applicant, &children);
+    let (users, are_users_fresh) =
+        permission::users(sources, &job.namespace().unwrap_or_default(), age).await?;
+    let applicant = permission::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
+    let ends = permission::judge(sources, applicant, &mut claims, age).await?;
+    let withdrawn = permission::withdrawn(known, applicant, &children);
     // Read after the job, so that it includes all that the watch reported before this job's run started.
     let jobs = known.jobs.state();
     let others = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    let is_source_a_copy = source::is_copy(job, &claims, others);
+    let is_source_a_copy = source_identity::is_copy(job, &claims, others);
     let line = line(&jobs, job, sources.limits, &known.set_limits());
-    let shared = destination::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
+    let shared = destination_identity::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
     let nodes = match sources.limits.node {
         0 => Vec::new(),
@@ -215,8 +224,8 @@ async fn with_run(
     is_launching: bool,
 ) -> Result<Found> {
     let status = job.status.as_ref();
-    found.outgoing = readers::take(&mut found.children, job, &found.claims);
-    found.gone_captures = captured::gone(sources.client, job).await?;
+    found.outgoing = kept_for_logs::take(&mut found.children, job, &found.claims);
+    found.gone_captures = storage_progress::gone(sources.client, job).await?;
     let Some(run) = status.and_then(|status| status.active_run.as_ref()) else {
         found.rivals = Some(rivals(sources.known, jobs, job));
         return Ok(found);
@@ -233,10 +242,10 @@ async fn with_run(
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
         if run.is_started() {
-            found.captured = captured::look(sources.client, job, run, &found.claims).await?;
+            found.captured = storage_progress::look(sources.client, job, run, &found.claims).await?;
         }
     }
-    found.imaged = captured::look_at_image(sources.client, job, run).await?;
+    found.imaged = storage_progress::look_at_image(sources.client, job, run).await?;
     if run.capture.is_some() {
         // The temporary claim need not be where the source's is.
         found.placements.source = None;
@@ -304,7 +313,7 @@ fn shared_age(crowd: Crowd) -> Duration {
 /// Returns the queue of all known jobs except `job`; `None` if runs are not limited.
 fn line(jobs: &[Arc<Guarded>], job: &SyncJob, limits: Limits, sets: &SetLimits) -> Option<Line> {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    queue::is_limited(job, limits, sets)
+    turns::is_limited(job, limits, sets)
         .then(|| Line::new(&job.uid().unwrap_or_default(), jobs, limits, sets))
 }
 
@@ -376,9 +385,10 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
 /// Returns the other users of the claims of `job`.
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    let namespaces: Vec<&str> = ends::namespaces(job).collect();
-    let is_here = |pod: &Arc<stored::Pod>| {
-        pod.metadata.namespace.as_deref().is_some_and(|it| namespaces.contains(&it)) && observe::is_alive(pod)
+    let namespaces: Vec<&str> = permission::namespaces(job).collect();
+    let is_here = |pod: &Arc<stored_fields::Pod>| {
+        pod.metadata.namespace.as_deref().is_some_and(|it| namespaces.contains(&it))
+            && pod_state::is_alive(pod)
     };
     let pods = known.pods.state().into_iter().filter(is_here);
     let own = job.namespace().unwrap_or_default();
@@ -445,7 +455,7 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 
 /// Reads the storage class of a destination's claim that is to grow, since the class says whether it can.
 async fn add_class_to_grow(client: &Client, job: &SyncJob, claims: &mut [Claim]) -> Result<()> {
-    let growing = growth::wanted(job.spec.destination.create.as_ref(), claims);
+    let growing = claim_growth::wanted(job.spec.destination.create.as_ref(), claims);
     let sink = claims.iter_mut().find(|claim| claim.side == Side::Sink);
     if let Some((growing, sink)) = growing.zip(sink) {
         sink.class = class(client, &growing.claim).await?;

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{
-    apply::ApplyError, capturing::CaptureError, cleanup::CleanupError, namespaces::NotTaken,
-    read::DereferenceError, record::RecordError, watched::WatchError,
+use super::{apply::ApplyError, read::DereferenceError, stores::WatchError};
+use crate::{
+    leases::held_namespaces::NotTaken, pods::cleanup::CleanupError, run::write_record::RecordError,
+    snapshots::make_capture::CaptureError,
 };
 
 /// The maximum duration of one reconciliation. Without it, a connection that was lost silently would block its job for
 /// ever.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// The wait before a failed reconciliation is tried again, which doubles with each failure in a row.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// The same if it failed only because somebody else wrote to the object meanwhile.
@@ -21,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The reasons why a reconciliation was aborted. It is tried again.
 #[derive(Debug, Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// An object cannot be read.
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
@@ -63,7 +64,7 @@ pub(super) enum Error {
 impl Error {
     /// Returns how long to wait before the reconciliation is tried again, after that number of earlier failures in a
     /// row.
-    pub(super) fn pause(&self, failures: u32) -> Duration {
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
         match self {
             // The look at a watch costs nothing.
             Self::Unwatched(_) => ERROR_PAUSE,
@@ -75,7 +76,7 @@ impl Error {
     }
 
     /// Returns whether somebody else wrote to the SyncJob or its SyncRun meanwhile, which is no failure.
-    pub(super) fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         let source = match self {
             Self::Outdated => return true,
             Self::Status(source) | Self::Grant(source) | Self::Record(RecordError { source, .. }) => source,

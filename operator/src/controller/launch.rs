@@ -7,21 +7,24 @@ use super::{
     context::Context,
     dereference::Found,
     error::Error,
-    grants,
     view::View,
 };
 use crate::{
     api::SyncJob,
+    ends::destination_identity,
     fault::Fault,
-    model::{capture, creation, destination, growth, validate::ValidatedSyncJob},
-    resources::Try,
-    stages::situation::Step,
+    grants::refresh_grants,
+    pods::Try,
+    run::stages::situation::Step,
+    snapshots::source_capture,
+    spec::validate::ValidatedSyncJob,
+    volumes::{claim_creation, claim_growth},
 };
 
 /// Creates the missing objects of the run under way; for a run whose pods are starting already, only the service
 /// account. Returns the API server's objection if it rejects one of them: the status then shows it, because only a user
 /// can resolve it. Fails on all other errors.
-pub(super) async fn launch(
+pub(crate) async fn launch(
     job: &SyncJob,
     context: &Context,
     view: &View<'_>,
@@ -34,10 +37,10 @@ pub(super) async fn launch(
     let (settings, found) = (&context.settings, view.found);
     let uid = &job.uid().unwrap_or_default();
     let (ends, placements) = (&found.ends, &found.placements);
-    let expect_volume = destination::expected(view.status, valid, found.destination_uid());
+    let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
     let progress_period_s = found.crowd.progress_period_s();
     let fs_groups = found.fs_groups.unwrap_or_default();
-    let reading = capture::reading(valid, run);
+    let reading = source_capture::reading(valid, run);
     let of = Try {
         job: &reading,
         uid,
@@ -56,7 +59,7 @@ pub(super) async fn launch(
         makes_key: view.makes_key(valid),
     };
     let (client, accounts) = (&context.client, &context.accounts);
-    grants::confirm(context, job, &found.ends, &found.users).await?;
+    refresh_grants::confirm(context, job, &found.ends, &found.users).await?;
     let made = match step {
         Step::Launch => apply::launch(client, &context.known.batch, accounts, &of, &found.children).await,
         _ => apply::grant(client, accounts, &of).await,
@@ -69,18 +72,18 @@ pub(super) async fn launch(
 
 /// Returns whether this fault is the message of Kubernetes that pods cannot be created because somebody has deleted
 /// their service account.
-pub(super) fn lacks_account(fault: &Fault) -> bool {
+pub(crate) fn lacks_account(fault: &Fault) -> bool {
     fault.message.contains("error looking up service account")
 }
 
 /// Creates the destination's claim. Returns the API server's objection if it rejects the claim.
-pub(super) async fn create(
+pub(crate) async fn create(
     context: &Context,
     (job, valid): (&SyncJob, &ValidatedSyncJob),
     found: &Found,
 ) -> Result<Option<Refusal>, ApplyError> {
-    let Some(claim) = creation::due(valid, &found.claims) else { return Ok(None) };
-    match apply::create_claim(&context.client, &creation::given_to(claim, job)).await {
+    let Some(claim) = claim_creation::due(valid, &found.claims) else { return Ok(None) };
+    match apply::create_claim(&context.client, &claim_creation::given_to(claim, job)).await {
         Ok(made) => {
             made.iter().for_each(|made| context.known.claims.wrote(made));
             Ok(None)
@@ -90,12 +93,12 @@ pub(super) async fn create(
 }
 
 /// Requests the larger size for the destination's claim. Returns the API server's objection if it rejects the request.
-pub(super) async fn grow(
+pub(crate) async fn grow(
     context: &Context,
     valid: &ValidatedSyncJob,
     found: &Found,
 ) -> Result<Option<Refusal>, ApplyError> {
-    let Some(growing) = growth::wanted(valid.create.as_ref(), &found.claims) else { return Ok(None) };
+    let Some(growing) = claim_growth::wanted(valid.create.as_ref(), &found.claims) else { return Ok(None) };
     match apply::grow_claim(&context.client, &growing).await {
         Ok(grown) => {
             context.known.claims.wrote(&grown);

@@ -1,47 +1,23 @@
 //! The controller of SyncJobs.
 //!
-//! [`reconcile`] takes one step with a SyncJob: [`dereference`] reads, [`model::validate`](crate::model::validate)
-//! turns the spec into a `ValidatedSyncJob`, [`stages::plan`](crate::stages::plan) decides, [`build`] determines the
-//! objects that the decision requires, [`apply`] and [`launch`] create them and [`cleanup`] deletes objects,
-//! [`bookkeeping`] keeps the SyncRuns, and [`next_status`] and [`announce`] make and write the status. Validating,
-//! planning, building and the next status are pure. SyncEndpoints have a reconciliation of their own ([`endpoints`]).
+//! [`reconcile`] takes one step with a SyncJob: [`dereference`] reads, [`validate`](crate::spec::validate) turns the
+//! spec into a `ValidatedSyncJob`, [`plan`](crate::run::stages::plan) decides, [`build_try`](crate::pods::build_try)
+//! determines the objects that the decision requires, [`apply`] and [`launch`] create them and
+//! [`cleanup`](crate::pods::cleanup) deletes objects, [`bookkeeping`](crate::run::bookkeeping) keeps the SyncRuns, and
+//! [`next_status`](crate::status::next_status) and [`announce`](crate::status::announce) make and write the status.
+//! `operator/doc/design.md` lists the files that may talk to the API server or read the clock.
 
-mod abroad;
-pub mod accounts;
-mod announce;
 pub mod apply;
-mod bookkeeping;
-pub mod build;
-mod captured;
-mod capturing;
-pub mod cleanup;
-mod consent;
-mod context;
+pub(crate) mod context;
 pub mod dereference;
-mod endpoint_watches;
-mod endpoints;
-mod ends;
-mod error;
-pub mod exec;
-mod grants;
-mod heard;
-pub mod hook_tasks;
-pub mod hooks;
-mod images;
-mod launch;
-mod namespaces;
-mod neighbours;
-mod next_status;
+pub(crate) mod error;
+pub(crate) mod launch;
+pub(crate) mod lookups;
 pub mod read;
 pub mod recent;
-mod reconcile;
-pub mod record;
+pub(crate) mod reconcile;
 pub mod serve;
-mod sets;
-mod sources;
-mod strays;
-mod view;
-pub mod volumes;
-pub(crate) mod warnings;
-pub mod watched;
-mod watches;
+pub mod stores;
+pub(crate) mod view;
+pub(crate) mod watch_liveness;
+pub(crate) mod watches;

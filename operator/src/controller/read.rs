@@ -43,9 +43,9 @@ impl DereferenceError {
     }
 }
 
-pub(super) type Result<T> = std::result::Result<T, DereferenceError>;
+pub(crate) type Result<T> = std::result::Result<T, DereferenceError>;
 
-pub(super) fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
+pub(crate) fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     K::DynamicType: Default,
@@ -53,10 +53,10 @@ where
     Api::namespaced(client.clone(), &job.namespace().unwrap_or_default())
 }
 
-pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
-pub(super) fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
+pub(crate) fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
     move |source| DereferenceError::Read { kind, source }
 }

@@ -13,42 +13,48 @@ use kube::{
 use tokio::time::{Instant, timeout};
 
 use super::{
-    abroad,
-    announce::{tell, write_status},
     apply::Refusal,
-    bookkeeping, capturing,
     context::Context,
     dereference::{self, Found},
     error::{Error, TIMEOUT},
-    grants, hooks, images, launch, next_status,
+    launch,
     read::Guarded,
-    strays,
     view::View,
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    ends::{destination_identity, end::Consent},
     fault::Fault,
-    model::{
-        self,
-        crowd::Crowd,
-        end::Consent,
-        kinds, locality, restore, security, standing,
-        validate::{self, ValidatedSyncJob},
-    },
+    grants::{refresh_grants, remove_abroad},
+    hooks::run_hooks,
     names::{self, FIELD_MANAGER},
-    stages::{self, situation::Step},
+    pods::{security, shared_pod},
+    queue::crowd::Crowd,
+    run::{
+        bookkeeping, restore,
+        stages::{self, situation::Step},
+        stray_runs,
+    },
+    sets::members,
+    snapshots::{engine_snapshots, make_capture, make_image},
+    spec::validate::{self, ValidatedSyncJob},
+    status::{
+        announce::{tell, write_status},
+        next_status, readiness,
+    },
     telemetry::chain,
+    volumes::block_volumes,
 };
 
 /// The interval between checks whether the objects of an ended run are gone, unless a watch reports it earlier.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
 /// The interval between looks whether another release still holds a namespace.
-pub(super) const OTHERS_PERIOD: Duration = Duration::from_secs(20);
+pub(crate) const OTHERS_PERIOD: Duration = Duration::from_secs(20);
 /// The maximum time for which the status keeps a message about a run's position in the queue.
 const POSITION_AGE: Duration = Duration::from_secs(600);
 
 /// Reconciles one job, and counts that in the metrics. kube's controller calls it for each change.
-pub(super) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let done = timeout(TIMEOUT, reconcile_known(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
     if done.is_ok() {
@@ -71,14 +77,14 @@ async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Err
     let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         context.forget(&namespace, &name);
-        hooks::end_orphans(context, &namespace, &name, None);
-        abroad::clear(context, &namespace, &name, None);
+        run_hooks::end_orphans(context, &namespace, &name, None);
+        remove_abroad::clear(context, &namespace, &name, None);
         return Ok(Action::await_change());
     };
     match &job.0 {
         Ok(job) => {
-            grants::catch_up(&context.known, job).await?;
-            if model::sets::owner(job).is_some() {
+            refresh_grants::catch_up(&context.known, job).await?;
+            if members::owner(job).is_some() {
                 // Without the set, its limit on runs is not known.
                 context.known.sets.catch_up(&job.namespace().unwrap_or_default()).await?;
             }
@@ -105,7 +111,7 @@ fn path(job: &Guarded) -> String {
 
 /// Logs a failed reconciliation, and returns when to try it again: the later, the more have failed in a row.
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
-pub(super) fn on_error(job: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
+pub(crate) fn on_error(job: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     let failures = context.failures.get(&path(&job), Duration::MAX).unwrap_or(0);
     context.failures.put(&path(&job), failures.saturating_add(1));
@@ -126,7 +132,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     );
     let job = skeleton(unreadable.metadata);
     let mut status = SyncJobStatus::default();
-    standing::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
+    readiness::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
     let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let patch = Patch::Merge(serde_json::json!({ "status": status }));
@@ -147,7 +153,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let (mut found, valid) = Box::pin(look(job, context)).await?;
     let (mut old, now) = (restore::released(job), Timestamp::now());
     let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
-    model::destination::accept(&mut old, accepted);
+    destination_identity::accept(&mut old, accepted);
     let planned = Box::pin(plan(context, (job, &old), &mut found, (&valid, now)));
     let (decided, has_new_record) = planned.await?;
     let Decided { step, again, next_run } = decided;
@@ -161,12 +167,12 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         view.let_go(&context.client).await?;
         context.note_removed(&found.outgoing.jobs);
     }
-    hooks::release(context, &view, &new).await?;
+    run_hooks::release(context, &view, &new).await?;
     let settled = Box::pin(bookkeeping::settle_runs(context, &view, (job, &new), is_known, now));
     let is_settled = settled.await?;
-    let is_settled = capturing::remove(&context.client, job, &new).await? && is_settled;
+    let is_settled = make_capture::remove(&context.client, job, &new).await? && is_settled;
     if let (Step::Finish(_), Ok(valid)) = (&step, &valid) {
-        images::prune(context, job, &new, valid).await?;
+        make_image::prune(context, job, &new, valid).await?;
     }
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
     let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
@@ -176,15 +182,15 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
 /// Reads all objects that the next step depends on, and validates the SyncJob against them.
 async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-    strays::take_back(context, &namespace, &name).await?;
-    strays::tell_preset(context, &namespace, &name).await?;
-    hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
-    abroad::clear(context, &namespace, &name, job.uid().as_deref());
+    stray_runs::take_back(context, &namespace, &name).await?;
+    stray_runs::tell_preset(context, &namespace, &name).await?;
+    run_hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
+    remove_abroad::clear(context, &namespace, &name, job.uid().as_deref());
     let mut found = dereference::dereference(context.sources(), job).await?;
     let wished = restore::wished(job, found.asked.as_ref());
     let mut valid = validated(&wished, &found);
     if valid.is_err() && !found.are_users_fresh {
-        grants::refresh(context.sources(), job, &mut found).await?;
+        refresh_grants::refresh(context.sources(), job, &mut found).await?;
         valid = validated(&wished, &found);
     }
     Ok((found, valid))
@@ -242,9 +248,11 @@ async fn act(
         {
             launch::launch(job, context, view, valid, &step).await?
         }
-        (Step::Capture(_), Ok(valid)) => capturing::make(context, job, view, valid).await?,
-        (Step::Image(None), Ok(valid)) => images::make(context, job, view, valid).await?.map(Refusal::Image),
-        (Step::Launch, Ok(valid)) => match capturing::before_pods(context, job, view, valid).await? {
+        (Step::Capture(_), Ok(valid)) => make_capture::make(context, job, view, valid).await?,
+        (Step::Image(None), Ok(valid)) => {
+            make_image::make(context, job, view, valid).await?.map(Refusal::Image)
+        }
+        (Step::Launch, Ok(valid)) => match make_capture::before_pods(context, job, view, valid).await? {
             None => launch::launch(job, context, view, valid, &step).await?,
             refused => refused,
         },
@@ -255,7 +263,7 @@ async fn act(
     // Objects that were created before the rejection become known in the next reconciliation.
     let is_known = refused.is_none();
     let step = refused.map_or(step, Refusal::step);
-    Ok((hooks::carry_out(context, job, view, step).await?, is_known))
+    Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
 }
 
 /// Writes and announces the status after a step, and returns it.
@@ -281,7 +289,7 @@ async fn write(
     }
     next_status::note_stage(&mut new, step, view);
     if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
-        model::snapshots::forget_damage(&mut new);
+        engine_snapshots::forget_damage(&mut new);
     }
     if new != known && !begins {
         bookkeeping::note_record(&mut new, found);
@@ -310,7 +318,7 @@ fn decide(
     let view = View::new(job, status, found, &context.settings);
     let situation = view.situation(valid, now);
     let (step, again) = stages::plan::next(&situation);
-    let again = again.into_iter().chain(grants::next_look(found, now)).min();
+    let again = again.into_iter().chain(refresh_grants::next_look(found, now)).min();
     let next_run = stages::plan::next_run(&situation, &step);
     Decided { step, again, next_run }
 }
@@ -330,7 +338,7 @@ fn validated(job: &SyncJob, found: &Found) -> Validated {
             security::check(privileged, &valid.pods.security_context, ownership, &end.namespace)?;
         }
     }
-    Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
+    Ok(shared_pod::settle(block_volumes::settle(valid, &found.claims)?, &found.claims))
 }
 
 /// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root.

@@ -9,32 +9,37 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::{
-    abroad,
-    accounts::Accounts,
     context::Context,
-    endpoint_watches::{self, EndpointFeeds},
-    endpoints,
-    heard::Hearing,
-    hook_tasks::HookTasks,
-    hooks,
-    namespaces::{Namespaces, RENEWAL},
     recent::Recent,
     reconcile::{on_error, reconcile},
-    sets, strays,
-    volumes::volumes,
-    watched::{Known, watched},
+    stores::{Known, watched},
+    watch_liveness::Hearing,
     watches::{Feeds, Watches, await_api, controllers},
 };
 use crate::{
     api::CommonPodSettings,
-    events::Events,
-    health::{self, Health, PULSE},
-    lease::{Election, LeaseError},
-    model::queue::Limits,
-    resources::{Image, Settings},
+    endpoints::{
+        endpoint_watches::{self, EndpointFeeds},
+        reconcile_endpoint,
+    },
+    grants::remove_abroad,
+    hooks::{hook_tasks::HookTasks, run_hooks},
+    leases::{
+        election::{Election, LeaseError},
+        held_namespaces::{Namespaces, RENEWAL},
+    },
+    pods::{Image, Settings, accounts::Accounts},
+    queue::turns::Limits,
+    run::stray_runs,
+    sets::reconcile_set,
     signals::Stops,
-    telemetry::LogFormat,
-    traces::{self, Traces},
+    telemetry::{
+        LogFormat,
+        events::Events,
+        probes::{self, Health, PULSE},
+        traces::{self, Traces},
+    },
+    volumes::node_watches::volumes,
 };
 
 /// The flags of `volferry-operator controller`.
@@ -150,7 +155,7 @@ pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<()
     let health = Arc::new(Health::default().asking_for_token(args.metrics_token_file.clone()));
     let client = connect(&health).await.map_err(ServeError::Client)?;
     let address = args.listen;
-    health::serve(address, health.clone()).await.map_err(|source| ServeError::Listen { address, source })?;
+    probes::serve(address, health.clone()).await.map_err(|source| ServeError::Listen { address, source })?;
     let identity = args.identity.clone().unwrap_or_else(host_name);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, image = args.image, "starting");
 
@@ -267,7 +272,9 @@ async fn work(
             _ = context.known.sets.store().wait_until_ready() => {}
             () = stopping.clone() => return,
         }
-        sets.run(sets::reconcile, sets::on_error, context.clone()).for_each(async |_| {}).await;
+        sets.run(reconcile_set::reconcile, reconcile_set::on_error, context.clone())
+            .for_each(async |_| {})
+            .await;
     });
     let mut serving = pin!(async {
         tokio::select! {
@@ -275,7 +282,7 @@ async fn work(
             () = stopping.clone() => return,
         }
         endpoints
-            .run(endpoints::reconcile, endpoints::on_error, context.clone())
+            .run(reconcile_endpoint::reconcile, reconcile_endpoint::on_error, context.clone())
             .for_each(async |_| {})
             .await;
     });
@@ -309,9 +316,9 @@ async fn let_go(context: &Arc<Context>, namespace: &str, name: &str) {
     // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
     if context.known.jobs.watches(namespace) && matches!(context.namespaces.holds(namespace).await, Ok(true))
     {
-        hooks::end_orphans(context, namespace, name, None);
-        abroad::clear(context, namespace, name, None);
-        strays::tell(context, namespace, name).await;
+        run_hooks::end_orphans(context, namespace, name, None);
+        remove_abroad::clear(context, namespace, name, None);
+        stray_runs::tell(context, namespace, name).await;
     }
 }
 

@@ -4,41 +4,44 @@ use contract::{OtherSource, Side};
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 
-use super::{
-    cleanup::{self, CleanupError, Owner},
-    dereference::Found,
-};
+use super::dereference::Found;
 use crate::{
     api::{ActiveRun, Hook, Hooks, JobIdentity, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
+    ends::{destination_identity, source_identity},
     fault::Fault,
-    model::{
-        benchmark,
-        children::Seen,
-        claims::{self, Blocked},
-        creation, destination,
-        growth::{self, Growth},
-        hooks,
-        observe::EndState,
-        pairs::Pair,
-        place::Place,
-        readers, record, source, spec_hash,
-        stored::Job,
-        validate::ValidatedSyncJob,
-    },
+    hooks::hook_state,
     names::{self, TryNames},
-    resources::Settings,
-    stages::situation::{Demand, Situation, Step, Turn},
+    pods::{
+        Settings,
+        children::Seen,
+        cleanup::{self, CleanupError, Owner},
+        kept_for_logs,
+        pod_state::EndState,
+        stored_fields::Job,
+    },
+    queue::place::Place,
+    run::{
+        benchmark, record,
+        shard_pairs::Pair,
+        stages::situation::{Demand, Situation, Step, Turn},
+    },
+    spec::{spec_hash, validate::ValidatedSyncJob},
+    volumes::{
+        claim_creation,
+        claim_growth::{self, Growth},
+        claims::{self, Blocked},
+    },
 };
 
 /// A job as seen by one reconciliation.
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     namespace: String,
     name: String,
     uid: String,
-    pub(super) generation: i64,
+    pub(crate) generation: i64,
     spec_hash: String,
-    pub(super) status: &'a SyncJobStatus,
-    pub(super) found: &'a Found,
+    pub(crate) status: &'a SyncJobStatus,
+    pub(crate) found: &'a Found,
     image: &'a str,
     own_hooks: Option<&'a Hooks>,
     accepted_source: Option<&'a str>,
@@ -49,7 +52,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         job: &'a SyncJob,
         status: &'a SyncJobStatus,
         found: &'a Found,
@@ -75,12 +78,12 @@ impl<'a> View<'a> {
     }
 
     /// Returns the run under way and the names of its current try.
-    pub(super) fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
+    pub(crate) fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
         Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
     }
 
     /// Returns the job's UID.
-    pub(super) fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         &self.uid
     }
 
@@ -91,10 +94,10 @@ impl<'a> View<'a> {
 
     /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
     /// readers of logs.
-    pub(super) fn is_swept(&self, job: &SyncJob, written: &SyncJobStatus) -> bool {
+    pub(crate) fn is_swept(&self, job: &SyncJob, written: &SyncJobStatus) -> bool {
         let job = SyncJob { status: Some(written.clone()), ..job.clone() };
         let mut children = self.found.children.clone();
-        readers::take(&mut children, &job, &self.found.claims);
+        kept_for_logs::take(&mut children, &job, &self.found.claims);
         let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
         children.leftovers(current, &self.name, &self.uid).is_empty()
     }
@@ -110,7 +113,7 @@ impl<'a> View<'a> {
 
     /// Returns the hooks of the run under way, as its SyncRun recorded them at its start. Restores and benchmarks have
     /// none.
-    pub(super) fn hooks(&self) -> Option<&Hooks> {
+    pub(crate) fn hooks(&self) -> Option<&Hooks> {
         let run = self.status.active_run.as_ref();
         let run = run.filter(|run| run.restore.is_none() && run.benchmark.is_none());
         match (run, self.found.run.as_ref().and_then(|run| run.spec.job.as_ref())) {
@@ -121,14 +124,14 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether neither the spec nor the run under way has hooks.
-    pub(super) fn is_without_hooks(&self) -> bool {
+    pub(crate) fn is_without_hooks(&self) -> bool {
         self.own_hooks.is_none() && self.hooks().is_none()
     }
 
     /// Returns the hook `before` for which pods that are launched now have to wait.
-    pub(super) fn awaited_hook(&self, valid: &ValidatedSyncJob) -> Option<&Hook> {
+    pub(crate) fn awaited_hook(&self, valid: &ValidatedSyncJob) -> Option<&Hook> {
         let (run, _) = self.active()?;
-        hooks::awaited(run, self.hooks()?, valid.capture.is_some())
+        hook_state::awaited(run, self.hooks()?, valid.capture.is_some())
     }
 
     fn is_free(&self) -> bool {
@@ -142,7 +145,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns when the last process of the current try began; `None` unless all have begun.
-    pub(super) fn ran_since(&self) -> Option<Timestamp> {
+    pub(crate) fn ran_since(&self) -> Option<Timestamp> {
         let (run, names) = self.active()?;
         self.found.children.ran_since(names, run.pod_count())
     }
@@ -170,7 +173,7 @@ impl<'a> View<'a> {
 
     /// Returns the Jobs that are still to be removed: of past tries, and of the current try or end if the step
     /// withdraws it.
-    pub(super) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
+    pub(crate) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
         let mut tries = self.leftovers();
         if matches!(step, Step::Withdraw | Step::Halt(_) | Step::BeginHook { stops: true, .. }) {
             tries.extend(self.active_names.clone());
@@ -183,17 +186,17 @@ impl<'a> View<'a> {
     }
 
     /// Deletes these Jobs with their pods.
-    pub(super) async fn sweep(&self, client: &Client, doomed: &[&Job]) -> Result<(), CleanupError> {
+    pub(crate) async fn sweep(&self, client: &Client, doomed: &[&Job]) -> Result<(), CleanupError> {
         cleanup::sweep(client, &self.owner(), &self.found.children, doomed).await
     }
 
     /// Deletes the objects of the last run that were kept for readers of logs.
-    pub(super) async fn let_go(&self, client: &Client) -> Result<(), CleanupError> {
+    pub(crate) async fn let_go(&self, client: &Client) -> Result<(), CleanupError> {
         cleanup::discard(client, &self.owner(), &self.found.outgoing).await
     }
 
     /// Returns the ends of the run under way that have no pods, or will have none after this step.
-    pub(super) fn absent_ends(&self, step: &Step) -> impl Iterator<Item = Side> {
+    pub(crate) fn absent_ends(&self, step: &Step) -> impl Iterator<Item = Side> {
         let pairs = self.pairs();
         let dismissed = if let Step::Dismiss(side, _) = step { Some(*side) } else { None };
         [Side::Source, Side::Sink].into_iter().filter(move |side| {
@@ -202,7 +205,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the input of the plan.
-    pub(super) fn situation(
+    pub(crate) fn situation(
         &'a self,
         valid: &Result<ValidatedSyncJob, Fault>,
         now: Timestamp,
@@ -215,7 +218,9 @@ impl<'a> View<'a> {
             status: self.status,
             demand: self.demand(valid),
             claims: self.claims(valid),
-            creates: valid.as_ref().is_ok_and(|valid| creation::due(valid, &self.found.claims).is_some()),
+            creates: valid
+                .as_ref()
+                .is_ok_and(|valid| claim_creation::due(valid, &self.found.claims).is_some()),
             grows: valid.as_ref().is_ok_and(|valid| matches!(self.growth(valid), Growth::Due(_))),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
@@ -261,7 +266,7 @@ impl<'a> View<'a> {
 
     fn is_new_destination(&self, valid: &Result<ValidatedSyncJob, Fault>) -> bool {
         let uid = self.found.destination_uid();
-        valid.as_ref().is_ok_and(|valid| destination::is_new(self.status, valid, uid))
+        valid.as_ref().is_ok_and(|valid| destination_identity::is_new(self.status, valid, uid))
     }
 
     fn turn(&self, now: Timestamp) -> Turn {
@@ -269,7 +274,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether `run` of this job has its turn, or which other run comes first.
-    pub(super) fn turn_of(&self, run: &ActiveRun, now: Timestamp) -> Turn {
+    pub(crate) fn turn_of(&self, run: &ActiveRun, now: Timestamp) -> Turn {
         let rivals = self.found.rivals.as_ref();
         if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid, now)) {
             return Turn::Taken(fault);
@@ -304,7 +309,7 @@ impl<'a> View<'a> {
         claims::check_both_ends(&self.found.claims, is_local)?;
         if let Ok(valid) = valid {
             let accepted = (self.accepted_source, self.found.is_source_a_copy);
-            source::check(self.status, valid, &self.found.claims, accepted)?;
+            source_identity::check(self.status, valid, &self.found.claims, accepted)?;
         }
         match valid.as_ref().map(|valid| self.growth(valid)) {
             Ok(Growth::Blocked(blocked)) => Err(blocked),
@@ -313,25 +318,25 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether the destination refuses another source than that of its copy.
-    pub(super) fn other_source(&self, valid: &ValidatedSyncJob, run: &ActiveRun) -> Option<OtherSource> {
+    pub(crate) fn other_source(&self, valid: &ValidatedSyncJob, run: &ActiveRun) -> Option<OtherSource> {
         let accepted = (self.accepted_source, self.found.is_source_a_copy);
         let sources = (&*self.found.claims, self.found.shared.is_none());
-        source::rule(self.status, (valid, run), sources, accepted)
+        source_identity::rule(self.status, (valid, run), sources, accepted)
     }
 
     /// Returns the key for endpoints that the pod of the run under way tells of.
-    pub(super) fn identity(&self) -> Option<JobIdentity> {
+    pub(crate) fn identity(&self) -> Option<JobIdentity> {
         self.run_status()?.identity
     }
 
     /// Returns whether the run's pod has to be able to keep a new key of the job in a Secret.
-    pub(super) fn makes_key(&self, valid: &ValidatedSyncJob) -> bool {
+    pub(crate) fn makes_key(&self, valid: &ValidatedSyncJob) -> bool {
         let has_own = valid.remote().is_some_and(|(_, remote)| remote.identity.is_none());
         has_own && self.status.identity.or(self.identity()).is_none()
     }
 
     fn growth(&self, valid: &ValidatedSyncJob) -> Growth {
-        growth::judge(valid.create.as_ref(), &self.found.claims)
+        claim_growth::judge(valid.create.as_ref(), &self.found.claims)
     }
 
     /// Returns the two ends of each shard of the run under way. If one pod serves both ends, it appears as both.

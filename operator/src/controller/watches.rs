@@ -26,23 +26,19 @@ use tokio::task::JoinSet;
 
 use super::{
     context::Context,
-    ends,
     read::{Guarded, GuardedGrant, GuardedRun, GuardedSet},
-    sets, strays,
-    volumes::VolumeFeeds,
-    watched::{ClaimName, Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
+    stores::{ClaimName, Feed, Known, Watchable, scopes, slim, slim_child, slim_grant, slim_run},
 };
 use crate::{
     api::{ActiveRun, RunFolder, SyncGrant, SyncJob, SyncRun},
-    health::Health,
-    model::{
-        self, end,
-        queue::{self, Limits},
-        remote,
-        stored::{Job, Pod},
-    },
+    ends::{end, permission, remote_end},
     names,
-    telemetry::chain,
+    pods::stored_fields::{Job, Pod},
+    queue::turns::{self, Limits},
+    run::stray_runs,
+    sets::{members, reconcile_set},
+    telemetry::{chain, probes::Health},
+    volumes::node_watches::VolumeFeeds,
 };
 
 /// The maximum number of jobs that are reconciled at a time. Reconciling mostly waits for the API server, not for the
@@ -54,23 +50,23 @@ const SETS_AT_A_TIME: u16 = 4;
 const STARTUP_PERIOD: Duration = Duration::from_secs(2);
 
 /// The feeds that keep the stores up to date, and the SyncJobs whose hooks have ended.
-pub(super) struct Feeds {
-    pub(super) jobs: Feed<Guarded>,
-    pub(super) runs: Feed<SyncRun>,
-    pub(super) batch: Feed<Job>,
-    pub(super) pods: Feed<Pod>,
-    pub(super) claims: Feed<PersistentVolumeClaim>,
-    pub(super) grants: Feed<SyncGrant>,
-    pub(super) sets: Feed<GuardedSet>,
-    pub(super) volumes: VolumeFeeds,
-    pub(super) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
+pub(crate) struct Feeds {
+    pub(crate) jobs: Feed<Guarded>,
+    pub(crate) runs: Feed<SyncRun>,
+    pub(crate) batch: Feed<Job>,
+    pub(crate) pods: Feed<Pod>,
+    pub(crate) claims: Feed<PersistentVolumeClaim>,
+    pub(crate) grants: Feed<SyncGrant>,
+    pub(crate) sets: Feed<GuardedSet>,
+    pub(crate) volumes: VolumeFeeds,
+    pub(crate) hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
     /// Where each claim that has changed is told, for the SyncEndpoints.
-    pub(super) claims_changed: UnboundedSender<ClaimName>,
+    pub(crate) claims_changed: UnboundedSender<ClaimName>,
 }
 
 /// Waits until the API server answers and serves SyncJobs and SyncRuns, in one of the namespaces if there are several:
 /// one that is gone holds up no other.
-pub(super) async fn await_api(client: &Client, namespaces: &[String]) {
+pub(crate) async fn await_api(client: &Client, namespaces: &[String]) {
     let served = scopes(namespaces).into_iter().map(|scope| {
         Box::pin(async move {
             await_kind::<SyncJob>(client, scope.as_deref()).await;
@@ -100,7 +96,7 @@ where
 /// continue while reconciliations wait for their events: a controller that runs as many reconciliations as it may does
 /// not poll its streams.
 #[derive(Default)]
-pub(super) struct Watches {
+pub(crate) struct Watches {
     tasks: JoinSet<()>,
 }
 
@@ -116,14 +112,14 @@ impl Watches {
             let mut runs = std::pin::pin!(runs);
             while let Some(run) = runs.next().await {
                 if matches!(context.namespaces.holds(&run.namespace().unwrap_or_default()).await, Ok(true)) {
-                    strays::tell_unreadable(&context, &run).await;
+                    stray_runs::tell_unreadable(&context, &run).await;
                 }
             }
         });
     }
 
     /// Follows the changes of a watch in a task, and returns them as a stream. Errors are logged.
-    pub(super) fn follow<T: Send + 'static>(
+    pub(crate) fn follow<T: Send + 'static>(
         &mut self,
         changes: impl Stream<Item = watcher::Result<T>> + Send + 'static,
     ) -> impl Stream<Item = T> + Send + 'static {
@@ -142,7 +138,7 @@ impl Watches {
 
 /// Builds the controllers of SyncJobs and of SyncJobSets from the watches: their events determine which objects are
 /// reconciled.
-pub(super) fn controllers(
+pub(crate) fn controllers(
     context: &Arc<Context>,
     feeds: Feeds,
     watches: &mut Watches,
@@ -165,7 +161,9 @@ pub(super) fn controllers(
     let claims = changes(from, feeds.claims, "", slim);
     let claims = watches.follow(claims.inspect_ok(move |claim| {
         // Fails only while the controller stops, as nobody receives any more.
-        sets::of_claim(&all_sets, claim).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
+        reconcile_set::of_claim(&all_sets, claim)
+            .into_iter()
+            .for_each(|set| drop(touching.unbounded_send(set)));
     }));
     let grants = watches.follow(
         feeds
@@ -231,7 +229,7 @@ fn syncjobs(
             if !has_started_run(job) {
                 let _ = freeing.unbounded_send(job.clone());
             }
-            sets::of_job(&sets, job).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
+            reconcile_set::of_job(&sets, job).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
         })
         .predicate_filter(interest, Default::default())
 }
@@ -336,7 +334,7 @@ fn jobs_of_grant(jobs: &Store<Guarded>, grant: &SyncGrant) -> Vec<ObjectRef<Guar
     let refers = |job: &Guarded| {
         let Ok(job) = &job.0 else { return false };
         job.metadata.namespace != grant.metadata.namespace
-            && ends::namespaces(job).any(|it| Some(it) == grant.metadata.namespace.as_deref())
+            && permission::namespaces(job).any(|it| Some(it) == grant.metadata.namespace.as_deref())
     };
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
@@ -379,7 +377,7 @@ fn jobs_waiting_for(
     if limits.any() || sets.values().any(|limit| *limit > 0) {
         let known = jobs.state();
         let known = known.iter().filter_map(|job| job.0.as_ref().ok());
-        woken.extend(queue::next_in_line(known, limits, &sets).into_iter().map(job_ref));
+        woken.extend(turns::next_in_line(known, limits, &sets).into_iter().map(job_ref));
     }
     woken
 }
@@ -388,8 +386,7 @@ fn jobs_waiting_for(
 fn jobs_queued_in(jobs: &Store<Guarded>, set: &GuardedSet) -> Vec<ObjectRef<Guarded>> {
     let waits = |job: &SyncJob| {
         let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
-        let is_of_set =
-            model::sets::owner(job).is_some_and(|owner| Some(&owner.uid) == set.meta().uid.as_ref());
+        let is_of_set = members::owner(job).is_some_and(|owner| Some(&owner.uid) == set.meta().uid.as_ref());
         is_of_set && run.is_some_and(|run| !run.is_started())
     };
     jobs.state().iter().filter_map(|job| job.0.as_ref().ok()).filter(|job| waits(job)).map(job_ref).collect()
@@ -402,7 +399,7 @@ fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
 fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
     let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
     let own = freed.namespace().unwrap_or_default();
-    let folders = [Side::Source, Side::Sink].map(|side| remote::run_folder(spec, side));
+    let folders = [Side::Source, Side::Sink].map(|side| remote_end::run_folder(spec, side));
     let claims: Vec<RunFolder> = folders.into_iter().flatten().map(|it| it.seen_from(&own)).collect();
     let waits = |job: &Guarded| {
         let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
@@ -415,7 +412,7 @@ fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<Object
     jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
 
-pub(super) fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+pub(crate) fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
@@ -427,9 +424,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use kube::{core::DeserializeGuard, runtime::reflector};
-
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use kube::{core::DeserializeGuard, runtime::reflector};
 
     use super::*;
     use crate::api::{ClaimReference, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};

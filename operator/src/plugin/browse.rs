@@ -22,11 +22,14 @@ use super::{
     one_pod::{OnePod, show_errors},
 };
 use crate::{
-    answer::frames::{self, Piece},
     api::SyncJob,
     human, names,
-    resources::{browse, job::DESTINATION_DIR},
+    pods::job::DESTINATION_DIR,
     signals::Stops,
+    user_pods::{
+        browse_job,
+        frames::{self, Piece},
+    },
 };
 
 /// How long the last errors of a pod may take to arrive.
@@ -81,7 +84,7 @@ pub(super) async fn run(
         path => format!("{DESTINATION_DIR}{path}"),
     };
     let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX).max(1);
-    let wanted = browse::job(&sink, &job, &asked.arguments(&dir), seconds);
+    let wanted = browse_job::job(&sink, &job, &asked.arguments(&dir), seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
     let made = OnePod::make(&cluster.client, &namespace, &wanted).await?;
     let answered = tokio::select! {

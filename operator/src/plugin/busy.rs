@@ -8,9 +8,8 @@ use kube::ResourceExt as _;
 use super::{lines, table::table};
 use crate::{
     api::{ActiveRun, RunProgress, Stage, SyncJob, SyncRun},
-    human,
-    model::standing,
-    names,
+    human, names,
+    status::readiness,
 };
 
 /// What a column shows that has no value.
@@ -144,7 +143,7 @@ impl<'a> Line<'a> {
         let status = self.job.status.as_ref()?;
         let told = match self.run {
             Some(run) => run.message.clone(),
-            None => standing::told(status).map(|(_, message)| message).filter(|_| self.is_in_trouble()),
+            None => readiness::told(status).map(|(_, message)| message).filter(|_| self.is_in_trouble()),
         };
         told.map(|words| human::clipped(&words, MAX_WORDS_BYTES))
     }
@@ -168,8 +167,9 @@ fn left(done: u64, total: u64, rate: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn job(name: &str, status: &Value) -> SyncJob {
         let spec = json!({

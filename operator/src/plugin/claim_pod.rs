@@ -16,12 +16,12 @@ use super::{
     one_pod::OnePod,
 };
 use crate::{
-    model::{
+    names,
+    pods::{
         placement::{self, Placement},
         security::{NamespaceUsers, PodUser},
     },
-    names,
-    resources::one_off::{self, OneOff},
+    user_pods::one_off_job::{self, OneOff},
 };
 
 /// Selects the objects of Volferry.
@@ -66,7 +66,7 @@ impl ClaimPod {
             placement: placement.as_ref(),
             timeout_s: seconds(flags.timeout),
         };
-        let job = one_off::job(&of);
+        let job = one_off_job::job(&of);
         Ok(Self { claim, job })
     }
 
@@ -77,7 +77,7 @@ impl ClaimPod {
 
     /// Returns the path of the claim's folder or device in the pod.
     pub(super) fn path(&self) -> &'static str {
-        one_off::path(&self.claim)
+        one_off_job::path(&self.claim)
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{args::Scope, error::PluginError, output};
 use crate::{
     api::{SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
-    model::end::Places,
+    ends::end::Places,
     names,
 };
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
-    model::restore,
+    run::restore,
 };
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {

@@ -20,7 +20,7 @@ use super::{
     one_pod::{OnePod, show_errors},
     tries::Tries,
 };
-use crate::{resources::one_off::ENGINE, signals::Stops};
+use crate::{signals::Stops, user_pods::one_off_job::ENGINE};
 
 /// The command's name.
 const COMMAND: &str = "copy";

@@ -10,9 +10,9 @@ use crate::{
         ActiveRun, KnownDestination, Run, RunProgress, SnapshotStatus, SyncJob, SyncJobPhase, SyncJobStatus,
         SyncRun, conditions,
     },
-    human,
-    model::{restore, standing},
-    names,
+    human, names,
+    run::restore,
+    status::readiness,
 };
 
 /// The placeholder for a missing value.
@@ -21,7 +21,7 @@ const NONE: &str = "-";
 /// Returns the state of a SyncJob, with a line for each heading. `progress` is the one of its run under way.
 pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> {
     let status = job.status.clone().unwrap_or_default();
-    let (reason, message) = standing::told(&status).unzip();
+    let (reason, message) = readiness::told(&status).unzip();
     let last = status.last_run.as_ref();
     let synced = conditions::find(&status.conditions, conditions::SYNCED);
     let lines = [
@@ -81,7 +81,7 @@ fn job_cells(job: &SyncJob) -> [String; 8] {
         shown(condition(conditions::READY)),
         shown(condition(conditions::SYNCED)),
         state(job),
-        shown(standing::told(&status).map(|(reason, _)| reason)),
+        shown(readiness::told(&status).map(|(reason, _)| reason)),
         shown(status.last_success_time.as_ref().map(time)),
         shown(status.next_run_time.as_ref().map(time)),
         shown(status.summary.and_then(|summary| summary.duration)),

@@ -24,7 +24,7 @@ use super::{
     one_pod::OnePod,
     tries::Tries,
 };
-use crate::{resources::one_off::ENGINE, signals::Stops};
+use crate::{signals::Stops, user_pods::one_off_job::ENGINE};
 
 /// The engine's program.
 const PROGRAM: &str = "volferry";

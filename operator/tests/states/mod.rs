@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use operator::{
     api::{ActiveRun, Restore, RunCause, SyncJobStatus},
     fault::Fault,
-    model::{claims::Blocked, outcome::Outcome, standing, status, synced},
+    run::outcome::Outcome,
+    status::{readiness, run_status, synced},
+    volumes::claims::Blocked,
 };
 
 /// A state, and the verdicts of tools on it.
@@ -122,38 +124,38 @@ fn begun(cause: RunCause) -> SyncJobStatus {
 fn begins(mut status: SyncJobStatus, cause: RunCause) -> SyncJobStatus {
     let restore = Restore { snapshot: "latest".into(), safety: true, ..Restore::default() };
     let restore = (cause == RunCause::Restore).then_some(restore);
-    let run = status::new_run("web", 1, 1, None, NOW);
-    status::begin(&mut status, ActiveRun { cause: Some(cause), restore, ..run }, NOW);
+    let run = run_status::new_run("web", 1, 1, None, NOW);
+    run_status::begin(&mut status, ActiveRun { cause: Some(cause), restore, ..run }, NOW);
     tell(status)
 }
 
 fn running(mut status: SyncJobStatus) -> SyncJobStatus {
-    status::running(&mut status, NOW);
+    run_status::running(&mut status, NOW);
     tell(status)
 }
 
 fn stuck(mut status: SyncJobStatus) -> SyncJobStatus {
-    status::preparing(&mut status, Some(&Fault::new("PodPending", "no node")), NOW);
+    run_status::preparing(&mut status, Some(&Fault::new("PodPending", "no node")), NOW);
     tell(status)
 }
 
 fn over(mut status: SyncJobStatus, outcome: &Outcome) -> SyncJobStatus {
-    status::finish(&mut status, outcome, None, NOW);
+    run_status::finish(&mut status, outcome, None, NOW);
     tell(status)
 }
 
 fn suspended(mut status: SyncJobStatus, is_scheduled: bool) -> SyncJobStatus {
-    standing::suspended(&mut status, is_scheduled, 1, NOW);
+    readiness::suspended(&mut status, is_scheduled, 1, NOW);
     tell(status)
 }
 
 fn blocked(mut status: SyncJobStatus, why: &Blocked) -> SyncJobStatus {
-    standing::blocked(&mut status, why, 1, NOW);
+    readiness::blocked(&mut status, why, 1, NOW);
     tell(status)
 }
 
 fn settled(mut status: SyncJobStatus) -> SyncJobStatus {
-    standing::rest(&mut status, 1, NOW);
+    readiness::rest(&mut status, 1, NOW);
     tell(status)
 }
 

@@ -10,12 +10,10 @@ use kube::{Api, ResourceExt, api::ListParams};
 use super::{failed, finding::Finding, if_allowed, judge};
 use crate::{
     api::{GrantAccess, SyncGrant, SyncJob, conditions},
-    model::{
-        claims,
-        grants::{self, Applicant, Request},
-        validate::Claim,
-    },
+    grants::find_grant::{self, Applicant, Request},
     plugin::{cluster::Cluster, error::PluginError},
+    spec::validate::Claim,
+    volumes::claims,
 };
 
 /// Returns findings about the other namespaces of a job's claims. What its condition Stalled says is not repeated.
@@ -65,5 +63,5 @@ async fn grant(
     let uid = namespace.uid();
     let from = Applicant { namespace: own, uid: uid.as_deref(), labels: namespace.labels() };
     let request = Request { side, claim, labels, access, from: &from, now: Timestamp::now() };
-    Ok(judge::grant(side, claim, grants::find(&grants.items, request, None)))
+    Ok(judge::grant(side, claim, find_grant::find(&grants.items, request, None)))
 }

@@ -16,13 +16,11 @@ use super::finding::{Finding, end};
 use crate::{
     api::{SyncJob, SyncJobStatus, conditions},
     fault::Fault,
-    model::{
-        claims::{self, Blocked, Claim},
-        grants::Granted,
-        security,
-        validate::{self, validate},
-    },
+    grants::find_grant::Granted,
     names,
+    pods::security,
+    spec::validate::{self, validate},
+    volumes::claims::{self, Blocked, Claim},
 };
 
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";

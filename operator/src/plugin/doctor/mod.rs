@@ -7,6 +7,7 @@ mod abroad;
 mod finding;
 mod judge;
 
+use finding::{Finding, Severity};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -31,7 +32,6 @@ use crate::{
     controller::dereference,
     names,
 };
-use finding::{Finding, Severity};
 
 const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
 /// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.

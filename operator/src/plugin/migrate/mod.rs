@@ -15,11 +15,11 @@ use std::{
     path::Path,
 };
 
+use draft::Draft;
+use migrate_error::{MAX_BYTES, MigrateError};
 use serde_json::Value;
 
 use super::{args::MigrateCommand, error::PluginError, output};
-use draft::Draft;
-use migrate_error::{MAX_BYTES, MigrateError};
 
 /// Returns the note on a claim in another namespace than the SyncJob's.
 fn needs_grant(namespace: &str) -> String {

@@ -1,13 +1,13 @@
 //! Converts a command line of pv-migrate to a SyncJob.
 
 use clap::Parser;
+use contract::Ownership;
 
 use super::{draft::Draft, migrate_error::MigrateError};
 use crate::{
     api::{ClaimReference, CompressionMode, Placement, SyncJobSpec},
     names,
 };
-use contract::Ownership;
 
 /// The maximum length of a generated SyncJob name.
 const MAX_NAME: usize = 50;

@@ -1,0 +1,56 @@
+//! The key by which an endpoint knows a SyncJob, of a pod that dials one.
+
+use std::time::Duration;
+
+use contract::PublicKey;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{
+    AgentArgs,
+    error::AgentError,
+    own_key::{self, KeyPlace, KeySecret},
+    publish::Publisher,
+};
+use crate::{
+    api::{JobIdentity, SyncJob},
+    pods::{self, job::JOB_KEY_ENTRY},
+};
+
+/// How long to wait until a new key is stored. The right to store it is granted before the pod is made.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long a run waits until the status has its public key, which another run tells as well.
+const TELL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Makes sure that the pod has the key, and tells its public half. Does nothing in a pod that dials no endpoint.
+pub(super) async fn ensure(args: &AgentArgs, publisher: &Publisher) -> Result<(), AgentError> {
+    let Some(place) = place(args) else { return Ok(()) };
+    let client = publisher.api.clone().map(kube::Api::into_client);
+    let key = own_key::ensure(&place, client.as_ref(), async || {}).await?;
+    tell(publisher, key.public()).await;
+    Ok(())
+}
+
+async fn tell(publisher: &Publisher, public_key: PublicKey) {
+    let told = publisher.offer("/identity".into(), json!(JobIdentity { public_key }));
+    if !matches!(timeout(TELL_TIMEOUT, told).await, Ok(Ok(()))) {
+        tracing::warn!(%public_key, "the status does not have this SyncJob's public key");
+    }
+}
+
+fn place(args: &AgentArgs) -> Option<KeyPlace> {
+    let secret = args.key_secret.as_ref().map(|name| {
+        let job = args.syncjob.as_deref().unwrap_or_default();
+        let uid = args.syncjob_uid.as_deref().unwrap_or_default();
+        KeySecret {
+            namespace: args.namespace.clone(),
+            name: name.clone(),
+            entry: JOB_KEY_ENTRY,
+            labels: pods::job_labels(job),
+            owner: pods::owner::<SyncJob>(job, uid),
+        }
+    });
+    let (mounted, copy) = (args.key.clone()?, args.key_copy.clone()?);
+    Some(KeyPlace { mounted, copy, secret, patience: PATIENCE })
+}

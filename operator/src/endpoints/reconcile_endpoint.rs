@@ -1,0 +1,302 @@
+//! Reconciles SyncEndpoints: checks the claim and the spec, applies the objects, looks at the pod, writes the status.
+//!
+//! Everything is made from the spec anew each time, and what the endpoint's pod wrote into the status decides nothing
+//! but whether the pod still needs the right to store its key.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{PersistentVolumeClaim, Pod, Service},
+};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
+    core::error_boundary::InvalidObject,
+    runtime::controller::Action,
+};
+use serde_json::json;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::{
+    address,
+    endpoint_objects::{self, Serving},
+    endpoint_standing::{self, ServiceStanding, is_available},
+    serve_config,
+};
+use crate::{
+    api::{
+        ServiceType, SyncEndpoint, SyncEndpointSpec, SyncEndpointStatus,
+        conditions::{self, reason},
+    },
+    controller::{
+        apply::{ApplyError, apply},
+        context::Context,
+        error::TIMEOUT,
+        read::{DereferenceError, GuardedEndpoint, reading},
+        stores::WatchError,
+    },
+    fault::Fault,
+    grants::namespace_annotations,
+    human::{clipped, sentence},
+    leases::held_namespaces::NotTaken,
+    names::{self, FIELD_MANAGER},
+    pods::{
+        placement::{self, Placement},
+        security::{self, NamespaceUsers},
+    },
+    telemetry::chain,
+};
+
+/// How long to wait before an endpoint is looked at again whose pod is not ready: no watch tells of its pods.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long to wait before one that is ready is looked at again: no watch tells of its namespace's annotations.
+const IDLE: Duration = Duration::from_secs(300);
+/// The pause after an error, and that while another release holds the namespace.
+const PAUSE: Duration = Duration::from_secs(5);
+const OTHERS_PERIOD: Duration = Duration::from_secs(20);
+/// The HTTP status codes by which the API server rejects an object as it is.
+const REFUSALS: [u16; 3] = [400, 403, 422];
+/// The longest text from the API server in a status, in bytes.
+const MAX_WORDS_BYTES: usize = 1024;
+
+/// The reasons why a reconciliation was aborted. It is tried again.
+#[derive(Debug, Error)]
+pub(crate) enum EndpointError {
+    /// Nobody knows which release of the operator holds the namespace.
+    #[error(transparent)]
+    NotTaken(#[from] NotTaken),
+    /// A watch has ended or fails.
+    #[error(transparent)]
+    Unwatched(#[from] WatchError),
+    /// An object cannot be read.
+    #[error(transparent)]
+    Read(#[from] DereferenceError),
+    /// An object cannot be applied.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The status cannot be written.
+    #[error("cannot write the status of the SyncEndpoint")]
+    Status(#[source] kube::Error),
+    /// The reconciliation took too long.
+    #[error("no end within {} s", TIMEOUT.as_secs())]
+    TimedOut,
+}
+
+/// Reconciles one endpoint. kube's controller calls it for each change.
+pub(crate) async fn reconcile(
+    endpoint: Arc<GuardedEndpoint>,
+    context: Arc<Context>,
+) -> Result<Action, EndpointError> {
+    timeout(TIMEOUT, known(&endpoint, &context)).await.unwrap_or(Err(EndpointError::TimedOut))
+}
+
+/// Logs a failed reconciliation, and returns when to try it again.
+#[allow(clippy::needless_pass_by_value)] // kube calls it so
+pub(crate) fn on_error(
+    endpoint: Arc<GuardedEndpoint>,
+    error: &EndpointError,
+    _context: Arc<Context>,
+) -> Action {
+    let (namespace, name) = (endpoint.namespace().unwrap_or_default(), endpoint.name_any());
+    tracing::warn!(
+        namespace,
+        name,
+        error = chain(error),
+        "reconciling a SyncEndpoint failed and is tried again"
+    );
+    Action::requeue(PAUSE)
+}
+
+async fn known(endpoint: &GuardedEndpoint, context: &Context) -> Result<Action, EndpointError> {
+    let (namespace, name) = (endpoint.namespace().unwrap_or_default(), endpoint.name_any());
+    if !context.namespaces.holds(&namespace).await? {
+        return Ok(Action::requeue(OTHERS_PERIOD));
+    }
+    // A store that has no list yet would show no claim, and the service would end.
+    context.known.claims.catch_up(&namespace).await?;
+    context.endpoints.endpoints.catch_up(&namespace).await?;
+    context.endpoints.deployments.catch_up(&namespace).await?;
+    context.endpoints.services.catch_up(&namespace).await?;
+    let found = context.endpoints.endpoints.get(&namespace, &name);
+    // The garbage collector deletes the objects of a deleted endpoint by their owner references.
+    let Some(endpoint) = found.filter(|it| it.meta().deletion_timestamp.is_none()) else {
+        return Ok(Action::await_change());
+    };
+    match &endpoint.0 {
+        Ok(endpoint) => go_on(context, endpoint).await,
+        Err(unreadable) => set_aside(context, unreadable).await,
+    }
+}
+
+/// Says in the status of an endpoint that this operator cannot parse it.
+async fn set_aside(context: &Context, unreadable: &InvalidObject) -> Result<Action, EndpointError> {
+    let said = format!(
+        "This operator cannot read the SyncEndpoint, which may be of a newer one: {}.",
+        unreadable.error
+    );
+    let metadata = unreadable.metadata.clone();
+    let endpoint = SyncEndpoint { metadata, spec: SyncEndpointSpec::default(), status: None };
+    let standing = ServiceStanding::Stalled(Fault::new(reason::INVALID_SPEC, said));
+    tell(context, &endpoint, &standing, None).await?;
+    Ok(Action::await_change())
+}
+
+/// Applies the objects of an endpoint, and writes how it stands.
+async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, EndpointError> {
+    let namespace = endpoint.namespace().unwrap_or_default();
+    let users =
+        namespace_annotations::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.0;
+    if let Err(fault) = check(endpoint, &users, &namespace) {
+        tell(context, endpoint, &ServiceStanding::Stalled(fault), None).await?;
+        return Ok(Action::requeue(IDLE));
+    }
+    let claim = context.known.claims.get(&namespace, &endpoint.spec.persistent_volume_claim.claim_name);
+    let refused = endpoint_standing::of_claim(endpoint, claim.as_deref());
+    let name = names::endpoint(&endpoint.name_any(), &endpoint.uid().unwrap_or_default());
+    let before = context.endpoints.deployments.get(&namespace, &name);
+    let pinned = pinned(context, endpoint, claim.as_deref(), before.as_deref()).await?;
+    let serving = Serving {
+        endpoint,
+        settings: &context.settings,
+        users: &users,
+        // A pod would keep a claim that is being deleted, and wait for one that is not there.
+        runs: !endpoint.spec.suspend && refused.is_ok(),
+        on_one_node: claim.as_deref().is_some_and(placement::ties),
+        pinned: pinned.as_ref(),
+        has_key: endpoint_standing::public_key(endpoint).is_some(),
+    };
+    let (deployment, service) = match apply_all(context, &serving).await {
+        Ok(applied) => applied,
+        Err(error) => {
+            let fault = refusal(&error).ok_or(error)?;
+            tell(context, endpoint, &ServiceStanding::Stalled(fault), None).await?;
+            return Ok(Action::requeue(LOOK));
+        }
+    };
+    let pods = own_pods(context, endpoint).await?;
+    let node = pods.iter().find_map(|pod| pod.status.as_ref()?.host_ip.clone());
+    let address = address::address(endpoint, Some(&service), node.as_deref());
+    let standing = match refused {
+        Err(fault) => ServiceStanding::Stalled(fault),
+        Ok(()) => endpoint_standing::of_pod(endpoint, Some(&deployment), &pods, address.as_deref()),
+    };
+    tell(context, endpoint, &standing, address).await?;
+    Ok(Action::requeue(if matches!(standing, ServiceStanding::Ready(_)) { IDLE } else { LOOK }))
+}
+
+/// Checks what only the spec and the namespace decide.
+fn check(endpoint: &SyncEndpoint, users: &NamespaceUsers, namespace: &str) -> Result<(), Fault> {
+    serve_config::check(&endpoint.spec)?;
+    security::consent(users.privileged.as_deref(), namespace)?;
+    let wanted = &endpoint.spec.pods.security_context;
+    security::check(users.is_privileged(), wanted, contract::Ownership::Auto, namespace)
+}
+
+/// Applies all objects. The account and its rights come first, because the pod needs them.
+async fn apply_all(context: &Context, of: &Serving<'_>) -> Result<(Deployment, Service), ApplyError> {
+    let client = &context.client;
+    if let Some(account) = endpoint_objects::service_account(of) {
+        apply(client, &account).await?;
+    }
+    apply(client, &endpoint_objects::role(of)).await?;
+    apply(client, &endpoint_objects::role_binding(of)).await?;
+    let made = apply(client, &endpoint_objects::service(of)).await?;
+    let deployment = apply(client, &endpoint_objects::deployment(of)).await?;
+    Ok((deployment, made))
+}
+
+/// Returns the API server's objection to an object; `None` if the error has another cause, such as an outage.
+fn refusal(error: &ApplyError) -> Option<Fault> {
+    let ApplyError::Apply { kind, name, source: kube::Error::Api(answer) } = error else { return None };
+    let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
+    let message = format!(
+        "The API server refuses the {kind} {name}: {words} Correct spec.service or spec.pods if that is what it names, else the \
+         quota, the admission policy or the operator's rights that stand in the way."
+    );
+    REFUSALS.contains(&answer.code).then(|| Fault::new(reason::CHILD_REFUSED, message))
+}
+
+/// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there. While the pod is
+/// ready, that is the node for which it was made: what others do does not restart it.
+async fn pinned(
+    context: &Context,
+    endpoint: &SyncEndpoint,
+    claim: Option<&PersistentVolumeClaim>,
+    before: Option<&Deployment>,
+) -> Result<Option<Placement>, EndpointError> {
+    let Some(claim) = claim.filter(|claim| placement::ties(claim)) else { return Ok(None) };
+    let at = |node: String| Placement { node, tolerations: Vec::new(), is_required: true };
+    if let Some(before) = before.filter(|before| is_available(before)) {
+        let template = before.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+        let noted = template.and_then(|it| it.annotations.as_ref()?.get(names::ANNOTATION_NODE).cloned());
+        return Ok(noted.map(at));
+    }
+    let own = names::label_value(&endpoint.name_any());
+    let others = ListParams::default().labels(&format!("{}!={own}", names::LABEL_SYNCENDPOINT));
+    let pods = pods(context, endpoint).list(&others).await.map_err(reading("pods"))?;
+    let users: Vec<Pod> = pods.items.into_iter().filter_map(placement::user).collect();
+    Ok(placement::placement(claim, &users).map(|it| at(it.node)))
+}
+
+async fn own_pods(context: &Context, endpoint: &SyncEndpoint) -> Result<Vec<Pod>, EndpointError> {
+    let needs = endpoint.spec.service.service_type == ServiceType::NodePort
+        && endpoint.spec.service.host_name.is_none();
+    let name = endpoint.name_any();
+    let known = names::endpoint(&name, &endpoint.uid().unwrap_or_default());
+    let deployment = context.endpoints.deployments.get(&endpoint.namespace().unwrap_or_default(), &known);
+    if !needs && deployment.is_some_and(|it| is_available(&it)) {
+        return Ok(Vec::new());
+    }
+    let own =
+        ListParams::default().labels(&format!("{}={}", names::LABEL_SYNCENDPOINT, names::label_value(&name)));
+    let mut pods = pods(context, endpoint).list(&own).await.map_err(reading("pods"))?.items;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(pods)
+}
+
+fn pods(context: &Context, endpoint: &SyncEndpoint) -> Api<Pod> {
+    Api::namespaced(context.client.clone(), &endpoint.namespace().unwrap_or_default())
+}
+
+/// Writes the operator's part of the status, if it differs. What the pod writes stays, but for a key that is none.
+async fn tell(
+    context: &Context,
+    endpoint: &SyncEndpoint,
+    standing: &ServiceStanding,
+    address: Option<String>,
+) -> Result<(), EndpointError> {
+    let before = endpoint.status.clone().unwrap_or_default();
+    let mut status = SyncEndpointStatus { address, ..before.clone() };
+    status.public_key = endpoint_standing::public_key(endpoint).map(|key| key.to_string());
+    standing.write(&mut status, endpoint.metadata.generation.unwrap_or(0), Timestamp::now());
+    if status == before {
+        return Ok(());
+    }
+    let mut told = json!({
+        "observedGeneration": status.observed_generation,
+        "address": status.address,
+        "conditions": status.conditions,
+    });
+    if status.public_key != before.public_key {
+        told["publicKey"] = json!(status.public_key);
+    }
+    let patch = Patch::Merge(json!({"metadata": {"uid": endpoint.uid()}, "status": told}));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let api =
+        Api::<GuardedEndpoint>::namespaced(context.client.clone(), &endpoint.namespace().unwrap_or_default());
+    match api.patch_status(&endpoint.name_any(), &params, &patch).await {
+        Ok(written) => context.endpoints.endpoints.wrote(&written),
+        // It is gone, or another one has its name.
+        Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => {}
+        Err(error) => return Err(EndpointError::Status(error)),
+    }
+    let stalled = conditions::is_true(&status.conditions, conditions::STALLED);
+    if stalled && !conditions::is_true(&before.conditions, conditions::STALLED) {
+        let (namespace, name) = (endpoint.namespace().unwrap_or_default(), endpoint.name_any());
+        tracing::warn!(namespace, name, ?standing, "a SyncEndpoint needs a person");
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Remembers which volume a job's destination is. Pure.
+//!
+//! A claim can lead to another volume than before, for example if an export is not mounted, or a node with a local
+//! folder was replaced. So the volume id that the engine stores on a destination is remembered in the status, and the
+//! next run expects it. A claim that was deleted and created again is another claim, with no expectation.
+
+use contract::{Report, RunResult, Side, VolumeId};
+use kube::ResourceExt;
+
+use super::remote_end;
+use crate::{
+    api::{KnownDestination, RunFolder, SyncJob, SyncJobStatus},
+    human,
+    spec::validate::ValidatedSyncJob,
+};
+
+/// The bound for the names of other SyncJobs in a note.
+const MAX_NAMES_BYTES: usize = 512;
+
+/// The reason of a run that was refused because its destination is a different volume.
+pub const OTHER_DESTINATION: &str = "OtherDestination";
+/// The remedy for that, which follows the engine's message.
+pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
+                          instead, annotate the SyncJob with its id, volferry.dev/accept-volume=ID, or, if it has none, \
+                          with the name of this run.";
+
+/// Returns the volume id that a run must find, if the job's destination is the remembered one; `uid` is the UID of its
+/// claim.
+pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> Option<VolumeId> {
+    let known = status.destination.as_ref()?;
+    (*known == place(job, uid, known.volume)).then_some(known.volume)
+}
+
+/// Remembers another volume as the destination, if the last run was refused because of it and a person has `accepted`
+/// it: by its id, or, for a volume without one, by the name of that run.
+pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
+    let Some(last) = status.last_run.as_ref().filter(|_| status.active_run.is_none()) else { return };
+    let Some(accepted) = accepted.filter(|_| last.reason.as_deref() == Some(OTHER_DESTINATION)) else {
+        return;
+    };
+    if accepted == last.id {
+        status.destination = None;
+    } else if let (Some(known), Ok(id)) = (&mut status.destination, accepted.parse()) {
+        known.volume = id;
+    }
+}
+
+/// Returns whether the claim that the last successful run wrote to was recreated since, so that the copy is gone.
+pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
+    let Some(claim) = job.destination.claim() else { return false };
+    let namespace = claim.namespace_from(&job.namespace);
+    let is_it = |known: &&KnownDestination| known.claim_name == claim.name && known.namespace == namespace;
+    let known = status.destination.as_ref().filter(is_it);
+    known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
+}
+
+/// Returns a note about the other SyncJobs that write to the destination of `job`; `None` if there are none. Each
+/// undoes what the other does.
+pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) -> Option<String> {
+    let folder = |job: &SyncJob| {
+        let folder = remote_end::run_folder(&job.spec, Side::Sink)?;
+        Some(folder.seen_from(&job.namespace().unwrap_or_default()))
+    };
+    let own = folder(job)?;
+    // One of another namespace that has never run may have no grant.
+    let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
+    let is_other = |other: &&SyncJob| match other.metadata.namespace == job.metadata.namespace {
+        true => other.name_any() != job.name_any(),
+        false => has_run(other),
+    };
+    let name = |other: &SyncJob| match other.metadata.namespace == job.metadata.namespace {
+        true => other.name_any(),
+        false => format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any()),
+    };
+    let others = others.into_iter().filter(is_other).filter(|other| !other.spec.suspend);
+    let mut names: Vec<String> =
+        others.filter(|other| folder(other).is_some_and(|it| it.overlaps(&own))).map(name).collect();
+    names.sort_unstable();
+    (!names.is_empty()).then(|| {
+        format!(
+            "The destination is also that of SyncJob {}: each run replaces what the other made. Give each a folder \
+             (spec.destination.path) or a claim of its own.",
+            human::clipped(&names.join(", "), MAX_NAMES_BYTES)
+        )
+    })
+}
+
+/// Stores the volume id of a successful run in the status.
+pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>, report: &Report) {
+    if let (RunResult::Succeeded, Some(volume)) = (report.result, report.volume) {
+        status.destination = Some(place(job, uid, volume));
+    } else if report.result == RunResult::Succeeded && is_new(status, job, uid) {
+        status.destination = None;
+    }
+}
+
+fn place(job: &ValidatedSyncJob, uid: Option<&str>, volume: VolumeId) -> KnownDestination {
+    let RunFolder { claim_name, address, namespace, path, .. } = job.run_folder(Side::Sink);
+    KnownDestination { claim_name, address, namespace, claim_uid: uid.map(Into::into), path, volume }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{api::Run, spec::validate::validate};
+
+    const ID: VolumeId = VolumeId::new([7; 16]);
+
+    fn job(claim: &str, path: &str) -> ValidatedSyncJob {
+        let spec = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "a"}},
+            "destination": {"persistentVolumeClaim": {"claimName": claim}, "path": path},
+        });
+        validate(&serde_json::from_value(spec).unwrap(), "web", "prod").unwrap()
+    }
+
+    fn report(result: RunResult, volume: Option<VolumeId>) -> Report {
+        Report { result, volume, ..Report::default() }
+    }
+
+    fn after(report: &Report) -> SyncJobStatus {
+        let mut status = SyncJobStatus::default();
+        remember(&mut status, &job("b", "/"), Some("u"), report);
+        status
+    }
+
+    #[test]
+    fn another_job_onto_the_same_folder_is_named_and_one_beside_it_is_not() {
+        let job = |name: &str, path: &str, suspend: bool| {
+            let spec = json!({
+                "source": {"persistentVolumeClaim": {"claimName": "a"}},
+                "destination": {"persistentVolumeClaim": {"claimName": "b"}, "path": path},
+                "suspend": suspend,
+            });
+            SyncJob::new(name, serde_json::from_value(spec).unwrap())
+        };
+        let own = job("web", "/x", false);
+        let beside = [own.clone(), job("beside", "/y", false), job("paused", "/x", true)];
+        assert_eq!(shared(&own, &beside), None);
+        let note = shared(&own, &[job("below", "/x/z", false), job("all", "/", false)]).unwrap();
+        assert!(note.starts_with("The destination is also that of SyncJob all, below:"), "{note}");
+    }
+
+    #[test]
+    fn the_destination_of_a_success_is_expected_by_the_next_run() {
+        let status = after(&report(RunResult::Succeeded, Some(ID)));
+        assert_eq!(expected(&status, &job("b", "/"), Some("u")), Some(ID));
+    }
+
+    #[test]
+    fn another_claim_another_folder_and_a_claim_that_was_made_anew_are_not_known() {
+        let status = after(&report(RunResult::Succeeded, Some(ID)));
+        for (job, uid) in [
+            (job("c", "/"), Some("u")),
+            (job("b", "/x"), Some("u")),
+            (job("b", "/"), Some("v")),
+            (job("b", "/"), None),
+        ] {
+            assert_eq!(expected(&status, &job, uid), None, "{:?} {uid:?}", job.destination);
+        }
+    }
+
+    #[test]
+    fn another_volume_is_accepted_by_its_id_once_a_run_was_refused_for_it() {
+        let other = VolumeId::new([8; 16]);
+        let accepted = |reason: Option<&str>, id: &str| {
+            let mut status = after(&report(RunResult::Succeeded, Some(ID)));
+            let reason = reason.map(Into::into);
+            status.last_run = Some(Run { id: "web-3".into(), reason, ..Run::default() });
+            accept(&mut status, Some(id));
+            expected(&status, &job("b", "/"), Some("u"))
+        };
+        assert_eq!(accepted(Some(OTHER_DESTINATION), &other.to_string()), Some(other));
+        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-3"), None, "it has no id");
+        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-2"), Some(ID), "that run was another");
+        assert_eq!(
+            accepted(None, &other.to_string()),
+            Some(ID),
+            "an annotation that was left is of no effect"
+        );
+    }
+
+    #[test]
+    fn only_a_success_with_an_id_is_remembered_and_nothing_else_forgets_it() {
+        for report in [
+            report(RunResult::PartiallyFailed, Some(ID)),
+            report(RunResult::Failed, Some(ID)),
+            report(RunResult::Succeeded, None),
+        ] {
+            assert_eq!(after(&report).destination, None);
+            let mut known =
+                after(&Report { result: RunResult::Succeeded, volume: Some(ID), ..Report::default() });
+            remember(&mut known, &job("b", "/"), Some("u"), &report);
+            assert_eq!(expected(&known, &job("b", "/"), Some("u")), Some(ID));
+        }
+    }
+}

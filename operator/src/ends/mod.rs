@@ -1,0 +1,7 @@
+//! The two ends of a run: where they are, who permits their use, and how they are known again.
+
+pub mod destination_identity;
+pub mod end;
+pub(crate) mod permission;
+pub mod remote_end;
+pub mod source_identity;

@@ -1,0 +1,172 @@
+//! Finds out in which namespaces the two ends of a job run, and by which grants they may.
+
+use std::time::Duration;
+
+use contract::Side;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::end::{self, Consent, End, Ends};
+use crate::{
+    api::{ClaimReference, GrantAccess, SyncJob, SyncRun},
+    controller::{lookups::Sources, read::Result, stores::Known},
+    fault::Fault,
+    grants::{
+        find_grant::{self, Applicant, Granted, Request},
+        namespace_annotations,
+    },
+    names::{self, TryNames},
+    pods::{children::Children, security::NamespaceUsers, stored_fields::Job},
+    spec::validate::Claim,
+    volumes::claims,
+};
+
+/// How old a reading of the namespace's labels may be while a run goes on by a grant that depends on them.
+pub(crate) const LABELS_AGE: Duration = Duration::from_secs(5);
+
+/// A job that asks for the claims of its ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Applying<'a> {
+    /// The job.
+    pub(crate) job: &'a SyncJob,
+    /// The job as the run that is under way or asked for changes it.
+    pub(crate) wished: &'a SyncJob,
+    /// The SyncRun by which a person asks for the next run.
+    pub(crate) asked: Option<&'a SyncRun>,
+    /// What is known of the job's namespace.
+    pub(crate) users: &'a NamespaceUsers,
+}
+
+impl Applying<'_> {
+    fn namespace(&self) -> String {
+        self.job.namespace().unwrap_or_default()
+    }
+
+    /// Returns what a run does with the claim of an end. A benchmark writes to both.
+    fn access(&self, side: Side) -> GrantAccess {
+        let run = self.job.status.as_ref().and_then(|status| status.active_run.as_ref());
+        let is_benchmark = run.is_some_and(|run| run.benchmark.is_some())
+            || self.asked.is_some_and(|run| run.spec.benchmark.is_some());
+        if side == Side::Sink || is_benchmark { GrantAccess::Write } else { GrantAccess::Read }
+    }
+
+    fn find(
+        &self,
+        known: &Known,
+        (side, claim): (Side, &Claim),
+        access: GrantAccess,
+        used: Option<&str>,
+    ) -> std::result::Result<Granted, Fault> {
+        if !known.grants.watches(&claim.namespace) {
+            return Err(find_grant::not_watched(side, claim));
+        }
+        let found = known.claims.get(&claim.namespace, &claim.name);
+        let namespace = self.namespace();
+        let from =
+            Applicant { namespace: &namespace, uid: self.users.uid.as_deref(), labels: &self.users.labels };
+        let labels = found.as_ref().map(|claim| claim.labels());
+        let request = Request { side, claim, labels, access, from: &from, now: Timestamp::now() };
+        let all = known.grants.state();
+        find_grant::find(all.iter().map(|grant| &**grant), request, used)
+    }
+}
+
+/// Returns the namespaces of a job's claims and of those of its run under way, its own first.
+pub(crate) fn namespaces(job: &SyncJob) -> impl Iterator<Item = &str> {
+    let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let folders = run.into_iter().flat_map(|run| [&run.source, &run.destination]).flatten();
+    let folders = folders.filter_map(|folder| folder.namespace.as_deref());
+    let own = job.metadata.namespace.as_deref();
+    own.into_iter()
+        .chain(job.spec.claims().filter_map(|(_, claim)| claim.namespace.as_deref()))
+        .chain(folders)
+}
+
+/// Returns the annotations and labels of a namespace, and whether they were read just now.
+pub(crate) async fn users(
+    sources: Sources<'_>,
+    namespace: &str,
+    age: Duration,
+) -> Result<(NamespaceUsers, bool)> {
+    namespace_annotations::of(sources.client, sources.consents, namespace, age).await
+}
+
+/// Judges both ends of a job. Of a claim that may not be used, nothing stays in `claims`, so that nobody learns of it.
+pub(crate) async fn judge(
+    sources: Sources<'_>,
+    of: Applying<'_>,
+    claims: &mut [claims::Claim],
+    age: Duration,
+) -> Result<Ends> {
+    let spec = &of.wished.spec;
+    let source = (Side::Source, spec.source.persistent_volume_claim.as_ref());
+    let sink = (Side::Sink, spec.destination.persistent_volume_claim.as_ref());
+    Ok(Ends {
+        source: one(sources, of, source, claims, age).await?,
+        sink: one(sources, of, sink, claims, age).await?,
+    })
+}
+
+async fn one(
+    sources: Sources<'_>,
+    of: Applying<'_>,
+    (side, named): (Side, Option<&ClaimReference>),
+    claims: &mut [claims::Claim],
+    age: Duration,
+) -> Result<End> {
+    let own = of.namespace();
+    let Some(named) = named else {
+        return Ok(End { namespace: own, users: of.users.clone(), consent: Consent::Remote });
+    };
+    let namespace = named.namespace.clone().unwrap_or_else(|| own.clone());
+    if namespace == own {
+        return Ok(End { namespace, users: of.users.clone(), consent: Consent::Own });
+    }
+    let claim = Claim { namespace: namespace.clone(), name: named.claim_name.clone() };
+    match of.find(sources.known, (side, &claim), of.access(side), None) {
+        Ok(granted) => {
+            let (users, _) = users(sources, &namespace, age).await?;
+            Ok(End { namespace, users, consent: Consent::Granted(granted) })
+        }
+        Err(fault) => {
+            let own_claim = claims.iter_mut().filter(|it| it.side == side);
+            own_claim.for_each(|it| it.found = None);
+            Ok(End { namespace, users: NamespaceUsers::default(), consent: Consent::Refused(fault) })
+        }
+    }
+}
+
+/// Returns why the run under way may no longer use a claim of another namespace: by what it recorded, and by what its
+/// Jobs mount in fact.
+pub(crate) fn withdrawn(known: &Known, of: Applying<'_>, children: &Children) -> Option<Fault> {
+    let run = of.job.status.as_ref()?.active_run.as_ref().filter(|run| run.is_started())?;
+    let own = of.namespace();
+    let recorded = [(Side::Source, &run.source), (Side::Sink, &run.destination)];
+    let recorded = recorded.into_iter().find_map(|(side, folder)| {
+        let folder = folder.as_ref().filter(|folder| folder.address.is_none())?;
+        let namespace = folder.namespace.clone().filter(|it| *it != own)?;
+        let claim = Claim { namespace, name: folder.claim_name.clone() };
+        of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()).err()
+    });
+    let names =
+        TryNames::new(&of.job.name_any(), &of.job.uid().unwrap_or_default(), run.number, run.past_tries());
+    let label = names.label();
+    let is_of_try = |job: &&Job| job.labels().get(names::LABEL_TRY) == Some(&label);
+    let mut abroad =
+        children.jobs.iter().filter(is_of_try).filter(|job| job.namespace().as_ref() != Some(&own));
+    recorded.or_else(|| abroad.find_map(|job| refused_mount(known, of, job)))
+}
+
+/// Returns why the pods of a Job in another namespace may not mount one of their claims.
+fn refused_mount(known: &Known, of: Applying<'_>, job: &Job) -> Option<Fault> {
+    let volumes = job.spec.as_ref()?.template.spec.as_ref()?.volumes.iter().flatten();
+    let mut mounted = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    mounted.find_map(|it| {
+        let claim = Claim { namespace: job.namespace()?, name: it.claim_name.clone() };
+        let (side, access) = match it.read_only {
+            Some(true) => (Side::Source, GrantAccess::Read),
+            _ => (Side::Sink, GrantAccess::Write),
+        };
+        of.find(known, (side, &claim), access, end::grant_of(job)).err()
+    })
+}

@@ -1,0 +1,309 @@
+//! Runs the command of a hook in the pods that it selects, as `kubectl exec` does.
+
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use contract::Escaping;
+use futures::future::join_all;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{AttachParams, ListParams},
+    core::Selector,
+};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use super::hook_state::{self, Point};
+use crate::{
+    api::Hook,
+    human::{clipped, duration, sentence},
+    spec::fields::ValidationError,
+    telemetry::chain,
+};
+
+/// The maximum number of pods that one hook runs in.
+const MAX_PODS: u32 = 64;
+/// How much of a command's last output is kept for the status, in bytes for each pod.
+const TAIL_BYTES: usize = 2048;
+/// The maximum length of the message about one hook, in bytes.
+const MAX_MESSAGE_BYTES: usize = 3072;
+/// The number of pods that a message names.
+const NAMED: usize = 3;
+
+/// The interval between looks for a pod that is ready.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// The reasons why a hook failed.
+#[derive(Debug, Error)]
+pub enum HookError {
+    /// The hook's spec is invalid.
+    #[error("The hook {point} cannot run: {source}.")]
+    Invalid {
+        /// The hook.
+        point: Point,
+        /// The violated rule.
+        source: ValidationError,
+    },
+    /// The pods cannot be listed.
+    #[error("The hook {point} cannot run: the pods cannot be listed: {}", sentence(&chain(source)))]
+    List {
+        /// The hook.
+        point: Point,
+        /// The API server's error.
+        source: kube::Error,
+    },
+    /// No pod can run the command.
+    #[error(
+        "The hook {point} found no pod to run in: {found} have the labels {labels}, and none of them {wanted}. Correct \
+         spec.hooks.{point}.target.matchLabels, or start the application."
+    )]
+    NoPod {
+        /// The hook.
+        point: Point,
+        /// The number of pods with the labels.
+        found: usize,
+        /// The labels.
+        labels: String,
+        /// What the pods lack, such as readiness.
+        wanted: &'static str,
+    },
+    /// Too many pods have the labels.
+    #[error(
+        "The hook {point} does not run: more than {MAX_PODS} pods have the labels {labels}. Name more labels in \
+             spec.hooks.{point}.target.matchLabels."
+    )]
+    TooManyPods {
+        /// The hook.
+        point: Point,
+        /// The labels.
+        labels: String,
+    },
+    /// The command failed in some pods.
+    #[error("The hook {point} failed in {} of {of} pods. {}", failures.len(), told(failures))]
+    Failed {
+        /// The hook.
+        point: Point,
+        /// One sentence for each pod that it failed in; never empty.
+        failures: Vec<String>,
+        /// The number of pods that it ran in.
+        of: usize,
+    },
+}
+
+fn told(failures: &[String]) -> String {
+    let more = failures.len().saturating_sub(NAMED);
+    let mut told = failures.iter().take(NAMED).map(|it| sentence(it)).collect::<Vec<_>>().join(" ");
+    if more > 0 {
+        let _ = write!(told, " And {more} more.");
+    }
+    clipped(&told, MAX_MESSAGE_BYTES)
+}
+
+/// Runs the command of a hook in all pods that it selects, in all of them at once, within the hook's timeout. Fails if
+/// the pods cannot be selected, or if the command fails in any of them.
+pub(crate) async fn in_all(
+    client: &Client,
+    namespace: &str,
+    hook: &Hook,
+    point: Point,
+) -> Result<(), HookError> {
+    let limit = hook_state::timeout(hook, point).map_err(|source| HookError::Invalid { point, source })?;
+    let api = Api::<Pod>::namespaced(client.clone(), namespace);
+    let pods = awaited(&api, hook, point, limit).await?;
+    let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, limit))).await;
+    let failures: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(HookError::Failed { point, failures, of: pods.len() }),
+    }
+}
+
+/// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
+/// application may have been created with the SyncJob.
+async fn awaited(api: &Api<Pod>, hook: &Hook, point: Point, limit: Duration) -> Result<Vec<Pod>, HookError> {
+    let until = tokio::time::Instant::now() + limit;
+    loop {
+        let found = selected(api, hook, point).await;
+        let is_late = point == Point::After || tokio::time::Instant::now() >= until;
+        match found {
+            Err(HookError::NoPod { .. }) if !is_late => tokio::time::sleep(LOOK_PERIOD).await,
+            found => return found,
+        }
+    }
+}
+
+async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>, HookError> {
+    let selector: Selector = hook.target.match_labels.clone().into_iter().collect();
+    let labels = clipped(&selector.to_string(), TAIL_BYTES);
+    let params = ListParams::default().labels_from(&selector).limit(MAX_PODS + 1);
+    let mut pods = api.list(&params).await.map_err(|source| HookError::List { point, source })?.items;
+    let found = pods.len();
+    if found > MAX_PODS as usize {
+        return Err(HookError::TooManyPods { point, labels });
+    }
+    pods.retain(|pod| can_run(pod, point));
+    let wanted = if point == Point::Before { "is ready" } else { "runs" };
+    match pods.is_empty() {
+        true => Err(HookError::NoPod { point, found, labels, wanted }),
+        false => Ok(pods),
+    }
+}
+
+/// Returns whether a hook may run in a pod. A quiesced application may not be ready, but still has to be resumed.
+fn can_run(pod: &Pod, point: Point) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_ready = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    let is_running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
+    is_running && pod.metadata.deletion_timestamp.is_none() && (point == Point::After || is_ready)
+}
+
+/// Runs the command in one pod. Returns a failure as a sentence for the status.
+async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, limit: Duration) -> Result<(), String> {
+    let name = pod.name_any();
+    let first = || pod.spec.as_ref()?.containers.first().map(|it| it.name.clone());
+    let container = hook.target.container.clone().or_else(first).unwrap_or_default();
+    let tail = Mutex::new(VecDeque::new());
+    let end = tokio::time::timeout(limit, attached(api, &name, &container, hook, &tail)).await;
+    let why = match end {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(why)) => why,
+        Err(_) => format!("no end within {}; the command may still run", duration(limit)),
+    };
+    Err(format!("{name}: {why}{}", printed(&tail)))
+}
+
+async fn attached(
+    api: &Api<Pod>,
+    name: &str,
+    container: &str,
+    hook: &Hook,
+    tail: &Mutex<VecDeque<u8>>,
+) -> Result<(), String> {
+    let params = AttachParams::default().container(container).stdin(false).stdout(true).stderr(true);
+    let mut process = api.exec(name, &hook.command, &params).await.map_err(|error| refused(&error))?;
+    let (output, errors, status) = (process.stdout(), process.stderr(), process.take_status());
+    let status = async {
+        match status {
+            Some(status) => status.await,
+            None => None,
+        }
+    };
+    let ((), (), status) = tokio::join!(read(output, tail), read(errors, tail), status);
+    judged(status)
+}
+
+fn refused(error: &kube::Error) -> String {
+    let why = sentence(&clipped(&chain(error), TAIL_BYTES));
+    match error {
+        kube::Error::Api(answer) if answer.is_forbidden() => format!(
+            "{why} The operator lacks the right to create pods/exec here: have the chart's value hooks.enabled set"
+        ),
+        _ => why,
+    }
+}
+
+/// Returns the result of a command from the status that the API server sends when it has ended.
+fn judged(status: Option<Status>) -> Result<(), String> {
+    let Some(status) = status else {
+        return Err("the connection to the command broke, which may still run".into());
+    };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(());
+    }
+    let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+    let code = causes.into_iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    Err(match code.and_then(|cause| cause.message) {
+        Some(code) => format!("exit code {}", clipped(&code, 16)),
+        None => sentence(&clipped(&status.message.unwrap_or_default(), TAIL_BYTES)),
+    })
+}
+
+/// Reads a stream to its end, and keeps its last bytes.
+async fn read(stream: Option<impl AsyncRead + Unpin>, tail: &Mutex<VecDeque<u8>>) {
+    let Some(mut stream) = stream else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(&buffer[..count]);
+        let surplus = tail.len().saturating_sub(TAIL_BYTES);
+        tail.drain(..surplus);
+    }
+}
+
+/// Returns the last output of a command as text with control characters escaped; empty if it printed nothing.
+fn printed(tail: &Mutex<VecDeque<u8>>) -> String {
+    let tail: Vec<u8> = tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+    let text = String::from_utf8_lossy(&tail);
+    let mut escaped = String::new();
+    // Writing to a String never fails.
+    let _ = Escaping(&mut escaped).write_str(text.trim());
+    if escaped.is_empty() { escaped } else { format!("; it printed last: {escaped}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(phase: &str, ready: &str) -> Pod {
+        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn before_needs_a_ready_pod_and_after_one_that_runs() {
+        for (pod, before, after) in [
+            (pod("Running", "True"), true, true),
+            (pod("Running", "False"), false, true),
+            (pod("Pending", "False"), false, false),
+            (pod("Succeeded", "False"), false, false),
+        ] {
+            assert_eq!(
+                (can_run(&pod, Point::Before), can_run(&pod, Point::After)),
+                (before, after),
+                "{pod:?}"
+            );
+        }
+        let mut leaving = pod("Running", "True");
+        leaving.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        assert!(!can_run(&leaving, Point::Before) && !can_run(&leaving, Point::After));
+    }
+
+    #[test]
+    fn a_commands_end_is_its_exit_code_or_the_words_of_the_api_server() {
+        let ended = |status| judged(Some(serde_json::from_value(status).unwrap()));
+        assert_eq!(ended(json!({"status": "Success"})), Ok(()));
+        let causes = json!([{"reason": "ExitCode", "message": "3"}]);
+        let failed = json!({"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}});
+        assert_eq!(ended(failed), Err("exit code 3".into()));
+        let unknown = json!({"status": "Failure", "message": "no such file"});
+        assert_eq!(ended(unknown), Err("no such file.".into()));
+        assert!(judged(None).unwrap_err().contains("may still run"));
+    }
+
+    #[tokio::test]
+    async fn the_last_two_kibibytes_are_kept_and_escaped() {
+        let tail = Mutex::new(VecDeque::new());
+        let text = format!("{}\x1b[2J\nlast", "x".repeat(5000));
+        read(Some(text.as_bytes()), &tail).await;
+        let printed = printed(&tail);
+        assert_eq!(tail.lock().unwrap().len(), TAIL_BYTES);
+        assert!(printed.ends_with("x\\u{1b}[2J\\nlast"), "{printed}");
+    }
+
+    #[test]
+    fn a_message_names_three_pods_and_how_many_failed() {
+        let failures = (0..5).map(|i| format!("p{i}: exit code 1")).collect();
+        let error = HookError::Failed { point: Point::Before, failures, of: 7 };
+        let words = "The hook before failed in 5 of 7 pods. p0: exit code 1. p1: exit code 1. p2: exit code 1. And 2 more.";
+        assert_eq!(error.to_string(), words);
+    }
+}

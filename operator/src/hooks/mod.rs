@@ -1,0 +1,6 @@
+//! The commands of `spec.hooks`: their state, and the tasks that run them in pods.
+
+pub mod exec;
+pub mod hook_state;
+pub mod hook_tasks;
+pub mod run_hooks;

@@ -1,0 +1,136 @@
+//! Runs the hooks of runs, each in its own task, so that no other SyncJob waits for a command. When a task ends, it
+//! triggers a reconciliation, which records the result. A task dies with its process; the next operator sees in the
+//! status that the hook was started, and runs it again.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{Client, ResourceExt as _};
+
+use super::{hook_state::Point, hook_tasks::HookTasks};
+use crate::{
+    api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
+    controller::{context::Context, dereference, error::Error, stores::Known, view::View},
+    ends::end::Places,
+    pods::cleanup::{self, Owner},
+    run::{
+        stages::situation::Step,
+        write_record::{self, RecordError},
+    },
+    telemetry::chain,
+};
+
+/// How long to wait before the next attempt to end a run whose SyncJob is gone.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Carries out what a step requires of hooks. Returns the step, or its successor if the hook has ended. Fails if the
+/// SyncRun cannot be made to outlive its SyncJob.
+pub(crate) async fn carry_out(
+    context: &Context,
+    job: &SyncJob,
+    view: &View<'_>,
+    step: Step,
+) -> Result<Step, RecordError> {
+    match step {
+        Step::OpenHooks | Step::BeginHook { point: Point::Before, .. } => {
+            let owes = view.hooks().is_some_and(|hooks| hooks.after.is_some());
+            if let Some(run) = view.found.run.as_ref().filter(|_| owes) {
+                write_record::hold(&context.client, run).await?;
+                context.hooks.owe(run);
+            }
+            Ok(step)
+        }
+        Step::AwaitHook(point) => Ok(awaited(context, job, view, point)),
+        step => Ok(step),
+    }
+}
+
+fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> Step {
+    let Some(hook) = view.hooks().and_then(|hooks| point.of(hooks)) else {
+        let lost = format!(
+            "The hook {point} cannot run: its SyncRun is gone, and the spec does not have it any more."
+        );
+        return Step::EndHook(point, Some(lost));
+    };
+    let begun = view.active().and_then(|(run, _)| Some((run, point.state(run)?)));
+    let id = begun.map(|(run, state)| format!("{} {point} {}", run.id, state.start_time.0));
+    let uid = job.uid().unwrap_or_default();
+    let end = context.hooks.poll(&context.client, job, format!("{uid} {id:?}"), point, hook);
+    end.map_or(Step::AwaitHook(point), |failure| Step::EndHook(point, failure))
+}
+
+/// Lets those SyncRuns of a job go whose hook `after` need not run any more. Fails if the API server does not accept
+/// that.
+pub(crate) async fn release(
+    context: &Context,
+    view: &View<'_>,
+    status: &SyncJobStatus,
+) -> Result<(), RecordError> {
+    let owes =
+        |run: &&ActiveRun| run.hooks.is_some() && !Point::After.state(run).is_some_and(HookRun::is_over);
+    let owing = status.active_run.as_ref().filter(owes).map(|run| run.id.as_str());
+    let is_owing = |run: &SyncRun| owing == Some(&*run.name_any());
+    let fresh = view.found.run.as_ref();
+    let known = view.found.runs.iter().map(|run| &**run);
+    let known = known.filter(|run| fresh.is_none_or(|fresh| fresh.uid() != run.uid()));
+    for run in known.chain(fresh).filter(|run| run.is_held()) {
+        if is_owing(run) {
+            context.hooks.owe(run);
+        } else {
+            write_record::release(&context.client, run).await?;
+        }
+    }
+    let settled = |run: &SyncRun| run.spec.sync_job.uid.as_deref() == Some(view.uid()) && !is_owing(run);
+    context.hooks.owing().iter().filter(|run| settled(run)).for_each(|run| context.hooks.settle(run));
+    Ok(())
+}
+
+/// Ends runs that still have to run their hook `after` although their SyncJob is gone, each in its own task. `uid` is
+/// the UID of the SyncJob that has the name now.
+pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Option<&str>) {
+    let is_orphan = |run: &SyncRun| {
+        run.metadata.namespace.as_deref() == Some(namespace)
+            && run.spec.sync_job.name == job
+            && run.spec.sync_job.uid.as_deref() != uid
+    };
+    let there = context.known.runs.state().into_iter().filter(|run| run.is_held());
+    let all = there.map(Arc::unwrap_or_clone).chain(context.hooks.owing());
+    for run in all.filter(|run| is_orphan(run)) {
+        let (client, known, hooks) = (context.client.clone(), context.known.clone(), context.hooks.clone());
+        let key = run.uid().unwrap_or_default();
+        context.hooks.spawn_once(key, async move { end_orphan(&client, &known, &hooks, &run).await });
+    }
+}
+
+/// Stops the pods of a run, runs its hook `after`, and deletes its SyncRun.
+async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
+    let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
+    tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
+    while let Err(error) = stop(client, known, run).await {
+        pause(&namespace, &name, &chain(&error)).await;
+    }
+    let after = run.spec.job.as_ref().and_then(|job| job.hooks.as_ref()?.after.as_ref());
+    if let Some(hook) = after
+        && let Some(failure) = hooks.run(client, &namespace, hook, Point::After).await
+    {
+        tracing::warn!(namespace, name, failure, "the hook after of a run whose SyncJob is gone failed");
+    }
+    while let Err(error) = write_record::delete(client, run).await {
+        pause(&namespace, &name, &chain(&error)).await;
+    }
+    hooks.settle(run);
+}
+
+async fn pause(namespace: &str, name: &str, error: &str) {
+    tracing::warn!(namespace, name, error, "a run whose SyncJob is gone cannot be ended yet");
+    tokio::time::sleep(PAUSE).await;
+}
+
+async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), Error> {
+    known.catch_up(&run.namespace().unwrap_or_default()).await?;
+    let namespace = run.namespace().unwrap_or_default();
+    let places = Places::of_run(&namespace, run);
+    let children = dereference::children(known, &places, &run.spec.sync_job.name);
+    let uid = run.spec.sync_job.uid.clone().unwrap_or_default();
+    let owner = Owner { namespace, uid, runs: run.uid().into_iter().collect() };
+    Ok(cleanup::stop(client, &owner, &children).await?)
+}

@@ -1,0 +1,197 @@
+//! Runs a pair of processes: the two ends of a run, or of one of its shards.
+
+use std::{path::Path, time::Duration};
+
+use contract::{Contact, Event, Report, Side};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{args::LocalError, display::Screen};
+use crate::{
+    engine::process::{Exit, ProcessError, Syncer},
+    run::outcome::Ending,
+    signals::Stops,
+};
+
+/// How long a process may take to end after it was asked to, or after the other has ended.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// The state of the two ends while they run.
+pub(super) struct Pair<'a> {
+    shard: usize,
+    screen: &'a Screen<'a>,
+    stops: Stops,
+    /// The deadline at which the pair is stopped.
+    until: watch::Receiver<Instant>,
+    is_late: bool,
+    reports: [Option<Report>; 2],
+    /// The contact of each end, the source's first, until both have been passed on.
+    contacts: [Option<Contact>; 2],
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(
+        shard: usize,
+        screen: &'a Screen<'a>,
+        until: watch::Receiver<Instant>,
+    ) -> Result<Self, LocalError> {
+        let stops = Stops::new().map_err(LocalError::Signals)?;
+        Ok(Self {
+            shard,
+            screen,
+            stops,
+            until,
+            is_late: false,
+            reports: [None, None],
+            contacts: [None, None],
+        })
+    }
+
+    /// Starts both ends, passes each one's contact to the other, and follows them until they have ended. Returns their
+    /// endings, the source's first. Fails if a process cannot be run.
+    pub(super) async fn run(
+        self,
+        program: &Path,
+        source_args: Vec<String>,
+        sink_args: Vec<String>,
+    ) -> Result<(Ending, Ending), LocalError> {
+        let start = |args: Vec<String>| Syncer::start(program.into(), args.into_iter().map(Into::into));
+        let sink = start(sink_args)?;
+        self.both(start(source_args)?, sink).await
+    }
+
+    /// Starts the one process for both ends, and follows it until it has ended. Fails if the process cannot be run.
+    pub(super) async fn run_as_one(
+        mut self,
+        program: &Path,
+        args: Vec<String>,
+    ) -> Result<Ending, LocalError> {
+        let mut syncer = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
+        loop {
+            tokio::select! {
+                event = syncer.next_event() => match event {
+                    Some(Event::Planned(action)) => self.screen.planned(&action),
+                    event => if !self.take(Side::Sink, event) { break },
+                },
+                () = self.told_to_stop() => syncer.terminate(),
+            }
+        }
+        self.ending(Side::Sink, syncer).await
+    }
+
+    /// Waits for a request to stop, or, only once, for the deadline of the pair.
+    async fn told_to_stop(&mut self) {
+        tokio::select! {
+            () = self.stops.next() => {}
+            () = passed(&mut self.until), if !self.is_late => self.is_late = true,
+        }
+    }
+
+    /// Follows both ends until both have ended.
+    async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<(Ending, Ending), LocalError> {
+        let (mut source_open, mut sink_open) = (true, true);
+        while source_open && sink_open {
+            tokio::select! {
+                event = source.next_event() => source_open = self.take(Side::Source, event),
+                event = sink.next_event() => sink_open = self.take(Side::Sink, event),
+                () = self.told_to_stop() => {
+                    source.terminate();
+                    sink.terminate();
+                }
+            }
+            if let [Some(of_source), Some(of_sink)] = &self.contacts {
+                source.introduce(of_sink).await;
+                sink.introduce(of_source).await;
+                self.contacts = [None, None];
+            }
+        }
+        // An end that has no contact of its peer when that one ends would wait forever.
+        source.hang_up();
+        sink.hang_up();
+        let source = self.ending(Side::Source, source).await?;
+        let sink = self.ending(Side::Sink, sink).await?;
+        Ok((source, sink))
+    }
+
+    /// Handles an event; returns whether more may come. Only the sink's progress counts.
+    fn take(&mut self, side: Side, event: Option<Event>) -> bool {
+        match event {
+            Some(Event::Progress(progress)) if side == Side::Sink => {
+                self.screen.progress(self.shard, progress);
+            }
+            Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
+            Some(Event::Contact(contact)) => {
+                self.contacts[usize::from(side == Side::Sink)] = Some(contact);
+            }
+            Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
+            Some(
+                Event::Progress(_)
+                | Event::Planned(_)
+                | Event::Listening { .. }
+                | Event::Waiting(_)
+                | Event::Served(_),
+            ) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Waits for a process to end: by itself for a while, then on request. A process that ignores the request is
+    /// killed.
+    async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
+        let screen = self.screen;
+        let mut report = self.reports[usize::from(side == Side::Sink)].take();
+        let mut is_told = false;
+        let exit = loop {
+            tokio::select! {
+                exit = follow(side, &mut syncer, &mut report, screen) => break Some(exit?),
+                () = self.told_to_stop() => syncer.terminate(),
+                () = sleep(GRACE) => {
+                    if is_told {
+                        break None;
+                    }
+                    is_told = true;
+                    syncer.terminate();
+                }
+            }
+        };
+        let last_words = exit.as_ref().map(|exit| exit.tail.join("\n"));
+        Ok(Ending { exit: exit.as_ref().map(Exit::code), report, last_words, ..Ending::default() })
+    }
+}
+
+/// Waits until the deadline has passed, even if it is changed meanwhile.
+async fn passed(until: &mut watch::Receiver<Instant>) {
+    loop {
+        let at = *until.borrow_and_update();
+        tokio::select! {
+            () = sleep_until(at) => return,
+            Ok(()) = until.changed() => {}
+        }
+    }
+}
+
+/// Handles the remaining events, above all the report, and returns the exit of the process. The future may be dropped
+/// and called again.
+async fn follow(
+    side: Side,
+    syncer: &mut Syncer,
+    report: &mut Option<Report>,
+    screen: &Screen<'_>,
+) -> Result<Exit, ProcessError> {
+    while let Some(event) = syncer.next_event().await {
+        match event {
+            Event::Finished(it) => *report = Some(*it),
+            Event::Planned(action) if side == Side::Source => screen.planned(&action),
+            Event::Planned(_)
+            | Event::Progress(_)
+            | Event::Listening { .. }
+            | Event::Waiting(_)
+            | Event::Contact(_)
+            | Event::Served(_) => {}
+        }
+    }
+    syncer.wait().await
+}

@@ -1,0 +1,54 @@
+//! The third step: builds the objects of a try, in the two groups in which they are created. Pure.
+
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::ServiceAccount,
+    rbac::v1::{Role, RoleBinding},
+};
+
+use super::{Try, access, job};
+
+/// The objects that must exist before the pods.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Groundwork {
+    /// The service account of the pods in the SyncJob's namespace; `None` if the spec names one, or no pod is there.
+    pub service_account: Option<ServiceAccount>,
+    /// The service accounts of the pods in other namespaces.
+    pub accounts_abroad: Vec<ServiceAccount>,
+    /// The permissions of the pods.
+    pub role: Role,
+    /// The binding of the permissions to the service account.
+    pub role_binding: RoleBinding,
+}
+
+/// The Jobs of the two ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ends {
+    /// The Job of the end that receives the files.
+    pub sink: Job,
+    /// The Job of the end that sends the files.
+    pub source: Job,
+}
+
+/// Builds the first group: the service account and its RBAC objects.
+pub fn groundwork(of: &Try<'_>) -> Groundwork {
+    Groundwork {
+        service_account: access::service_account(of),
+        accounts_abroad: access::accounts_abroad(of),
+        role: access::role(of),
+        role_binding: access::role_binding(of),
+    }
+}
+
+/// Builds the second group for a run with two pods: a Job for each end.
+pub fn ends(of: &Try<'_>) -> Ends {
+    Ends { sink: job::sink_job(of), source: job::source_job(of) }
+}
+
+/// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, or dials an endpoint.
+pub fn only_pod(of: &Try<'_>) -> Job {
+    match of.job.remote() {
+        Some((side, remote)) => job::remote_job(of, side, remote),
+        None => job::local_job(of),
+    }
+}

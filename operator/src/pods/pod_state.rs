@@ -1,0 +1,390 @@
+//! Determines the state of one end of a try from its Job and its pods. Pure.
+
+use contract::{Report, RunResult, Side};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ContainerStateTerminated, ContainerStateWaiting},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::ResourceExt as _;
+
+use super::stored_fields::{ContainerStatus, Job, Pod, PodStatus};
+use crate::{
+    api::conditions::reason,
+    fault::Fault,
+    human::sentence,
+    names::{ANNOTATION_PRIVILEGED, CONTAINER},
+    run::outcome::Ending,
+};
+
+/// The prefix of the scheduler's warnings, which say nothing about a pod that has a node by now.
+const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
+
+/// The access mode by whose name the scheduler reports that another pod uses a claim.
+const FOR_ONE_POD: &str = "ReadWriteOncePod";
+
+/// The prefix of warnings that explain why a Job has no pod.
+const OF_THE_JOB_CONTROLLER: &str = "FailedCreate: ";
+
+/// The state of one end of a try.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EndState {
+    /// Neither a Job nor a pod exists.
+    Absent,
+    /// Terminating: the Job is gone or being deleted, and a pod still exists.
+    Stopping,
+    /// The process does not run yet; with the cause, if known.
+    Starting(Option<Fault>),
+    /// The process runs.
+    Running,
+    /// The end has ended.
+    Ended(Box<Ending>),
+}
+
+/// The objects and reports of one end.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// The end.
+    pub side: Side,
+    /// The shard; `None` if the run has only one.
+    pub shard: Option<u32>,
+    /// The end's Job.
+    pub job: Option<&'a Job>,
+    /// The pods of that Job and shard.
+    pub pods: &'a [&'a Pod],
+    /// The last recorded warning about the pod, or about a Job without pods.
+    pub warning: Option<&'a str>,
+    /// The report that the agent wrote into the status.
+    pub report: Option<&'a Report>,
+    /// The try's id, which its reports carry.
+    pub try_id: &'a str,
+}
+
+/// Returns the state of an end.
+pub fn end_state(end: &End<'_>) -> EndState {
+    let newest = end.pods.iter().max_by_key(|pod| pod.creation_timestamp());
+    let Some(job) = end.job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
+        return if end.job.is_none() && newest.is_none() { EndState::Absent } else { EndState::Stopping };
+    };
+    match newest {
+        Some(pod) => pod_state(end, pod),
+        None => job_state(end, job),
+    }
+}
+
+/// Returns the state of an end whose Job has no pod for it, either not yet or no longer.
+fn job_state(end: &End<'_>, job: &Job) -> EndState {
+    let Some(over) = over(end, job) else {
+        let place = format!(
+            "The {} pod cannot be made in namespace {}",
+            end.side,
+            job.namespace().unwrap_or_default()
+        );
+        if let Some(fault) = end.warning.and_then(|warning| invalid_pod(&place, warning)) {
+            return EndState::Ended(Box::new(Ending::of(fault)));
+        }
+        return EndState::Starting(end.warning.map(|warning| no_pod(&place, warning)));
+    };
+    let report = end.report.filter(|report| report.run == end.try_id).cloned();
+    let ending = match over.well {
+        true => Ending { exit: Some(0), at: over.at, report, ..Ending::default() },
+        false => Ending { at: over.at, report, ..Ending::of(job_failed(end.side, over.reason)) },
+    };
+    EndState::Ended(Box::new(ending))
+}
+
+/// How a Job, or one index of it, has ended.
+struct Over<'a> {
+    well: bool,
+    at: Option<Timestamp>,
+    reason: Option<&'a str>,
+}
+
+/// Returns how an end has ended according to its Job. For a shard, its own index comes before the Job as a whole, which
+/// waits for the other shards.
+fn over<'a>(end: &End<'_>, job: &'a Job) -> Option<Over<'a>> {
+    let status = job.status.as_ref()?;
+    let of_shard = |indexes: &Option<String>| {
+        end.shard.zip(indexes.as_deref()).is_some_and(|(shard, indexes)| holds(indexes, shard))
+    };
+    if of_shard(&status.completed_indexes) {
+        return Some(Over { well: true, at: None, reason: None });
+    }
+    if of_shard(&status.failed_indexes) {
+        return Some(Over { well: false, at: None, reason: None });
+    }
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let over =
+        conditions.iter().find(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))?;
+    let at = over.last_transition_time.as_ref().map(|time| time.0);
+    Some(Over { well: over.type_ == "Complete", at, reason: over.reason.as_deref() })
+}
+
+/// Returns whether a Job's index list, such as `0,2-4`, contains an index.
+fn holds(indexes: &str, shard: u32) -> bool {
+    indexes.split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&shard))
+    })
+}
+
+fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
+    let status = pod.status.clone().unwrap_or_default();
+    let container = container_of(&status);
+    let state = container.and_then(|container| container.state.clone()).unwrap_or_default();
+    if let Some(terminated) = state.terminated {
+        return EndState::Ended(Box::new(terminated_ending(end, pod, &terminated)));
+    }
+    if status.phase.as_deref() == Some("Failed") {
+        return EndState::Ended(Box::new(Ending {
+            at: status
+                .conditions
+                .iter()
+                .flatten()
+                .filter_map(|it| Some(it.last_transition_time.as_ref()?.0))
+                .max(),
+            report: report_of(end, None),
+            ..Ending::of(pod_failed(end.side, pod, &status))
+        }));
+    }
+    match state.running {
+        Some(_) => EndState::Running,
+        None => EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref())),
+    }
+}
+
+/// Returns whether a process of the pod may be running, or may start. The kubelet reports a terminated container before
+/// the phase changes, which waits until the volumes are unmounted.
+pub fn is_alive(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return true };
+    let state = container_of(status).and_then(|container| container.state.as_ref());
+    let has_ended = state.is_some_and(|state| state.terminated.is_some());
+    !has_ended && !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// Returns whether the pod's process has ended, according to the kubelet.
+pub fn has_ended(pod: &Pod) -> bool {
+    let container = pod.status.as_ref().and_then(container_of);
+    !is_alive(pod)
+        || container.is_some_and(|it| it.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+}
+
+/// Returns when the process of a pod began, by the kubelet's clock, so that the age of its try is known.
+pub fn began(pod: &Pod) -> Option<Timestamp> {
+    let state = pod.status.as_ref().and_then(container_of)?.state.as_ref()?;
+    let running = state.running.as_ref().and_then(|it| it.started_at.as_ref());
+    let terminated = state.terminated.as_ref().and_then(|it| it.started_at.as_ref());
+    running.or(terminated).map(|Time(at)| *at)
+}
+
+/// Returns whether a Job's conditions say that it has ended.
+pub fn is_over(job: &Job) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.as_deref().unwrap_or_default());
+    conditions.into_iter().any(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))
+}
+
+fn container_of(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
+}
+
+fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTerminated) -> Ending {
+    let message = terminated.message.as_deref();
+    let report = report_of(end, message);
+    Ending {
+        exit: Some(terminated.exit_code),
+        at: terminated.finished_at.as_ref().map(|Time(at)| *at),
+        fault: terminated_fault(end.side, pod, terminated)
+            .or_else(|| deleted(end.side, pod, report.as_ref())),
+        last_words: message.filter(|_| report.is_none()).map(Into::into),
+        report,
+    }
+}
+
+/// Returns this try's report, from the status or else from the termination message.
+fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
+    let of_this_try = |report: &Report| report.run == end.try_id;
+    let from_message = || message.and_then(|message| serde_json::from_str(message).ok());
+    end.report.cloned().filter(of_this_try).or_else(|| from_message().filter(of_this_try))
+}
+
+fn terminated_fault(side: Side, pod: &Pod, terminated: &ContainerStateTerminated) -> Option<Fault> {
+    match terminated.reason.as_deref() {
+        Some("OOMKilled") => Some(Fault::new(
+            "OutOfMemory",
+            format!(
+                "The {side} was killed because it used more memory than it may (OOMKilled). Raise \
+                 spec.pods.resources.limits.memory."
+            ),
+        )),
+        Some("ContainerCannotRun" | "StartError") => {
+            let message = terminated.message.as_deref().unwrap_or("no message");
+            Some(not_starting(side, pod, "StartError", message))
+        }
+        _ => disruption(side, pod),
+    }
+}
+
+/// Returns the fault of a pod that Kubernetes disrupted: evicted, preempted, or its node drained.
+fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
+    let why = target.reason.as_deref().unwrap_or("unknown");
+    let message = target.message.as_deref().unwrap_or_default();
+    Some(Fault::new("PodDisrupted", format!("The {side} pod was removed from its node ({why}). {message}")))
+}
+
+/// Returns the fault of a pod that was deleted while its Job stays, which the operator never does, if it says no more
+/// than that it was told to stop.
+fn deleted(side: Side, pod: &Pod, report: Option<&Report>) -> Option<Fault> {
+    pod.metadata.deletion_timestamp.as_ref()?;
+    report.filter(|report| report.result == RunResult::Canceled)?;
+    let message = format!("The {side} pod was deleted before it had ended, by a person or a controller.");
+    Some(Fault::new("PodDeleted", message))
+}
+
+fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
+    if let Some(fault) = disruption(side, pod) {
+        return fault;
+    }
+    let why = status.reason.as_deref().unwrap_or("no reason");
+    let message = status.message.as_deref().unwrap_or_default();
+    let reason = if why == "DeadlineExceeded" { reason::TIMED_OUT } else { reason::POD_FAILED };
+    Fault::new(reason, format!("The {side} pod failed ({why}). {message}").trim_end())
+}
+
+fn job_failed(side: Side, why: Option<&str>) -> Fault {
+    if why == Some("DeadlineExceeded") {
+        return Fault::new(
+            reason::TIMED_OUT,
+            format!("The {side} did not end in time; see spec.limits.timeout."),
+        );
+    }
+    Fault::new(
+        "PodLost",
+        format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
+    )
+}
+
+/// Returns the fault of a pod that the API server always rejects because it is inconsistent, for example if a
+/// LimitRange of the namespace sets a limit below the request.
+fn invalid_pod(place: &str, warning: &str) -> Option<Fault> {
+    let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
+    let message = || {
+        let words = sentence(warning);
+        format!("{place}: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it.")
+    };
+    is_invalid.then(|| Fault::new(reason::CHILD_REFUSED, message()))
+}
+
+fn no_pod(place: &str, warning: &str) -> Fault {
+    let cure = if warning.contains("violates PodSecurity") {
+        format!(
+            " Let it enforce the baseline standard, or remove its annotation {ANNOTATION_PRIVILEGED}, with which its syncers run \
+             as root."
+        )
+    } else if warning.contains(" quota: ") {
+        " Raise that ResourceQuota, or correct spec.pods.resources.".into()
+    } else {
+        String::new()
+    };
+    let words = sentence(warning);
+    Fault::new(reason::POD_PENDING, format!("{place}: {words}{cure} The run goes on as soon as it can."))
+}
+
+fn starting_fault(
+    end: &End<'_>,
+    pod: &Pod,
+    status: &PodStatus,
+    waiting: Option<&ContainerStateWaiting>,
+) -> Option<Fault> {
+    let side = end.side;
+    let warning = end.warning.filter(|warning| !(has_node(pod) && warning.starts_with(OF_THE_SCHEDULER)));
+    if let Some(message) = unschedulable(pod, status, warning) {
+        return Some(if message.contains(FOR_ONE_POD) {
+            no_turn(side, pod, message)
+        } else {
+            no_node(side, message)
+        });
+    }
+    let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+    let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
+    match why {
+        "" | "ContainerCreating" | "PodInitializing" => warning.map(|warning| {
+            Fault::new(
+                reason::POD_PENDING,
+                format!("The {side} pod {} waits on its node: {warning}", pod.name_any()),
+            )
+        }),
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "ImageInspectError" => Some(image_fault(side, pod, why, message)),
+        _ => Some(not_starting(side, pod, why, message)),
+    }
+}
+
+/// Returns why a pod has no node. The scheduler's event may be visible before the condition that it writes to the pod.
+fn unschedulable<'a>(pod: &Pod, status: &'a PodStatus, warning: Option<&'a str>) -> Option<&'a str> {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let refused = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
+    match refused {
+        Some(refused) => Some(refused.message.as_deref().unwrap_or("the scheduler gives no reason")),
+        None => warning.filter(|_| !has_node(pod)),
+    }
+}
+
+fn has_node(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+fn no_node(side: Side, message: &str) -> Fault {
+    Fault::new(
+        reason::POD_PENDING,
+        format!(
+            "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
+             tolerations and affinity; the run goes on as soon as a node fits.",
+            sentence(message)
+        ),
+    )
+}
+
+/// Returns the fault of a pod that waits because another one uses its `ReadWriteOncePod` claim.
+fn no_turn(side: Side, pod: &Pod, message: &str) -> Fault {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims =
+        volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
+    Fault::new(
+        reason::POD_PENDING,
+        format!(
+            "The {side} pod cannot be scheduled: {} A claim with the access mode {FOR_ONE_POD} is for one pod at a time; `kubectl \
+             describe pvc {}` names its user (Used By). The run goes on as soon as that pod is gone.",
+            sentence(message),
+            claims.collect::<Vec<_>>().join(" ")
+        ),
+    )
+}
+
+fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let image = containers.first().and_then(|container| container.image.as_deref()).unwrap_or("unknown");
+    Fault::new(
+        reason::IMAGE_PULL_FAILED,
+        format!(
+            "The {side} pod cannot pull the image {image} ({why}): {} Correct the operator's --image or \
+             spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there.",
+            sentence(message)
+        ),
+    )
+}
+
+fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
+    Fault::new(
+        reason::POD_FAILED,
+        format!("The container of the {side} pod {} does not start ({why}): {message}", pod.name_any()),
+    )
+}
+
+#[cfg(test)]
+mod tests;

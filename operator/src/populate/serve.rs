@@ -1,0 +1,454 @@
+//! Takes the steps of the populator, one after the other, for each claim.
+
+use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
+
+use clap::Args;
+use futures::StreamExt as _;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+};
+use kube::{
+    Api, Client, Config, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    runtime::{
+        Controller,
+        controller::{Action, Error as ControllerError},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use thiserror::Error;
+use tokio::sync::Mutex;
+
+use super::{
+    origin,
+    plan::{self, Situation, Step},
+    temporary::{self, POPULATOR},
+};
+use crate::{
+    api::{SyncJob, conditions::reason},
+    controller::read::{DereferenceError, Guarded},
+    fault::Fault,
+    leases::election::{Election, LeaseError},
+    names::{self, ANNOTATION_POPULATED, POPULATED_EMPTY},
+    pods::read_warnings::last_warning,
+    signals::Stops,
+    telemetry::{
+        chain,
+        events::{Events, Note},
+    },
+};
+
+/// How long a failed step waits before it is tried again.
+const ERROR_PAUSE: Duration = Duration::from_secs(5);
+/// How often a claim that cannot be filled is looked at again, although no watch told of a change.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The group of the kind VolumePopulator.
+const VALIDATED_BY: &str = "populator.storage.k8s.io";
+
+/// The flags of `volferry-operator populate`.
+#[derive(Debug, Clone, Args)]
+pub struct PopulateArgs {
+    /// Fill claims of these namespaces only; separated by commas. Absent or empty: all namespaces.
+    #[arg(long, env = "VOLFERRY_WATCH_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+    /// Work only while holding a Lease, so that several replicas can wait for each other.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
+    /// The Lease's name.
+    #[arg(long, default_value = "volferry-populator")]
+    pub lease_name: String,
+    /// The Lease's namespace. Absent: the one that it runs in.
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub lease_namespace: Option<String>,
+    /// What this replica is called in the Lease and in events. Absent: the host's name, which is the pod's.
+    #[arg(long, env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+/// The reasons why the populator ended without being told to stop.
+#[derive(Debug, Error)]
+pub enum PopulateError {
+    /// No API server is configured.
+    #[error("no API server is configured")]
+    Client(#[source] kube::Error),
+    /// Signals cannot be received.
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+    /// The Lease is lost, so that another replica may be at work from now on.
+    #[error("leadership is lost")]
+    Lease(#[from] LeaseError),
+}
+
+/// The reason why a step could not be taken. It is tried again.
+#[derive(Debug, Error)]
+#[error("cannot {what}")]
+struct StepError {
+    what: &'static str,
+    source: kube::Error,
+}
+
+fn cannot(what: &'static str) -> impl Fn(kube::Error) -> StepError {
+    move |source| StepError { what, source }
+}
+
+struct Populator {
+    client: Client,
+    events: Events,
+    /// What each claim was last told, by its UID, so that it is told once.
+    told: Mutex<HashMap<String, Fault>>,
+}
+
+/// Fills claims until SIGTERM or SIGINT, or until leadership is lost.
+pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
+    args.watch_namespaces.retain(|namespace| !namespace.is_empty());
+    let mut stops = Stops::new().map_err(PopulateError::Signals)?;
+    let config =
+        Config::infer().await.map_err(|error| PopulateError::Client(kube::Error::InferConfig(error)))?;
+    let client = Client::try_from(config).map_err(PopulateError::Client)?;
+    let identity = args.identity.clone().unwrap_or_else(crate::controller::serve::host_name);
+    let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
+    look_for_validator(&client).await;
+    let election = Election::new(client.clone(), &namespace, &args.lease_name, &identity);
+    let populator = Arc::new(Populator {
+        events: Events::reporting_as(client.clone(), POPULATOR, &identity),
+        client,
+        told: Mutex::default(),
+    });
+    let work = populator.work(&args.watch_namespaces);
+    if !args.leader_elect {
+        tokio::select! {
+            () = work => {}
+            () = stops.next() => {}
+        }
+        return Ok(());
+    }
+    let mut leadership = tokio::select! {
+        leadership = election.acquire() => leadership,
+        () = stops.next() => return Ok(()),
+    };
+    tracing::info!(lease = args.lease_name, namespace, "filling claims");
+    tokio::select! {
+        lost = leadership.hold() => return Err(lost.into()),
+        () = work => {}
+        () = stops.next() => {}
+    }
+    leadership.release().await;
+    Ok(())
+}
+
+/// Logs if the cluster lacks the kind by which a validator of data sources learns that SyncJobs fill claims.
+async fn look_for_validator(client: &Client) {
+    let has_kind =
+        client.list_api_groups().await.map(|it| it.groups.iter().any(|it| it.name == VALIDATED_BY));
+    if has_kind.is_ok_and(|has_kind| !has_kind) {
+        tracing::info!(
+            "the cluster has no VolumePopulator, so nothing checks what claims name as their source; they are filled"
+        );
+    }
+}
+
+/// What was read for a look at a claim.
+struct Found {
+    claim: PersistentVolumeClaim,
+    is_lazy: bool,
+    job: Option<SyncJob>,
+    copy: Option<PersistentVolumeClaim>,
+    temporary: Option<PersistentVolumeClaim>,
+    warning: Option<String>,
+    filler: Option<SyncJob>,
+    volume: Option<PersistentVolume>,
+}
+
+impl Found {
+    fn situation(&self) -> Situation<'_> {
+        Situation {
+            claim: &self.claim,
+            is_lazy: self.is_lazy,
+            job: self.job.as_ref(),
+            copy: self.copy.as_ref(),
+            temporary: self.temporary.as_ref(),
+            warning: self.warning.as_deref(),
+            filler: self.filler.as_ref(),
+            volume: self.volume.as_ref(),
+        }
+    }
+}
+
+impl Populator {
+    /// Reconciles the claims of these namespaces, or of all if there are none, without end.
+    async fn work(self: Arc<Self>, namespaces: &[String]) {
+        let scopes = crate::controller::stores::scopes(namespaces);
+        futures::future::join_all(scopes.into_iter().map(|scope| self.clone().work_in(scope))).await;
+    }
+
+    async fn work_in(self: Arc<Self>, scope: Option<String>) {
+        let claims = scoped::<PersistentVolumeClaim>(&self.client, scope.as_deref());
+        let own = watcher::Config::default().labels(&format!("{}={POPULATOR}", names::LABEL_MANAGED_BY));
+        let controller = Controller::new(claims.clone(), watcher::Config::default());
+        let store = controller.store();
+        // A SyncJob concerns the claims that name it, and the one that it fills.
+        let concerned = move |job: Guarded| {
+            let (namespace, name) = (job.namespace(), job.name_any());
+            let is_concerned = |claim: &&Arc<PersistentVolumeClaim>| {
+                (claim.namespace() == namespace && origin::source(claim) == Some(&*name))
+                    || temporary::is_of(&job, claim)
+            };
+            store
+                .state()
+                .iter()
+                .filter(is_concerned)
+                .map(|claim| ObjectRef::from_obj(&**claim))
+                .collect::<Vec<_>>()
+        };
+        controller
+            .owns(claims, own)
+            .watches(scoped::<Guarded>(&self.client, scope.as_deref()), watcher::Config::default(), concerned)
+            .run(reconcile, on_error, self)
+            .for_each(async |done| {
+                // What a step says is logged where it fails; this is about the watches.
+                if let Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) = done
+                {
+                    tracing::warn!(error = chain(&error), "the API server does not list what claims need");
+                }
+            })
+            .await;
+    }
+
+    async fn look(&self, claim: &PersistentVolumeClaim) -> Result<Step, StepError> {
+        let Some(found) = self.read(claim).await? else { return Ok(Step::Done) };
+        let step = match self.take(&found, plan::next(found.situation())).await {
+            // What the API server refuses is for a person to mend: a quota, a policy, a field that is not valid.
+            Err(StepError { what, source: kube::Error::Api(answer) })
+                if [400, 403, 422].contains(&answer.code) =>
+            {
+                Step::Tell(Fault::new(reason::CHILD_REFUSED, format!("Cannot {what}: {}", answer.message)))
+            }
+            step => step?,
+        };
+        if let Step::Tell(fault) = &step {
+            self.tell(&found.claim, fault).await;
+        }
+        Ok(step)
+    }
+
+    /// Reads what the next step depends on; `None` if there is no such claim any more, or it names no SyncJob.
+    async fn read(&self, claim: &PersistentVolumeClaim) -> Result<Option<Found>, StepError> {
+        let claims = self.namespaced::<PersistentVolumeClaim>(claim);
+        // Read anew: what a watch brought may be older than the last step.
+        let claim = claims.get_opt(&claim.name_any()).await.map_err(cannot("read the claim"))?;
+        let Some(claim) = claim else { return Ok(None) };
+        let Some(source) = origin::source(&claim) else { return Ok(None) };
+        let name = temporary::name(&claim);
+        let temporary = claims.get_opt(&name).await.map_err(cannot("read the temporary claim"))?;
+        let filler = self.job(&claim, &name).await?;
+        let job = self.job(&claim, source).await?;
+        let to = job.as_ref().and_then(|job| job.spec.destination.persistent_volume_claim.as_ref());
+        let copy = match to {
+            Some(to) => claims.get_opt(&to.claim_name).await.map_err(cannot("read the claim of the copy"))?,
+            None => None,
+        };
+        let volume = match temporary.as_ref().and_then(|it| it.spec.as_ref()?.volume_name.clone()) {
+            Some(name) => Api::<PersistentVolume>::all(self.client.clone())
+                .get_opt(&name)
+                .await
+                .map_err(cannot("read the PersistentVolume"))?,
+            None => None,
+        };
+        let warning = match &temporary {
+            Some(temporary) if volume.is_none() => self.last_warning(temporary).await?,
+            _ => None,
+        };
+        let is_lazy = self.is_lazy(&claim).await?;
+        Ok(Some(Found { claim, is_lazy, job, copy, temporary, warning, filler, volume }))
+    }
+
+    async fn job(&self, beside: &PersistentVolumeClaim, name: &str) -> Result<Option<SyncJob>, StepError> {
+        let cannot = cannot("read a SyncJob");
+        let job = self.namespaced::<Guarded>(beside).get_opt(name).await.map_err(&cannot)?;
+        let unknown = |error| cannot(kube::Error::SerdeError(serde::de::Error::custom(error)));
+        job.map(|job| job.0.map_err(unknown)).transpose()
+    }
+
+    /// Returns the latest warning about a claim, which has what the provisioner says.
+    async fn last_warning(&self, claim: &PersistentVolumeClaim) -> Result<Option<String>, StepError> {
+        let uid = claim.uid().unwrap_or_default();
+        let namespace = claim.namespace().unwrap_or_default();
+        last_warning(&self.client, &namespace, &uid).await.map_err(
+            |DereferenceError::Read { source, .. }| StepError {
+                what: "list the events of the temporary claim",
+                source,
+            },
+        )
+    }
+
+    /// Returns whether a claim waits for its first consumer.
+    async fn is_lazy(&self, claim: &PersistentVolumeClaim) -> Result<bool, StepError> {
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+        let Some(class) = class.filter(|name| !name.is_empty()) else { return Ok(false) };
+        let class = Api::<StorageClass>::all(self.client.clone()).get_opt(&class).await;
+        let class = class.map_err(cannot("read the StorageClass"))?;
+        Ok(class.is_some_and(|it| it.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")))
+    }
+
+    /// Carries out a step, and returns it.
+    async fn take(&self, found: &Found, step: Step) -> Result<Step, StepError> {
+        let Found { claim, temporary, filler, volume, .. } = found;
+        match (&step, temporary, filler, volume) {
+            (Step::MakeClaim(made), ..) => self.create(&**made, "make the temporary claim").await?,
+            (Step::MakeFiller(made), ..) => {
+                self.create(&**made, "make the SyncJob that fills the claim").await?;
+            }
+            (Step::Mark(annotations), Some(temporary), ..) => self.annotate(temporary, annotations).await?,
+            (Step::MarkClaim(annotations), ..) => self.annotate(claim, annotations).await?,
+            (Step::Rebind(to), _, _, Some(volume)) => self.rebind(claim, volume, to).await?,
+            (Step::DropClaim, Some(temporary), ..) => {
+                self.delete(temporary, "delete the temporary claim").await?;
+            }
+            (Step::DropFiller, _, Some(filler), _) => {
+                self.delete(filler, "delete the SyncJob that filled it").await?;
+            }
+            _ => {}
+        }
+        Ok(step)
+    }
+
+    async fn annotate(
+        &self,
+        claim: &PersistentVolumeClaim,
+        annotations: &plan::Annotations,
+    ) -> Result<(), StepError> {
+        let annotations: serde_json::Map<_, _> =
+            annotations.iter().map(|(key, value)| ((*key).into(), json!(value))).collect();
+        let patch = Patch::Merge(json!({"metadata": {"uid": claim.uid(), "annotations": annotations}}));
+        let api = self.namespaced::<PersistentVolumeClaim>(claim);
+        let done = api.patch(&claim.name_any(), &params(), &patch).await;
+        done.map(drop).map_err(cannot("note how far the claim is"))
+    }
+
+    /// Gives a volume to a claim, if nobody has changed it since it was read.
+    async fn rebind(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+        to: &k8s_openapi::api::core::v1::ObjectReference,
+    ) -> Result<(), StepError> {
+        let metadata = json!({"uid": volume.uid(), "resourceVersion": volume.resource_version()});
+        let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"claimRef": to}}));
+        let api = Api::<PersistentVolume>::all(self.client.clone());
+        api.patch(&volume.name_any(), &params(), &patch)
+            .await
+            .map_err(cannot("give the volume to the claim"))?;
+        let (namespace, name) = (claim.namespace(), claim.name_any());
+        tracing::info!(namespace, name, volume = volume.name_any(), "a claim is filled");
+        let from = claim.annotations().get(ANNOTATION_POPULATED).map_or(POPULATED_EMPTY, String::as_str);
+        let job = origin::source(claim).unwrap_or_default();
+        let message = match from {
+            POPULATED_EMPTY => {
+                format!("The SyncJob {job} has no copy, so the claim came up empty, as it says.")
+            }
+            _ => format!("The claim came up with the copy of the SyncJob {job} ({from})."),
+        };
+        self.events.publish(claim, &Note { warning: false, reason: "Populated".into(), message }).await;
+        Ok(())
+    }
+
+    /// Publishes why a claim is not filled, unless it was told the same before.
+    async fn tell(&self, claim: &PersistentVolumeClaim, fault: &Fault) {
+        let before = self.told.lock().await.insert(claim.uid().unwrap_or_default(), fault.clone());
+        if before.as_ref() == Some(fault) {
+            return;
+        }
+        let (namespace, name) = (claim.namespace(), claim.name_any());
+        tracing::warn!(namespace, name, reason = fault.reason, "{}", fault.message);
+        let note = Note { warning: true, reason: fault.reason.clone(), message: fault.message.clone() };
+        self.events.publish(claim, &note).await;
+    }
+
+    /// Makes an object; one of its name that is there already is looked at in the next step.
+    async fn create<K>(&self, object: &K, what: &'static str) -> Result<(), StepError>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let params = PostParams { field_manager: Some(POPULATOR.into()), ..PostParams::default() };
+        match self.namespaced::<K>(object).create(&params, object).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
+            Err(error) => Err(cannot(what)(error)),
+        }
+    }
+
+    async fn delete<K>(&self, object: &K, what: &'static str) -> Result<(), StepError>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.namespaced::<K>(object).delete(&object.name_any(), &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+            Err(error) => Err(cannot(what)(error)),
+        }
+    }
+
+    fn namespaced<K>(&self, beside: &impl kube::ResourceExt) -> Api<K>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(POPULATOR.into()), ..PatchParams::default() }
+}
+
+async fn reconcile(
+    claim: Arc<PersistentVolumeClaim>,
+    populator: Arc<Populator>,
+) -> Result<Action, StepError> {
+    if origin::source(&claim).is_none() {
+        return Ok(Action::await_change());
+    }
+    Ok(match populator.look(&claim).await? {
+        Step::Done => {
+            populator.told.lock().await.remove(&claim.uid().unwrap_or_default());
+            Action::await_change()
+        }
+        Step::Tell(fault) if fault.reason == reason::NOT_FILLED => Action::await_change(),
+        // Neither volumes nor events nor the claim of the copy are watched.
+        Step::Wait | Step::Tell(_) => Action::requeue(LOOK),
+        _ => Action::requeue(Duration::ZERO),
+    })
+}
+
+#[allow(clippy::needless_pass_by_value)] // kube calls it so
+fn on_error(claim: Arc<PersistentVolumeClaim>, error: &StepError, _: Arc<Populator>) -> Action {
+    let of = ObjectRef::from_obj(&*claim);
+    tracing::warn!(claim = %of, error = chain(error), "a claim is not filled yet, and tried again");
+    Action::requeue(ERROR_PAUSE)
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}

@@ -1,0 +1,147 @@
+//! Finds, creates, writes and deletes the SyncRuns of a SyncJob, which are the records of its runs.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::{
+    benchmark,
+    record::{self, Owner, Record},
+    stages::situation::Step,
+    write_record::{self, RecordError},
+};
+use crate::{
+    api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun, conditions},
+    controller::{context::Context, dereference::Found, error::Error, view::View},
+    fault::Fault,
+    names::TryNames,
+};
+
+/// Determines the state of the SyncRun of the run under way, and stores both in `found`. Fails if an outdated SyncRun
+/// cannot be deleted.
+pub(crate) async fn look_for_record(
+    context: &Context,
+    job: &SyncJob,
+    run: &ActiveRun,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+    let names = TryNames::new(&name, &uid, run.number, run.past_tries());
+    let owner = Owner { job: &name, uid: &uid, has_children: found.children.has_jobs(&names) };
+    (found.record, found.run) = write_record::look(&context.client, run, owner, found.run.take()).await?;
+    Ok(())
+}
+
+/// Returns whether the SyncRun of a run still has to be created or completed before this step: it owns all objects that
+/// are created for the run, and records how the run ends. A started run that goes back to waiting needs it, too:
+/// another operator that does not know this yet then cannot create it, and so launches nothing.
+pub(crate) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
+    let is_needed = match step {
+        Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
+        Step::BeginCapture(_) | Step::Capture(_) => true,
+        Step::Wait(_) | Step::Block(_) | Step::Create | Step::Halt(_) | Step::Begin(_) => run.is_started(),
+        _ => false,
+    };
+    is_needed && matches!(record, Record::Missing | Record::Asked)
+}
+
+/// Creates the SyncRun of a run, and returns whether it exists now. If the API server rejects it, the reason is stored
+/// in `found`, so that the status shows it as for any other child. Fails on all other errors.
+pub(crate) async fn make_record(
+    context: &Context,
+    job: &SyncJob,
+    run: &ActiveRun,
+    found: &mut Found,
+) -> Result<bool, Error> {
+    match write_record::make(&context.client, job, run, found.run.as_ref()).await {
+        Ok(made) => {
+            context.known.runs.wrote(&made);
+            (found.record, found.run) = (Record::Kept, Some(made));
+            Ok(true)
+        }
+        Err(error) => {
+            let fault = error.refusal().ok_or(error)?;
+            (found.record, found.run) = (Record::Taken(fault), None);
+            Ok(false)
+        }
+    }
+}
+
+/// Writes the stage that this step brings a run to into its SyncRun, before the step is carried out. Writes nothing
+/// that the run's pods report themselves.
+pub(crate) async fn tell_run(
+    context: &Context,
+    view: &View<'_>,
+    step: &Step,
+    now: Timestamp,
+) -> Result<(), RecordError> {
+    let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
+    let is_told = matches!(step, Step::Begin(_) | Step::Admit | Step::Finish(_));
+    if view.found.record != Record::Kept || is_told {
+        return Ok(());
+    }
+    let old = kept.status.clone().unwrap_or_default();
+    // Only the status of the SyncJob has the position in the queue.
+    // A run that waits for its next try still has the words of the last one.
+    let waits = matches!(step, Step::Await).then(|| Some((run.reason.clone()?, run.message.clone()?)));
+    let waits = waits.flatten().map(|(reason, message)| Fault::new(reason, message));
+    let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != conditions::reason::QUEUED);
+    let stage = step.stage(run.stage);
+    let mut new = record::under_way(&old, run, stage, why, generation(kept), now);
+    view.absent_ends(step).for_each(|side| record::forget_end(&mut new, side));
+    if (&new.contacts, &new.free) == (&old.contacts, &old.free)
+        && record::is_told_by_agents(&old, run, stage, why)
+    {
+        return Ok(());
+    }
+    context.tell_run(kept, &new).await
+}
+
+/// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
+pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Found) {
+    if let Some(run) = status.active_run.as_mut().filter(|_| found.record == Record::Kept) {
+        run.uid = found.run.as_ref().and_then(ResourceExt::uid);
+    }
+}
+
+/// Deletes the SyncRun of a run that was removed before it started, after the status says so.
+pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -> Result<(), RecordError> {
+    let kept = found.run.as_ref().filter(|_| found.record == Record::Kept);
+    match (step, kept) {
+        (Step::Suspend | Step::Yield, Some(kept)) => write_record::delete(&context.client, kept).await,
+        _ => Ok(()),
+    }
+}
+
+/// Writes into the SyncRuns of the last run and the last benchmark how these ended, and deletes the SyncRuns that the
+/// history no longer keeps. Returns whether the ended runs are done: their objects are removed, or kept for readers of
+/// logs, and their SyncRuns say so. A run can only be done if `is_known`: all objects that were created are known.
+pub(crate) async fn settle_runs(
+    context: &Context,
+    view: &View<'_>,
+    (job, status): (&SyncJob, &SyncJobStatus),
+    is_known: bool,
+    now: Timestamp,
+) -> Result<bool, RecordError> {
+    let runs = view.found.runs.iter().map(|run| &**run);
+    let mut is_settled = true;
+    for last in [&status.last_run, &status.last_benchmark].into_iter().flatten() {
+        let is_its = |run: &&SyncRun| run.spec.number == Some(last.number);
+        let fresh = view.found.run.as_ref().filter(|run| view.found.record == Record::Kept && is_its(run));
+        let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
+        let old = run.status.clone().unwrap_or_default();
+        // A run stays done, even if objects that were kept for readers of logs have to be removed later.
+        let is_swept = is_known && view.is_swept(job, status);
+        let is_swept = old.stage == Some(Stage::Done) || is_swept;
+        is_settled &= is_swept;
+        context.tell_run(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
+    }
+    let forgotten = record::forgotten(status, runs.clone()).into_iter();
+    for run in forgotten.chain(benchmark::forgotten(status, runs)) {
+        write_record::delete(&context.client, run).await?;
+    }
+    Ok(is_settled)
+}
+
+fn generation(run: &SyncRun) -> i64 {
+    run.metadata.generation.unwrap_or(1)
+}

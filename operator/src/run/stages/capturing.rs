@@ -1,0 +1,67 @@
+//! The stage Capturing: the storage captures the source at one instant, between the hook `before` and the pods. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::situation::{Situation, Step, after};
+use crate::{
+    api::{ActiveRun, Capture, conditions::reason},
+    fault::Fault,
+    hooks::hook_state::{self, Point},
+    human,
+    names::{self, TryNames},
+    run::outcome::Outcome,
+    snapshots::source_capture::Captured,
+};
+
+/// How soon to look again for what no watch brings.
+pub(super) const CAPTURE_PERIOD: SignedDuration = SignedDuration::from_secs(1);
+
+/// Inserts the capture of the source before the pods of a run, and the hook `after` right behind it.
+pub(super) fn before_launch(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    step: Step,
+    again: Option<Timestamp>,
+) -> (Step, Option<Timestamp>) {
+    let timeout = situation.demand.as_ref().ok().and_then(|demand| demand.capture_timeout);
+    let (Step::Launch, Some(timeout)) = (&step, timeout) else { return (step, again) };
+    // Others may write statuses, so only a name of this job's is believed.
+    let own = |capture: &&Capture| names::is_capture_of(&capture.name, situation.job, situation.uid);
+    let Some(capture) = run.capture.as_ref().filter(own) else {
+        let names = TryNames::new(situation.job, situation.uid, run.number, run.past_tries());
+        return (Step::BeginCapture(names.capture()), None);
+    };
+    if capture.taken_time.is_some() {
+        let owes_after = situation.hooks.is_some_and(|hooks| hook_state::owes_after(run, hooks));
+        let release = Step::BeginHook { point: Point::After, stops: false, stopped: None };
+        return if owes_after { (release, None) } else { (step, again) };
+    }
+    match situation.captured {
+        Captured::Taken => (Step::EndCapture, None),
+        Captured::Lazy => (step, again),
+        _ if is_late(capture, timeout, situation.now) => (late(situation, run, timeout), None),
+        Captured::Taking(fault) => (Step::Capture(fault.clone()), after(situation, CAPTURE_PERIOD)),
+        _ => (Step::Capture(None), after(situation, CAPTURE_PERIOD)),
+    }
+}
+
+/// Returns whether the storage has had its time.
+pub(super) fn is_late(capture: &Capture, timeout: Duration, now: Timestamp) -> bool {
+    let began = capture.begin_time.as_ref().map_or(now, |time| time.0);
+    began.checked_add(timeout).is_ok_and(|limit| now >= limit)
+}
+
+/// Returns the step of a run whose source could not be captured in time: its hook `after`, or its end.
+fn late(situation: &Situation<'_>, run: &ActiveRun, timeout: Duration) -> Step {
+    let why = match situation.captured {
+        Captured::Taking(Some(fault)) => format!(" {}", human::sentence(&fault.message)),
+        _ => String::new(),
+    };
+    let waited = human::duration(timeout);
+    let message =
+        format!("The source was not captured within {waited} (spec.source.pointInTime.timeout).{why}");
+    let outcome = Outcome::stopped(Fault::new(reason::CAPTURE_FAILED, message));
+    super::hook_stage::around(situation, run, false, (Step::Finish(outcome), None)).0
+}

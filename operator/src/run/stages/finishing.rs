@@ -1,0 +1,87 @@
+//! The stage Finishing: a try has ended, and either is followed by another or ends the run. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::situation::{Situation, Step, after, deadline};
+use crate::{
+    api::{ActiveRun, RunCause, conditions::reason},
+    fault::Fault,
+    human,
+    run::{outcome::Outcome, retry},
+};
+
+/// How often a run looks whether an endpoint accepts its key: about a month long.
+const MOST_LOOKS: i32 = 8_640;
+
+pub(super) fn next(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    outcome: Outcome,
+) -> (Step, Option<Timestamp>) {
+    if outcome.found_in_use() {
+        return in_use(situation, run, outcome);
+    }
+    // The other side may list the key at any time, and a run that ended would not notice.
+    if outcome.is_stranger() && run.postponed < MOST_LOOKS {
+        let at = after(situation, retry::wait(run.postponed.saturating_add(1)));
+        return (Step::Postpone(outcome, at.unwrap_or(situation.now)), at);
+    }
+    let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
+    let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);
+    match next.filter(|_| outcome.may_retry) {
+        Some(at) => (Step::Retry(outcome, at), Some(at)),
+        None => (Step::Finish(outcome), None),
+    }
+}
+
+/// Waits for a volume that is in use, for as long as a run may take.
+fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> (Step, Option<Timestamp>) {
+    let since = run.busy_since.as_ref().map_or(situation.now, |since| since.0);
+    let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+    let limit = since.checked_add(timeout).unwrap_or(Timestamp::MAX);
+    if situation.now >= limit {
+        let message = human::sentence(&outcome.report.message);
+        let waited = human::duration(timeout);
+        outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
+        return (Step::Finish(outcome), None);
+    }
+    let pause = retry::wait(run.postponed.saturating_add(1));
+    let at = situation.now.checked_add(pause).unwrap_or(limit).min(limit);
+    (Step::Postpone(outcome, at), Some(at))
+}
+
+/// Returns the fault of a run that is stopped because the next one falls due.
+pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
+    let why = match cause {
+        RunCause::Restore => {
+            let message =
+                format!("Run {} was stopped, because a restore was asked for, which goes first.", run.id);
+            return Fault::new(reason::REPLACED, message);
+        }
+        RunCause::Trigger => "spec.trigger changed",
+        RunCause::Schedule => "the next one fell due by the schedule",
+        _ => "the spec changed",
+    };
+    let message = format!(
+        "Run {} was stopped, because {why} and spec.concurrencyPolicy is Replace. The next run follows.",
+        run.id
+    );
+    Fault::new(reason::REPLACED, message)
+}
+
+/// Returns the fault of a run that a person canceled.
+pub(super) fn canceled(run: &ActiveRun) -> Fault {
+    let message =
+        format!("Run {} was canceled. Change spec.trigger, or create a SyncRun, to run again.", run.id);
+    Fault::new("Canceled", message)
+}
+
+pub(super) fn deleted(run: &ActiveRun) -> Fault {
+    let message = format!(
+        "The SyncRun {} was deleted, which ends the run. Change spec.trigger, or create a SyncRun, to run again.",
+        run.id
+    );
+    Fault::new("RunDeleted", message)
+}

@@ -1,0 +1,120 @@
+//! Inserts the hooks of a run: `before` once its pods have found both volumes free, or ahead of a capture, `after`
+//! before the run ends or loses its turn. Pure.
+
+use contract::{ExitCode, Report, RunResult};
+use jiff::Timestamp;
+
+use super::situation::{Situation, Step, WARNINGS_PERIOD, after};
+use crate::{
+    api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun, conditions::reason},
+    fault::Fault,
+    hooks::hook_state::{self, Point},
+    human,
+    run::outcome::Outcome,
+};
+
+type Decision = (Step, Option<Timestamp>);
+
+/// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
+pub(super) fn under_way(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    let point = hook_state::in_progress(run)?;
+    Some((Step::AwaitHook(point), after(situation, WARNINGS_PERIOD)))
+}
+
+/// Ends a run that was stopped before its hook `after`, or whose hook `before` failed.
+pub(super) fn settled(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    let stopped = run.hooks.as_ref().and_then(|hooks| hooks.stopped.clone());
+    if let Some(StoppedRun { result, reason, message }) = stopped {
+        let mut outcome = Outcome::stopped(Fault::new(reason, message));
+        outcome.report.result = result;
+        return Some((Step::Finish(outcome), None));
+    }
+    let fault = hook_state::refusal(run, situation.hooks?)?;
+    Some((Step::Finish(Outcome::stopped(fault)), None))
+}
+
+/// Inserts the hooks of a run before a step that was decided without them. Unless the try has ended, its pods are
+/// stopped before `after` starts, and the result of the run is recorded.
+pub(super) fn around(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    is_over: bool,
+    (step, again): Decision,
+) -> Decision {
+    let Some(hooks) = situation.hooks else { return (step, again) };
+    match step {
+        Step::Launch if awaited(situation, run).is_some() => (step, again),
+        Step::Launch if !hook_state::may_start(run) && hooks.before.is_some() => {
+            (Step::BeginHook { point: Point::Before, stops: false, stopped: None }, None)
+        }
+        Step::Launch if !hook_state::may_start(run) => (Step::OpenHooks, None),
+        step if ends_turn(&step) && hook_state::owes_after(run, hooks) => {
+            let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
+            (Step::BeginHook { point: Point::After, stops: !is_over, stopped }, None)
+        }
+        Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
+        step => (step, again),
+    }
+}
+
+/// Returns the hook `before` for which the pods of a run wait.
+fn awaited<'a>(situation: &Situation<'a>, run: &ActiveRun) -> Option<&'a Hook> {
+    let is_captured = situation.demand.as_ref().is_ok_and(|demand| demand.capture_timeout.is_some());
+    hook_state::awaited(run, situation.hooks?, is_captured)
+}
+
+/// Begins the hook for which the running pods of a run wait, as soon as all of them have found their volumes free.
+pub(super) fn of_waiting_pods(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    awaited(situation, run)?;
+    let begin = Step::BeginHook { point: Point::Before, stops: false, stopped: None };
+    Some(if situation.is_free { (begin, None) } else { (Step::Start(None), None) })
+}
+
+fn verdict(step: &Step) -> Option<StoppedRun> {
+    let Step::Finish(outcome) = step else { return None };
+    let Report { result, reason, message, .. } = outcome.report.clone();
+    Some(StoppedRun { result, reason: reason.unwrap_or_default(), message })
+}
+
+/// Returns whether a run ends with this step, or waits for an indefinite time.
+fn ends_turn(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Finish(_)
+            | Step::Postpone(..)
+            | Step::Halt(_)
+            | Step::Block(_)
+            | Step::Wait(_)
+            | Step::Create
+            | Step::Begin(_)
+            | Step::Suspend
+    )
+}
+
+/// Returns the outcome of a run with the effects of its hooks' failures.
+#[must_use]
+fn judged(mut outcome: Outcome, run: &ActiveRun, asked: &Hooks) -> Outcome {
+    let goes_on =
+        |hook: &Option<Hook>| hook.as_ref().is_none_or(|it| it.on_failure == OnHookFailure::Continue);
+    if let Some(failure) = hook_state::failure(run, Point::Before).filter(|_| goes_on(&asked.before)) {
+        outcome.report.notes.push(failure.into());
+    }
+    let Some(failure) = hook_state::failure(run, Point::After) else { return outcome };
+    if goes_on(&asked.after) {
+        outcome.report.notes.push(failure.into());
+    } else if outcome.report.result == RunResult::Succeeded {
+        outcome.report.result = RunResult::PartiallyFailed;
+        outcome.report.reason = Some(reason::HOOK_FAILED.into());
+        outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
+        (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
+    } else {
+        let message = human::sentence(&outcome.report.message);
+        outcome.report.message = format!("{message} {failure}").trim_start().into();
+    }
+    outcome
+}
+
+fn lower_first(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,147 @@
+//! The stage Done: no run is under way, and the next one is awaited. Pure.
+
+use contract::RunResult;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use super::{
+    queued,
+    situation::{Demand, SLOW_PERIOD, Situation, Step, after},
+};
+use crate::{
+    api::{ActiveRun, RunCause, SyncRun, conditions::reason},
+    run::{restore, schedule::Past},
+    status::run_status,
+    volumes::claims::Blocked,
+};
+
+/// The longest interval between checks whether a run has fallen due, since the clock may be set.
+const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+
+pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>) {
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
+    }
+    let asked = situation.asked.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
+    let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
+        let tick = after(situation, CLOCK_PERIOD);
+        let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
+        return match &situation.lost {
+            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), again),
+            None => (Step::Rest, again),
+        };
+    };
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
+    let number = last.map(|run| run.number).max().unwrap_or(0) + 1;
+    let (generation, trigger) = (situation.generation, demand.trigger.clone());
+    let run = run_status::new_run(situation.job, number, generation, trigger, situation.now);
+    let id = id.unwrap_or_else(|| run.id.clone());
+    let asked = situation.asked.map(|asked| &asked.spec);
+    let restore = asked.and_then(|asked| asked.restore.clone());
+    let benchmark = asked.and_then(|asked| asked.benchmark.clone());
+    let spec_hash = Some(situation.spec_hash.into());
+    let uid = situation.asked.and_then(ResourceExt::uid);
+    let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
+    (Step::Begin(Box::new(queued::demanded(situation, demand, run))), None)
+}
+
+/// Decides whether the run under way has to be stopped because a restore was asked for or the next one falls due;
+/// otherwise returns when that may be so.
+pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
+    if situation.is_restore_asked_for() {
+        return (Some(RunCause::Restore), None);
+    }
+    let demand = situation.demand.as_ref().ok();
+    let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
+    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && !is_asked_for) else {
+        return (None, None);
+    };
+    if demand.trigger.is_some() && demand.trigger != run.trigger {
+        return (Some(RunCause::Trigger), None);
+    }
+    if demand.schedule.is_some() {
+        let due = due_time(situation, demand);
+        let is_due = due.is_some_and(|due| due <= situation.now);
+        return (is_due.then_some(RunCause::Schedule), due);
+    }
+    let is_new =
+        run.generation != situation.generation && run.spec_hash.as_deref() != Some(situation.spec_hash);
+    (is_new.then_some(RunCause::Spec), None)
+}
+
+fn cause_of(asked: &SyncRun) -> RunCause {
+    match (&asked.spec.restore, &asked.spec.benchmark) {
+        (Some(_), _) => RunCause::Restore,
+        (None, Some(_)) => RunCause::Benchmark,
+        (None, None) => RunCause::Manual,
+    }
+}
+
+/// Returns why a run is due now. The causes are a new value of the trigger, a recreated destination claim, and either
+/// the schedule or, without one, a change of the spec that matters to a run. After a restore in place, only the trigger
+/// counts.
+fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
+    if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
+        return Some(RunCause::Trigger);
+    }
+    if restore::holds(situation.status) {
+        return None;
+    }
+    let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
+    if situation.is_accepted || (succeeded && situation.is_new_destination) {
+        return Some(RunCause::Destination);
+    }
+    if demand.schedule.is_some() {
+        return due_time(situation, demand).filter(|due| *due <= situation.now).map(|_| RunCause::Schedule);
+    }
+    let Some(last) = &situation.status.last_run else { return Some(RunCause::Spec) };
+    if last.reason.as_deref() == Some(reason::NOT_GRANTED) {
+        return Some(RunCause::Spec);
+    }
+    let is_new =
+        last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash);
+    is_new.then_some(RunCause::Spec)
+}
+
+/// Returns when the next run falls due by the schedule, or fell due.
+fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
+    let status = situation.status;
+    if restore::holds(status) {
+        return None;
+    }
+    let last = status.last_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let active = status.active_run.as_ref().filter(|run| run.benchmark.is_none());
+    let active = active.and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let past = Past {
+        recorded: status.next_run_time.as_ref().map(|time| time.0),
+        is_of_this_spec: status.observed_generation == Some(situation.generation),
+        last_start: active.or(last),
+    };
+    demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
+}
+
+/// Returns `status.nextRunTime` after a step. While the job is suspended or its spec is invalid, there is no next run,
+/// and times that pass meanwhile are not made up for.
+pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
+    let is_active = situation.status.active_run.is_some();
+    match &situation.demand {
+        Err(_) if is_active => situation.status.next_run_time.as_ref().map(|time| time.0),
+        Err(_) => None,
+        Ok(demand) if demand.suspend => None,
+        Ok(demand) => match step {
+            Step::Begin(run) if !is_active && run.benchmark.is_none() => {
+                demand.schedule.as_ref()?.after(situation.uid, situation.now)
+            }
+            _ => due_time(situation, demand),
+        },
+    }
+}

@@ -1,0 +1,14 @@
+//! The stages of a run, and the decisions in each of them. A stage is recorded in the status before it is acted on.
+//! Pure.
+
+pub mod capturing;
+pub mod finishing;
+pub mod hook_stage;
+pub mod idle;
+pub mod imaging;
+pub mod plan;
+pub mod preparing;
+pub mod queued;
+pub mod running;
+pub mod situation;
+pub mod starting;

@@ -1,0 +1,109 @@
+//! Decides the next step of a job: the state machine of a run. Pure: all knowledge comes in as arguments, including the
+//! time.
+//!
+//! `operator/doc/design.md` draws it. Each decision is written to the status before anything is created for it, so that
+//! an operator that is killed at any point decides the same again.
+
+use std::time::Duration;
+
+use contract::Side;
+use jiff::Timestamp;
+
+pub use super::idle::next_run;
+use super::{
+    capturing, finishing, hook_stage, idle, imaging, preparing, queued, running,
+    situation::{SLOW_PERIOD, Situation, Step, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
+    starting,
+};
+use crate::{
+    api::ActiveRun,
+    run::{
+        outcome::{self, Outcome},
+        record::Record,
+        shard_pairs::{self, Pair, Stand},
+    },
+    volumes::claims::Blocked,
+};
+
+/// Returns the next step of a job, and when to decide again if nothing happens until then.
+pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
+    match (&situation.status.active_run, &situation.demand) {
+        (Some(run), _) => active(situation, run),
+        (None, Err(fault)) => (Step::Refuse(fault.clone()), after(situation, SLOW_PERIOD)),
+        (None, Ok(demand)) => idle::next(situation, demand),
+    }
+}
+
+fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Some(waiting) = hook_stage::under_way(situation, run) {
+        return waiting;
+    }
+    let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
+    let stand = shard_pairs::stand(&pairs, situation.now);
+    let is_over = matches!(stand, Stand::Over(_));
+    let (step, again) = hook_stage::around(situation, run, is_over, of_run(situation, run, &pairs, stand));
+    let (step, again) = capturing::before_launch(situation, run, step, again);
+    imaging::before_end(situation, run, step, again)
+}
+
+/// Returns the next step of a run, apart from its hooks.
+fn of_run(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    pairs: &[Pair],
+    stand: Stand,
+) -> (Step, Option<Timestamp>) {
+    if situation.record == Record::Deleted {
+        return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
+    }
+    if situation.is_canceled {
+        return (Step::Finish(Outcome::canceled(finishing::canceled(run))), None);
+    }
+    if let Some(fault) = &situation.refused {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
+    if let Some(over) = hook_stage::settled(situation, run) {
+        return over;
+    }
+    if !run.is_started() {
+        return queued::next(situation, run);
+    }
+    if let Some(fault) = situation.withdrawn.filter(|_| !matches!(stand, Stand::Over(_))) {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
+    let (replacing, due) = idle::replacing(situation, run);
+    if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_))) {
+        return (Step::Finish(Outcome::canceled(finishing::replaced(run, cause))), None);
+    }
+    let deadline = deadline(situation, run);
+    let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
+    let (step, again) = match stand {
+        Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
+        stand if situation.now >= deadline => {
+            let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+            let obstacle = running::obstacle(situation, &stand);
+            return (Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))), None);
+        }
+        // Files written to a claim that is being deleted are lost, and it is not deleted until no pod uses it.
+        _ if let Some((Side::Sink, fault)) = &situation.lost => {
+            return (Step::Halt(Blocked::Stalled(fault.clone())), None);
+        }
+        _ if situation.now < try_time => return (Step::Await, Some(try_time)),
+        Stand::Ending(until) => return (Step::Linger, Some(until)),
+        // Before anything is created next to terminating objects, which could take the keys of a launch with them.
+        Stand::Stopping => (Step::Linger, None),
+        Stand::Absent => return preparing::next(situation, run),
+        Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
+        Stand::Running => running::next(situation, run),
+        Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
+        Stand::Starting(fault) => {
+            let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
+            let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
+            (starting::next(pairs, fault, try_time, situation.now), again)
+        }
+    };
+    (step, [again, due, Some(deadline)].into_iter().flatten().min())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Tests that a restore goes first, and what becomes of runs that wait.
+
+use super::*;
+use crate::{run::restore, status::readiness};
+
+fn asked(spec: serde_json::Value) -> SyncRun {
+    SyncRun::new("back", serde_json::from_value(spec).unwrap())
+}
+
+fn restore() -> SyncRun {
+    asked(serde_json::json!({"syncJob": {"name": "web"}, "restore": {"snapshot": "gold"}}))
+}
+
+/// Returns the status of a job whose run for that trigger waits.
+fn waiting(trigger: Option<&str>) -> SyncJobStatus {
+    let mut status = after_run(GENERATION);
+    let run = run_status::new_run("web", 8, GENERATION, trigger.map(Into::into), at(0));
+    let cause = Some(if trigger.is_some() { RunCause::Trigger } else { RunCause::Spec });
+    run_status::begin(&mut status, ActiveRun { cause, start_time: None, try_time: None, ..run }, at(0));
+    status
+}
+
+#[test]
+fn suspending_removes_a_run_that_waits_and_a_trigger_that_was_not_answered_counts_again() {
+    let suspended = || Ok(Demand { suspend: true, trigger: Some("b".into()), ..demand() });
+    let resumed = || Ok(Demand { trigger: Some("b".into()), ..demand() });
+    let mut status = waiting(Some("b"));
+    assert_eq!(step(&Situation { demand: suspended(), ..situation(&status) }), Step::Suspend);
+    readiness::suspended(&mut status, false, GENERATION, at(1));
+    assert_eq!(status.active_run, None);
+    assert_eq!(step(&Situation { demand: suspended(), ..situation(&status) }), Step::Suspend);
+    let Step::Begin(run) = step(&Situation { demand: resumed(), ..situation(&status) }) else { panic!() };
+    assert_eq!(run.cause, Some(RunCause::Trigger));
+    let mut answered = waiting(None);
+    answered.last_trigger = Some("b".into());
+    readiness::suspended(&mut answered, false, GENERATION, at(1));
+    assert_eq!(step(&Situation { demand: resumed(), ..situation(&answered) }), Step::Rest);
+}
+
+#[test]
+fn a_restore_takes_the_place_of_a_run_that_waits_and_stops_one_that_has_begun() {
+    let back = restore();
+    let mut status = waiting(Some("b"));
+    let suspended = Ok(Demand { suspend: true, trigger: Some("b".into()), ..demand() });
+    let waits = Situation { asked: Some(&back), demand: suspended, ..situation(&status) };
+    assert_eq!(step(&waits), Step::Yield);
+    readiness::leave(&mut status, GENERATION, at(1));
+    let Step::Begin(run) = step(&Situation { asked: Some(&back), ..situation(&status) }) else { panic!() };
+    assert_eq!((run.id.as_str(), run.cause), ("back", Some(RunCause::Restore)));
+
+    let running = running_since(1);
+    let pairs = pair(EndState::Running, EndState::Running);
+    let report = finished(step(&Situation { asked: Some(&back), pairs, now: at(5), ..situation(&running) }));
+    assert_eq!((report.result, report.reason.as_deref()), (RunResult::Canceled, Some("Replaced")));
+    assert!(report.message.contains("a restore was asked for"), "{}", report.message);
+    let over = pair(ended(0, 5), ended(0, 5));
+    let over = Situation { asked: Some(&back), pairs: over, now: at(6), ..situation(&running) };
+    assert_eq!(finished(step(&over)).result, RunResult::Succeeded, "it is over already");
+}
+
+#[test]
+fn what_was_asked_for_before_a_restore_waits_for_a_person_and_what_is_asked_for_later_does_not() {
+    let mut manual = asked(serde_json::json!({"syncJob": {"name": "web"}}));
+    let mut created = |second| {
+        manual.metadata.creation_timestamp = Some(Time(at(second)));
+        manual.clone()
+    };
+    let mut status = after_run(GENERATION);
+    assert!(restore::lets_in(&status, &created(0)));
+    let run = run_status::new_run("web", 8, GENERATION, None, at(10));
+    let gold = restore().spec.restore;
+    run_status::begin(&mut status, ActiveRun { restore: gold, ..run }, at(10));
+    assert!(!restore::lets_in(&status, &restore()), "one restore does not stop another");
+    run_status::finish(&mut status, &Outcome::stopped(Fault::new("r", "m")), None, at(20));
+    assert!(!restore::lets_in(&status, &created(5)));
+    assert!(restore::lets_in(&status, &created(15)));
+    assert!(restore::lets_in(&status, &restore()));
+    restore::resume(&mut status.conditions);
+    assert!(restore::lets_in(&status, &created(5)));
+}

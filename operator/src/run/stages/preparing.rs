@@ -1,0 +1,54 @@
+//! The stage Preparing: a run has its turn. Objects of earlier tries are removed and its SyncRun is created before its
+//! pods. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    queued,
+    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, wait},
+};
+use crate::{
+    api::{ActiveRun, conditions::reason},
+    fault::Fault,
+    run::{outcome::Outcome, record::Record},
+    snapshots::source_capture::Captured,
+    volumes::claims::Blocked,
+};
+
+/// How soon to check again for a SyncRun that is being deleted.
+const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
+
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Err(fault) = &situation.demand {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
+    if let Some(leftovers) = &situation.leftovers {
+        let fault = Fault::new(reason::PREPARING, leftovers);
+        return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
+    }
+    if is_behind(situation, run) {
+        return queued::renew(situation, run);
+    }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    if let Captured::Impossible(fault) = situation.captured {
+        return (Step::Block(Blocked::Stalled(fault.clone())), after(situation, SLOW_PERIOD));
+    }
+    // Of runs that were started at the same time, some give way before any of their objects are created.
+    if let Some(waiting) = wait(situation, &situation.turn) {
+        return waiting;
+    }
+    match &situation.record {
+        // A missing SyncRun is created by the launch, before all other objects.
+        Record::Kept | Record::Missing | Record::Asked => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+        Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
+        _ => (Step::Linger, after(situation, RECORD_PERIOD)),
+    }
+}

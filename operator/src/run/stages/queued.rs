@@ -1,0 +1,92 @@
+//! The stage Queued: a run waits for its turn, without any objects. It starts over with each newer spec. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, wait};
+use crate::{
+    api::{ActiveRun, Stage},
+    run::{outcome::Outcome, record::Record},
+};
+
+/// Returns the step of a run without a turn. Existing objects of the run were created from an older spec, and are
+/// removed.
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if situation.is_restore_asked_for() {
+        return (Step::Yield, None);
+    }
+    let demand = match &situation.demand {
+        Ok(demand) => demand,
+        Err(fault) => return (Step::Finish(Outcome::stopped(fault.clone())), None),
+    };
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    if !is_bare(situation) || run.generation != situation.generation {
+        return renew(situation, run);
+    }
+    // A volume was in use: the run has no place meanwhile.
+    if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(|at| situation.now < *at) {
+        return (Step::Await, Some(at));
+    }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
+    if situation.grows {
+        return (Step::Grow, after(situation, SLOW_PERIOD));
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    if run.queue_time.is_none() {
+        return (Step::Queue, None);
+    }
+    wait(situation, &situation.turn).unwrap_or_else(|| match situation.turn {
+        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
+        _ => (Step::Admit, None),
+    })
+}
+
+/// Starts the same run over from the newest spec and trigger, since nothing was done for the older ones. Objects of the
+/// older spec are removed first, since the newer one may name other claims.
+pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Ok(demand) = &situation.demand
+        && run.generation != situation.generation
+        && is_bare(situation)
+    {
+        let (generation, trigger) = (situation.generation, demand.trigger.clone());
+        let spec_hash = Some(situation.spec_hash.into());
+        // The UID of a SyncRun that a person created is known from the start.
+        let uid = run.uid.clone().filter(|_| situation.record == Record::Asked);
+        let run = ActiveRun { generation, uid, spec_hash, trigger, ..run.clone() };
+        return (Step::Begin(Box::new(demanded(situation, demand, run))), None);
+    }
+    (Step::Withdraw, after(situation, WARNINGS_PERIOD))
+}
+
+/// Returns the run as the spec demands it, in the stage Queued.
+pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRun) -> ActiveRun {
+    ActiveRun {
+        stage: Stage::Queued,
+        shards: shards(demand),
+        local: demand.is_local,
+        source: Some(demand.source.clone()),
+        destination: Some(demand.destination.clone()),
+        queue_time: Some(MicroTime(situation.now)),
+        priority: demand.priority,
+        queue_round: situation.round,
+        nodes: situation.nodes.to_vec(),
+        start_time: None,
+        try_time: None,
+        again_time: None,
+        hooks: None,
+        capture: None,
+        image: None,
+        ..run
+    }
+}
+
+/// Converts the number of shards to the type of the status.
+fn shards(demand: &Demand) -> i32 {
+    i32::try_from(demand.shards).unwrap_or(1)
+}

@@ -1,0 +1,10 @@
+//! Snapshots: those that the engine keeps on a destination, and those that the storage takes of a source or a
+//! destination.
+
+pub mod capture_demand;
+pub mod destination_image;
+pub mod engine_snapshots;
+pub(crate) mod make_capture;
+pub(crate) mod make_image;
+pub mod source_capture;
+pub(crate) mod storage_progress;

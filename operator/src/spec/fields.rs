@@ -1,0 +1,83 @@
+//! Parses fields of a spec, reports invalid ones, and maps the engine's flags to fields.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::{api::conditions::reason, fault::Fault, run::schedule::ScheduleError};
+
+/// The reasons why a spec cannot be run. Only a change of the spec can help.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ValidationError {
+    /// An invalid field, which the CRD's rules would have rejected. It gets here if the installed CRD is older than the
+    /// operator, or if a rule would need the SyncJob's namespace.
+    #[error("spec.{field}: {problem}")]
+    Invalid {
+        /// The field's path below `spec`.
+        field: &'static str,
+        /// The problem, and what to write instead.
+        problem: String,
+    },
+    /// An invalid schedule.
+    #[error("spec.{0}")]
+    Schedule(#[from] ScheduleError),
+}
+
+impl ValidationError {
+    /// Returns the reason for the condition `Stalled`.
+    pub fn reason(&self) -> &'static str {
+        reason::INVALID_SPEC
+    }
+}
+
+impl From<ValidationError> for Fault {
+    fn from(error: ValidationError) -> Self {
+        Self::new(error.reason(), error.to_string())
+    }
+}
+
+/// Parses a duration greater than 0. Fails if the text is no such duration.
+pub(crate) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
+    match text.parse::<kube::core::Duration>() {
+        Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
+        _ => Err(invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
+    }
+}
+
+/// Converts a number of a field. Fails if it does not fit the type.
+pub(crate) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
+    T::try_from(value).map_err(|_| invalid(field, format!("{value} is out of range")))
+}
+
+/// Returns the error for an invalid field.
+pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
+    ValidationError::Invalid { field, problem: problem.into() }
+}
+
+/// The spec fields that apply only to files and folders, each with its engine flag.
+pub(crate) const FIELDS: [(&str, &str); 19] = [
+    ("--delete", "files.delete"),
+    ("--adopt", "files.delete"),
+    ("--delete-anyway", "files.deleteAnyway"),
+    ("--delete-limit", "files.deleteLimit"),
+    ("--include", "files.include"),
+    ("--exclude", "files.exclude"),
+    ("--ignore-files", "files.ignoreFiles"),
+    ("--min-size", "files.minSize"),
+    ("--max-size", "files.maxSize"),
+    ("--ownership", "files.preserve.ownership"),
+    ("--no-permissions", "files.preserve.permissions"),
+    ("--no-times", "files.preserve.times"),
+    ("--no-xattrs", "files.preserve.xattrs"),
+    ("--no-acls", "files.preserve.acls"),
+    ("--no-hard-links", "files.preserve.hardLinks"),
+    ("--no-specials", "files.preserve.specials"),
+    ("--snapshot", "snapshots"),
+    ("--source-snapshot", "source.snapshot"),
+    ("--history", "source.history"),
+];
+
+/// Returns the field of a flag; the flag itself if it has none.
+pub(crate) fn field_of(flag: &'static str) -> &'static str {
+    FIELDS.iter().find(|(its, _)| *its == flag).map_or(flag, |(_, field)| *field)
+}

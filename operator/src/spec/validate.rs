@@ -1,0 +1,470 @@
+//! Converts a [`SyncJobSpec`] to a [`ValidatedSyncJob`], from which pods can be built without further checks. Pure:
+//! whether the claims exist is checked by the step before, which asks the cluster.
+
+use std::{fmt, time::Duration};
+
+use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::Rule};
+
+use super::{
+    fields::{ValidationError, duration, invalid, number},
+    inner_folder::Folder,
+};
+use crate::{
+    api::{
+        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
+        MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RemoteEndpoint, RunFolder,
+        SyncJobSpec, Transfer,
+    },
+    ends::remote_end::{self, RemoteFolder},
+    hooks::hook_state,
+    run::schedule::Schedule,
+    snapshots::{
+        capture_demand::{self, CaptureDemand, ImageDemand},
+        engine_snapshots,
+    },
+};
+
+/// The zstd level if `compression: Zstd` names none; zstd's own default.
+const DEFAULT_ZSTD_LEVEL: i32 = 3;
+
+/// A SyncJob that can be run as far as its spec is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidatedSyncJob {
+    /// The SyncJob's name.
+    pub name: String,
+    /// The SyncJob's namespace.
+    pub namespace: String,
+    /// The folder of the files.
+    pub source: EndFolder,
+    /// How the source is captured at one instant; `None` if it is read as it is.
+    pub capture: Option<CaptureDemand>,
+    /// How the destination's VolumeSnapshots are taken; `None` if none are.
+    pub images: Option<ImageDemand>,
+    /// The folder of the copy. Never overlaps with `source`.
+    pub destination: EndFolder,
+    /// How to create the destination's claim if it does not exist.
+    pub create: Option<CreateClaim>,
+    /// The schedule; `None` if only changes trigger runs.
+    pub schedule: Option<Schedule>,
+    /// The trigger: any change of it starts one more run.
+    pub trigger: Option<String>,
+    /// Whether no run may start.
+    pub suspend: bool,
+    /// Whether a run that falls due stops the one under way.
+    pub replaces: bool,
+    /// The priority of runs in the queue; the highest comes first.
+    pub priority: i32,
+    /// The parameters of the engine, except the run's name and the shard, which are set later. The bandwidth limit is
+    /// that of each shard.
+    pub params: RunParams,
+    /// The number of shards that the tree is divided into; 1 to [`MAX_PARALLELISM`].
+    pub parallelism: u32,
+    /// Where the two volumes are mounted together, as the spec says.
+    pub placement: Placement,
+    /// Whether one pod mounts both volumes. If the spec leaves it open, [`shared_pod`](crate::pods::shared_pod) decides
+    /// by the claims.
+    pub is_local: bool,
+    /// The maximum duration of a run, including retries.
+    pub timeout: Duration,
+    /// The maximum number of retries of a failed run.
+    pub retries: u32,
+    /// The numbers of ended runs that the status keeps.
+    pub history_limit: KeptRuns,
+    /// When a run counts as slower than earlier ones; `None` if runs are not compared.
+    pub regression: Option<Rule>,
+    /// Settings of the syncer pods of both ends.
+    pub pods: PodSettings,
+    /// The settings that override them at the source.
+    pub source_pods: EndPodSettings,
+    /// The settings that override them at the destination.
+    pub destination_pods: EndPodSettings,
+}
+
+impl ValidatedSyncJob {
+    /// Returns the folder of that end.
+    pub fn folder(&self, side: Side) -> &EndFolder {
+        match side {
+            Side::Source => &self.source,
+            Side::Sink => &self.destination,
+        }
+    }
+
+    /// Returns the folder of that end as runs and statuses record it.
+    pub fn run_folder(&self, side: Side) -> RunFolder {
+        match self.folder(side) {
+            EndFolder::Volume(volume) => RunFolder {
+                claim_name: volume.claim.name.clone(),
+                namespace: volume.claim.namespace_from(&self.namespace),
+                path: volume.folder.as_str().into(),
+                ..RunFolder::default()
+            },
+            EndFolder::Remote(remote) => remote.run_folder(),
+        }
+    }
+
+    /// Returns the end that another cluster or machine serves.
+    pub fn remote(&self) -> Option<(Side, &RemoteFolder)> {
+        [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.folder(side).remote()?)))
+    }
+}
+
+/// What is at an end of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndFolder {
+    /// A folder of a claim, which a pod of the run mounts.
+    Volume(VolumeFolder),
+    /// A folder that another cluster or machine serves, which a pod of the run dials.
+    Remote(RemoteFolder),
+}
+
+impl EndFolder {
+    /// Returns the folder of a claim.
+    pub fn volume(&self) -> Option<&VolumeFolder> {
+        match self {
+            Self::Volume(volume) => Some(volume),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// Returns the folder that somebody else serves.
+    pub fn remote(&self) -> Option<&RemoteFolder> {
+        match self {
+            Self::Volume(_) => None,
+            Self::Remote(remote) => Some(remote),
+        }
+    }
+
+    /// Returns the claim.
+    pub fn claim(&self) -> Option<&Claim> {
+        self.volume().map(|volume| &volume.claim)
+    }
+
+    /// Returns whether it is a raw block device.
+    pub fn is_block(&self) -> bool {
+        self.volume().is_some_and(|volume| volume.is_block)
+    }
+
+    /// Returns it with that kind of volume; an endpoint's has no kind.
+    #[must_use]
+    pub fn of_kind(self, is_block: bool) -> Self {
+        match self {
+            Self::Volume(volume) => Self::Volume(VolumeFolder { is_block, ..volume }),
+            remote @ Self::Remote(_) => remote,
+        }
+    }
+}
+
+/// The numbers of ended runs that a status keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptRuns {
+    /// The number of successful runs; the newest are kept.
+    pub succeeded: usize,
+    /// The number of all other runs; the newest are kept.
+    pub failed: usize,
+}
+
+/// A folder of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeFolder {
+    /// The claim.
+    pub claim: Claim,
+    /// The folder inside its volume.
+    pub folder: Folder,
+    /// Whether the claim is for a raw block device, which has no folders. The spec does not say;
+    /// [`block_volumes`](crate::volumes::block_volumes) asks the claim.
+    pub is_block: bool,
+}
+
+/// A PersistentVolumeClaim in any namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claim {
+    /// The claim's namespace.
+    pub namespace: String,
+    /// The claim's name.
+    pub name: String,
+}
+
+impl Claim {
+    /// Returns the claim's namespace, unless it is that of its job.
+    pub fn namespace_from(&self, job: &str) -> Option<String> {
+        (self.namespace != job).then(|| self.namespace.clone())
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Validates the spec of the SyncJob of that name and namespace. Fails at the first invalid field.
+pub fn validate(
+    spec: &SyncJobSpec,
+    name: &str,
+    namespace: &str,
+) -> Result<ValidatedSyncJob, ValidationError> {
+    hook_state::check(spec.hooks.as_ref())?;
+    if let Some(limit) = REMOTE_LIMITS.iter().find(|limit| (limit.is_asked)(spec)) {
+        return Err(invalid(limit.field, limit.problem));
+    }
+    let (source, destination) = ends(spec, namespace)?;
+    if let (Some(source), Some(destination)) = (source.claim(), destination.claim()) {
+        check_namespaces(spec, source, destination, namespace)?;
+    }
+    Ok(ValidatedSyncJob {
+        name: name.into(),
+        namespace: namespace.into(),
+        source,
+        capture: capture_demand::demand(spec)?,
+        images: capture_demand::images(spec)?,
+        destination,
+        create: spec.destination.create.clone(),
+        schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
+        trigger: spec.trigger.clone(),
+        suspend: spec.suspend,
+        replaces: spec.concurrency_policy == ConcurrencyPolicy::Replace,
+        priority: spec.priority,
+        params: RunParams { demands: demands(spec, name, namespace)?, ..params(spec)? },
+        parallelism: parallelism(spec)?,
+        placement: spec.transfer.placement,
+        is_local: spec.transfer.placement == Placement::Local
+            || (spec.source.snapshot.is_some() && !spec.has_remote_end()),
+        timeout: duration("limits.timeout", &spec.limits.timeout)?,
+        retries: number("limits.retries", spec.limits.retries)?,
+        history_limit: KeptRuns {
+            succeeded: number("historyLimit.succeeded", spec.history_limit.succeeded)?,
+            failed: number("historyLimit.failed", spec.history_limit.failed)?,
+        },
+        regression: spec.regression.as_ref().map(|it| rule(it, &spec.history_limit)).transpose()?,
+        pods: spec.pods.clone(),
+        source_pods: spec.source.pods.clone(),
+        destination_pods: spec.destination.pods.clone(),
+    })
+}
+
+fn ends(spec: &SyncJobSpec, own: &str) -> Result<(EndFolder, EndFolder), ValidationError> {
+    let source = Volume {
+        side: Side::Source,
+        claim: spec.source.persistent_volume_claim.as_ref(),
+        endpoint: spec.source.endpoint.as_ref(),
+        path: &spec.source.path,
+        fields: ["source", "source.path"],
+    };
+    let destination = Volume {
+        side: Side::Sink,
+        claim: spec.destination.persistent_volume_claim.as_ref(),
+        endpoint: spec.destination.endpoint.as_ref(),
+        path: &spec.destination.path,
+        fields: ["destination", "destination.path"],
+    };
+    let (source, destination) = (source.folder(own)?, destination.folder(own)?);
+    // A snapshot on the destination is restored to the destination itself.
+    match spec.source.snapshot.is_some() && source == destination {
+        true => Ok((source, destination)),
+        false => apart(source, destination),
+    }
+}
+
+/// Refuses what cannot be done with claims of other namespaces.
+fn check_namespaces(
+    spec: &SyncJobSpec,
+    source: &Claim,
+    destination: &Claim,
+    own: &str,
+) -> Result<(), ValidationError> {
+    if spec.destination.create.is_some() && destination.namespace != own {
+        let problem = format!(
+            "is for a claim of the SyncJob's own namespace, {own}: remove it, and create the claim in {}",
+            destination.namespace
+        );
+        return Err(invalid("destination.create", problem));
+    }
+    if spec.source.point_in_time.is_some() && source.namespace != own {
+        let problem =
+            "is for a claim of the SyncJob's own namespace, where the temporary claim is made; remove it";
+        return Err(invalid("source.pointInTime", problem));
+    }
+    if spec.destination.volume_snapshots.is_some() && destination.namespace != own {
+        let problem =
+            "is for a claim of the SyncJob's own namespace, where VolumeSnapshots are made; remove it";
+        return Err(invalid("destination.volumeSnapshots", problem));
+    }
+    if spec.transfer.placement == Placement::Local && source.namespace != destination.namespace {
+        let problem = "Local is one pod with both claims, which have to be of one namespace; write Auto";
+        return Err(invalid("transfer.placement", problem));
+    }
+    Ok(())
+}
+
+/// One side of the spec, with the names of its field and of its path.
+struct Volume<'a> {
+    side: Side,
+    claim: Option<&'a ClaimReference>,
+    endpoint: Option<&'a RemoteEndpoint>,
+    path: &'a str,
+    fields: [&'static str; 2],
+}
+
+impl Volume<'_> {
+    fn folder(&self, own: &str) -> Result<EndFolder, ValidationError> {
+        let claim = match (self.claim, self.endpoint) {
+            (Some(claim), None) => claim,
+            (None, Some(endpoint)) => return remote_end::parse(self.side, endpoint).map(EndFolder::Remote),
+            _ => {
+                let problem = "has exactly one of persistentVolumeClaim and endpoint; write one of them";
+                return Err(invalid(self.fields[0], problem));
+            }
+        };
+        let folder = Folder::new(self.path).ok_or_else(|| {
+            let problem =
+                format!("`{}` is not a folder inside the volume; write / or /data/uploads", self.path);
+            invalid(self.fields[1], problem)
+        })?;
+        let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
+        let claim = Claim { namespace, name: claim.claim_name.clone() };
+        Ok(EndFolder::Volume(VolumeFolder { claim, folder, is_block: false }))
+    }
+}
+
+fn apart(source: EndFolder, destination: EndFolder) -> Result<(EndFolder, EndFolder), ValidationError> {
+    let ours = source.volume().zip(destination.volume());
+    let overlap = |(a, b): (&VolumeFolder, &VolumeFolder)| {
+        a.claim == b.claim && (a.folder.holds(&b.folder) || b.folder.holds(&a.folder))
+    };
+    if ours.is_some_and(overlap) {
+        let problem =
+            "overlaps with the source; name another claim, or folders of which neither holds the other";
+        return Err(invalid("destination", problem));
+    }
+    Ok((source, destination))
+}
+
+fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
+    let shards: u32 = number("parallelism", spec.parallelism)?;
+    if !(1..=MAX_PARALLELISM).contains(&shards) {
+        return Err(invalid("parallelism", format!("{shards} is not a number from 1 to {MAX_PARALLELISM}")));
+    }
+    if shards > 1 && spec.transfer.placement == Placement::Local {
+        return Err(invalid(
+            "parallelism",
+            "above 1 is for several pods a side, and transfer.placement: Local is one pod; set either back to its default",
+        ));
+    }
+    Ok(shards)
+}
+
+fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
+    let files = &spec.files;
+    let (min_size, max_size) = sizes(files)?;
+    let params = RunParams {
+        run: String::new(),
+        dry_run: false,
+        verify: false,
+        delete: files.delete,
+        // The owner of a SyncJob names the claim, and its first run keeps the delete limit.
+        adopt: files.delete,
+        delete_timing: if files.delete { files.delete_timing } else { Default::default() },
+        delete_anyway: files.delete && files.delete_anyway,
+        delete_limit: DeleteLimit(number("files.deleteLimit.percent", files.delete_limit.percent)?),
+        max_delete: None,
+        force: false,
+        include: files.include.clone(),
+        exclude: files.exclude.clone(),
+        filter: Vec::new(),
+        ignore_files: files.ignore_files,
+        min_size,
+        max_size,
+        update: false,
+        existing: false,
+        ignore_existing: false,
+        remove_source_files: false,
+        chmod: None,
+        chown: None,
+        files_from: None,
+        one_file_system: false,
+        cross_mounts: false,
+        compare: files.compare,
+        preserve: files.preserve.into(),
+        write: files.write,
+        compression: compression(&spec.transfer)?,
+        bandwidth_limit: bandwidth_limit(spec)?,
+        shard: None,
+        expect_volume: None,
+        image: false,
+        itemize_changes: false,
+        source_snapshot: spec.source.snapshot.clone(),
+        trust_store: spec.source.trust_store,
+        keep_going: spec.source.keep_going,
+        snapshot_before: None,
+        restore_paths: Vec::new(),
+        history: spec.source.history,
+        source_id: None,
+        demands: Demands::default(),
+    };
+    engine_snapshots::check_source(spec, &params)?;
+    engine_snapshots::check_history(spec, &params)?;
+    Ok(params)
+}
+
+/// Returns the parameters for the destination's end only.
+fn demands(spec: &SyncJobSpec, name: &str, namespace: &str) -> Result<Demands, ValidationError> {
+    Ok(Demands {
+        snapshot: engine_snapshots::params(spec, format!("{namespace}/{name}"))?,
+        ..Demands::default()
+    })
+}
+
+/// Returns the minimum and maximum size of the files that are synced, in bytes.
+fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
+    let read = |field, size: Option<&String>| {
+        size.map(|size| contract::parse_bytes(size).map_err(|error| invalid(field, error.to_string())))
+            .transpose()
+    };
+    let (min, max) =
+        (read("files.minSize", files.min_size.as_ref())?, read("files.maxSize", files.max_size.as_ref())?);
+    match min.zip(max).is_some_and(|(min, max)| min > max) {
+        true => {
+            Err(invalid("files.minSize", "is above maxSize, so no file would be synced; change one of them"))
+        }
+        false => Ok((min, max)),
+    }
+}
+
+fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
+    let level = transfer.compression_level.unwrap_or(DEFAULT_ZSTD_LEVEL);
+    Ok(match transfer.compression {
+        CompressionMode::Auto => Compression::Auto,
+        CompressionMode::None => Compression::None,
+        CompressionMode::Zstd => Compression::Level(number("transfer.compressionLevel", level)?),
+    })
+}
+
+/// Returns the bandwidth limit of each shard, which is an equal share of the run's.
+fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
+    let shards = u64::from(parallelism(spec)?);
+    let parsed = spec.transfer.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
+    let limit = parsed.map_err(|error| invalid("transfer.bandwidthLimit", error.to_string()))?;
+    Ok(limit.map(|limit| limit / shards))
+}
+
+/// Returns the rule for comparing runs. Fails if it needs more runs than the history keeps.
+fn rule(regression: &Regression, kept: &HistoryLimit) -> Result<Rule, ValidationError> {
+    let window = number("regression.window", regression.window)?;
+    if regression.window > kept.succeeded {
+        let problem = format!(
+            "{window} runs cannot be compared, because historyLimit.succeeded keeps {}; raise that, or lower this",
+            kept.succeeded
+        );
+        return Err(invalid("regression.window", problem));
+    }
+    match regression.threshold.parse::<f64>() {
+        Ok(threshold) if threshold > 1.0 && threshold.is_finite() => Ok(Rule { window, threshold }),
+        _ => {
+            let problem = format!("`{}` is not a factor above 1; write \"1.5\"", regression.threshold);
+            Err(invalid("regression.threshold", problem))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

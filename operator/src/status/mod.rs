@@ -1,0 +1,8 @@
+//! The status of a SyncJob: what a step changes in it, its conditions, and how it is written and announced.
+
+pub(crate) mod announce;
+pub(crate) mod next_status;
+pub mod printer_columns;
+pub mod readiness;
+pub mod run_status;
+pub mod synced;

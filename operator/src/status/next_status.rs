@@ -1,0 +1,207 @@
+//! The status of a SyncJob after a step of its reconciliation.
+
+use contract::Side;
+use jiff::Timestamp;
+
+use super::{readiness, run_status, synced};
+use crate::{
+    api::{ActiveRun, RunCause, Stage, SyncJobStatus, conditions::reason},
+    controller::{context::Context, dereference::Found, view::View},
+    ends::{destination_identity, source_identity},
+    fault::Fault,
+    hooks::hook_state,
+    run::{
+        benchmark,
+        outcome::Outcome,
+        regression,
+        stages::situation::{Step, Turn},
+    },
+    snapshots::{destination_image, source_capture},
+    spec::validate::ValidatedSyncJob,
+    volumes::{claim_creation, claim_growth, claims::Blocked},
+};
+
+/// Starts a run that was just recorded if nothing seems to block it, and notes in the status what blocks it otherwise.
+/// In both cases, this is checked again once the SyncRun exists, before any object is created for the run.
+pub(crate) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view: &View<'_>, now: Timestamp) {
+    let Some(run) = status.active_run.clone() else { return };
+    match view.turn_of(&run, now) {
+        Turn::Free => run_status::admit(status, now),
+        Turn::Taken(fault) => run_status::wait(status, &fault, now),
+        Turn::Queued(queued) => {
+            run_status::wait(status, &queued.fault, now);
+            // The status keeps this position, too, until a new one is due.
+            let again = now.checked_add(queued.patience()).unwrap_or(now);
+            context.positions.put(view.uid(), again);
+        }
+        Turn::Unknown => {}
+    }
+}
+
+/// Returns the status before a step. If the step tells that the run is under way or how its try ended, this status has
+/// the time since when all pods ran, because the record of that may have been left out.
+pub(crate) fn before(step: &Step, view: &View<'_>, now: Timestamp) -> SyncJobStatus {
+    let mut status = view.status.clone();
+    let tells = matches!(step, Step::Run | Step::Retry(..) | Step::Postpone(..) | Step::Finish(_));
+    if let Some(since) = view.ran_since().filter(|_| tells) {
+        run_status::ran_since(&mut status, since.min(now));
+    }
+    status
+}
+
+/// Updates the status to the state of the job after `step`.
+pub(crate) fn turn(
+    status: &mut SyncJobStatus,
+    step: &Step,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+    generation: i64,
+    now: Timestamp,
+) {
+    match step {
+        Step::Rest => readiness::rest(status, generation, now),
+        Step::Suspend => {
+            let is_scheduled = valid.as_ref().is_ok_and(|valid| valid.schedule.is_some());
+            readiness::suspended(status, is_scheduled, generation, now);
+        }
+        Step::Yield => readiness::leave(status, generation, now),
+        Step::Refuse(fault) => readiness::refused(status, fault, generation, now),
+        Step::Block(blocked) => readiness::blocked(status, blocked, generation, now),
+        Step::Create => {
+            let claim = valid.as_ref().ok().and_then(|valid| claim_creation::due(valid, &found.claims));
+            let why = claim.as_ref().map(claim_creation::announced).map(Blocked::Waiting);
+            why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
+        }
+        Step::Grow => {
+            let create = valid.as_ref().ok().and_then(|valid| valid.create.as_ref());
+            let why = claim_growth::wanted(create, &found.claims);
+            let why = why.as_ref().map(claim_growth::announced).map(Blocked::Waiting);
+            why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
+        }
+        Step::Begin(run) => run_status::begin(status, (**run).clone(), now),
+        Step::Queue => run_status::queue(status, found.round, &found.nodes, now),
+        Step::Wait(fault) => run_status::wait(status, fault, now),
+        Step::Admit => run_status::admit(status, now),
+        Step::Launch => {
+            run_status::preparing(status, None, now);
+            status.fs_groups = found.fs_groups;
+            let uid = source_identity::uid(&found.claims).map(Into::into);
+            status.active_run.iter_mut().for_each(|run| run.source_uid.clone_from(&uid));
+        }
+        Step::Start(fault) => run_status::preparing(status, fault.as_ref(), now),
+        Step::Dismiss(_, fault) => run_status::preparing(status, Some(fault), now),
+        Step::Halt(why) => run_status::halt(status, why, now),
+        Step::Run => {
+            run_status::running(status, now);
+            run_status::stand_on(status, &found.nodes);
+        }
+        Step::BeginCapture(name) => source_capture::begin(status, name.clone(), now),
+        Step::Capture(fault) => source_capture::under_way(status, fault.as_ref(), now),
+        Step::EndCapture => source_capture::end(status, now),
+        Step::BeginImage(name) => destination_image::begin(status, name.clone(), now),
+        Step::Image(fault) => destination_image::under_way(status, fault.as_ref(), now),
+        Step::OpenHooks => hook_state::open(status),
+        Step::BeginHook { point, stopped, .. } => {
+            run_status::hook_begun(status, *point, stopped.as_deref(), now);
+        }
+        Step::EndHook(point, failure) => hook_state::end(status, *point, failure.clone(), now),
+        Step::Await | Step::Linger | Step::Withdraw | Step::AwaitHook(_) => {}
+        Step::Retry(outcome, at) => run_status::retry(status, outcome, *at, now),
+        Step::Postpone(outcome, at) => {
+            let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
+            run_status::postpone(status, outcome, &suspects, *at, now);
+        }
+        Step::Finish(outcome) => {
+            let run = status.active_run.clone().unwrap_or_default();
+            let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
+            let outcome = &placed(outcome, benchmark, found);
+            let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
+            run_status::finish(status, outcome, limit, now);
+            if benchmark.is_none() {
+                readiness::give_way(status, now);
+                conclude(status, outcome, valid, found, (&run, generation, now));
+            }
+            if let Some((_, fault)) = found.lost() {
+                readiness::refused(status, &fault, generation, now);
+            }
+        }
+    }
+    note_identity(status, step, valid, found);
+    status.captures.retain(|name| !found.gone_captures.contains(name));
+    if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
+        regression::forget(status);
+    }
+    let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
+    let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
+    synced::tell(status, settles, is_copy_gone(status, valid, found), generation, now);
+}
+
+/// Notes the key of a job with an endpoint, which the run's pod tells. A key that is lost is made anew by the next pod.
+fn note_identity(
+    status: &mut SyncJobStatus,
+    step: &Step,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+) {
+    let told = found.run.as_ref().and_then(|run| run.status.as_ref()?.identity);
+    let is_lost = match step {
+        Step::Retry(outcome, _) | Step::Finish(outcome) => {
+            outcome.report.reason.as_deref() == Some(reason::KEY_NOT_STORED)
+        }
+        _ => false,
+    };
+    match valid {
+        Ok(valid) if valid.remote().is_none() || is_lost => status.identity = None,
+        Ok(_) => status.identity = told.or(status.identity),
+        Err(_) => {}
+    }
+}
+
+/// Returns whether the claim with the copy was lost or made anew since the last success.
+fn is_copy_gone(status: &SyncJobStatus, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> bool {
+    let is_lost =
+        |(side, fault): (Side, Fault)| side == Side::Sink && fault.reason != reason::CLAIM_TERMINATING;
+    found.lost().is_some_and(is_lost)
+        || valid
+            .as_ref()
+            .is_ok_and(|valid| destination_identity::is_new(status, valid, found.destination_uid()))
+}
+
+/// Updates the parts of the status about the job as a whole once its run has ended: the remembered destination, and the
+/// usual duration of runs.
+fn conclude(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+    (run, generation, now): (&ActiveRun, i64, Timestamp),
+) {
+    if let Ok(valid) = valid {
+        destination_identity::remember(status, valid, found.destination_uid(), &outcome.report);
+        source_identity::remember(status, valid, run, outcome.report.result);
+        destination_image::remember(status, run, outcome.report.result);
+        let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
+        if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
+            regression::judge(status, rule, generation, now);
+        }
+    }
+}
+
+/// Returns the outcome with what the cluster knows: a benchmark's figures with both ends (any other outcome has none),
+/// and a note about other SyncJobs with the same destination.
+fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Outcome {
+    let mut outcome = outcome.clone();
+    outcome.report.notes.extend(found.shared.clone());
+    let figures = outcome.report.benchmark.take();
+    outcome.report.benchmark = figures.zip(benchmark).map(|(figures, run)| {
+        Box::new(benchmark::placed(*figures, run, &found.claims, &found.children.pods))
+    });
+    outcome
+}
+
+/// Notes the stage of the run under way in the status. A run that has got its turn and has no hooks starts at once.
+pub(crate) fn note_stage(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
+    let Some(run) = &mut status.active_run else { return };
+    let is_admitted = matches!(step, Step::Begin(_) | Step::Admit) && run.is_started();
+    run.stage = if is_admitted && view.is_without_hooks() { Stage::Starting } else { step.stage(run.stage) };
+}

@@ -1,0 +1,484 @@
+//! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
+//! these functions.
+
+use contract::{
+    Bottleneck, Rates, Report, RunResult, Timings, Work, reason::KEY_NOT_ACCEPTED, regression::RunKind,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{printer_columns, readiness, synced};
+use crate::{
+    api::{
+        ActiveRun, EarlierTries, HistoryEntry, HookRun, JobIdentity, Run, RunCause, RunHooks, Stage,
+        StoppedRun, SyncJobPhase, SyncJobStatus,
+        conditions::{self, Cause, reason},
+    },
+    fault::Fault,
+    hooks::hook_state::{self, Point},
+    human, names,
+    run::{outcome::Outcome, restore},
+    snapshots::engine_snapshots,
+    spec::validate::KeptRuns,
+    volumes::claims::Blocked,
+};
+
+/// The bounds for text from a pod before it gets into a status.
+const MAX_MESSAGE_BYTES: usize = 4096;
+const MAX_NOTES: usize = 20;
+const MAX_NOTE_BYTES: usize = 1024;
+/// The number of left-out entries that a condition names.
+const NAMED: usize = 3;
+
+/// Returns a run of one shard that starts now: the `number`th run of the job named `job`.
+pub fn new_run(
+    job: &str,
+    number: i64,
+    generation: i64,
+    trigger: Option<String>,
+    now: Timestamp,
+) -> ActiveRun {
+    ActiveRun {
+        id: names::run_id(job, number),
+        number,
+        uid: None,
+        cause: None,
+        stage: Stage::Queued,
+        reason: None,
+        message: None,
+        shards: 1,
+        local: false,
+        retries: 0,
+        postponed: 0,
+        busy_since: None,
+        again_time: None,
+        generation,
+        spec_hash: None,
+        trigger,
+        restore: None,
+        benchmark: None,
+        source: None,
+        source_uid: None,
+        destination: None,
+        queue_time: Some(MicroTime(now)),
+        priority: 0,
+        queue_round: 0,
+        nodes: Vec::new(),
+        start_time: Some(MicroTime(now)),
+        try_time: Some(MicroTime(now)),
+        pods_ready_time: None,
+        earlier: None,
+        hooks: None,
+        capture: None,
+        image: None,
+    }
+}
+
+/// Starts a run. From here on, the spec counts as observed.
+pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
+    status.observed_generation = Some(run.generation);
+    if run.benchmark.is_none() {
+        status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
+        restore::tell(&mut status.conditions, &run, now);
+    }
+    let message = format!("Run {} begins.", run.id);
+    status.active_run = Some(ActiveRun { reason: None, message: None, ..run });
+    readiness::under_way(status, SyncJobPhase::Preparing, (reason::PREPARING, &message), now);
+}
+
+/// Queues the run in that round and on those nodes.
+pub fn queue(status: &mut SyncJobStatus, round: i64, nodes: &[String], now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    (run.queue_time, run.queue_round, run.nodes) = (Some(MicroTime(now)), round, nodes.to_vec());
+    preparing(status, None, now);
+}
+
+/// Records that the run waits for others, and counts as not started.
+pub fn wait(status: &mut SyncJobStatus, fault: &Fault, now: Timestamp) {
+    if let Some(run) = &mut status.active_run {
+        (run.start_time, run.try_time, run.hooks, run.capture) = (None, None, None, None);
+    }
+    preparing(status, Some(fault), now);
+}
+
+/// Starts the run: other runs that need its claims wait for it from now on.
+pub fn admit(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    (run.start_time, run.try_time) = (Some(MicroTime(now)), Some(MicroTime(now)));
+    preparing(status, None, now);
+}
+
+/// Records that the run's pods are being created or starting; `fault` is the obstacle, if any.
+pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timestamp) {
+    let Some(run) = &status.active_run else { return };
+    let message = format!("The pods of run {} start.", run.id);
+    let (reason, message) = match fault {
+        Some(fault) => (fault.reason.as_str(), fault.message.as_str()),
+        None => (reason::PREPARING, message.as_str()),
+    };
+    readiness::under_way(status, SyncJobPhase::Preparing, (reason, message), now);
+    readiness::hindered(status, fault.map(|fault| (&*fault.reason, &*fault.message)));
+}
+
+/// Records that both ends of the run are running.
+pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    run.pods_ready_time.get_or_insert(MicroTime(now));
+    let message = format!("Run {} is under way.", run.id);
+    readiness::under_way(status, SyncJobPhase::Running, (reason::RUNNING, &message), now);
+    readiness::hindered(status, None);
+}
+
+/// Records since when all pods of the run's try have run, unless that is known. The clock of their nodes may be slow.
+pub fn ran_since(status: &mut SyncJobStatus, since: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    let tried = run.try_time.as_ref().map_or(since, |time| time.0);
+    run.pods_ready_time.get_or_insert(MicroTime(since.max(tried)));
+}
+
+/// Counts the run on the nodes of its pods, too.
+pub fn stand_on(status: &mut SyncJobStatus, nodes: &[String]) {
+    let Some(run) = &mut status.active_run else { return };
+    let new: Vec<String> = nodes.iter().filter(|node| !run.nodes.contains(node)).cloned().collect();
+    run.nodes.extend(new);
+}
+
+/// Records that a try failed, and that the next one starts `at` that time.
+pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    run.earlier = Some(tries_until(run, &outcome.report, now));
+    run.retries += 1;
+    (run.busy_since, run.again_time) = (None, None);
+    run.try_time = Some(MicroTime(at));
+    run.pods_ready_time = None;
+    let report = &outcome.report;
+    let message = format!(
+        "Run {} failed ({}): {} It is tried again at {} (retry {}).",
+        run.id,
+        report.reason.as_deref().unwrap_or("no reason"),
+        human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        human::seconds(at),
+        run.retries
+    );
+    readiness::under_way(status, SyncJobPhase::Preparing, (reason::RETRYING, &message), now);
+    readiness::hindered(status, Some((reason::RETRYING, &message)));
+}
+
+/// Records that a try found a volume in use. The run gives its place up, and takes one again `at` that time. `suspects`
+/// is a sentence about the users of the volume.
+pub fn postpone(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    suspects: &str,
+    at: Timestamp,
+    now: Timestamp,
+) {
+    let Some(run) = &mut status.active_run else { return };
+    another_try(run);
+    run.busy_since.get_or_insert(MicroTime(now));
+    run.again_time = Some(MicroTime(at));
+    let fault = match outcome.is_stranger() {
+        true => stranger(run, status.identity, at),
+        false => in_use(run, outcome, suspects, at),
+    };
+    readiness::leave_queue(status);
+    preparing(status, Some(&fault), now);
+}
+
+fn in_use(run: &ActiveRun, outcome: &Outcome, suspects: &str, at: Timestamp) -> Fault {
+    let report = &outcome.report;
+    let message = format!(
+        "Run {} waits for a volume ({}): {} {suspects} It looks again at {}. Until then it takes no place in the queue; \
+         waiting uses up no retries, and ends after spec.limits.timeout.",
+        run.id,
+        report.reason.as_deref().unwrap_or_default(),
+        human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        human::seconds(at)
+    );
+    Fault::new(reason::WAITING_FOR_RUN, message)
+}
+
+/// Returns the fault of a run whose key the endpoint does not list yet.
+fn stranger(run: &ActiveRun, identity: Option<JobIdentity>, at: Timestamp) -> Fault {
+    let mut folders = [&run.source, &run.destination].into_iter().flatten();
+    let address = folders.find_map(|folder| folder.address.as_deref()).unwrap_or_default();
+    let key = identity.map_or_else(String::new, |identity| format!(" {}", identity.public_key));
+    let message = format!(
+        "The endpoint {address} does not accept the key of this SyncJob yet: add{key} (status.identity.publicKey) to the peers \
+         of the other side. Run {} looks again at {} and goes on by itself; waiting uses up no retries.",
+        run.id,
+        human::seconds(at)
+    );
+    Fault::new(KEY_NOT_ACCEPTED, message)
+}
+
+/// Stops the run, which starts again once a person has acted.
+pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    another_try(run);
+    let generation = run.generation;
+    readiness::blocked(status, why, generation, now);
+}
+
+/// Moves on to another try, whose objects have different names.
+fn another_try(run: &mut ActiveRun) {
+    run.postponed = run.postponed.saturating_add(1);
+    (run.hooks, run.capture, run.image) = (None, None, None);
+    run.try_time = None;
+    run.pods_ready_time = None;
+}
+
+/// Ends the run: it becomes `lastRun` and an entry of the history, which keeps all entries if `history_limit` is
+/// `None`. A benchmark only becomes `lastBenchmark`.
+pub fn finish(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    history_limit: Option<KeptRuns>,
+    now: Timestamp,
+) {
+    let Some(active) = status.active_run.take() else { return };
+    let mut run = finished_run(&active, outcome, now);
+    if active.benchmark.is_some() {
+        status.last_benchmark = Some(run);
+        return after_benchmark(status, active.generation, now);
+    }
+    status.summary = Some(printer_columns::summary_of(&run));
+    if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
+        left_out(&mut status.conditions, &run, now);
+        synced::tell_owners(&mut status.conditions, &run, now);
+        if active.restore.is_none() {
+            engine_snapshots::tell(&mut status.conditions, &run, now);
+            // The snapshots of another volume are none of this one's.
+            let is_same = status.destination.as_ref().map(|known| known.volume) == outcome.report.volume;
+            let before = status.snapshots.as_ref().filter(|_| is_same);
+            engine_snapshots::tell_gone(&mut status.conditions, &run, before, now);
+        }
+        status.snapshots = engine_snapshots::status(run.snapshot.as_ref(), status.snapshots.take());
+        engine_snapshots::tell_damage(status, &run, now);
+        let known = std::mem::replace(&mut status.notes, run.notes.clone());
+        run.notes.retain(|note| !known.contains(note));
+    }
+    if synced::is_copied(&run) && active.restore.is_none() {
+        status.last_success_time.clone_from(&run.completion_time);
+    }
+    status.history.insert(0, history_entry(&run));
+    if let Some(limit) = history_limit {
+        shorten(&mut status.history, limit);
+    }
+    status.last_run = Some(run);
+    readiness::rest(status, active.generation, now);
+}
+
+/// Updates a job after a benchmark: its last run decides about the conditions. A job without a run does not become
+/// ready.
+fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
+    if status.last_run.is_some() || status.next_run_time.is_some() {
+        return readiness::rest(status, generation, now);
+    }
+    let message = "A benchmark has ended, and no run has begun yet.";
+    let cause = Cause { reason: reason::QUEUED, message, generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Pending);
+}
+
+fn shorten(history: &mut Vec<HistoryEntry>, limit: KeptRuns) {
+    let (mut succeeded, mut failed) = (limit.succeeded, limit.failed);
+    history.retain(|entry| {
+        let left = if entry.result == RunResult::Succeeded { &mut succeeded } else { &mut failed };
+        let is_kept = *left > 0;
+        *left = left.saturating_sub(1);
+        is_kept
+    });
+}
+
+/// Sets or removes the condition about the entries that a completed run left out.
+fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+    let count = run.work.files_failed;
+    if count == 0 {
+        return conditions::remove(conditions, conditions::INCOMPLETE);
+    }
+    let named = run.failures.iter().take(NAMED);
+    let mut named: Vec<String> =
+        named.map(|it| format!("{} ({}: {})", it.path, it.operation, it.error)).collect();
+    if count > named.len() as u64 {
+        named.push("…".into());
+    }
+    let entries = if count == 1 { "1 entry".into() } else { format!("{count} entries") };
+    let message =
+        format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
+    let message = human::clipped(&message, MAX_MESSAGE_BYTES);
+    let cause = Cause { reason: reason::FILES_LEFT_OUT, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
+}
+
+/// Records that a hook starts, before its command does.
+pub fn hook_begun(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedRun>, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    match point {
+        Point::Before => {
+            run.hooks = Some(RunHooks { before: Some(HookRun::begun(now)), ..RunHooks::default() });
+        }
+        Point::After => {
+            let hooks = run.hooks.get_or_insert_default();
+            (hooks.after, hooks.stopped) = (Some(HookRun::begun(now)), stopped.cloned());
+        }
+    }
+    let message = hook_state::message(run, point);
+    let reason = if point == Point::Before { reason::PREPARING } else { reason::RUNNING };
+    let phase = if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running };
+    readiness::under_way(status, phase, (reason, &message), now);
+    readiness::hindered(status, None);
+}
+
+/// Returns the JSON merge patch (RFC 7386) from `old` to `new`, bound to one version of the object, so that the API
+/// server answers 409 if the object has changed since; `None` if they are equal.
+pub fn patch(
+    old: &SyncJobStatus,
+    new: &SyncJobStatus,
+    resource_version: &str,
+) -> serde_json::Result<Option<Value>> {
+    let difference = difference(old, new)?;
+    Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
+}
+
+/// Returns the JSON merge patch from `old` to `new`; `None` if they are equal.
+pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
+    Ok(merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?))
+}
+
+fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in new {
+        if let Some(change) = merge_patch(old.get(key).unwrap_or(&Value::Null), value) {
+            patch.insert(key.clone(), change);
+        }
+    }
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Returns the entry for `lastRun`, over all tries of the run. Its timings add up to `total`: `podStart` is the time
+/// from the start of each try until both ends ran, the phases are as measured by the ends, and `queue` is the rest.
+fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
+    let report = &outcome.report;
+    let started = active.start_time.as_ref().map_or(now, |time| time.0);
+    let completed = report.completion_time.parse().unwrap_or(now).max(started);
+    let EarlierTries { mut timings, work, usage, notes } = tries_until(active, report, now);
+    timings.queue = ms_between(started, completed).saturating_sub(timings.total);
+    timings.total += timings.queue;
+    Run {
+        id: active.id.clone(),
+        number: active.number,
+        generation: active.generation,
+        spec_hash: active.spec_hash.clone(),
+        cause: active.cause,
+        result: report.result,
+        reason: report.reason.as_deref().map(conditions::reason_word),
+        message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        needs_person: outcome.needs_person(),
+        retries: active.retries,
+        start_time: Some(Time(started)),
+        completion_time: Some(Time(completed)),
+        timings,
+        bottleneck: report.bottleneck.as_ref().map(bounded_bottleneck),
+        work,
+        rates: rates(work, timings),
+        usage,
+        free_bytes: report.free_bytes,
+        failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
+        notes,
+        snapshot: report.snapshot.as_ref().map(engine_snapshots::bounded),
+        history: report.history.as_ref().map(engine_snapshots::bounded_history),
+        hooks: active.hooks.clone().filter(|hooks| *hooks != RunHooks::default()),
+        benchmark: report.benchmark.clone().filter(|_| active.benchmark.is_some()),
+    }
+}
+
+/// Bounds a bottleneck, whose message comes from a syncer and may have any length.
+fn bounded_bottleneck(told: &Bottleneck) -> Bottleneck {
+    let share = told.share.min(100);
+    Bottleneck { cause: told.cause, share, message: human::clipped(&told.message, MAX_NOTE_BYTES) }
+}
+
+/// Sums up what the tries of a run did, including the one that has just ended with `report`.
+fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTries {
+    let earlier = active.earlier.clone().unwrap_or_default();
+    let mut all = EarlierTries {
+        timings: timings_of_try(active, report, now),
+        work: report.work,
+        usage: report.usage,
+        notes: earlier.notes,
+    };
+    all.timings.add_try(&earlier.timings);
+    all.work.add_try(&earlier.work);
+    all.usage.add(&earlier.usage);
+    let notes = report.notes.iter().map(|note| human::clipped(note, MAX_NOTE_BYTES));
+    let new: Vec<String> = notes.filter(|note| !all.notes.contains(note)).collect();
+    all.notes.extend(new);
+    all.notes.truncate(MAX_NOTES);
+    all
+}
+
+/// Returns the timings of a try that has just ended. If it left no report, the time during which both ends ran is only
+/// in `total`.
+fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timings {
+    let began =
+        [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
+    let ready = active.pods_ready_time.as_ref().map(|time| time.0);
+    let ran = report.start_time.parse().ok().or(ready);
+    let unreported =
+        if report.timings.total == 0 { ready.map_or(0, |ready| ms_between(ready, now)) } else { 0 };
+    let pod_start = ms_between(began, ran.unwrap_or(now));
+    let total = pod_start + unreported + report.timings.total;
+    Timings { queue: 0, pod_start, total, ..report.timings }
+}
+
+/// Returns the rates over all tries together, over the time during which both ends ran.
+fn rates(work: Work, timings: Timings) -> Rates {
+    let timings = Timings { total: timings.running(), ..timings };
+    let mut report = Report { work, timings, ..Report::default() };
+    report.fill_rates();
+    report.rates
+}
+
+fn history_entry(run: &Run) -> HistoryEntry {
+    HistoryEntry {
+        id: run.id.clone(),
+        result: run.result,
+        reason: run.reason.clone(),
+        start_time: run.start_time.clone(),
+        completion_time: run.completion_time.clone(),
+        kind: is_comparable(run).then(|| RunKind::of(&run.work)),
+        files_scanned: run.work.files_scanned,
+        files_changed: printer_columns::changed(run),
+        files_failed: run.work.files_failed,
+        bytes_changed: run.work.bytes_changed,
+        bytes_on_wire: run.work.bytes_on_wire,
+        timings: run.timings,
+    }
+}
+
+/// Returns whether the duration of a run can predict that of others.
+fn is_comparable(run: &Run) -> bool {
+    run.result == RunResult::Succeeded && run.cause != Some(RunCause::Restore)
+}
+
+fn some_text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_string())
+}
+
+/// Returns the milliseconds between two times; 0 if the second is earlier, since the two may come from different
+/// clocks.
+fn ms_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,79 @@
+//! Sets the conditions about the copy: `Synced`, and `OwnersNotKept`. Pure.
+
+use contract::RunResult;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::readiness;
+use crate::{
+    api::{
+        Run, RunCause, SyncJobStatus,
+        conditions::{self, Cause, reason},
+    },
+    human, names,
+    snapshots::engine_snapshots,
+};
+
+/// Sets `Synced`. While what the present spec asked for is outstanding (`settles` is false), the condition is about the
+/// generation before, so that `kubectl wait` goes on waiting. `is_gone` tells that the destination's claim was lost or
+/// made anew since the last success.
+pub fn tell(status: &mut SyncJobStatus, settles: bool, is_gone: bool, generation: i64, now: Timestamp) {
+    let (is_synced, reason, message) = judged(status, is_gone);
+    let known = conditions::find(&status.conditions, conditions::SYNCED);
+    let known = known.and_then(|known| known.observed_generation).filter(|_| !settles);
+    let generation = known.or(status.observed_generation).unwrap_or(generation);
+    let cause = Cause { reason: &reason, message: &message, generation };
+    conditions::set(&mut status.conditions, conditions::SYNCED, is_synced, cause, now);
+}
+
+fn judged(status: &SyncJobStatus, is_gone: bool) -> (bool, String, String) {
+    let restore = status.active_run.as_ref().filter(|run| run.restore.is_some()).map(|run| &run.id);
+    let last = status.last_run.as_ref();
+    let restored = last.filter(|run| run.cause == Some(RunCause::Restore)).map(|run| &run.id);
+    if let Some(id) = restore.or(restored) {
+        let message = format!(
+            "Run {id} brings the destination back to a snapshot, and no run that copies the source has followed."
+        );
+        return (false, reason::RESTORED_IN_PLACE.into(), message);
+    }
+    let Some(run) = last else {
+        return (false, reason::NO_COPY_YET.into(), "No run has made a copy yet.".into());
+    };
+    if is_gone {
+        let message = "The destination's claim was lost or made anew since the last success.";
+        return (false, reason::COPY_GONE.into(), message.into());
+    }
+    if is_copied(run) {
+        let at = run.completion_time.as_ref().map(|at| format!(" at {}", human::seconds(at.0)));
+        let message = format!("Run {} made the copy{}.", run.id, at.unwrap_or_default());
+        return (true, reason::SUCCEEDED.into(), message);
+    }
+    let success = status.last_success_time.as_ref().map(|at| human::seconds(at.0));
+    let before = success
+        .map_or_else(|| "No run has succeeded yet.".into(), |at| format!("The last success was at {at}."));
+    (false, readiness::standing_reason(run).into(), format!("{} {before}", readiness::standing_message(run)))
+}
+
+/// Returns whether a run made the copy, even if it found damage in old snapshots.
+pub(crate) fn is_copied(run: &Run) -> bool {
+    run.result == RunResult::Succeeded || engine_snapshots::found_only_damage(run)
+}
+
+/// Sets or removes the condition about the owners that a completed run could not keep.
+pub(crate) fn tell_owners(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+    let count = run.work.owners_not_kept;
+    if count == 0 {
+        return conditions::remove(conditions, conditions::OWNERS_NOT_KEPT);
+    }
+    let entries = if count == 1 { "1 entry does".into() } else { format!("{count} entries do") };
+    let message = format!(
+        "At least {entries} not have the owner that the source says: to keep owners, annotate the destination's namespace with \
+         `{}: \"true\"`; to do without, set spec.files.preserve.ownership to Never.",
+        names::ANNOTATION_PRIVILEGED
+    );
+    let cause = Cause { reason: reason::OTHER_OWNERS, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::OWNERS_NOT_KEPT, true, cause, now);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Builds the Job of a pod that mounts one claim for one command of a user: `kubectl volferry push`, `pull` or `copy`.
+//! The pod has no token, no key and no port. The user starts the engine in it by `exec`.
+
+use std::collections::BTreeMap;
+
+use contract::Side;
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{
+            Affinity, Container, EmptyDirVolumeSource, LocalObjectReference, PersistentVolumeClaim,
+            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Volume, VolumeDevice, VolumeMount,
+        },
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+use kube::ResourceExt as _;
+
+use crate::{
+    api::PodSecurity,
+    names,
+    pods::{
+        job::{self, OPERATOR, TMP_DIR, TMP_SIZE, modest_resources, non_empty},
+        placement::{self, Placement},
+        security::{self, PodUser},
+    },
+};
+
+/// The engine in the pod.
+pub const ENGINE: &str = job::SYNCER;
+/// The longest beginning of the Job's name, before a word and the API server's five characters.
+const MAX_STEM: usize = 49;
+/// How long the Job stays after its pod has ended, in seconds, if the user's program cannot delete it.
+const KEPT_S: i32 = 60;
+/// How long the pod waits for its user, in seconds: for the first time, or after the connection was lost.
+const IDLE_S: u32 = 600;
+/// How long a run may take to stop, in seconds.
+const GRACE_S: i64 = 10;
+const TMP: &str = "tmp";
+
+/// A claim that a user reaches by a pod of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct OneOff<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// The user's command.
+    pub command: &'a str,
+    /// Whether files come from the claim or go to it.
+    pub side: Side,
+    /// The image with both binaries.
+    pub image: &'a str,
+    /// The Secrets to pull it with.
+    pub pull_secrets: &'a [LocalObjectReference],
+    /// The kind of user that the pod runs as.
+    pub user: PodUser,
+    /// The user and groups that were asked for.
+    pub wanted: &'a PodSecurity,
+    /// The node that the pod has to run on.
+    pub placement: Option<&'a Placement>,
+    /// How long the pod may run, in seconds.
+    pub timeout_s: i64,
+}
+
+/// Returns the path at which the pod has the claim's folder or device.
+pub fn path(claim: &PersistentVolumeClaim) -> &'static str {
+    if is_block(claim) { "/dev/volferry" } else { "/volume" }
+}
+
+/// Returns whether the claim is a device.
+fn is_block(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block")
+}
+
+/// Builds the Job.
+pub fn job(of: &OneOff<'_>) -> Job {
+    let labels = labels(of);
+    let stem = names::shorten(&of.claim.name_any(), MAX_STEM);
+    Job {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{stem}-{}-", of.command)),
+            namespace: of.claim.namespace(),
+            labels: Some(labels.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(of.timeout_s),
+            ttl_seconds_after_finished: Some(KEPT_S),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                spec: Some(pod_spec(of)),
+            },
+            ..JobSpec::default()
+        }),
+        ..Job::default()
+    }
+}
+
+/// Returns the labels of the Job and its pod: none by which the operator finds its own, and that by which pods that use
+/// the same claim find its node.
+fn labels(of: &OneOff<'_>) -> BTreeMap<String, String> {
+    let own = [
+        ("app.kubernetes.io/name".to_string(), "volferry".to_string()),
+        ("app.kubernetes.io/component".into(), of.command.into()),
+        ("app.kubernetes.io/part-of".into(), "volferry".into()),
+        (names::LABEL_ONE_OFF.into(), names::label_value(&of.claim.name_any())),
+    ];
+    let tied = placement::ties(of.claim).then(|| (claim_label(of), names::CLAIM_USED.to_string()));
+    own.into_iter().chain(tied).collect()
+}
+
+fn claim_label(of: &OneOff<'_>) -> String {
+    names::claim_label(&of.claim.name_any())
+}
+
+fn affinity(of: &OneOff<'_>) -> Option<Affinity> {
+    match of.placement {
+        Some(at) => Some(placement::pinned(None, &at.node)),
+        None => placement::ties(of.claim).then(|| placement::following(None, claim_label(of))),
+    }
+}
+
+fn pod_spec(of: &OneOff<'_>) -> PodSpec {
+    let tolerations = of.placement.map(|at| at.tolerations.clone()).unwrap_or_default();
+    PodSpec {
+        restart_policy: Some("Never".into()),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(GRACE_S),
+        security_context: Some(security::pod(of.user, of.wanted)),
+        containers: vec![container(of)],
+        volumes: Some(volumes(of)),
+        affinity: affinity(of),
+        tolerations: non_empty(tolerations, Vec::is_empty),
+        image_pull_secrets: non_empty(of.pull_secrets.to_vec(), Vec::is_empty),
+        ..PodSpec::default()
+    }
+}
+
+fn container(of: &OneOff<'_>) -> Container {
+    let mount = |name: &str, path: &str| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only: Some(name == job::DATA && is_read_only(of)),
+        ..VolumeMount::default()
+    };
+    let path = path(of.claim);
+    let device = VolumeDevice { name: job::DATA.into(), device_path: path.into() };
+    let (devices, mounts) = match is_block(of.claim) {
+        true => (vec![device], vec![mount(TMP, TMP_DIR)]),
+        false => (Vec::new(), vec![mount(job::DATA, path), mount(TMP, TMP_DIR)]),
+    };
+    Container {
+        name: names::CONTAINER.into(),
+        image: Some(of.image.into()),
+        command: Some(vec![OPERATOR.into()]),
+        args: Some(vec!["hold".into(), format!("--idle={IDLE_S}")]),
+        resources: Some(modest_resources()),
+        security_context: Some(security::container(of.user == PodUser::Root, of.side)),
+        volume_devices: non_empty(devices, Vec::is_empty),
+        volume_mounts: Some(mounts),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        ..Container::default()
+    }
+}
+
+fn is_read_only(of: &OneOff<'_>) -> bool {
+    of.side == Side::Source
+}
+
+fn volumes(of: &OneOff<'_>) -> Vec<Volume> {
+    let data = Volume {
+        name: job::DATA.into(),
+        // Read-only also here, or the kubelet would change the group of the files to `fsGroup`.
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: of.claim.name_any(),
+            read_only: Some(is_read_only(of)),
+        }),
+        ..Volume::default()
+    };
+    let size_limit = Some(Quantity(TMP_SIZE.into()));
+    let tmp = Volume {
+        name: TMP.into(),
+        empty_dir: Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() }),
+        ..Volume::default()
+    };
+    vec![data, tmp]
+}

@@ -1,0 +1,8 @@
+//! Claims and their volumes: whether they can be mounted, how they are made and grow, and where they are.
+
+pub mod block_volumes;
+pub mod claim_creation;
+pub mod claim_growth;
+pub mod claims;
+pub mod node_watches;
+pub mod volume_nodes;
