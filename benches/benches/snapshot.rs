@@ -20,8 +20,13 @@ use syncer::{
     root::{Root, TreeLocation},
     session::{Restore, is_same_tree, restore},
     snapshot::{
-        Roots, Snapshot, SnapshotId, Store, before::Before, collect, create, labels::Labels, scrub::ReadPace,
-        select, store_writer::Writer, turn::Turn, verify::verify,
+        Roots, Snapshot, SnapshotId, Store,
+        around_runs::Before,
+        browse::select_snapshot,
+        check::{ReadPace, Turn, verify},
+        create::{create_snapshot, lock_volume},
+        retention::{collect_garbage, plan_collection},
+        store::{Labels, Writer},
     },
 };
 use tempfile::TempDir;
@@ -62,7 +67,7 @@ fn fill(path: &Path, files: usize, len: usize) {
 fn take(path: &Path, tag: &str) -> Snapshot {
     let labels = Labels { tags: [tag.into()].into(), ..Labels::default() };
     let how = (SnapshotEngine::Auto, &[][..]);
-    create::create(&TreeLocation::from(path), labels, how, &Failures::default()).unwrap()
+    create_snapshot(&TreeLocation::from(path), labels, how, &Failures::default()).unwrap()
 }
 
 fn open(path: &Path) -> (Store, Roots) {
@@ -73,7 +78,7 @@ fn open(path: &Path) -> (Store, Roots) {
 
 fn bring_back(path: &Path, which: &str, to: &Path, verify: bool) {
     let (store, roots) = open(path);
-    let snapshot = select::find(&roots, which).unwrap();
+    let snapshot = select_snapshot(&roots, which).unwrap();
     let [from, to] = [path, to].map(TreeLocation::from);
     let in_place = is_same_tree(&from, &to);
     let (paths, before) = (vec![RelPath::root()], Before { in_place, ..Before::nothing_of(snapshot.id) });
@@ -161,10 +166,10 @@ fn lists(criterion: &mut Criterion) {
     let roots = || Store::open(&root, &path).unwrap().unwrap().roots().unwrap();
     let mut group = criterion.benchmark_group("find");
     group.bench_function("list 50", |bencher| bencher.iter(|| black_box(roots())));
-    group.bench_function("by tag", |bencher| bencher.iter(|| select::find(&roots(), "tag7").unwrap().id));
+    group.bench_function("by tag", |bencher| bencher.iter(|| select_snapshot(&roots(), "tag7").unwrap().id));
     let held = roots();
     group.bench_function("by tag, the list at hand", |bencher| {
-        bencher.iter(|| select::find(&held, "tag7").unwrap().id);
+        bencher.iter(|| select_snapshot(&held, "tag7").unwrap().id);
     });
     group.bench_function("by job, the list at hand", |bencher| {
         bencher.iter(|| held.kept().filter(|snapshot| snapshot.job.is_empty()).last().unwrap().id);
@@ -192,18 +197,19 @@ fn collections(criterion: &mut Criterion) {
         group.bench_function(format!("plan over {count}, {gone} to go"), |bencher| {
             bencher.iter(|| {
                 let (store, roots) = open(&path);
-                collect::plan(&store, &roots, &oldest(&roots, gone)).unwrap()
+                plan_collection(&store, &roots, &oldest(&roots, gone)).unwrap()
             });
         });
     }
     for (count, gone) in [(10, 1), (110, 10)] {
         group.bench_function(format!("run, {gone} of {count}"), |bencher| {
             let collected = |(_, path): &mut (TempDir, PathBuf)| {
-                let destination = create::take(&TreeLocation::from(&*path)).unwrap();
+                let destination = lock_volume(&TreeLocation::from(&*path)).unwrap();
                 let mut writer =
                     Writer::open(destination.state(), destination.root(), path, &Monitor::default()).unwrap();
-                let plan = collect::plan(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
-                collect::collect(&mut writer, &plan, "bench").unwrap();
+                let plan =
+                    plan_collection(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
+                collect_garbage(&mut writer, &plan, "bench").unwrap();
                 writer.empty_trash(None, &Monitor::default()).unwrap();
             };
             bencher.iter_batched_ref(|| many(count), collected, BatchSize::PerIteration);

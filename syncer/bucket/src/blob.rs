@@ -1,6 +1,6 @@
 //! What packs are made of: directories, contents, and the lists of pieces that long contents are stored as.
 
-use syncer::snapshot::folder::FolderId;
+use syncer::snapshot::store::FolderId;
 use volferry_core::{
     codec::{DecodeError, Reader, put_varint},
     hash::ContentId,

@@ -2,9 +2,8 @@
 
 use syncer::snapshot::{
     SnapshotError,
-    content::ContentRef,
-    folder::{Folder, FolderRef},
-    history_source::{AskedContent, ContentPiece, HistorySource, OfferedHistory, TakeFolder, TakePiece},
+    copy::{ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent},
+    store::{ContentRef, Folder, FolderRef},
 };
 
 use super::{
@@ -65,17 +64,13 @@ impl HistorySource for BucketHistory<'_> {
         Ok(OfferedHistory { volume: None, snapshots: self.list.roots.snapshots.clone() })
     }
 
-    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
+    fn folders(&mut self, wanted: &[FolderRef], take: &mut ReceiveFolder<'_>) -> Result<(), SnapshotError> {
         let ids: Vec<BlobId> = wanted.iter().map(|folder| BlobId::folder(folder.id)).collect();
         let read = self.store.read_blobs(&self.index, &ids, &mut |nth, bytes| {
             let folder = Folder::decode(&bytes?).ok().filter(|folder| folder.id() == wanted[nth].id);
             carried(take(nth, folder.ok_or_else(|| lacks(self.store, &ids[nth]))?))
         });
         read.map_err(|error| self.fail(error))
-    }
-
-    fn takes_bases(&self) -> bool {
-        false
     }
 
     fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
@@ -87,14 +82,22 @@ impl HistorySource for BucketHistory<'_> {
         Ok(all.iter().map(|parts| parts.iter().map(data).fold(0, u64::saturating_add)).collect())
     }
 
-    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+    fn contents(
+        &mut self,
+        wanted: &[RequestedContent],
+        take: &mut ReceivePiece<'_>,
+    ) -> Result<(), SnapshotError> {
         let passed = self.pass_contents(wanted, take);
         passed.map_err(|error| self.fail(error))
     }
 }
 
 impl BucketHistory<'_> {
-    fn pass_contents(&self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), BucketError> {
+    fn pass_contents(
+        &self,
+        wanted: &[RequestedContent],
+        take: &mut ReceivePiece<'_>,
+    ) -> Result<(), BucketError> {
         let contents: Vec<ContentRef> = wanted.iter().map(|asked| asked.content).collect();
         let parts = self.store.parts(&self.index, &contents)?;
         let numbered = parts.iter().enumerate().flat_map(|(nth, parts)| {
@@ -136,7 +139,7 @@ struct NumberedPart {
 
 impl NumberedPart {
     /// Passes it on, and after the last one the end.
-    fn pass(self, bytes: &[u8], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+    fn pass(self, bytes: &[u8], take: &mut ReceivePiece<'_>) -> Result<(), SnapshotError> {
         take(
             self.nth,
             match self.part {

@@ -151,9 +151,10 @@ impl BucketStore {
             }
             Err(_) => damaged("it is no list"),
         })?;
-        match list.roots.changes == changes {
-            true => Ok(Some(list)),
-            false => Err(damaged("it is the list of another change")),
+        if list.roots.changes == changes {
+            Ok(Some(list))
+        } else {
+            Err(damaged("it is the list of another change"))
         }
     }
 

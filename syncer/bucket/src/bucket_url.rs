@@ -48,9 +48,10 @@ impl FromStr for BucketUrl {
                 && part.bytes().any(|byte| byte != b'.')
         };
         let is_prefix = prefix.is_empty() || prefix.split('/').all(is_plain);
-        match is_plain(bucket) && is_prefix {
-            true => Ok(Self { bucket: bucket.into(), prefix: prefix.into() }),
-            false => Err(NotABucket),
+        if is_plain(bucket) && is_prefix {
+            Ok(Self { bucket: bucket.into(), prefix: prefix.into() })
+        } else {
+            Err(NotABucket)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use syncer::{
     path::RelPath,
-    snapshot::{SnapshotError, history_source::ContentPiece},
+    snapshot::{SnapshotError, copy::ContentPiece},
 };
 use volferry_core::{
     delta::chunk::{ChunkSizes, Chunker},

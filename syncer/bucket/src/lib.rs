@@ -31,4 +31,4 @@ pub use bucket_store::BucketStore;
 pub use bucket_url::{BucketUrl, NotABucket};
 pub use prune_store::{PrunedStore, forget, prune_store};
 pub use send_history::send_history;
-pub use verify_store::{DamagedObject, DamagedPath, VerifiedStore, verify_store};
+pub use verify_store::verify_store;

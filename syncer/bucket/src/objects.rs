@@ -120,10 +120,7 @@ impl Objects {
             async move {
                 let len = range.end - range.start;
                 let bytes = self.read(&name, Some(GetRange::Bounded(range)), len).await?;
-                match bytes.len() as u64 == len {
-                    true => Ok(bytes),
-                    false => Err(self.damaged(&name, SHORTER)),
-                }
+                if bytes.len() as u64 == len { Ok(bytes) } else { Err(self.damaged(&name, SHORTER)) }
             }
         };
         let mut reads = stream::iter(ranges.iter().map(read)).buffered(REQUESTS);

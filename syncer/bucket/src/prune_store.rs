@@ -57,18 +57,16 @@ pub fn forget(
 ) -> Result<Roots, BucketError> {
     let list = store.change(&mut |list| {
         let chosen = choose(&list.roots)?;
-        for snapshot in list.roots.snapshots.iter_mut().filter(|it| chosen.contains(&it.id)) {
-            if snapshot.pinned && when.is_some() {
-                return Err(SnapshotError::Pinned(snapshot.id).into());
-            }
-            snapshot.forgotten = when;
+        let snapshots = list.roots.snapshots.iter_mut().filter(|it| chosen.contains(&it.id));
+        for snapshot in snapshots {
+            snapshot.forget(when)?;
         }
         Ok(true)
     })?;
     Ok(list.roots)
 }
 
-/// Removes the forgotten snapshots and those that `judge` names, and the packs that no other one needs.
+/// Removes the snapshots that `judge` names, and the packs that no other one needs.
 ///
 /// # Errors
 /// If a directory of one that stays cannot be read: then nothing is removed. If the store cannot be written to.
@@ -79,8 +77,7 @@ pub fn prune_store(
 ) -> Result<PrunedStore, BucketError> {
     for _ in 0..MAX_BEGINNINGS {
         let (list, index) = store.list_and_index()?;
-        let forgotten = list.roots.snapshots.iter().filter(|it| it.forgotten.is_some()).map(|it| it.id);
-        let gone: BTreeSet<SnapshotId> = forgotten.chain(judge(&list.roots)?).collect();
+        let gone = judge(&list.roots)?;
         let used = used_blobs(store, &list, &index, &gone)?;
         let plan = PackPlan::new(&index, &used, &store.objects.list(PACKS, false)?, &list);
         if is_dry {
@@ -106,7 +103,7 @@ fn used_blobs(
         walk.walk(snapshot.tree.id, &mut |_, id, folder| {
             let folder = folder?;
             used.insert(BlobId::folder(id));
-            for (_, content, _) in folder.files() {
+            for content in folder.files().map(|file| file.content) {
                 let data = BlobId::data(content.id);
                 match index.get(&data) {
                     Some(_) => drop(used.insert(data)),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use syncer::snapshot::content::ContentRef;
+use syncer::snapshot::store::ContentRef;
 
 use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts, decompress},
@@ -58,7 +58,8 @@ fn ranges_of(places: &[BlobPlace]) -> Vec<ReadRange> {
 }
 
 /// Receives the bytes of a blob, or what is wrong with it, with its number in the request.
-pub(crate) type TakeBlob<'t> = dyn FnMut(usize, Result<Vec<u8>, BucketError>) -> Result<(), BucketError> + 't;
+pub(crate) type ReceiveBlob<'t> =
+    dyn FnMut(usize, Result<Vec<u8>, BucketError>) -> Result<(), BucketError> + 't;
 
 impl BucketStore {
     /// Reads blobs, decrypts each, and passes it on: in their order, and at last those of ranges that are damaged.
@@ -66,7 +67,7 @@ impl BucketStore {
         &self,
         index: &BlobIndex,
         ids: &[BlobId],
-        take: &mut TakeBlob<'_>,
+        receive: &mut ReceiveBlob<'_>,
     ) -> Result<(), BucketError> {
         let place = |id: &BlobId| index.get(id).ok_or_else(|| lacks(self, id));
         let places: Vec<BlobPlace> = ids.iter().map(place).collect::<Result<_, _>>()?;
@@ -83,9 +84,9 @@ impl BucketStore {
                     let place = &places[nth];
                     let from = (place.offset - range.start) as usize;
                     let sealed = &bytes[from..from + place.len as usize];
-                    take(nth, self.open_blob(index.pack(place), place, &ids[nth], sealed))
+                    receive(nth, self.open_blob(index.pack(place), place, &ids[nth], sealed))
                 }),
-                Err(error) if error.is_of_an_object() && *blobs == 1 => take(first, Err(error)),
+                Err(error) if error.is_of_an_object() && *blobs == 1 => receive(first, Err(error)),
                 // Of a range that is cut off, some blobs may be whole.
                 Err(error) if error.is_of_an_object() => {
                     alone.extend(first..nth);
@@ -96,7 +97,7 @@ impl BucketStore {
         })?;
         alone.into_iter().try_for_each(|nth| {
             let one = &ids[nth..=nth];
-            self.read_blobs(index, one, &mut |_, bytes| take(nth, bytes))
+            self.read_blobs(index, one, &mut |_, bytes| receive(nth, bytes))
         })
     }
 

@@ -6,14 +6,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use contract::CopySelection;
 use syncer::{
-    entry::Kind,
     path::RelPath,
     snapshot::{
         Engine, Snapshot, SnapshotError, Stamps,
-        content::{ContentRef, Home},
-        copy_history::{CopiedHistory, selected},
-        folder::{Folder, FolderRef, ObjectRef},
-        history_source::{AskedContent, ContentPiece, HistorySource, OfferedHistory},
+        copy::{ContentPiece, CopiedHistory, HistorySource, OfferedHistory, RequestedContent, selected},
+        store::{ContentRef, Folder, FolderFile, FolderRef, Home, ObjectRef},
     },
 };
 use volferry_core::tree::stamps::IN_MOTION;
@@ -133,10 +130,7 @@ impl<'a> Sending<'a> {
     fn commit(&mut self, snapshot: &Snapshot) -> Result<Published, BucketError> {
         let known = self.list.roots.collections;
         let unpublished = std::mem::take(&mut self.packs.unpublished);
-        let index = match unpublished.is_empty() {
-            true => None,
-            false => Some(self.store.write_index(&unpublished)?),
-        };
+        let index = if unpublished.is_empty() { None } else { Some(self.store.write_index(&unpublished)?) };
         let mut is_pruned = false;
         self.list = self.store.change(&mut |list| {
             is_pruned = list.roots.collections != known;
@@ -167,10 +161,8 @@ impl<'a> Sending<'a> {
         })?;
         let folder = read.unwrap_or_default();
         self.contents(&folder, path)?;
-        let below = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        for (entry, child) in below.zip(&folder.children) {
-            let path = path.join(entry.name).unwrap_or_else(|_| path.clone());
-            self.folder(child, &path)?;
+        for (name, child) in folder.subfolders() {
+            self.folder(&child, &below(path, name))?;
         }
         let (is, bytes) = without_places(folder).encode();
         match is == there.id {
@@ -184,33 +176,25 @@ impl<'a> Sending<'a> {
     /// Sends the contents that the store lacks of a directory's files.
     fn contents(&mut self, folder: &Folder, path: &RelPath) -> Result<(), BucketError> {
         let mut asked_ids = BTreeSet::new();
-        let files = folder.files().filter_map(|(entry, content, _)| match entry.kind {
-            Kind::File { size } => Some((entry, content, size)),
-            _ => None,
+        let is_missing = |file: &FolderFile<'_>| {
+            let id = BlobId::content(file.content.id, file.len);
+            self.packs.index.get(&id).is_none() && asked_ids.insert(file.content.id.0)
+        };
+        let missing: Vec<FolderFile<'_>> = folder.files().filter(is_missing).collect();
+        let asked = missing.iter().map(|file| RequestedContent {
+            content: file.content,
+            len: file.len,
+            granules: Vec::new(),
         });
-        let lacks = |id: &BlobId| self.packs.index.get(id).is_none();
-        let missing: Vec<_> = files
-            .filter(|(_, content, len)| {
-                lacks(&BlobId::content(content.id, *len)) && asked_ids.insert(content.id.0)
-            })
-            .map(|(entry, content, len)| {
-                (path.join(entry.name).unwrap_or_else(|_| path.clone()), content, len)
-            })
-            .collect();
-        let asked = missing.iter().map(|(_, content, len)| AskedContent {
-            content: *content,
-            len: *len,
-            basis: None,
-        });
-        let asked: Vec<AskedContent> = asked.collect();
+        let asked: Vec<RequestedContent> = asked.collect();
         let mut failed = None;
         let mut now: Option<ContentSender> = None;
         let packs = &mut self.packs;
         let sent = self.source.contents(&asked, &mut |nth, piece| {
-            let (path, content, len) = &missing[nth];
-            let sender = now.get_or_insert_with(|| ContentSender::new(content.id, *len));
+            let file = &missing[nth];
+            let sender = now.get_or_insert_with(|| ContentSender::new(file.content.id, file.len));
             let pushed = match piece {
-                ContentPiece::End => sender.finish(packs, path),
+                ContentPiece::End => sender.finish(packs, &below(path, file.entry.name)),
                 piece => sender.push(piece, packs),
             };
             if piece == ContentPiece::End {
@@ -244,6 +228,11 @@ fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketE
     let mut packs = PackWriter::new(Arc::clone(store), index);
     packs.unpublished = adopted;
     Ok((list, packs))
+}
+
+/// Returns the path of an entry, for messages.
+fn below(dir: &RelPath, name: &[u8]) -> RelPath {
+    dir.join(name).unwrap_or_else(|_| dir.clone())
 }
 
 /// Returns a directory without what only its own store knows: places and stamps. The marks of files in motion stay.

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use syncer::{
-    entry::Kind,
     path::RelPath,
-    snapshot::folder::{Folder, FolderId},
+    snapshot::store::{Folder, FolderId},
 };
 
 use super::{
@@ -52,9 +51,8 @@ impl<'a> TreeWalk<'a> {
                 match read {
                     Err(error) => visit(path, *id, Err(error)),
                     Ok(folder) => {
-                        let dirs = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-                        for (entry, child) in dirs.zip(&folder.children) {
-                            left.push((path.join(entry.name).unwrap_or_else(|_| path.clone()), child.id));
+                        for (name, child) in folder.subfolders() {
+                            left.push((path.join(name).unwrap_or_else(|_| path.clone()), child.id));
                         }
                         visit(path, *id, Ok(&folder))
                     }

@@ -1,16 +1,12 @@
 //! Checks a store: that each pack is as long as its blobs need, that each blob is what was sealed for its place and has
 //! its hash, and that each snapshot has all that it needs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use syncer::{
-    path::RelPath,
-    snapshot::{
-        SnapshotId,
-        content::ContentRef,
-        folder::{Folder, FolderId},
-        scrub::{ReadPace, StoreShare},
-    },
+use syncer::snapshot::{
+    Roots,
+    check::{Damage, DamageNames, ReadPace, StoreShare, Verified},
+    store::{ContentRef, Folder, FolderId},
 };
 use volferry_core::hash::ContentId;
 
@@ -23,41 +19,7 @@ use super::{
     tree_walk::TreeWalk,
 };
 
-/// The most paths of a damaged object that are named.
-const MAX_NAMED: usize = 1000;
-
-/// A path that a snapshot has damaged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DamagedPath {
-    /// The snapshot.
-    pub snapshot: SnapshotId,
-    /// The file, or the directory with all below it.
-    pub path: String,
-}
-
-/// What a check found.
-#[derive(Debug, Default)]
-pub struct VerifiedStore {
-    /// Blobs that were read.
-    pub objects: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// The damaged packs, and the hashes of what is missing.
-    pub damaged: BTreeMap<String, DamagedObject>,
-}
-
-/// A damaged or missing object.
-#[derive(Debug, Default)]
-pub struct DamagedObject {
-    /// What is wrong with it.
-    pub error: String,
-    /// The number of paths that need what is damaged of it.
-    pub count: u64,
-    /// The first of these paths.
-    pub paths: Vec<DamagedPath>,
-}
-
-/// Checks the contents of a part of a store, and all directories.
+/// Checks the contents of a part of a store, and all directories. Also returns the snapshots that were checked.
 ///
 /// # Errors
 /// If the store does not answer, or its list or an index is damaged.
@@ -65,30 +27,35 @@ pub fn verify_store(
     store: &BucketStore,
     share: StoreShare,
     pace: &ReadPace<'_>,
-) -> Result<VerifiedStore, BucketError> {
-    let (list, index) = store.list_and_index()?;
-    let mut check = StoreCheck { store, index: &index, bad: HashMap::new(), done: VerifiedStore::default() };
+) -> Result<(Verified, Roots), BucketError> {
+    let (mut list, index) = store.list_and_index()?;
+    let (bad, objects, done) = (HashMap::new(), HashMap::new(), Verified::default());
+    let mut check = StoreCheck { store, index: &index, bad, objects, done };
     check.contents(share, pace)?;
-    let snapshots: Vec<_> = list.roots.kept().map(|snapshot| (snapshot.id, snapshot.tree.id)).collect();
+    list.roots.snapshots.retain(|snapshot| snapshot.forgotten.is_none());
     let mut walk = TreeWalk::new(store, &index);
-    for (_, tree) in &snapshots {
-        walk.walk(*tree, &mut |_, id, folder| check.folder(id, folder))?;
+    for snapshot in &list.roots.snapshots {
+        walk.walk(snapshot.tree.id, &mut |_, id, folder| check.folder(id, folder))?;
     }
     if !check.bad.is_empty() {
-        for (snapshot, tree) in snapshots {
-            check.name_paths(snapshot, tree)?;
+        let mut names = DamageNames::default();
+        for snapshot in &list.roots.snapshots {
+            names.begin(snapshot.id);
+            check.name_paths(snapshot.tree.id, &mut names)?;
         }
     }
-    Ok(check.done)
+    Ok((check.done, list.roots))
 }
 
 /// A check that is going on.
 struct StoreCheck<'a> {
     store: &'a BucketStore,
     index: &'a BlobIndex,
-    /// The damaged blobs, and the objects that they are in.
-    bad: HashMap<BlobId, String>,
-    done: VerifiedStore,
+    /// The damaged blobs, and the numbers of the objects that they are in.
+    bad: HashMap<BlobId, usize>,
+    /// The numbers of damaged objects.
+    objects: HashMap<String, usize>,
+    done: Verified,
 }
 
 impl StoreCheck<'_> {
@@ -98,9 +65,12 @@ impl StoreCheck<'_> {
             BucketError::Lacks { id, .. } => id.clone(),
             _ => String::new(),
         };
-        let object = || DamagedObject { error: error.to_string(), ..DamagedObject::default() };
-        self.done.damaged.entry(name.clone()).or_insert_with(object);
-        self.bad.insert(id, name);
+        let damaged = &mut self.done.damaged;
+        let nth = *self.objects.entry(name.clone()).or_insert(damaged.len());
+        if nth == damaged.len() {
+            damaged.push(Damage::elsewhere(name, error.to_string()));
+        }
+        self.bad.insert(id, nth);
     }
 
     /// Reads the contents of a part of the store in the order of their places.
@@ -136,7 +106,7 @@ impl StoreCheck<'_> {
         match folder {
             Err(error) if error.is_of_an_object() => self.is_bad(BlobId::folder(id), &error),
             folder => {
-                for (_, content, _) in folder?.files() {
+                for content in folder?.files().map(|file| file.content) {
                     let (data, pieces) = (BlobId::data(content.id), BlobId::pieces(content.id));
                     if self.index.get(&data).or_else(|| self.index.get(&pieces)).is_none() {
                         let error = lacks(self.store, &data);
@@ -148,24 +118,17 @@ impl StoreCheck<'_> {
         Ok(())
     }
 
-    /// Names the paths of a snapshot that need what is damaged.
-    fn name_paths(&mut self, snapshot: SnapshotId, tree: FolderId) -> Result<(), BucketError> {
+    /// Names the paths of a tree that need what is damaged.
+    fn name_paths(&mut self, tree: FolderId, names: &mut DamageNames) -> Result<(), BucketError> {
         let (store, index, bad, damaged) = (self.store, self.index, &self.bad, &mut self.done.damaged);
-        let mut name = |object: &str, path: String| {
-            let Some(object) = damaged.get_mut(object) else { return };
-            object.count += 1;
-            if object.paths.len() < MAX_NAMED {
-                object.paths.push(DamagedPath { snapshot, path });
-            }
-        };
         TreeWalk::new(store, index).walk(tree, &mut |path, id, folder| {
             let Ok(folder) = folder else {
-                bad.get(&BlobId::folder(id)).into_iter().for_each(|object| name(object, path.to_string()));
+                bad.get(&BlobId::folder(id)).into_iter().for_each(|nth| names.add(damaged, *nth, path));
                 return Ok(());
             };
-            for (entry, content, _) in folder.files() {
-                if let Some(object) = needed_of(store, index, bad, content)? {
-                    name(object, path.join(entry.name).unwrap_or_else(|_| RelPath::root()).to_string());
+            for file in folder.files() {
+                if let Some(nth) = needed_of(store, index, bad, file.content)? {
+                    names.add(damaged, nth, &path.join(file.entry.name).unwrap_or_else(|_| path.clone()));
                 }
             }
             Ok(())
@@ -173,24 +136,23 @@ impl StoreCheck<'_> {
     }
 }
 
-/// Returns the damaged object that content needs a blob of, if any.
-fn needed_of<'b>(
+/// Returns the number of the damaged object that content needs a blob of, if any.
+fn needed_of(
     store: &BucketStore,
     index: &BlobIndex,
-    bad: &'b HashMap<BlobId, String>,
+    bad: &HashMap<BlobId, usize>,
     content: ContentRef,
-) -> Result<Option<&'b str>, BucketError> {
+) -> Result<Option<usize>, BucketError> {
     let (data, pieces) = (BlobId::data(content.id), BlobId::pieces(content.id));
-    if let Some(object) = bad.get(&data).or_else(|| bad.get(&pieces)) {
-        return Ok(Some(object));
+    if let Some(nth) = bad.get(&data).or_else(|| bad.get(&pieces)) {
+        return Ok(Some(*nth));
     }
     if index.get(&data).is_some() {
         return Ok(None);
     }
     let parts = store.parts(index, &[content])?;
-    let object = parts.iter().flatten().find_map(|part| match part {
-        ContentPart::Data(id, _) => bad.get(&BlobId::data(*id)),
+    Ok(parts.iter().flatten().find_map(|part| match part {
+        ContentPart::Data(id, _) => bad.get(&BlobId::data(*id)).copied(),
         ContentPart::Hole(_) => None,
-    });
-    Ok(object.map(String::as_str))
+    }))
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::snapshot::audit::Log;
+use syncer::snapshot::store::Log;
 
 fuzz_target!(|data: &[u8]| {
     let log = Log::decode(data);

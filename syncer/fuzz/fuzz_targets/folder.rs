@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::snapshot::{folder::Folder, folder_changes::StoredFolder};
+use syncer::snapshot::store::{Folder, StoredFolder};
 
 fuzz_target!(|data: &[u8]| {
     let check = blake3::hash(data);

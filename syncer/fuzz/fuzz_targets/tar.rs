@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::snapshot::tar_walk::walk_tar;
+use syncer::snapshot::archive::walk_tar;
 
 fuzz_target!(|data: &[u8]| {
     for (len, ranges) in walk_tar(data).unwrap_or_default() {

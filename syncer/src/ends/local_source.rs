@@ -26,7 +26,7 @@ use crate::{
         traits::{Run, SourceEnd, TakeHistory},
         writing::Writing,
     },
-    snapshot::{copy_history::CopiedHistory, history_source::NoHistory, open_history::OpenHistory},
+    snapshot::copy::{CopiedHistory, NoHistory, OpenHistory},
     source::{
         remove_source_files::release,
         source_file::{AsListed, Origin},

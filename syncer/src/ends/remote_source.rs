@@ -28,7 +28,10 @@ use crate::{
         traits::{Run, SourceEnd, TakeHistory},
         writing::Writing,
     },
-    snapshot::{SnapshotError, SnapshotId, copy_history::CopiedHistory, history_stream::StreamedHistory},
+    snapshot::{
+        SnapshotError, SnapshotId,
+        copy::{CopiedHistory, StreamedHistory},
+    },
     sys::root::Root,
     transport::{Peer, TransportError, history_bytes::history_bytes},
     tree::{

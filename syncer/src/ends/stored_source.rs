@@ -23,7 +23,7 @@ use crate::{
         traits::{Run, SourceEnd},
         writing::Writing,
     },
-    snapshot::{Snapshot, SnapshotError, before::Before, browse},
+    snapshot::{Snapshot, SnapshotError, around_runs::Before, browse::node_at},
     source::source_file::{AsListed, Origin},
     sys::root::Root,
     transport::TransportError,
@@ -63,7 +63,7 @@ impl<'a> StoredSource<'a> {
             return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
         }
         for path in paths {
-            if browse::at(store, snapshot, path)?.is_none() {
+            if node_at(store, snapshot, path)?.is_none() {
                 return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
             }
         }

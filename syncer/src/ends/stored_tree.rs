@@ -25,10 +25,9 @@ use crate::{
     session_error::SessionError,
     snapshot::{
         Snapshot, SnapshotError, Store,
-        before::Before,
-        browse::{self, Node, What},
-        content::ContentRef,
-        folder::{Folder, FolderRef},
+        around_runs::Before,
+        browse::{Node, What, node_at, nodes},
+        store::{ContentRef, Folder, FolderRef},
     },
     source::source_file::{OfStore, SourceFile, Stored},
     sys::{cores::on_cores, root::TreeLocation},
@@ -174,7 +173,7 @@ impl<'a> StoredTree<'a> {
         }
         let ways = self.ways(&dir.path);
         let leads = |name: &[u8]| ways.as_ref().is_none_or(|ways| ways.contains(name));
-        for (name, node) in browse::nodes(&folder).filter(|(name, _)| leads(name)) {
+        for (name, node) in nodes(&folder).filter(|(name, _)| leads(name)) {
             let node = self.inside(node)?;
             let is_on_the_way =
                 ways.is_some() && dir.path.join(name).is_ok_and(|path| !self.is_inside(&path));
@@ -207,7 +206,7 @@ impl<'a> StoredTree<'a> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
         let outside = RelPath::parse(leader).ok().filter(|leader| !self.is_inside(leader));
         let Some(leader) = outside else { return Ok(node) };
-        Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
+        Ok(node_at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }
 
     /// Gives a folder on the way to a path the metadata that it has at the sink, so that it stays as it is.
@@ -253,10 +252,9 @@ impl<'a> StoredTree<'a> {
         let read = dir.read.get_or_insert_with(|| ReadFolder { first_child: next, files: files(&folder) });
         let first_child = read.first_child;
         if is_new {
-            let names = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
-            for (name, child) in names.zip(&folder.children) {
+            for (name, child) in folder.subfolders() {
                 let path = path.join(name).unwrap_or_else(|_| path.clone());
-                state.dirs.push(StoredDir { folder: *child, path, read: None });
+                state.dirs.push(StoredDir { folder: child, path, read: None });
             }
         }
         state.damaged.extend(damaged.filter(|_| is_new));
@@ -286,7 +284,7 @@ fn way_there(tree: &Tree, path: &RelPath, way: &mut BTreeMap<RelPath, (Meta, Att
 }
 
 fn files(folder: &Folder) -> Vec<StoredFile> {
-    let mut with_content = folder.files().map(|(entry, content, _)| (entry.name, content)).peekable();
+    let mut with_content = folder.files().map(|file| (file.entry.name, file.content)).peekable();
     let regular = folder.listing.iter().filter_map(|entry| match entry.kind {
         Kind::File { size } => Some((entry, size)),
         _ => None,

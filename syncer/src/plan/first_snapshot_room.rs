@@ -8,7 +8,7 @@ use crate::{
     plan::planned::Planned,
     snapshot::{
         SnapshotError,
-        first_copy::{FirstCopy, copy_of},
+        create::{FirstCopy, copy_of},
     },
     sys::root::Root,
     tree::dir::Totals,

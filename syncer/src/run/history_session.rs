@@ -1,5 +1,5 @@
 //! Copies of snapshots between a user and a folder of a service. Both ends speak as over ssh
-//! (`snapshot::history_stream`), in the messages of a session.
+//! (`snapshot::copy::stream_client`), in the messages of a session.
 
 use std::{
     sync::Arc,
@@ -21,12 +21,11 @@ use crate::{
     sink::open_destination::{HeldDestination, open_destination},
     snapshot::{
         SnapshotError,
-        copy_history::{CopiedHistory, copy_history},
-        history_source::{HistorySource, StoredHistory},
-        history_stream::StreamedHistory,
-        open_history::OpenHistory,
-        serve_history::{FarCopy, serve_history},
-        store_writer::Writer,
+        copy::{
+            CopiedHistory, FarCopy, HistorySource, OpenHistory, StoredHistory, StreamedHistory, copy_history,
+            serve_history,
+        },
+        store::Writer,
     },
     sys::root::{Root, TreeLocation},
     transport::{
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
     use crate::{
         measure::report::Failures,
-        snapshot::{Store, create, labels::Labels},
+        snapshot::{Store, create::create_snapshot, store::Labels},
         transport::memory_link,
         wire::{MAX_HISTORY_BYTES, Message, Refusal, Welcome},
     };
@@ -225,7 +224,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("file"), content).unwrap();
         let how = (SnapshotEngine::Copy, &[][..]);
-        create::create(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+        create_snapshot(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
         dir
     }
 
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(take(&sink, &to).unwrap_err().refusal().reason, "PeerLost");
         fs::write(to.path().join("file"), "stays usable").unwrap();
         let how = (SnapshotEngine::Copy, &[][..]);
-        create::create(&to.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+        create_snapshot(&to.path().into(), Labels::default(), how, &Failures::default()).unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     run::choose_sink::onto_tree,
     session_error::SessionError,
     sink::{open_destination::HeldDestination, traits::Run},
-    snapshot::{SnapshotError, Store, before::Before, collect::hold_for_reading, select},
+    snapshot::{SnapshotError, Store, around_runs::Before, browse::select_snapshot, store::hold_for_reading},
     sys::root::{Root, TreeLocation},
 };
 
@@ -86,7 +86,7 @@ pub(crate) fn from_snapshot(
     let store = Store::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
     let _reading = hold_for_reading(&store)?;
     let roots = store.roots()?;
-    let snapshot = select::find(&roots, which)?;
+    let snapshot = select_snapshot(&roots, which)?;
     let before = Before {
         restored: snapshot.id,
         in_place,

@@ -22,10 +22,7 @@ use crate::{
         single_file::{Subject, check_found, last_name},
     },
     session_error::{SessionError, of_link},
-    snapshot::{
-        open_history::OpenHistory,
-        serve_history::{refuse_history, serve_history, serve_nothing},
-    },
+    snapshot::copy::{NoHistory, OpenHistory, refuse_history, serve_history},
     source::{
         hash_files::{Expect, HashRequest, hash_all},
         paths_by_number::{EntriesOf, Paths},
@@ -189,7 +186,7 @@ fn serve_history_of(
     let from = from.with_first(first);
     let served = match OpenHistory::open(root, Path::new("")) {
         Ok(Some(history)) => serve_history(&mut history.source(), from, to).map(drop),
-        Ok(None) => serve_nothing(from, to),
+        Ok(None) => serve_history(&mut NoHistory, from, to).map(drop),
         Err(error) => refuse_history(&error, from, to),
     };
     served.map_err(|error| of_link(error.into()))

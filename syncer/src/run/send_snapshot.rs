@@ -14,7 +14,7 @@ use crate::{
     plan::compare_params::work_of,
     run::send::{push, serve},
     session_error::SessionError,
-    snapshot::{SnapshotError, Store, collect::hold_for_reading, select},
+    snapshot::{SnapshotError, Store, browse::select_snapshot, store::hold_for_reading},
     source::source_file::Origin,
     sys::{
         locate::{Reach, locate, nonce},
@@ -39,7 +39,7 @@ pub(crate) fn send_snapshot(
     let store = Store::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
     let _reading = hold_for_reading(&store)?;
     let roots = store.roots()?;
-    let snapshot = select::find(&roots, which)?;
+    let snapshot = select_snapshot(&roots, which)?;
     let (params, note) = as_trusted(snapshot, params);
     note.iter().for_each(|note| tracing::warn!("{note}"));
     let hello = Hello {

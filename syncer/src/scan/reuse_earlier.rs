@@ -64,7 +64,7 @@ impl WrittenEntry {
 
 /// An earlier scan of the same tree with the same options, and the directories that may have changed since.
 #[derive(Debug, Clone, Copy)]
-pub struct EarlierScan<'a> {
+pub(crate) struct EarlierScan<'a> {
     /// The earlier scan.
     pub tree: &'a Tree,
     /// The directories whose listings may be outdated. A directory that lists one of several names of a file has to be
@@ -74,7 +74,7 @@ pub struct EarlierScan<'a> {
 
 /// The entries of a directory that may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangedEntries {
+pub(crate) enum ChangedEntries {
     /// All entries, and there may be new ones.
     All,
     /// Only some entries.

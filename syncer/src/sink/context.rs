@@ -6,7 +6,7 @@ use crate::{
         monitor::Monitor,
         report::{Counters, Failures},
     },
-    snapshot::WrittenFiles,
+    snapshot::create::WrittenFiles,
 };
 
 /// References to the state of a run that every worker at the sink needs.

@@ -10,9 +10,9 @@ use crate::{
     sink::traits::{Run, SourceEnd},
     snapshot::{
         SnapshotError,
-        history_source::HistorySource,
-        kept_history::{HistoryRules, copy_for_run},
-        store_writer::Writer,
+        around_runs::{HistoryRules, copy_for_run},
+        copy::HistorySource,
+        store::Writer,
     },
     transport::TransportError,
 };

@@ -22,9 +22,8 @@ use crate::{
     sink::writing::Writing,
     snapshot::{
         SnapshotError,
-        before::Before,
-        copy_history::CopiedHistory,
-        history_source::{HistorySource, NoHistory},
+        around_runs::Before,
+        copy::{CopiedHistory, HistorySource, NoHistory},
     },
     sys::root::Root,
     transport::TransportError,

@@ -35,9 +35,8 @@ use crate::{
         verify_copy::Verifier,
     },
     snapshot::{
-        KnownFromRun, WrittenFiles, after_run,
-        before::Before,
-        create::{before_tick, is_like_own_scan},
+        around_runs::{Before, snapshot_after_run, snapshot_refused},
+        create::{KnownFromRun, WrittenFiles, before_tick, is_like_own_scan},
     },
     source::source_file::Origin,
     sys::root::Root,
@@ -298,7 +297,7 @@ impl SinkEnd for TreeSink<'_> {
     fn snapshot(&self, asked: &SnapshotParams, plan: &Planned, run: &Run<'_>) -> Option<SnapshotReport> {
         let path = self.subject.place.path();
         if let Err(error) = first_snapshot_room::check(self.destination.root(), &path, asked.engine, plan) {
-            return Some(after_run::refused(&error));
+            return Some(snapshot_refused(&error));
         }
         let changed = changed_dirs(plan);
         let scan = EarlierScan { tree: &plan.sink, changed: &changed };
@@ -309,7 +308,7 @@ impl SinkEnd for TreeSink<'_> {
             linked.for_each(|path| written.forget(&path));
         }
         let known = KnownFromRun { scan, written };
-        Some(after_run::take(&self.destination, &path, asked, &run.params.run, known, run.monitor))
+        Some(snapshot_after_run(&self.destination, &path, asked, &run.params.run, known, run.monitor))
     }
 
     fn history(

@@ -18,7 +18,7 @@ use crate::{
     path::RelPath,
     plan::needed_files::{MIN_IN_PLACE_BYTES, Need, NeededDir},
     sink::context::Context,
-    snapshot::WrittenFiles,
+    snapshot::create::WrittenFiles,
     source::source_file::LastDir,
     sys::block_device::DevicePart,
 };

@@ -4,11 +4,11 @@
 
 use std::{fs, os::fd::AsFd as _};
 
-use super::{
-    audit::{self, Log},
+use super::store::{
+    audit_log::{self, Log},
     folder::{self, Folder, NotFolder},
     folder_changes::{self, StoredFolder},
-    roots::{self, NotRoots, Roots},
+    snapshot_list::{self, NotRoots, Roots},
     store_files::{OLD_PACK_MAGIC, PACK_MAGIC},
 };
 
@@ -24,7 +24,7 @@ const AUDIT_1: &[u8] = include_bytes!("fixtures/audit-1");
 /// Pins, forgotten snapshots, tags and the rules of jobs are all in the list.
 #[test]
 fn the_list_has_the_bytes_that_it_always_had() {
-    let list = roots::tests::three();
+    let list = snapshot_list::tests::three();
     assert_eq!(list.encode(), ROOTS_3);
     assert_eq!(Roots::decode(ROOTS_3), Ok(list.clone()));
     let uncounted = Roots { changes: 0, ..list };
@@ -54,8 +54,8 @@ fn what_differs_of_a_directory_has_the_bytes_that_it_always_had() {
 fn the_log_has_the_bytes_that_it_always_had() {
     let dir = tempfile::tempdir().unwrap();
     let fd = fs::File::open(dir.path()).unwrap();
-    let events: Vec<_> = (0..3).map(audit::tests::event).collect();
-    events.iter().for_each(|event| audit::append(fd.as_fd(), event, audit::Durable::Now).unwrap());
+    let events: Vec<_> = (0..3).map(audit_log::tests::event).collect();
+    events.iter().for_each(|event| audit_log::append(fd.as_fd(), event, audit_log::Durable::Now).unwrap());
     assert_eq!(fs::read(dir.path().join("audit")).unwrap(), AUDIT_1);
     assert_eq!(Log::decode(AUDIT_1), Log { events, broken: None });
 }
@@ -75,7 +75,7 @@ fn a_version_that_is_not_known_is_named() {
 /// Only a list with a snapshot that was copied from another volume is of version 4.
 #[test]
 fn a_list_with_a_copied_snapshot_has_the_bytes_that_it_always_had() {
-    let mut list = roots::tests::three();
+    let mut list = snapshot_list::tests::three();
     list.snapshots[1].origin = Some(contract::VolumeId::new([7; 16]));
     assert_eq!(list.encode(), ROOTS_4);
     assert_eq!(Roots::decode(ROOTS_4), Ok(list));

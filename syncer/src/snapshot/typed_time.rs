@@ -4,8 +4,7 @@ use std::time::SystemTime;
 
 use jiff::{Span, SpanRelativeTo, Timestamp, civil, tz::TimeZone};
 
-use super::snapshot_error::SnapshotError;
-use crate::entry::Time;
+use crate::{entry::Time, snapshot::store::SnapshotError};
 
 /// Parses a time: RFC 3339 with a zone, or without a zone in the machine's time zone; a date, which means the end of
 /// that day; or a length of time before `now`, such as `2h ago`.

@@ -22,7 +22,7 @@ use crate::{
     path::RelPath,
     reshape::{ModeOf, Reshape},
     scan,
-    snapshot::content::id_of_file,
+    snapshot::store::id_of_file,
     sys::{
         block_device::{DevicePart, Opened},
         file_part::Slice,

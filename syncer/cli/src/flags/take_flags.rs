@@ -4,7 +4,7 @@ use clap::Args;
 use contract::{Retention, SnapshotEngine, SnapshotParams, SnapshotVerify};
 
 use crate::snapshot::time;
-use syncer::snapshot::labels::check_tag;
+use syncer::snapshot::store::check_tag;
 
 /// The flags of [`SnapshotParams::to_args`].
 #[derive(Debug, Clone, Args)]

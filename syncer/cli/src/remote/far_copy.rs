@@ -15,8 +15,7 @@ use syncer::{
     monitor::Monitor,
     snapshot::{
         SnapshotError,
-        history_stream::StreamedHistory,
-        serve_history::{refuse_history, serve_history},
+        copy::{StreamedHistory, refuse_history, serve_history},
     },
 };
 

@@ -19,8 +19,11 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
-        SnapshotError, create, export_tar::export_tar, import_tar::import_tar, labels::Labels, select,
-        store_writer::Writer,
+        SnapshotError,
+        archive::{export_tar, import_tar},
+        browse::select_snapshot,
+        create::lock_or_make_volume,
+        store::{Labels, Writer},
     },
 };
 
@@ -29,7 +32,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let export = |to: &mut dyn Write| export_tar(&opened.store, snapshot, to);
     match is_standard(&flags.tar) {
         true if io::stdout().is_terminal() => {
@@ -88,7 +91,7 @@ pub(super) fn import(flags: &ImportFlags) -> Result<ExitCode, SnapshotError> {
             File::open(&tar).map_err(|source| SnapshotError::Io { operation: "open", path: tar, source })?,
         )),
     };
-    let destination = create::take_or_make(&TreeLocation::from(&*volume.dir))?;
+    let destination = lock_or_make_volume(&TreeLocation::from(&*volume.dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), &volume.dir, &Monitor::default())?;
     let imported = import_tar(&mut writer, &mut from, labels, max_bytes)?;
     drop(writer);

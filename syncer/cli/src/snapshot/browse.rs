@@ -14,8 +14,10 @@ use syncer::{
     path::RelPath,
     snapshot::{
         SnapshotError, Store,
-        browse::{self, Change, Node, What},
-        select,
+        browse::{
+            Change, Node, What, diff_nodes, file_at, files_in_motion, node_at, nodes, path_versions,
+            select_snapshot,
+        },
     },
 };
 
@@ -24,8 +26,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
-    let in_motion = browse::in_motion(&opened.store, snapshot)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
+    let in_motion = files_in_motion(&opened.store, snapshot)?;
     match flags.volume.json {
         true => {
             let in_motion = in_motion.iter().map(ToString::to_string).collect();
@@ -38,9 +40,9 @@ pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
 
 pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: flags.path.to_string() };
-    let node = browse::at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
+    let node = node_at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
     let mut listed = Vec::new();
     let mut tell = |path: &RelPath, node: &Node| match flags.volume.json {
         true => listed.push(NodeJson::new(path, node)),
@@ -64,7 +66,7 @@ fn list(
     tell: &mut dyn FnMut(&RelPath, &Node),
 ) -> Result<(), SnapshotError> {
     let What::Dir(folder) = &node.what else { return Ok(()) };
-    for (name, node) in browse::nodes(&store.folder(folder)?) {
+    for (name, node) in nodes(&store.folder(folder)?) {
         let Ok(below) = path.join(name) else { continue };
         tell(&below, &node);
         if recursive {
@@ -76,8 +78,8 @@ fn list(
 
 pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
-    let (content, len) = browse::file(&opened.store, snapshot, &flags.path)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
+    let (content, len) = file_at(&opened.store, snapshot, &flags.path)?;
     let Some(content) = content else { return Ok(ExitCode::Done) };
     opened.store.check(&content, len)?;
     let file = opened.store.content(&content)?;
@@ -94,15 +96,15 @@ pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
 
 pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let one = select::find(&opened.roots, &flags.one)?;
-    let other = select::find(&opened.roots, &flags.other)?;
-    let pair = (browse::at(&opened.store, one, &flags.path)?, browse::at(&opened.store, other, &flags.path)?);
+    let one = select_snapshot(&opened.roots, &flags.one)?;
+    let other = select_snapshot(&opened.roots, &flags.other)?;
+    let pair = (node_at(&opened.store, one, &flags.path)?, node_at(&opened.store, other, &flags.path)?);
     if pair.0.is_none() && pair.1.is_none() {
         return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    browse::diff(&opened.store, pair, &flags.path, &mut |change, path, node| match flags.volume.json {
+    diff_nodes(&opened.store, pair, &flags.path, &mut |change, path, node| match flags.volume.json {
         true => changes.push(ChangeJson::new(change, path, node)),
         false => {
             say(&format!("{} {path}\n", change.sign()));
@@ -120,7 +122,7 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
 
 pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let versions = browse::history(&opened.store, opened.roots.kept(), &flags.path)?;
+    let versions = path_versions(&opened.store, opened.roots.kept(), &flags.path)?;
     if versions.is_empty() {
         return Err(SnapshotError::NoHistory(flags.path.to_string()));
     }

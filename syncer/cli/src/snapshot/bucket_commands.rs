@@ -2,20 +2,20 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{
-    BucketError, BucketUrl, DamagedObject, DamagedPath, VerifiedStore, forget, prune_store, verify_store,
-};
+use bucket::{BucketError, BucketUrl, forget, prune_store, verify_store};
 use contract::ExitCode;
 use syncer::{
     monitor::Monitor,
-    snapshot::{Roots, Snapshot, SnapshotError, SnapshotId, moment::time_of, scrub::ReadPace, select},
+    snapshot::{
+        Roots, Snapshot, SnapshotError, SnapshotId, browse::select_snapshot, check::ReadPace,
+        retention::removed_by, typed_time::time_of,
+    },
 };
-use trend::human::{bytes, counted};
 
 use super::{
     bucket_site::url_of,
     flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
-    json::{DamageJson, DamagedFileJson, PruneJson, SnapshotJson, VerdictJson, VerifyJson},
+    json::{PruneJson, SnapshotJson, VerdictJson, VerifyJson},
     print, say, say_json, show_list,
 };
 
@@ -50,7 +50,7 @@ fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketE
     let when = (!flags.undo).then(|| time_of(SystemTime::now()));
     let chosen = RefCell::new(BTreeSet::new());
     let choose = |roots: &Roots| {
-        let ids = flags.ids.iter().map(|id| Ok(select::find(roots, id)?.id));
+        let ids = flags.ids.iter().map(|id| Ok(select_snapshot(roots, id)?.id));
         let ids = ids.collect::<Result<BTreeSet<SnapshotId>, SnapshotError>>()?;
         chosen.borrow_mut().clone_from(&ids);
         Ok(ids)
@@ -69,7 +69,7 @@ fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
     let judged = RefCell::new((Roots::default(), Vec::new()));
     let judge = |roots: &Roots| {
         let verdicts = flags.judge(roots)?;
-        let gone = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
+        let gone = removed_by(roots, &verdicts);
         *judged.borrow_mut() = (roots.clone(), verdicts);
         Ok(gone)
     };
@@ -99,57 +99,17 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     let store = flags.key.open(url)?;
     let monitor = Monitor::default();
     let part = flags.part.unwrap_or_default();
-    let verified = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
-    let snapshots = damaged_snapshots(&verified);
-    match flags.volume.json {
-        true => say_json(&VerifyJson {
-            part: part.to_string(),
-            objects: verified.objects,
-            bytes: verified.bytes,
-            damaged: verified.damaged.iter().map(damage).collect(),
-            snapshots,
-            damaged_records: 0,
-            list: None,
-            list_healed: false,
-            audit_broken_at: None,
-        }),
-        false => tell(&verified, &snapshots),
+    let (verified, roots) = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
+    if flags.volume.json {
+        let snapshots = print::damaged_snapshots(&verified, &roots);
+        say_json(&VerifyJson::new(part, &verified, &snapshots));
+    } else {
+        say(&print::verified(part, &verified, &roots));
     }
-    Ok(if verified.damaged.is_empty() { ExitCode::Done } else { ExitCode::Partial })
-}
-
-fn damaged_snapshots(verified: &VerifiedStore) -> Vec<String> {
-    let paths = verified.damaged.values().flat_map(|object| &object.paths);
-    let ids: BTreeSet<String> = paths.map(|path| path.snapshot.to_string()).collect();
-    ids.into_iter().collect()
-}
-
-fn damage((object, damaged): (&String, &DamagedObject)) -> DamageJson {
-    let file = |path: &DamagedPath| DamagedFileJson {
-        snapshot: path.snapshot.to_string(),
-        path: path.path.clone(),
-        last: path.snapshot.to_string(),
-        snapshots: 1,
-    };
-    DamageJson {
-        object: object.clone(),
-        error: damaged.error.clone(),
-        count: damaged.count,
-        files: damaged.paths.iter().map(file).collect(),
-        healed_from: None,
-    }
-}
-
-fn tell(verified: &VerifiedStore, snapshots: &[String]) {
-    for damaged in verified.damaged.values() {
-        say(&format!("damaged  {}\n", damaged.error));
-        damaged.paths.iter().for_each(|path| say(&format!("  needed by {} {}\n", path.snapshot, path.path)));
-    }
-    let objects = counted(verified.objects, "object");
-    say(&format!("Checked {objects}, {}: {} damaged\n", bytes(verified.bytes), verified.damaged.len()));
-    if !snapshots.is_empty() {
+    if verified.damaged.iter().any(|damage| damage.count > 0) {
         print::complain(
             "hint: forget and prune the snapshots that need it, and copy them by their ids from a volume that has them\n",
         );
     }
+    Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
 }

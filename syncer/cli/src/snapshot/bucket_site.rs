@@ -6,7 +6,7 @@ use bucket::{BucketError, BucketHistory, BucketStore, BucketUrl, send_history};
 use contract::{CopySelection, ExitCode, StoreKey};
 use syncer::{
     monitor::Monitor,
-    snapshot::{SnapshotError, copy_history::CopiedHistory},
+    snapshot::{SnapshotError, copy::CopiedHistory},
 };
 use trend::human::chain;
 

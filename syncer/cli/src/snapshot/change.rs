@@ -13,8 +13,11 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, create, labels::check_tag, moment::time_of, select,
-        store_writer::Writer,
+        Roots, Snapshot, SnapshotError, SnapshotId,
+        browse::select_snapshot,
+        create::lock_volume,
+        store::{Writer, check_tag},
+        typed_time::time_of,
     },
 };
 
@@ -26,7 +29,7 @@ fn change(
     choose: impl FnOnce(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
     edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
 ) -> Result<ExitCode, SnapshotError> {
-    let destination = create::take(&TreeLocation::from(dir))?;
+    let destination = lock_volume(&TreeLocation::from(dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let ids = choose(&writer.roots)?;
     let mut roots = writer.roots.clone();
@@ -83,16 +86,10 @@ pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
         true => ("unforget", None),
         false => ("forget", Some(time_of(SystemTime::now()))),
     };
-    let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select::find(roots, id)?.id)).collect();
-    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
-        if snapshot.pinned && !flags.undo {
-            return Err(SnapshotError::Pinned(snapshot.id));
-        }
-        snapshot.forgotten = when;
-        Ok(())
-    })
+    let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select_snapshot(roots, id)?.id)).collect();
+    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| snapshot.forget(when))
 }
 
 fn one(roots: &Roots, id: &str) -> Result<Vec<SnapshotId>, SnapshotError> {
-    Ok(vec![select::find(roots, id)?.id])
+    Ok(vec![select_snapshot(roots, id)?.id])
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json::SnapshotJson;
-use syncer::snapshot::{SnapshotId, copy_history::CopiedHistory};
+use syncer::snapshot::{SnapshotId, copy::CopiedHistory};
 
 /// What a copy did.
 #[derive(Debug, Serialize, JsonSchema)]

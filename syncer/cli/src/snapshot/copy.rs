@@ -27,9 +27,7 @@ use syncer::{
     session::{LinkMode, SessionError},
     snapshot::{
         SnapshotError,
-        copy_history::CopiedHistory,
-        history_stream::StreamedHistory,
-        serve_history::{FarCopy, serve_history},
+        copy::{CopiedHistory, FarCopy, StreamedHistory, serve_history},
     },
 };
 

@@ -14,7 +14,7 @@ use super::{
     volume_flags::{VolumeFlags, path_in_snapshot},
 };
 use crate::flags::end_flags::ShellFlags;
-use syncer::{path::RelPath, session::PlanId, snapshot::scrub::StoreShare};
+use syncer::{path::RelPath, session::PlanId, snapshot::check::StoreShare};
 
 /// The subcommands of `volferry snapshot`.
 #[derive(Debug, Subcommand)]

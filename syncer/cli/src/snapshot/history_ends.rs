@@ -8,10 +8,9 @@ use syncer::{
     root::TreeLocation,
     snapshot::{
         SnapshotError,
-        copy_history::{CopiedHistory, copy_history},
-        create,
-        history_source::{HistorySource, StoredHistory, volume_at},
-        store_writer::Writer,
+        copy::{CopiedHistory, HistorySource, StoredHistory, copy_history, volume_at},
+        create::lock_or_make_volume,
+        store::Writer,
     },
 };
 
@@ -34,7 +33,7 @@ pub(crate) fn into(
     selection: &CopySelection,
     monitor: &Monitor,
 ) -> Result<CopiedHistory, SnapshotError> {
-    let destination = create::take_or_make(&TreeLocation::from(dir))?;
+    let destination = lock_or_make_volume(&TreeLocation::from(dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), dir, monitor)?;
     copy_history(&mut writer, source, selection, &user(), monitor)
 }

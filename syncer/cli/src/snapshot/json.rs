@@ -8,12 +8,10 @@ use syncer::{
     path::RelPath,
     snapshot::{
         Engine, Snapshot, SnapshotId,
-        audit::Event,
         browse::{Change, Node, Version, What},
-        repair::{Repair, RepairStep},
-        retain::{Period, Reason, Until, Verdict},
-        scrub::StoreShare,
-        verify::{ListDamage, Verified},
+        check::{ListDamage, Repair, RepairStep, StoreShare, Verified},
+        retention::{Reason, Until, Verdict},
+        store::{Event, Period},
     },
 };
 

@@ -14,16 +14,13 @@ use syncer::{
     root::{Root, TreeLocation},
     snapshot::{
         Snapshot, SnapshotError,
-        find_paths::{find_paths, pattern},
-        live_status::live_status,
-        select,
-        store_stats::store_stats,
+        browse::{find_paths, live_status, pattern, select_snapshot, store_stats},
     },
 };
 
 pub(super) fn status(flags: &StatusFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let root = Root::enter(&TreeLocation::from(&*flags.volume.dir))?;
     let (failures, mut all) = (Failures::default(), Vec::new());
     let of = (&opened.store, snapshot);

@@ -47,12 +47,10 @@ use syncer::{
     root::{Root, TreeLocation},
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, Store,
-        collect::hold_for_reading,
-        create,
-        first_copy::{FirstCopy, first_copy},
-        labels::Labels,
-        moment::time_of,
-        retain::{Verdict, explain},
+        create::{FirstCopy, create_snapshot, first_copy},
+        retention::{Verdict, explain},
+        store::{Labels, hold_for_reading},
+        typed_time::time_of,
     },
 };
 use trend::human::{bytes as human_bytes, chain};
@@ -213,7 +211,7 @@ fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
         ));
     }
     let failures = Failures::default();
-    let snapshot = create::create(&place, labels, how, &failures)?;
+    let snapshot = create_snapshot(&place, labels, how, &failures)?;
     match volume.json {
         true => say_json(&json::SnapshotJson::from(&snapshot)),
         false => say(&format!("{}\n", snapshot.id)),

@@ -16,11 +16,9 @@ use syncer::{
     snapshot::{
         Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},
-        damage::DamagedPath,
-        repair::Repair,
-        retain::{Period, Reason, Until, Verdict},
-        scrub::StoreShare,
-        verify::{ListDamage, Verified},
+        check::{DamagedPath, ListDamage, Repair, StoreShare, Verified},
+        retention::{Reason, Until, Verdict},
+        store::Period,
     },
 };
 use trend::human::{bytes, count, counted, printable};

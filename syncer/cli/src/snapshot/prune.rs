@@ -1,6 +1,6 @@
 //! `volferry snapshot prune`.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::time::SystemTime;
 
 use contract::{ExitCode, Retention};
 use jiff::tz::TimeZone;
@@ -14,12 +14,11 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId,
-        collect::{self, Collected},
-        create,
-        moment::time_of,
-        retain::{Verdict, judge},
-        store_writer::Writer,
+        Roots, Snapshot, SnapshotError,
+        create::lock_volume,
+        retention::{Collected, Verdict, collect_garbage, judge, plan_collection, removed_by},
+        store::Writer,
+        typed_time::time_of,
     },
 };
 
@@ -46,24 +45,22 @@ impl PruneFlags {
         let is_judged = |snapshot: &&Snapshot| self.job.as_ref().is_none_or(|job| snapshot.job == *job);
         let judged: Vec<&Snapshot> = roots.kept().filter(is_judged).collect();
         let zone = self.time_zone.clone().unwrap_or_else(TimeZone::system);
-        Ok(judge(&judged, &self.policy(), time_of(SystemTime::now()), &zone)?)
+        judge(&judged, &self.policy(), time_of(SystemTime::now()), &zone)
     }
 }
 
 /// Applies the policy, collects, and prints the removed snapshots and the reasons for the others.
 pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
-    let destination = create::take(&TreeLocation::from(dir))?;
+    let destination = lock_volume(&TreeLocation::from(dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let verdicts = flags.judge(&writer.roots)?;
-    let forgotten = writer.roots.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_some());
-    let judged = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id);
-    let gone: BTreeSet<SnapshotId> = forgotten.map(|snapshot| snapshot.id).chain(judged).collect();
-    let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
+    let gone = removed_by(&writer.roots, &verdicts);
+    let plan = plan_collection(&writer.store, &writer.roots, &gone)?;
     let before = writer.roots.clone();
     let mut collected = if plan.damaged_records > 0 { Collected::Damaged } else { Collected::All };
     if !flags.dry_run {
-        collected = collect::collect(&mut writer, &plan, &user())?;
+        collected = collect_garbage(&mut writer, &plan, &user())?;
         writer.empty_trash(flags.rate, &Monitor::default())?;
     }
     match flags.volume.json {

@@ -6,8 +6,9 @@ use super::{enter, flags::RepairFlags, json::RepairJson, print, say, say_json, u
 use syncer::{
     root::TreeLocation,
     snapshot::{
-        SnapshotError, create,
-        repair::{Repair, plan_repair},
+        SnapshotError,
+        check::{Repair, plan_repair},
+        create::lock_volume,
     },
 };
 
@@ -16,7 +17,7 @@ pub(super) fn run(flags: &RepairFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
     let store = enter(dir)?;
     let repair = match flags.apply {
-        true => Repair::carry_out(&create::take(&TreeLocation::from(dir))?, dir, &user())?,
+        true => Repair::carry_out(&lock_volume(&TreeLocation::from(dir))?, dir, &user())?,
         false => plan_repair(&store)?,
     };
     let is_left = !flags.apply && !repair.steps.is_empty();

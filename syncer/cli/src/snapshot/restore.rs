@@ -15,7 +15,7 @@ use syncer::{
     path::RelPath,
     root::TreeLocation,
     session::{self, PlanHasher, Restore},
-    snapshot::{Snapshot, SnapshotError, before::Before, select},
+    snapshot::{Snapshot, SnapshotError, around_runs::Before, browse::select_snapshot},
 };
 
 /// The tag of the snapshots that keep the state of a volume before a restore.
@@ -24,7 +24,7 @@ const SAFETY_TAG: &str = "before-restore";
 /// Restores, and prints a summary on standard error.
 pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let from = TreeLocation::from(&*flags.volume.dir);
     let to = flags.to.as_deref().map_or_else(|| from.clone(), TreeLocation::from);
     let in_place = session::is_same_tree(&from, &to);

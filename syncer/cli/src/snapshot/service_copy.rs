@@ -8,7 +8,10 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     session::{LinkMode, LinkOptions, SessionError, offer_to_service, take_from_service},
-    snapshot::{SnapshotError, copy_history::CopiedHistory, history_source::HistorySource},
+    snapshot::{
+        SnapshotError,
+        copy::{CopiedHistory, HistorySource},
+    },
 };
 
 use super::{

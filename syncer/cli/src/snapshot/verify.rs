@@ -7,12 +7,10 @@ use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
-        SnapshotError, create,
-        heal::heal,
-        scrub::ReadPace,
-        store_writer::Writer,
-        turn::Turn,
-        verify::{ListDamage, Verified, verify},
+        SnapshotError,
+        check::{ListDamage, ReadPace, Turn, Verified, heal, verify},
+        create::lock_volume,
+        store::Writer,
     },
 };
 use trend::human::chain;
@@ -57,7 +55,7 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
 /// Heals the damage, if the volume's lock can be taken. Otherwise the damage is only reported.
 fn put_right(flags: &VerifyFlags, verified: &mut Verified) {
     let dir = &flags.volume.dir;
-    let destination = match create::take(&TreeLocation::from(dir)) {
+    let destination = match lock_volume(&TreeLocation::from(dir)) {
         Ok(destination) => destination,
         Err(error) => {
             print::complain(&format!("note: nothing is put right now: {error}\n"));

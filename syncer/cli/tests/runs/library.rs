@@ -1,6 +1,6 @@
 //! The engine as a library: both ends on threads of one process.
 
-use std::{net::SocketAddr, path::Path, sync::mpsc, thread, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::mpsc, thread};
 
 use contract::{Demands, ExitCode, IdentityPair, Phase, RunParams, RunResult};
 use syncer::{
@@ -38,7 +38,6 @@ fn both_ends_run_in_one_process_and_their_monitors_end_at_what_was_moved() {
     let (from, to) = (scratch::scratch(), scratch::scratch());
     tree::gallery(from.path(), Shape::Everything);
     let keys = IdentityPair::generate("job").unwrap();
-    let timeout = Duration::from_secs(30);
     let ((sink_monitor, address), source_monitor) = (monitor(), Monitor::default());
     let (sent, (received, seen)) = thread::scope(|scope| {
         let link = LinkOptions {
@@ -46,7 +45,7 @@ fn both_ends_run_in_one_process_and_their_monitors_end_at_what_was_moved() {
             endpoint: anywhere(),
             mode: LinkMode::Auto,
             identity: keys.sink,
-            connect_timeout: timeout,
+            connect_timeout: PATIENCE,
         };
         let (to, monitor) = (to.path(), &sink_monitor);
         let sink = scope.spawn(move || receive(to, &link, monitor, true));
@@ -56,7 +55,7 @@ fn both_ends_run_in_one_process_and_their_monitors_end_at_what_was_moved() {
             endpoint,
             mode: LinkMode::Auto,
             identity: keys.source,
-            connect_timeout: timeout,
+            connect_timeout: PATIENCE,
         };
         let params = RunParams { run: "in one process".into(), ..RunParams::default() };
         let sent = session::send(from.path(), &link, &params, &source_monitor);

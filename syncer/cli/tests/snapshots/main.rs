@@ -10,6 +10,7 @@ mod after_run;
 mod archive;
 mod bucket;
 mod bucket_faults;
+mod bucket_kills;
 mod bucket_upkeep;
 mod commands;
 mod copy;

@@ -15,12 +15,6 @@ use crate::{
 
 const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
 
-/// Waits until a snapshot trusts the stamps of all files written so far, and stores them. Only time brings that: a
-/// stamp is trusted once the clock has ticked since.
-fn let_stamps_settle() {
-    std::thread::sleep(std::time::Duration::from_millis(150));
-}
-
 /// Every kind of entry is restored exactly, on every file system that volumes commonly have.
 #[test]
 fn every_tree_comes_back_as_it_was() {
@@ -67,7 +61,7 @@ fn small_files_share_a_pack_and_a_snapshot_of_the_same_tree_adds_nothing() {
     // The files are too recent for the snapshot to trust their stamps, so the second snapshot reads all and packs none.
     volume.create(&[]);
     let before = volume.allocated();
-    let_stamps_settle();
+    volume.let_stamps_settle();
     volume.create(&[]);
     volume.create(&[]);
     let list = volume.list();
@@ -144,7 +138,7 @@ fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it(
         |nth: usize, content: &str| fs::write(volume.path().join(format!("file{nth:04}")), content).unwrap();
     (0..1000).for_each(|nth| write(nth, "as all others"));
     volume.create(&[]);
-    let_stamps_settle();
+    volume.let_stamps_settle();
     volume.create(&[]);
     let mut taken = Vec::new();
     for round in 0..4 {

@@ -10,6 +10,9 @@ use tempfile::TempDir;
 
 use crate::common::{process::program, scratch};
 
+/// A snapshot trusts the stamps of files that were changed longer ago.
+const TICK_MS: u128 = 100;
+
 /// A folder that stands for a mounted volume.
 #[derive(Debug)]
 pub struct Volume {
@@ -87,6 +90,21 @@ impl Volume {
 
     pub fn list(&self) -> Vec<Value> {
         self.run("list", &["--json"]).json().as_array().unwrap().clone()
+    }
+
+    /// Waits until the clock of the file system has ticked since all files were written, so that a snapshot trusts
+    /// their stamps.
+    pub fn let_stamps_settle(&self) {
+        let probe = self.path.with_file_name("probe");
+        let now = || {
+            std::fs::write(&probe, "").unwrap();
+            std::fs::metadata(&probe).unwrap().modified().unwrap()
+        };
+        let written = now();
+        while now().duration_since(written).is_ok_and(|since| since.as_millis() <= TICK_MS) {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(&probe).unwrap();
     }
 
     /// Returns the bytes that the store has allocated.

@@ -21,7 +21,7 @@ const KINDS: [(u16, &str, bool); 6] = [
 ];
 
 /// Writes a list as text, with users and groups by their numbers; `None` if it is not in the kernel's form.
-pub(super) fn acl_to_text(list: &[u8]) -> Option<String> {
+pub(crate) fn acl_to_text(list: &[u8]) -> Option<String> {
     let entries = list.strip_prefix(&VERSION)?.chunks(ENTRY_BYTES).map(|entry| {
         let (tag, entry) = entry.split_first_chunk()?;
         let (perm, entry) = entry.split_first_chunk()?;
@@ -36,7 +36,7 @@ pub(super) fn acl_to_text(list: &[u8]) -> Option<String> {
 }
 
 /// Reads a list from text; `None` if it cannot be read, or names a user or group by a name alone.
-pub(super) fn acl_from_text(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn acl_from_text(text: &[u8]) -> Option<Vec<u8>> {
     let mut list = VERSION.to_vec();
     for entry in std::str::from_utf8(text).ok()?.split([',', '\n', '\0']) {
         let entry = entry.split('#').next().unwrap_or_default().trim();
@@ -65,7 +65,7 @@ pub(super) fn acl_from_text(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns whether a list says no more than a mode does.
-pub(super) fn is_mode_alone(list: &[u8]) -> bool {
+pub(crate) fn is_mode_alone(list: &[u8]) -> bool {
     list.len() <= MODE_ALONE_BYTES
 }
 

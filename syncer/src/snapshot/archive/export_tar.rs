@@ -12,17 +12,20 @@ use std::{
 };
 
 use super::{
-    browse::{self, Node, What, nodes, root},
-    content::ContentRef,
-    folder::FolderRef,
-    history_source::PIECE_BYTES,
-    roots::Snapshot,
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
     tar_header::{BLOCK_DEVICE, CHAR_DEVICE, DIR, FIFO, FILE, HARD_LINK, SYMLINK, TarHeader},
     tar_holes::{BLOCK_BYTES, TarHoles, encode_map},
 };
-use crate::{attrs::AttrsBuf, entry::Meta, path::RelPath, sys::file_part::data_in};
+use crate::{
+    attrs::AttrsBuf,
+    entry::Meta,
+    path::RelPath,
+    snapshot::{
+        browse::{Node, What, node_at, nodes, root_node},
+        copy::PIECE_BYTES,
+        store::{ContentRef, FolderRef, Snapshot, SnapshotError, Store, io_error},
+    },
+    sys::file_part::data_in,
+};
 
 /// Zeros in a row that are left out.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
@@ -33,7 +36,7 @@ const MIN_HOLE_BYTES: u64 = 64 << 10;
 /// If an object cannot be read or is damaged, or the archive cannot be written; it then has no end.
 pub fn export_tar(store: &Store, snapshot: &Snapshot, to: &mut dyn Write) -> Result<(), SnapshotError> {
     let mut export = TarExport { store, snapshot, to, early: BTreeMap::new(), metas: None };
-    let mut stack = vec![(RelPath::root(), root(snapshot))];
+    let mut stack = vec![(RelPath::root(), root_node(snapshot))];
     while let Some((path, node)) = stack.pop() {
         let folder = if let What::Dir(folder) = node.what { Some(folder) } else { None };
         export.entry(&path, &node)?;
@@ -109,7 +112,7 @@ impl TarExport<'_> {
             let meta = self.meta_of(to)?;
             return self.link(path, &first, meta);
         }
-        let node = browse::at(self.store, self.snapshot, to)?.ok_or_else(|| no_target(path))?;
+        let node = node_at(self.store, self.snapshot, to)?.ok_or_else(|| no_target(path))?;
         self.early.insert(to.clone(), path.clone());
         self.whole(path, &node)
     }
@@ -123,9 +126,10 @@ impl TarExport<'_> {
     fn file(&mut self, header: TarHeader, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
         let data = self.data_of(content, len)?;
         let bytes = data.iter().map(|range| range.end - range.start).sum::<u64>();
-        let (holes, map) = match bytes < len {
-            true => (Some(TarHoles { len, map: None }), encode_map(&data)),
-            false => (None, Vec::new()),
+        let (holes, map) = if bytes < len {
+            (Some(TarHoles { len, map: None }), encode_map(&data))
+        } else {
+            (None, Vec::new())
         };
         self.write(&TarHeader { data_bytes: bytes + map.len() as u64, holes, ..header }.encode())?;
         self.write(&map)?;
@@ -169,7 +173,7 @@ impl TarExport<'_> {
     }
 
     fn metas_in(&self, dir: &RelPath) -> Result<Metas, SnapshotError> {
-        let node = browse::at(self.store, self.snapshot, dir)?.ok_or_else(|| no_target(dir))?;
+        let node = node_at(self.store, self.snapshot, dir)?.ok_or_else(|| no_target(dir))?;
         let What::Dir(folder) = node.what else { return Err(no_target(dir)) };
         Ok(nodes(&self.store.folder(&folder)?).map(|(name, node)| (name.into(), node.meta)).collect())
     }

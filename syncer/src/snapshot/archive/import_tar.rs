@@ -11,18 +11,7 @@ use std::{
 };
 
 use super::{
-    arriving_content::{ArrivingContent, ArrivingInto},
-    content::{ContentRef, Home},
-    first_copy::free_bytes,
-    history_source::{ContentPiece, PIECE_BYTES},
-    id::SnapshotId,
-    imported_tree::{ImportedEntry, ImportedTree, ImportedWhat, WhyRefused},
-    labels::Labels,
-    moment::time_of,
-    pack::Packing,
-    roots::{Engine, Snapshot},
-    snapshot_error::{SnapshotError, io_error},
-    store_writer::Writer,
+    imported_tree::{ImportedEntry, ImportedTree, WhyRefused},
     tar_header::{BLOCK_DEVICE, CHAR_DEVICE, DIR, FIFO, FILE, HARD_LINK, SYMLINK, TarHeader},
     tar_holes::BLOCK_BYTES,
 };
@@ -30,6 +19,15 @@ use crate::{
     attrs::{Attrs, AttrsBuf, Classes, MAX_VALUE_BYTES, put_attr},
     entry::{MAX_TARGET_BYTES, Meta, Owner},
     path::{OWN_DIR, RelPath, display},
+    snapshot::{
+        browse::What,
+        copy::{ArrivingContent, ArrivingInto, ContentPiece, PIECE_BYTES},
+        store::{
+            ContentRef, Engine, Home, Labels, Packing, Snapshot, SnapshotError, SnapshotId, Writer,
+            free_bytes, io_error,
+        },
+        typed_time::time_of,
+    },
 };
 
 /// The most bytes that are read behind the end of an archive, so that the program that writes it can end, too.
@@ -64,9 +62,7 @@ pub fn import_tar(
     let by = imported.snapshot.user.clone();
     let mut roots = writer.roots.clone();
     roots.snapshots.push(imported.snapshot.clone());
-    let committed = writer.commit_with_objects(roots, ("create", &by, "from an archive"), id);
-    committed.inspect_err(|_| writer.drop_new(id))?;
-    writer.settle_one(id)?;
+    writer.publish_new(roots, ("create", &by, "from an archive"), id)?;
     Ok(imported)
 }
 
@@ -169,7 +165,7 @@ impl<'p> TarImport<'p> {
             HARD_LINK => self.tree.link(&path, &path_of(&header.link)?),
             _ => {
                 let what = self.what(&path, header, from)?;
-                self.tree.put(&path, ImportedEntry { meta, attrs, what })
+                self.tree.put(&path, ImportedEntry { what, meta, attrs, in_motion: false })
             }
         };
         placed.map_err(|why| refused(&path, why))?;
@@ -181,23 +177,23 @@ impl<'p> TarImport<'p> {
         path: &RelPath,
         header: TarHeader,
         from: &mut dyn Read,
-    ) -> Result<ImportedWhat, SnapshotError> {
+    ) -> Result<What<usize>, SnapshotError> {
         let device = rustix::fs::makedev(header.device.0, header.device.1);
         Ok(match header.kind {
             FILE => {
                 let (len, content) = self.file(path, header, from)?;
-                ImportedWhat::File { len, content }
+                What::File { len, content }
             }
             SYMLINK => {
                 let is_target = (1..=MAX_TARGET_BYTES).contains(&header.link.len());
                 if !is_target || header.link.contains(&0) {
                     return Err(refused(path, "is a symbolic link without a target that one can have"));
                 }
-                ImportedWhat::Symlink(header.link)
+                What::Symlink(header.link)
             }
-            FIFO => ImportedWhat::Fifo,
-            CHAR_DEVICE => ImportedWhat::CharDevice(device),
-            BLOCK_DEVICE => ImportedWhat::BlockDevice(device),
+            FIFO => What::Fifo,
+            CHAR_DEVICE => What::CharDevice(device),
+            BLOCK_DEVICE => What::BlockDevice(device),
             _ => return Err(refused(path, "is of a kind that is not read")),
         })
     }
@@ -254,29 +250,35 @@ impl<'p> TarImport<'p> {
         }
         arriving.push(ContentPiece::Hole(len - at), None).map_err(failed())?;
         skip_padding(from, bytes)?;
-        self.keep(&arriving, len).map(|content| (len, Some(content)))
+        self.store_content(&arriving, len).map(|content| (len, Some(content)))
     }
 
     /// Counts the bytes of a file. An archive of a few bytes may have files of any length, which would all be hashed.
     fn count(&mut self, path: &RelPath, len: u64) -> Result<(), SnapshotError> {
         self.bytes = self.bytes.saturating_add(len);
-        match self.bytes <= self.max_bytes {
-            true => Ok(()),
-            false => Err(SnapshotError::ArchiveTooLong { path: path.to_string(), max: self.max_bytes }),
+        if self.bytes <= self.max_bytes {
+            Ok(())
+        } else {
+            Err(SnapshotError::ArchiveTooLong { path: path.to_string(), max: self.max_bytes })
         }
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), SnapshotError> {
         let path = self.writer.store.path();
         let free = free_bytes(self.writer.store.dir()).map_err(io_error("look at", path))?;
-        match bytes > free {
-            true => Err(SnapshotError::NoRoomForCopy { path: path.into(), bytes, free }),
-            false => Ok(()),
+        if bytes > free {
+            Err(SnapshotError::NoRoomForCopy { path: path.into(), bytes, free })
+        } else {
+            Ok(())
         }
     }
 
     /// Stores content that was read.
-    fn keep(&mut self, arrived: &ArrivingContent<'_>, len: u64) -> Result<ContentRef, SnapshotError> {
+    fn store_content(
+        &mut self,
+        arrived: &ArrivingContent<'_>,
+        len: u64,
+    ) -> Result<ContentRef, SnapshotError> {
         let id = arrived.id();
         let failed = || io_error("write to", self.writer.store.path());
         let home = match &arrived.into {
@@ -314,8 +316,9 @@ fn skip_padding(from: &mut dyn Read, len: u64) -> Result<(), SnapshotError> {
 }
 
 fn skip_exactly(from: &mut dyn Read, len: u64) -> Result<(), SnapshotError> {
-    match io::copy(&mut from.take(len), &mut io::sink()).map_err(unreadable)? == len {
-        true => Ok(()),
-        false => Err(unreadable(ErrorKind::UnexpectedEof.into())),
+    if io::copy(&mut from.take(len), &mut io::sink()).map_err(unreadable)? == len {
+        Ok(())
+    } else {
+        Err(unreadable(ErrorKind::UnexpectedEof.into()))
     }
 }

@@ -2,26 +2,23 @@
 
 use std::collections::{BTreeMap, btree_map::Entry::Vacant};
 
-use super::{
-    content::ContentRef,
-    folder::{FolderRef, FolderRow},
-    folder_builder::FolderBuilder,
-    pack::Packing,
-    store::Store,
-    write_folders::write_folder,
-};
 use crate::{
     attrs::AttrsBuf,
     entry::{Entry, Kind, Meta},
     path::RelPath,
+    snapshot::{
+        browse::{Node, What},
+        create::write_folder,
+        store::{FolderBuilder, FolderRef, FolderRow, Packing, Store},
+    },
 };
 
 /// Why an entry is refused.
-pub(super) type WhyRefused = &'static str;
+pub(crate) type WhyRefused = &'static str;
 
 /// A directory of an archive.
 #[derive(Debug)]
-pub(super) struct ImportedDir {
+pub(crate) struct ImportedDir {
     pub meta: Meta,
     pub attrs: AttrsBuf,
     entries: BTreeMap<Box<[u8]>, ImportedEntry>,
@@ -29,32 +26,12 @@ pub(super) struct ImportedDir {
     is_listed: bool,
 }
 
-/// An entry of a directory of an archive.
-#[derive(Debug, Clone)]
-pub(super) struct ImportedEntry {
-    pub meta: Meta,
-    pub attrs: AttrsBuf,
-    pub what: ImportedWhat,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum ImportedWhat {
-    /// The directory of this number.
-    Dir(usize),
-    File {
-        len: u64,
-        content: Option<ContentRef>,
-    },
-    Symlink(Vec<u8>),
-    HardLink(RelPath),
-    Fifo,
-    CharDevice(u64),
-    BlockDevice(u64),
-}
+/// An entry of a directory of an archive. Directories are known by their numbers.
+pub(crate) type ImportedEntry = Node<usize>;
 
 /// The tree of an archive.
 #[derive(Debug)]
-pub(super) struct ImportedTree {
+pub(crate) struct ImportedTree {
     /// Directories, each after the one that it is in. The first is the root.
     dirs: Vec<ImportedDir>,
     /// Further names, by the path at which the archive has the entry itself.
@@ -62,12 +39,12 @@ pub(super) struct ImportedTree {
 }
 
 impl ImportedTree {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dirs: vec![ImportedDir::unknown()], links: BTreeMap::new() }
     }
 
     /// Adds an entry that is no directory.
-    pub(super) fn put(&mut self, path: &RelPath, entry: ImportedEntry) -> Result<(), WhyRefused> {
+    pub(crate) fn put(&mut self, path: &RelPath, entry: ImportedEntry) -> Result<(), WhyRefused> {
         let Some((dir, name)) = path.split_last() else { return Err("is the root, and no folder") };
         let dir = self.dir_at(&dir)?;
         let Vacant(place) = self.dirs[dir].entries.entry(name.into()) else {
@@ -78,7 +55,7 @@ impl ImportedTree {
     }
 
     /// Adds a directory. Those above it, and entries in it, may come before or after it.
-    pub(super) fn dir(&mut self, path: &RelPath, meta: Meta, attrs: AttrsBuf) -> Result<(), WhyRefused> {
+    pub(crate) fn dir(&mut self, path: &RelPath, meta: Meta, attrs: AttrsBuf) -> Result<(), WhyRefused> {
         let number = self.dir_at(path)?;
         let dir = &mut self.dirs[number];
         if std::mem::replace(&mut dir.is_listed, true) {
@@ -89,14 +66,14 @@ impl ImportedTree {
     }
 
     /// Adds a further name of an entry that is there already.
-    pub(super) fn link(&mut self, path: &RelPath, to: &RelPath) -> Result<(), WhyRefused> {
+    pub(crate) fn link(&mut self, path: &RelPath, to: &RelPath) -> Result<(), WhyRefused> {
         let first = match self.entry(to).map(|entry| &entry.what) {
             None => return Err("is a hard link to an entry that the archive does not have before it"),
-            Some(ImportedWhat::Dir(_)) => return Err("is a hard link to a folder"),
-            Some(ImportedWhat::HardLink(first)) => first.clone(),
+            Some(What::Dir(_)) => return Err("is a hard link to a folder"),
+            Some(What::HardLink(first)) => RelPath::parse(first).map_err(|_| "is a hard link to no path")?,
             Some(_) => to.clone(),
         };
-        self.put(path, ImportedEntry::link(first.clone()))?;
+        self.put(path, link_to(&first))?;
         self.links.entry(first).or_default().push(path.clone());
         Ok(())
     }
@@ -106,13 +83,9 @@ impl ImportedTree {
         let mut at = 0;
         for name in path.names() {
             let new = self.dirs.len();
-            let dir = || ImportedEntry {
-                meta: Meta::default(),
-                attrs: AttrsBuf::default(),
-                what: ImportedWhat::Dir(new),
-            };
+            let dir = || bare(What::Dir(new));
             match self.dirs[at].entries.entry(name.into()).or_insert_with(dir).what {
-                ImportedWhat::Dir(dir) => at = dir,
+                What::Dir(dir) => at = dir,
                 _ => return Err("is a folder, or in one, where the archive has something else"),
             }
             if at == new {
@@ -127,7 +100,7 @@ impl ImportedTree {
         let mut at = 0;
         for name in dir.names() {
             match self.dirs[at].entries.get(name)?.what {
-                ImportedWhat::Dir(below) => at = below,
+                What::Dir(below) => at = below,
                 _ => return None,
             }
         }
@@ -138,7 +111,7 @@ impl ImportedTree {
     fn settle_links(&mut self) {
         for (first, names) in std::mem::take(&mut self.links) {
             let leader = names.iter().min().filter(|leader| **leader < first).unwrap_or(&first).clone();
-            let link = ImportedEntry::link(leader.clone());
+            let link = link_to(&leader);
             let whole = self.entry(&first).map(|entry| std::mem::replace(entry, link.clone()));
             for name in names {
                 self.entry(&name).into_iter().for_each(|entry| *entry = link.clone());
@@ -148,20 +121,17 @@ impl ImportedTree {
     }
 
     /// Returns the number of entries, without the root.
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.dirs.iter().map(|dir| dir.entries.len() as u64).sum()
     }
 
     /// Returns the root's own metadata.
-    pub(super) fn root(&self) -> &ImportedDir {
+    pub(crate) fn root(&self) -> &ImportedDir {
         &self.dirs[0]
     }
 
     /// Writes the directories into the pack, from the leaves to the root, which it returns.
-    ///
-    /// # Errors
-    /// If the pack cannot be written to.
-    pub(super) fn write(&mut self, store: &Store, packing: &Packing<'_>) -> std::io::Result<FolderRef> {
+    pub(crate) fn write(&mut self, store: &Store, packing: &Packing<'_>) -> std::io::Result<FolderRef> {
         self.settle_links();
         let mut written: Vec<Option<FolderRef>> = vec![None; self.dirs.len()];
         for (number, dir) in self.dirs.iter().enumerate().rev() {
@@ -177,27 +147,21 @@ impl ImportedTree {
     fn row<'a>(
         &'a self,
         name: &'a [u8],
-        ImportedEntry { meta, attrs, what }: &'a ImportedEntry,
+        node: &'a ImportedEntry,
         written: &[Option<FolderRef>],
     ) -> FolderRow<'a> {
-        let attrs = attrs.as_attrs();
-        let of = |kind| Entry { name, kind, meta: *meta, attrs };
-        let (entry, child, content) = match what {
-            ImportedWhat::Dir(below) => {
-                let dir = &self.dirs[*below];
+        match node.what {
+            What::Dir(below) => {
+                let dir = &self.dirs[below];
                 let entry = Entry { name, kind: Kind::Dir, meta: dir.meta, attrs: dir.attrs.as_attrs() };
-                (entry, written[*below], None)
+                FolderRow { entry, child: written[below], content: None }
             }
-            ImportedWhat::File { len, content } => {
-                (of(Kind::File { size: *len }), None, content.map(|content| (content, 0)))
+            What::File { content, .. } => {
+                let content = content.map(|content| (content, 0));
+                FolderRow { entry: node.entry(name), child: None, content }
             }
-            ImportedWhat::HardLink(to) => (Entry::hard_link(name, to.as_bytes()), None, None),
-            ImportedWhat::Symlink(target) => (of(Kind::Symlink { target }), None, None),
-            ImportedWhat::Fifo => (of(Kind::Fifo), None, None),
-            ImportedWhat::CharDevice(rdev) => (of(Kind::CharDevice { rdev: *rdev }), None, None),
-            ImportedWhat::BlockDevice(rdev) => (of(Kind::BlockDevice { rdev: *rdev }), None, None),
-        };
-        FolderRow { entry, child, content }
+            _ => FolderRow { entry: node.entry(name), child: None, content: None },
+        }
     }
 }
 
@@ -209,9 +173,12 @@ impl ImportedDir {
     }
 }
 
-impl ImportedEntry {
-    /// Makes a further name. Its metadata is at the entry that it leads to.
-    fn link(to: RelPath) -> Self {
-        Self { meta: Meta::default(), attrs: AttrsBuf::default(), what: ImportedWhat::HardLink(to) }
-    }
+/// Makes an entry without metadata.
+fn bare(what: What<usize>) -> ImportedEntry {
+    ImportedEntry { what, meta: Meta::default(), attrs: AttrsBuf::default(), in_motion: false }
+}
+
+/// Makes a further name. Its metadata is at the entry that it leads to.
+fn link_to(to: &RelPath) -> ImportedEntry {
+    bare(What::HardLink(to.as_bytes().into()))
 }

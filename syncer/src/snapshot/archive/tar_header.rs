@@ -6,8 +6,8 @@ use tar::{EntryType, Header};
 
 use super::{
     tar_holes::{BLOCK_BYTES, TarHoles},
+    tar_numbers::{MAX_SECONDS, bad, time_text},
     tar_records::{TarRecords, check_for_all, put_attr_record, put_tar_record},
-    tar_text::{MAX_SECONDS, bad, time_text},
 };
 use crate::entry::Time;
 
@@ -17,19 +17,19 @@ const MAX_RECORDS_BYTES: u64 = 4 << 20;
 /// The most headers that describe the next one: a path, the target of a link, records, and records for all.
 const MAX_DESCRIPTIONS: usize = 8;
 
-pub(super) const FILE: u8 = b'0';
-pub(super) const HARD_LINK: u8 = b'1';
-pub(super) const SYMLINK: u8 = b'2';
-pub(super) const CHAR_DEVICE: u8 = b'3';
-pub(super) const BLOCK_DEVICE: u8 = b'4';
-pub(super) const DIR: u8 = b'5';
-pub(super) const FIFO: u8 = b'6';
+pub(crate) const FILE: u8 = b'0';
+pub(crate) const HARD_LINK: u8 = b'1';
+pub(crate) const SYMLINK: u8 = b'2';
+pub(crate) const CHAR_DEVICE: u8 = b'3';
+pub(crate) const BLOCK_DEVICE: u8 = b'4';
+pub(crate) const DIR: u8 = b'5';
+pub(crate) const FIFO: u8 = b'6';
 /// A file with holes, in the form of before pax; other names of a file are 0 and 7.
 const OLD_SPARSE: u8 = b'S';
 
 /// What a header says of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct TarHeader {
+pub(crate) struct TarHeader {
     pub path: Vec<u8>,
     /// Its kind, such as [`FILE`].
     pub kind: u8,
@@ -52,7 +52,7 @@ pub(super) struct TarHeader {
 
 impl TarHeader {
     /// Encodes the header, with the records before it.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let records = self.records();
         let mut out = Vec::new();
         if !records.is_empty() {
@@ -133,7 +133,7 @@ impl TarHeader {
     ///
     /// # Errors
     /// If the archive ends in the middle; `InvalidData` with the reason, if it has no header there.
-    pub(super) fn read(from: &mut dyn Read) -> io::Result<Option<Self>> {
+    pub(crate) fn read(from: &mut dyn Read) -> io::Result<Option<Self>> {
         let mut records = TarRecords::default();
         for nth in 0..MAX_DESCRIPTIONS {
             let Some(header) = read_block(from)? else {
@@ -144,7 +144,7 @@ impl TarHeader {
                 b'L' => records.path = Some(text(&description(from, data()?)?).into()),
                 b'K' => records.link = Some(text(&description(from, data()?)?).into()),
                 b'g' => check_for_all(&description(from, data()?)?)?,
-                b'x' => records.take(&description(from, data()?)?)?,
+                b'x' => records.read_all(&description(from, data()?)?)?,
                 _ => return Self::of(&header, records, from).map(Some),
             }
         }

@@ -5,10 +5,10 @@ use std::{io, io::Read, ops::Range};
 
 use tar::{GnuExtSparseHeader, GnuHeader, GnuSparseHeader};
 
-use super::tar_text::{bad, text_number};
+use super::tar_numbers::{bad, text_number};
 
 /// The bytes of a block, of which headers and data have whole numbers.
-pub(super) const BLOCK_BYTES: usize = 512;
+pub(crate) const BLOCK_BYTES: usize = 512;
 
 /// The longest map that is read, in bytes and in ranges.
 const MAX_MAP_BYTES: usize = 16 << 20;
@@ -16,7 +16,7 @@ const MAX_RANGES: usize = 1 << 20;
 
 /// A file whose holes are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TarHoles {
+pub(crate) struct TarHoles {
     /// The length of the file.
     pub len: u64,
     /// Where its data belongs; `None` if the data begins with that.
@@ -25,7 +25,7 @@ pub(super) struct TarHoles {
 
 /// What records say of a file whose holes are left out.
 #[derive(Debug, Default)]
-pub(super) struct HolesRecords {
+pub(crate) struct HolesRecords {
     /// The path of the file. The header then has another one, for programs that know no holes.
     pub path: Option<Vec<u8>>,
     len: Option<u64>,
@@ -38,7 +38,7 @@ impl HolesRecords {
     /// Takes a record, without the prefix of its key.
     ///
     /// # Errors `InvalidData`, if it cannot be read.
-    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(crate) fn read_record(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         match key {
             b"major" => self.is_in_data = text_number(value)? == 1,
             b"name" => self.path = Some(value.into()),
@@ -58,7 +58,7 @@ impl HolesRecords {
     }
 
     /// Returns the file's holes, if it has any.
-    pub(super) fn finish(self) -> Option<TarHoles> {
+    pub(crate) fn finish(self) -> Option<TarHoles> {
         let Self { len, is_in_data, map, .. } = self;
         len.map(|len| TarHoles { len, map: (!is_in_data).then_some(map) })
     }
@@ -66,10 +66,7 @@ impl HolesRecords {
 
 impl TarHoles {
     /// Reads the form of before pax, which is in a header and in blocks behind it.
-    ///
-    /// # Errors
-    /// If the archive ends, or a number cannot be read.
-    pub(super) fn read_old(header: &GnuHeader, from: &mut dyn Read) -> io::Result<Self> {
+    pub(crate) fn read_old(header: &GnuHeader, from: &mut dyn Read) -> io::Result<Self> {
         let unreadable = |_| bad("a map of holes cannot be read");
         let mut map = Vec::new();
         let mut take = |entries: &[GnuSparseHeader]| {
@@ -94,7 +91,7 @@ impl TarHoles {
     ///
     /// # Errors
     /// If the archive ends; if the ranges are not in order, lead out of the file, or are not as long as the data.
-    pub(super) fn ranges(self, from: &mut dyn Read, data_bytes: u64) -> io::Result<Vec<Range<u64>>> {
+    pub(crate) fn ranges(self, from: &mut dyn Read, data_bytes: u64) -> io::Result<Vec<Range<u64>>> {
         let (map, map_bytes) = self.map.map_or_else(|| read_map(from), |map| Ok((map, 0)))?;
         let (mut at, mut sum) = (0, 0_u64);
         for range in &map {
@@ -113,7 +110,7 @@ impl TarHoles {
 }
 
 /// Writes the ranges of data, as the data begins with them: decimal numbers, a line each, in whole blocks.
-pub(super) fn encode_map(data: &[Range<u64>]) -> Vec<u8> {
+pub(crate) fn encode_map(data: &[Range<u64>]) -> Vec<u8> {
     let mut map = format!("{}\n", data.len());
     data.iter().for_each(|range| map.push_str(&format!("{}\n{}\n", range.start, range.end - range.start)));
     let mut map = map.into_bytes();

@@ -5,23 +5,23 @@ use std::io;
 use crate::entry::Time;
 
 /// A file's time is less than so many seconds away from 1970.
-pub(super) const MAX_SECONDS: i64 = 1 << 55;
+pub(crate) const MAX_SECONDS: i64 = 1 << 55;
 
 /// Makes the error for an archive that cannot be read.
-pub(super) fn bad(why: &str) -> io::Error {
+pub(crate) fn bad(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Reads a decimal number.
 ///
 /// # Errors `InvalidData`.
-pub(super) fn text_number(text: &[u8]) -> io::Result<u64> {
+pub(crate) fn text_number(text: &[u8]) -> io::Result<u64> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| bad("a number cannot be read"))
 }
 
 /// Writes a time in seconds, with as many digits behind the point as it needs.
-pub(super) fn time_text(Time { seconds, nanos }: Time) -> String {
+pub(crate) fn time_text(Time { seconds, nanos }: Time) -> String {
     let text = match (seconds < 0, nanos) {
         (_, 0) => return seconds.to_string(),
         // The part after the point counts away from zero.
@@ -34,7 +34,7 @@ pub(super) fn time_text(Time { seconds, nanos }: Time) -> String {
 /// Reads a time.
 ///
 /// # Errors `InvalidData`, also if no file has it.
-pub(super) fn time(text: &[u8]) -> io::Result<Time> {
+pub(crate) fn time(text: &[u8]) -> io::Result<Time> {
     let read = || {
         let text = std::str::from_utf8(text).ok()?;
         let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));

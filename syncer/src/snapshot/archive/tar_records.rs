@@ -5,7 +5,7 @@ use std::io;
 use super::{
     acl_text::{acl_from_text, acl_to_text, is_mode_alone},
     tar_holes::HolesRecords,
-    tar_text::{bad, text_number, time},
+    tar_numbers::{bad, text_number, time},
 };
 use crate::{
     attrs::{ACCESS_ACL, DEFAULT_ACL},
@@ -21,7 +21,7 @@ const LISTS: [(&[u8], &[u8]); 2] = [(b"SCHILY.acl.access", ACCESS_ACL), (b"SCHIL
 
 /// What the records before an entry say of it.
 #[derive(Debug, Default)]
-pub(super) struct TarRecords {
+pub(crate) struct TarRecords {
     pub path: Option<Vec<u8>>,
     pub link: Option<Vec<u8>>,
     pub size: Option<u64>,
@@ -38,11 +38,11 @@ impl TarRecords {
     /// Takes encoded records.
     ///
     /// # Errors `InvalidData`, if they cannot be read.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        split_records(bytes)?.into_iter().try_for_each(|(key, value)| self.take_one(key, value))
+    pub(crate) fn read_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        split_records(bytes)?.into_iter().try_for_each(|(key, value)| self.read_one(key, value))
     }
 
-    fn take_one(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    fn read_one(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         match key {
             b"path" => self.path = Some(value.into()),
             b"linkpath" => self.link = Some(value.into()),
@@ -54,7 +54,7 @@ impl TarRecords {
                 if let Some(name) = key.strip_prefix(ATTRIBUTE) {
                     self.attrs.push((decoded_name(name), value.into()));
                 } else if let Some(key) = key.strip_prefix(HOLES) {
-                    self.holes.take(key, value)?;
+                    self.holes.read_record(key, value)?;
                 } else if let Some((_, name)) = LISTS.into_iter().find(|(list, _)| *list == key) {
                     self.list(name, value);
                 }
@@ -75,15 +75,16 @@ impl TarRecords {
 /// Checks records that hold for all entries that follow: comments change nothing.
 ///
 /// # Errors `InvalidData`, if there are others.
-pub(super) fn check_for_all(bytes: &[u8]) -> io::Result<()> {
-    match split_records(bytes)?.into_iter().all(|(key, _)| key == b"comment") {
-        true => Ok(()),
-        false => Err(bad("it has records for all entries, which are not read")),
+pub(crate) fn check_for_all(bytes: &[u8]) -> io::Result<()> {
+    if split_records(bytes)?.into_iter().all(|(key, _)| key == b"comment") {
+        Ok(())
+    } else {
+        Err(bad("it has records for all entries, which are not read"))
     }
 }
 
 /// Appends a record: its own length in decimal digits, a space, `KEY=VALUE` and a line feed.
-pub(super) fn put_tar_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+pub(crate) fn put_tar_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let digits = (rest + rest.to_string().len()).to_string().len();
     out.extend_from_slice(format!("{} ", rest + digits).as_bytes());
@@ -94,7 +95,7 @@ pub(super) fn put_tar_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 /// Appends the record of an attribute. Access control lists are text, which more programs read.
-pub(super) fn put_attr_record(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn put_attr_record(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let list = LISTS.into_iter().find(|(_, list)| *list == name);
     match list.and_then(|(key, _)| Some((key, acl_to_text(value)?))) {
         Some((key, text)) => put_tar_record(out, key, text.as_bytes()),
@@ -165,7 +166,7 @@ mod tests {
             let mut out = Vec::new();
             put_attr_record(&mut out, name.as_bytes(), b"\0=\n");
             let mut records = TarRecords::default();
-            records.take(&out).unwrap();
+            records.read_all(&out).unwrap();
             assert_eq!(records.attrs, [(name.as_bytes().to_vec(), b"\0=\n".to_vec())]);
         }
     }

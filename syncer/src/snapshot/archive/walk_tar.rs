@@ -11,7 +11,7 @@ use super::{
 };
 
 /// A file with holes: its length, and its ranges of data.
-pub type HoledFile = (u64, Vec<Range<u64>>);
+pub(crate) type HoledFile = (u64, Vec<Range<u64>>);
 
 /// Reads the headers of an archive to its end, as an import does, and skips what files have. Returns the files with
 /// holes.

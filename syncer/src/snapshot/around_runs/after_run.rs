@@ -5,23 +5,22 @@ use std::{collections::BTreeSet, path::Path, time::SystemTime};
 use contract::{MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport, plural};
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::{
-    collect,
-    create::create_in,
-    id::SnapshotId,
-    labels::{Labels, check_tags},
-    moment::time_of,
-    purpose::Purpose,
-    retain::{Reason, Verdict, judge},
-    retention::JobRules,
-    roots::{Roots, Snapshot},
-    snapshot_error::{SnapshotError, chain},
-    store_writer::Writer,
-    verify_after_run::verify_after_run,
-    written::KnownFromRun,
-};
+use super::check_after_run::verify_after_run;
 use crate::{
-    destination::Destination, entry::Time, filter::Filter, monitor::Monitor, report::Failures, root::Root,
+    destination::Destination,
+    entry::Time,
+    filter::Filter,
+    monitor::Monitor,
+    report::Failures,
+    root::Root,
+    snapshot::{
+        create::{KnownFromRun, create_in},
+        retention::{Collected, Reason, Verdict, collect_garbage, judge, not_kept, plan_collection},
+        store::{
+            JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer, chain, check_tags,
+        },
+        typed_time::time_of,
+    },
 };
 
 /// The number of a job's snapshots that stay at least when the next one needs room.
@@ -34,7 +33,7 @@ const DAMAGED_LIST: &str =
 /// Takes the snapshot of the destination at `path` that `asked` describes, once the run `run` has committed, and drops
 /// the snapshots that the job's rules do not keep. Scans only the entries that may differ from the scan in `known`.
 /// Errors go to the report.
-pub fn take(
+pub(crate) fn snapshot_after_run(
     destination: &Destination,
     path: &Path,
     asked: &SnapshotParams,
@@ -46,26 +45,26 @@ pub fn take(
     let root = destination.root();
     match Writer::open(destination.state(), root, path, monitor) {
         Ok(mut writer) => {
-            let done = take_and_drop(&mut writer, root, (asked, run), known, monitor, &mut report);
-            done.unwrap_or_else(|error| tell_error(&mut report, &error));
+            let done = create_and_drop(&mut writer, root, (asked, run), known, monitor, &mut report);
+            done.unwrap_or_else(|error| report_error(&mut report, &error));
             if let Some(verify) = asked.verify {
                 let by = if run.is_empty() { user() } else { run.into() };
                 verify_after_run(&mut writer, root, (verify, &by), monitor, &mut report);
             }
         }
-        Err(error) => tell_error(&mut report, &error),
+        Err(error) => report_error(&mut report, &error),
     }
     report
 }
 
 /// Reports a snapshot that was not taken because of an error.
-pub fn refused(error: &SnapshotError) -> SnapshotReport {
+pub(crate) fn snapshot_refused(error: &SnapshotError) -> SnapshotReport {
     let mut report = SnapshotReport::default();
-    tell_error(&mut report, error);
+    report_error(&mut report, error);
     report
 }
 
-fn tell_error(report: &mut SnapshotReport, error: &SnapshotError) {
+fn report_error(report: &mut SnapshotReport, error: &SnapshotError) {
     let (reason, what) = match report.made {
         None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
         Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
@@ -74,7 +73,7 @@ fn tell_error(report: &mut SnapshotReport, error: &SnapshotError) {
     report.message = format!("{what}: {}", chain(error));
 }
 
-fn take_and_drop(
+fn create_and_drop(
     writer: &mut Writer<'_>,
     root: &Root,
     (asked, run): (&SnapshotParams, &str),
@@ -95,7 +94,7 @@ fn take_and_drop(
         Err(error) if error.is_no_room() && make_room(writer, asked, by, report, monitor)? => create(writer)?,
         result => result?,
     };
-    tell_failures(report, &made, &failures);
+    report_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
     if asked.keep.has_rule() {
@@ -131,9 +130,9 @@ fn user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
 }
 
-fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
+fn report_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
     if made.is_whole() {
-        return tell_in_motion(report, made, failures);
+        return report_in_motion(report, made, failures);
     }
     report.reason = Some("SnapshotNotWhole".into());
     let first = failures.named().into_iter().next();
@@ -146,7 +145,7 @@ fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failur
     );
 }
 
-fn tell_in_motion(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
+fn report_in_motion(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
     let (count, first) = failures.in_motion();
     if let Some(first) = first.first() {
         report.reason = Some("SnapshotInMotion".into());
@@ -167,9 +166,7 @@ fn apply_rules(
     let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
     let now = time_of(SystemTime::now());
     let verdicts = judge(&judged, &asked.keep, now, &TimeZone::system())?;
-    let gone: BTreeSet<SnapshotId> =
-        verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
-    drop_snapshots(writer, &gone, by, report, monitor)?;
+    drop_snapshots(writer, &not_kept(&verdicts).collect(), by, report, monitor)?;
     list(report, &writer.roots, &asked.job, &verdicts);
     Ok(())
 }
@@ -183,13 +180,13 @@ fn drop_snapshots(
     monitor: &Monitor,
 ) -> Result<(), SnapshotError> {
     if !gone.is_empty() {
-        let plan = collect::plan(&writer.store, &writer.roots, gone)?;
-        let collected = collect::collect(writer, &plan, by)?;
+        let plan = plan_collection(&writer.store, &writer.roots, gone)?;
+        let collected = collect_garbage(writer, &plan, by)?;
         report.dropped_count += plan.snapshots.len() as u64;
         let named = plan.snapshots.iter().map(ToString::to_string);
         report.dropped.extend(named.take(MAX_SNAPSHOTS - report.dropped.len()));
-        report.freed_bytes += if collected == collect::Collected::All { plan.bytes } else { 0 };
-        if collected == collect::Collected::Damaged && report.reason.is_none() {
+        report.freed_bytes += if collected == Collected::All { plan.bytes } else { 0 };
+        if collected == Collected::Damaged && report.reason.is_none() {
             report.reason = Some("RetentionFailed".into());
             report.message = format!("the run succeeded, and no room was given back: {DAMAGED_LIST}");
         }
@@ -238,9 +235,10 @@ fn superseded(
     let least = asked.min_keep.unwrap_or(DEFAULT_MIN_KEEP) as usize;
     let mut gone = BTreeSet::new();
     for snapshot in judged.iter().filter(|snapshot| goes(snapshot.id)) {
-        match stay < least {
-            true => stay += 1,
-            false => drop(gone.insert(snapshot.id)),
+        if stay < least {
+            stay += 1;
+        } else {
+            gone.insert(snapshot.id);
         }
     }
     Ok(gone)
@@ -292,11 +290,13 @@ mod tests {
     use crate::{
         attrs::Classes,
         destination::{Candidate, Settings},
-        entry::Kind,
         path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
-        snapshot::{Store, create::is_like_own_scan, written::WrittenFiles},
+        snapshot::{
+            Store,
+            create::{WrittenFiles, is_like_own_scan},
+        },
         sys::stat::modified,
         tree::{Tree, dir::ROOT},
     };
@@ -337,7 +337,14 @@ mod tests {
         let known = EarlierScan { tree: &tree, changed: &changed };
         let taken = |scan: Option<EarlierScan<'_>>| {
             let (monitor, known) = (Monitor::default(), KnownFromRun { scan, written: None });
-            let report = take(&destination, dir.path(), &SnapshotParams::default(), "run", known, &monitor);
+            let report = snapshot_after_run(
+                &destination,
+                dir.path(),
+                &SnapshotParams::default(),
+                "run",
+                known,
+                &monitor,
+            );
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(root, dir.path()).unwrap().unwrap();
             let tree = store.roots().unwrap().snapshots.last().unwrap().tree;
@@ -379,7 +386,8 @@ mod tests {
             let scan = Some(EarlierScan { tree: &tree, changed: &changed });
             let known = KnownFromRun { scan, written: None };
             let asked = SnapshotParams::default();
-            let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
+            let report =
+                snapshot_after_run(&destination, dir.path(), &asked, "run", known, &Monitor::default());
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let folder = store.folder(&store.roots().unwrap().snapshots.last().unwrap().tree).unwrap();
@@ -409,14 +417,12 @@ mod tests {
         written.forget(&RelPath::parse(b"linked").unwrap());
         let asked = SnapshotParams { engine: SnapshotEngine::Copy, ..SnapshotParams::default() };
         let contents = |known: KnownFromRun<'_>| {
-            let report = take(&destination, dir.path(), &asked, "run", known, &Monitor::default());
+            let report =
+                snapshot_after_run(&destination, dir.path(), &asked, "run", known, &Monitor::default());
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let folder = store.folder(&store.roots().unwrap().snapshots.last().unwrap().tree).unwrap();
-            let files = folder.files().map(|(entry, content, _)| match entry.kind {
-                Kind::File { size } => store.small(&content, size).unwrap(),
-                kind => panic!("{kind:?}"),
-            });
+            let files = folder.files().map(|file| store.small(&file.content, file.len).unwrap());
             files.map(|content| String::from_utf8(content).unwrap()).collect::<Vec<_>>()
         };
         let known = KnownFromRun { scan: None, written: Some(&written) };
@@ -439,7 +445,14 @@ mod tests {
         let mut stopped = 0;
         loop {
             let monitor = Monitor::canceled_at(stopped + 1);
-            let report = take(&destination, dir.path(), &asked, "run", KnownFromRun::default(), &monitor);
+            let report = snapshot_after_run(
+                &destination,
+                dir.path(),
+                &asked,
+                "run",
+                KnownFromRun::default(),
+                &monitor,
+            );
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let there = store.roots().unwrap().snapshots.len();
             assert_eq!(there, usize::from(report.made.is_some()), "{stopped}: {report:?}");

@@ -5,17 +5,16 @@ use std::path::Path;
 
 use contract::SnapshotEngine;
 
-use super::{
-    create::create_in,
-    id::SnapshotId,
-    labels::Labels,
-    purpose::{MAX_SAFETY, Purpose},
-    roots::{Roots, Snapshot},
-    snapshot_error::SnapshotError,
-    store_writer::Writer,
-    written::KnownFromRun,
+use crate::{
+    destination::Destination,
+    filter::Filter,
+    monitor::Monitor,
+    report::Failures,
+    snapshot::{
+        create::{KnownFromRun, create_in},
+        store::{Labels, MAX_SAFETY, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer},
+    },
 };
-use crate::{destination::Destination, filter::Filter, monitor::Monitor, report::Failures};
 
 /// A restore that is about to begin.
 #[derive(Debug, Clone)]
@@ -43,9 +42,6 @@ impl Before {
 
     /// Writes the restore to the volume's log, and takes a snapshot of its current state, so that the restore can be
     /// undone. Returns notes for the report.
-    ///
-    /// # Errors
-    /// If the volume cannot be scanned or written to.
     pub(crate) fn record(
         &self,
         destination: &Destination,
@@ -59,7 +55,7 @@ impl Before {
         let has_tag = |snapshot: &Snapshot| self.tag.as_ref().is_some_and(|tag| snapshot.tags.contains(tag));
         let note = match &self.tag {
             Some(tag) if !(self.once && writer.roots.kept().any(has_tag)) => {
-                Some(self.keep(&mut writer, destination, tag, monitor)?)
+                Some(self.create_snapshot(&mut writer, destination, tag, monitor)?)
             }
             _ => None,
         };
@@ -70,7 +66,7 @@ impl Before {
     }
 
     /// Takes the snapshot, in place of the oldest one from before a restore if there are as many as a volume keeps.
-    fn keep(
+    fn create_snapshot(
         &self,
         writer: &mut Writer<'_>,
         destination: &Destination,

@@ -2,22 +2,20 @@
 
 use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, VerifyReport};
 
-use super::{
-    damage::Damage,
-    heal::heal,
-    scrub::{ReadPace, StoreShare},
-    snapshot_error::{SnapshotError, chain},
-    store_writer::Writer,
-    turn::Turn,
-    verify::{Verified, verify},
+use crate::{
+    monitor::Monitor,
+    root::Root,
+    snapshot::{
+        check::{Damage, ReadPace, StoreShare, Turn, Verified, heal, verify},
+        store::{SnapshotError, Writer, chain},
+    },
 };
-use crate::{monitor::Monitor, root::Root};
 
 /// The most characters of a damaged file's name in a report.
 const MAX_NAME: usize = 300;
 
 /// Checks the next part of the volume's snapshots after a run, heals what it can, and adds the result to the report.
-pub(super) fn verify_after_run(
+pub(crate) fn verify_after_run(
     writer: &mut Writer<'_>,
     live: &Root,
     (asked, by): (SnapshotVerify, &str),
@@ -54,10 +52,10 @@ fn check(
         heal(writer, live, &mut verified, by, monitor)?;
     }
     turn.note(&writer.store, verified.unhealed_contents())?;
-    Ok(told(turn.part, &verified))
+    Ok(report_of(turn.part, &verified))
 }
 
-fn told(part: StoreShare, verified: &Verified) -> VerifyReport {
+fn report_of(part: StoreShare, verified: &Verified) -> VerifyReport {
     let is_list_damaged =
         verified.damaged_records > 0 || (verified.list.is_some() && !verified.is_list_healed);
     let lists = u64::from(is_list_damaged) + u64::from(verified.audit_broken_at.is_some());

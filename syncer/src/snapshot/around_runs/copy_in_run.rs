@@ -8,18 +8,16 @@ use std::{
 use contract::{CopySelection, Retention};
 use jiff::tz::TimeZone;
 
-use super::{
-    collect,
-    copy_history::{CopiedHistory, copy_selected, selected},
-    history_source::{HistorySource, OfferedHistory},
-    id::SnapshotId,
-    moment::time_of,
-    retain::judge,
-    roots::{Roots, Snapshot},
-    snapshot_error::SnapshotError,
-    store_writer::Writer,
+use crate::{
+    entry::Time,
+    monitor::Monitor,
+    snapshot::{
+        copy::{CopiedHistory, HistorySource, OfferedHistory, copy_selected, selected},
+        retention::{collect_garbage, judge, plan_collection},
+        store::{Roots, Snapshot, SnapshotError, SnapshotId, Writer},
+        typed_time::time_of,
+    },
 };
-use crate::{entry::Time, monitor::Monitor};
 
 /// What a run copies, and for whom.
 #[derive(Debug)]
@@ -56,8 +54,8 @@ pub(crate) fn copy_for_run(
     let done = copy_selected(writer, source, (&offer, &wanted, false), by, monitor)?;
     let gone = if drops { gone } else { BTreeSet::new() };
     if !gone.is_empty() {
-        let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
-        collect::collect(writer, &plan, by)?;
+        let plan = plan_collection(&writer.store, &writer.roots, &gone)?;
+        collect_garbage(writer, &plan, by)?;
         writer.empty_trash(None, monitor)?;
     }
     Ok((done, gone.len() as u64))

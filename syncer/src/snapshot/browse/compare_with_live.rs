@@ -1,13 +1,8 @@
 //! Compares the live tree of a volume with a snapshot of it, and changes nothing.
 
 use super::{
-    browse::{Change, What, nodes},
-    content::id_of_file,
-    create::options_of,
-    folder::{Folder, FolderRef},
-    roots::Snapshot,
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
+    compare_snapshots::Change,
+    snapshot_tree::{What, kind_name, nodes},
 };
 use crate::{
     entry::{Entry, Kind, Time},
@@ -16,6 +11,10 @@ use crate::{
     report::Failures,
     root::Root,
     scan::scan,
+    snapshot::{
+        create::options_of,
+        store::{Folder, FolderRef, Snapshot, SnapshotError, Store, id_of_file, io_error},
+    },
     sys::file_part::Slice,
     tree::{
         Tree,
@@ -25,10 +24,10 @@ use crate::{
 use std::os::fd::AsFd as _;
 
 /// Receives a difference, with its path and the word for the kind of the entry.
-pub type TellDifference<'t> = dyn FnMut(Change, &RelPath, &'static str) + 't;
+pub(crate) type ReportDifference<'t> = dyn FnMut(Change, &RelPath, &'static str) + 't;
 
-/// Tells how the live tree at `root` differs from a snapshot, in the order of paths. A file counts as unchanged by its
-/// size and time, unless `contents` asks to read those whose stamps prove nothing. What cannot be read goes to
+/// Reports how the live tree at `root` differs from a snapshot, in the order of paths. A file counts as unchanged by
+/// its size and time, unless `contents` asks to read those whose stamps prove nothing. What cannot be read goes to
 /// `failures`.
 ///
 /// # Errors
@@ -38,15 +37,15 @@ pub fn live_status(
     root: &Root,
     contents: bool,
     failures: &Failures,
-    tell: &mut TellDifference<'_>,
+    report: &mut ReportDifference<'_>,
 ) -> Result<(), SnapshotError> {
     // Every file gets a stamp: one that equals the snapshot's proves that nothing has changed, whatever the time is.
     let options = options_of(Time { seconds: i64::MAX, nanos: 0 });
     let tree = scan(root, &options, failures, &Monitor::default()).map_err(io_error("scan", store.path()))?;
     if (tree.root_meta, &tree.root_attrs) != (snapshot.root_meta, &snapshot.root_attrs) {
-        tell(Change::Metadata, &RelPath::root(), "directory");
+        report(Change::Metadata, &RelPath::root(), "directory");
     }
-    let mut compared = ComparedLive { store, root, tree: &tree, contents, failures, tell };
+    let mut compared = ComparedLive { store, root, tree: &tree, contents, failures, report };
     compared.dir(Some(snapshot.tree), Some(ROOT), &RelPath::root())
 }
 
@@ -56,7 +55,7 @@ struct ComparedLive<'a, 't> {
     tree: &'a Tree,
     contents: bool,
     failures: &'a Failures,
-    tell: &'a mut TellDifference<'t>,
+    report: &'a mut ReportDifference<'t>,
 }
 
 impl ComparedLive<'_, '_> {
@@ -97,7 +96,7 @@ impl ComparedLive<'_, '_> {
                 }
             };
             if entry.kind != Kind::Socket {
-                change.into_iter().for_each(|change| (self.tell)(change, &below, kind_name(entry.kind)));
+                change.into_iter().for_each(|change| (self.report)(change, &below, kind_name(entry.kind)));
             }
             if live.is_some() || old_dir.is_some() {
                 self.dir(old_dir, live, &below)?;
@@ -109,10 +108,10 @@ impl ComparedLive<'_, '_> {
         Ok(())
     }
 
-    /// Tells of an entry that the live tree does not have, and of all below it.
+    /// Reports an entry that the live tree does not have, and of all below it.
     fn gone(&mut self, (name, what): (&[u8], &What), path: &RelPath) -> Result<(), SnapshotError> {
         let Ok(below) = path.join(name) else { return Ok(()) };
-        (self.tell)(Change::Removed, &below, what.name());
+        (self.report)(Change::Removed, &below, what.name());
         match what {
             What::Dir(folder) => self.dir(Some(*folder), None, &below),
             _ => Ok(()),
@@ -160,17 +159,4 @@ fn stamps_of(folder: &Folder) -> impl Iterator<Item = u64> {
     let stamps = folder.rows().map(|row| row.content.map_or(0, |(_, stamp)| stamp));
     let listed = folder.listing.iter().map(|entry| entry.kind != Kind::Socket);
     stamps.zip(listed).filter(|(_, is_node)| *is_node).map(|(stamp, _)| stamp).collect::<Vec<_>>().into_iter()
-}
-
-fn kind_name(kind: Kind<'_>) -> &'static str {
-    match kind {
-        Kind::File { .. } => "file",
-        Kind::Dir => "directory",
-        Kind::Symlink { .. } => "symlink",
-        Kind::HardLink { .. } => "hardLink",
-        Kind::Fifo => "fifo",
-        Kind::CharDevice { .. } => "charDevice",
-        Kind::BlockDevice { .. } => "blockDevice",
-        Kind::Socket => "socket",
-    }
 }

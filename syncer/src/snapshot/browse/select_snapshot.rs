@@ -2,22 +2,22 @@
 
 use contract::{AS_OF, LATEST};
 
-use super::{
-    id::SnapshotId,
-    moment,
-    roots::{Roots, Snapshot},
-    snapshot_error::SnapshotError,
+use crate::{
+    entry::Time,
+    snapshot::{
+        store::{Roots, Snapshot, SnapshotError, SnapshotId},
+        typed_time,
+    },
 };
-use crate::entry::Time;
 
 /// Finds the snapshot that `text` selects: an id or its first digits, a tag (its newest snapshot), `latest`, or
 /// `as-of:TIME`. Forgotten snapshots are found by their full id only, and those from before a restore by id or tag.
 ///
 /// # Errors
 /// If no snapshot matches, or several do, or the time cannot be read.
-pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
+pub fn select_snapshot<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
     if let Some(time) = text.strip_prefix(AS_OF) {
-        return as_of(roots, moment::parse(time, jiff::Timestamp::now())?);
+        return as_of(roots, typed_time::parse(time, jiff::Timestamp::now())?);
     }
     if let Some(whole) = text.parse().ok().and_then(|id| roots.get(id)) {
         return Ok(whole);
@@ -51,7 +51,7 @@ fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::roots::tests::sample;
+    use crate::snapshot::store::snapshot_list::tests::sample;
 
     fn roots() -> Roots {
         let snapshots = [0xaa10, 0xaa20, 0xbb30].into_iter().enumerate().map(|(nth, id)| {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn ids_prefixes_tags_and_latest_are_found() {
         let roots = roots();
-        let found = |text: &str| find(&roots, text).map(|snapshot| snapshot.id.0 >> 48);
+        let found = |text: &str| select_snapshot(&roots, text).map(|snapshot| snapshot.id.0 >> 48);
         for (text, id) in
             [("aa1", 0xaa10), ("b", 0xbb30), ("latest", 0xbb30), ("tag0", 0xaa20), ("tag1", 0xbb30)]
         {
@@ -84,9 +84,9 @@ mod tests {
     fn a_forgotten_snapshot_needs_its_whole_id() {
         let mut roots = roots();
         roots.snapshots[2].forgotten = Some(Time::default());
-        assert!(find(&roots, "bb").is_err());
-        assert_eq!(find(&roots, "latest").unwrap().id.0 >> 48, 0xaa20);
-        assert_eq!(find(&roots, "bb30000000000000").unwrap().id.0 >> 48, 0xbb30);
+        assert!(select_snapshot(&roots, "bb").is_err());
+        assert_eq!(select_snapshot(&roots, "latest").unwrap().id.0 >> 48, 0xaa20);
+        assert_eq!(select_snapshot(&roots, "bb30000000000000").unwrap().id.0 >> 48, 0xbb30);
     }
 
     #[test]
@@ -100,9 +100,9 @@ mod tests {
         for (time, id) in
             [("2023-11-14T22:13:21Z", 0xaa10), ("2023-11-14T22:13:22Z", 0xaa20), ("2030-01-01", 0xbb30)]
         {
-            assert_eq!(find(&roots, &format!("as-of:{time}")).unwrap().id.0 >> 48, id, "{time}");
+            assert_eq!(select_snapshot(&roots, &format!("as-of:{time}")).unwrap().id.0 >> 48, id, "{time}");
         }
-        assert!(matches!(find(&roots, "as-of:2000-01-01"), Err(SnapshotError::Unknown(_))));
-        assert!(matches!(find(&roots, "as-of:once"), Err(SnapshotError::Invalid(_))));
+        assert!(matches!(select_snapshot(&roots, "as-of:2000-01-01"), Err(SnapshotError::Unknown(_))));
+        assert!(matches!(select_snapshot(&roots, "as-of:once"), Err(SnapshotError::Invalid(_))));
     }
 }

@@ -1,29 +1,23 @@
-//! Looks up a path in a snapshot, compares two snapshots, and finds the versions of a path.
+//! Looks up paths in a snapshot.
 
-use std::{cmp::Ordering, collections::HashMap};
+use std::collections::HashMap;
 
-use super::{
-    content::ContentRef,
-    folder::{Folder, FolderRef, FolderRow},
-    roots::Snapshot,
-    snapshot_error::SnapshotError,
-    store::Store,
-};
 use crate::{
     attrs::AttrsBuf,
     entry::{Entry, Kind, Meta},
     path::RelPath,
+    snapshot::store::{ContentRef, Folder, FolderRef, FolderRow, Snapshot, SnapshotError, Store},
     tree::stamps::IN_MOTION,
 };
 
 /// The longest chain of hard links that is followed. A link leads to a file, never to another link.
 const MAX_HOPS: usize = 2;
 
-/// An entry of a snapshot, or its root.
+/// An entry of a snapshot, or its root. Directories are known by a `D`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct Node<D = FolderRef> {
     /// Its kind.
-    pub what: What,
+    pub what: What<D>,
     /// Mode, time and owner. Those of a hard link are at the file that it leads to.
     pub meta: Meta,
     /// Extended attributes.
@@ -34,7 +28,7 @@ pub struct Node {
 
 /// The kind of an entry, with the data that only that kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum What<D = FolderRef> {
     /// A regular file; an empty one has no content.
     File {
         /// Length in bytes.
@@ -43,7 +37,7 @@ pub enum What {
         content: Option<ContentRef>,
     },
     /// A directory.
-    Dir(FolderRef),
+    Dir(D),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A further name of the file at this path.
@@ -56,48 +50,54 @@ pub enum What {
     BlockDevice(u64),
 }
 
-impl Node {
-    /// Returns whether two nodes have the same content and metadata, wherever the store has their content.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        change(Some(self), Some(other)).is_none()
-    }
-
+impl<D> Node<D> {
     /// Returns the entry that a listing has for it under this name.
     pub fn entry<'a>(&'a self, name: &'a [u8]) -> Entry<'a> {
-        let kind = match &self.what {
-            What::File { len, .. } => Kind::File { size: *len },
-            What::Dir(_) => Kind::Dir,
-            What::Symlink(target) => Kind::Symlink { target },
-            What::HardLink(to) => Kind::HardLink { to },
-            What::Fifo => Kind::Fifo,
-            What::CharDevice(rdev) => Kind::CharDevice { rdev: *rdev },
-            What::BlockDevice(rdev) => Kind::BlockDevice { rdev: *rdev },
-        };
-        Entry { name, kind, meta: self.meta, attrs: self.attrs.as_attrs() }
+        Entry { name, kind: self.what.kind(), meta: self.meta, attrs: self.attrs.as_attrs() }
     }
 }
 
-impl What {
+/// Returns the word for a kind.
+pub(crate) fn kind_name(kind: Kind<'_>) -> &'static str {
+    match kind {
+        Kind::File { .. } => "file",
+        Kind::Dir => "directory",
+        Kind::Symlink { .. } => "symlink",
+        Kind::HardLink { .. } => "hardLink",
+        Kind::Fifo => "fifo",
+        Kind::CharDevice { .. } => "charDevice",
+        Kind::BlockDevice { .. } => "blockDevice",
+        Kind::Socket => "socket",
+    }
+}
+
+impl<D> What<D> {
+    fn kind(&self) -> Kind<'_> {
+        match self {
+            Self::File { len, .. } => Kind::File { size: *len },
+            Self::Dir(_) => Kind::Dir,
+            Self::Symlink(target) => Kind::Symlink { target },
+            Self::HardLink(to) => Kind::HardLink { to },
+            Self::Fifo => Kind::Fifo,
+            Self::CharDevice(rdev) => Kind::CharDevice { rdev: *rdev },
+            Self::BlockDevice(rdev) => Kind::BlockDevice { rdev: *rdev },
+        }
+    }
+
     /// Returns the word for the kind.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::File { .. } => "file",
-            Self::Dir(_) => "directory",
-            Self::Symlink(_) => "symlink",
-            Self::HardLink(_) => "hardLink",
-            Self::Fifo => "fifo",
-            Self::CharDevice(_) => "charDevice",
-            Self::BlockDevice(_) => "blockDevice",
-        }
+        kind_name(self.kind())
     }
 
     /// Returns whether it is a pipe or a device.
     pub fn is_special(&self) -> bool {
         matches!(self, Self::Fifo | Self::CharDevice(_) | Self::BlockDevice(_))
     }
+}
 
+impl What {
     /// Returns whether both have the same kind and content. Any two directories count as equal.
-    fn has_same_content(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_content(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dir(_), Self::Dir(_)) => true,
             (Self::File { len, content }, Self::File { len: other_len, content: other }) => {
@@ -132,7 +132,7 @@ fn node(entry: &Entry<'_>, content: Option<ContentRef>, child: Option<FolderRef>
 }
 
 /// Returns the root of a snapshot.
-pub fn root(snapshot: &Snapshot) -> Node {
+pub fn root_node(snapshot: &Snapshot) -> Node {
     let (meta, attrs) = (snapshot.root_meta, snapshot.root_attrs.clone());
     Node { what: What::Dir(snapshot.tree), meta, attrs, in_motion: false }
 }
@@ -141,8 +141,8 @@ pub fn root(snapshot: &Snapshot) -> Node {
 ///
 /// # Errors
 /// If a directory on the way cannot be read.
-pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
-    let mut at = root(snapshot);
+pub fn node_at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
+    let mut at = root_node(snapshot);
     for name in path.names() {
         let What::Dir(dir) = at.what else { return Ok(None) };
         let folder = store.folder(&dir)?;
@@ -178,7 +178,7 @@ pub fn link_counts(store: &Store, snapshot: &Snapshot) -> Result<HashMap<RelPath
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath>, SnapshotError> {
+pub fn files_in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath>, SnapshotError> {
     let (mut found, mut left) = (Vec::new(), vec![(RelPath::root(), snapshot.tree)]);
     while let Some((path, dir)) = left.pop() {
         if !dir.seen.is_unknown() {
@@ -201,7 +201,7 @@ pub fn in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath>, Sna
 ///
 /// # Errors
 /// If there is no entry, or one that is no file.
-pub fn file(
+pub fn file_at(
     store: &Store,
     snapshot: &Snapshot,
     path: &RelPath,
@@ -209,7 +209,7 @@ pub fn file(
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: path.to_string() };
     let mut to = path.clone();
     for _ in 0..MAX_HOPS {
-        match at(store, snapshot, &to)?.ok_or_else(missing)?.what {
+        match node_at(store, snapshot, &to)?.ok_or_else(missing)?.what {
             What::File { len, content } => return Ok((content, len)),
             What::HardLink(leader) => to = RelPath::parse(&leader).map_err(|_| missing())?,
             other => {
@@ -222,141 +222,4 @@ pub fn file(
         }
     }
     Err(missing())
-}
-
-/// How an entry differs between two snapshots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// Only the second has it.
-    Added,
-    /// Only the first has it.
-    Removed,
-    /// Its content or its kind differs.
-    Modified,
-    /// Only its mode, owner, time or attributes differ.
-    Metadata,
-}
-
-impl Change {
-    /// Returns the sign that is printed before a path.
-    pub fn sign(self) -> char {
-        match self {
-            Self::Added => '+',
-            Self::Removed => '-',
-            Self::Modified => 'M',
-            Self::Metadata => 'm',
-        }
-    }
-}
-
-/// Reports every entry below `path` that differs between two snapshots, in the order of paths, including each entry of
-/// an added or removed directory.
-///
-/// # Errors
-/// If a directory cannot be read.
-pub fn diff(
-    store: &Store,
-    (one, other): (Option<Node>, Option<Node>),
-    path: &RelPath,
-    tell: &mut dyn FnMut(Change, &RelPath, &Node),
-) -> Result<(), SnapshotError> {
-    match (&one, &other) {
-        (Some(one), Some(other)) if !one.what.has_same_content(&other.what) => {
-            tell(Change::Modified, path, other);
-        }
-        (Some(one), Some(other)) if one.meta != other.meta || one.attrs != other.attrs => {
-            tell(Change::Metadata, path, other);
-        }
-        (Some(_), Some(_)) | (None, None) => {}
-        (None, Some(other)) => tell(Change::Added, path, other),
-        (Some(one), None) => tell(Change::Removed, path, one),
-    }
-    let folder = |node: &Option<Node>| match node {
-        Some(Node { what: What::Dir(folder), .. }) => Some(*folder),
-        _ => None,
-    };
-    match (folder(&one), folder(&other)) {
-        (None, None) => Ok(()),
-        (Some(one), Some(other)) if one.id == other.id => Ok(()),
-        (one, other) => diff_dirs(store, (one, other), path, tell),
-    }
-}
-
-fn diff_dirs(
-    store: &Store,
-    (one, other): (Option<FolderRef>, Option<FolderRef>),
-    path: &RelPath,
-    tell: &mut dyn FnMut(Change, &RelPath, &Node),
-) -> Result<(), SnapshotError> {
-    let read = |folder: Option<FolderRef>| {
-        folder.map_or_else(|| Ok(Folder::default()), |folder| store.folder(&folder))
-    };
-    let (one, other) = (read(one)?, read(other)?);
-    let (mut ones, mut others) = (nodes(&one).peekable(), nodes(&other).peekable());
-    loop {
-        let order = match (ones.peek(), others.peek()) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((one, _)), Some((other, _))) => one.cmp(other),
-        };
-        let from = if order.is_le() { ones.next() } else { None };
-        let to = if order.is_ge() { others.next() } else { None };
-        let Some(name) = from.as_ref().or(to.as_ref()).map(|(name, _)| *name) else { return Ok(()) };
-        let Ok(below) = path.join(name) else {
-            let name = crate::path::display(name);
-            tracing::warn!(dir = %path, name, "a path is too long to be compared");
-            continue;
-        };
-        diff(store, (from.map(|(_, node)| node), to.map(|(_, node)| node)), &below, tell)?;
-    }
-}
-
-/// A version of a path: consecutive snapshots with the same entry there.
-#[derive(Debug)]
-pub struct Version<'s> {
-    /// The first snapshot with it.
-    pub first: &'s Snapshot,
-    /// The last snapshot with it.
-    pub last: &'s Snapshot,
-    /// The entry; `None` if there is none.
-    pub node: Option<Node>,
-    /// How it differs from the version before.
-    pub change: Option<Change>,
-}
-
-/// Finds the versions of a path in `snapshots`, which must be in chronological order.
-///
-/// # Errors
-/// If a directory cannot be read.
-pub fn history<'s>(
-    store: &Store,
-    snapshots: impl Iterator<Item = &'s Snapshot>,
-    path: &RelPath,
-) -> Result<Vec<Version<'s>>, SnapshotError> {
-    let mut versions: Vec<Version<'s>> = Vec::new();
-    for snapshot in snapshots {
-        let node = at(store, snapshot, path)?;
-        let before = versions.last_mut();
-        let change = change(before.as_ref().and_then(|before| before.node.as_ref()), node.as_ref());
-        match before {
-            Some(before) if change.is_none() => before.last = snapshot,
-            None if node.is_none() => {}
-            _ => versions.push(Version { first: snapshot, last: snapshot, node, change }),
-        }
-    }
-    Ok(versions)
-}
-
-fn change(before: Option<&Node>, now: Option<&Node>) -> Option<Change> {
-    match (before, now) {
-        (None, None) => None,
-        (None, Some(_)) => Some(Change::Added),
-        (Some(_), None) => Some(Change::Removed),
-        (Some(before), Some(now)) => match (&before.what, &now.what) {
-            (What::Dir(one), What::Dir(other)) if one.id != other.id => Some(Change::Modified),
-            (one, other) if !one.has_same_content(other) => Some(Change::Modified),
-            _ => (before.meta != now.meta || before.attrs != now.attrs).then_some(Change::Metadata),
-        },
-    }
 }

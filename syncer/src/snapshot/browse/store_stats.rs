@@ -5,15 +5,9 @@ use std::collections::{
     hash_map::Entry::{Occupied, Vacant},
 };
 
-use super::{
-    content::{ContentRef, Home},
-    folder::{FolderRef, ObjectRef},
-    id::SnapshotId,
-    roots::Roots,
-    snapshot_error::SnapshotError,
-    store::Store,
+use crate::snapshot::store::{
+    ContentRef, FolderRef, Home, ObjectRef, Roots, SnapshotError, SnapshotId, Store,
 };
-use crate::entry::Kind;
 
 /// What a snapshot takes, in bytes of objects of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,10 +87,8 @@ impl Objects {
                 continue;
             }
             let folder = store.folder(&at)?;
-            for (entry, content, _) in folder.files() {
-                if let Kind::File { size } = entry.kind {
-                    self.mark(key_of(&content), size, number);
-                }
+            for file in folder.files() {
+                self.mark(key_of(&file.content), file.len, number);
             }
             stack.extend(&folder.children);
         }
@@ -133,10 +125,7 @@ impl Objects {
                     stack.extend(children.into_iter().map(|child| (child, None)));
                 }
                 Some(folder) => {
-                    let files = folder.files().map(|(entry, ..)| match entry.kind {
-                        Kind::File { size } => size,
-                        _ => 0,
-                    });
+                    let files = folder.files().map(|file| file.len);
                     let below =
                         folder.children.iter().filter_map(|child| self.below.get(&child.place).copied());
                     let all = files.chain(below).fold(at.place.len.into(), u64::saturating_add);

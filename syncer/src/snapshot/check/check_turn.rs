@@ -1,17 +1,52 @@
 //! The part of a store that one check reads, together with the damage that earlier checks found and could not heal.
 
-use super::{
-    known_damage::{KnownDamage, read_text, replace_text},
-    scrub::StoreShare,
-    snapshot_error::SnapshotError,
-    store::Store,
+use std::fmt;
+
+use crate::{
+    hash::ContentId,
+    snapshot::store::{KnownDamage, SnapshotError, Store, read_text_file, replace_file},
 };
-use crate::hash::ContentId;
 
 /// The file with the last part that was checked in turn.
 const CHECKED: &str = "checked";
 /// The longest content of this file, in bytes.
 const MAX_CHECKED_BYTES: u64 = 64;
+
+/// The nth of several parts of a store, counted from 1. All parts together cover everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreShare {
+    /// The number of the part.
+    pub nth: u64,
+    /// The number of parts.
+    pub of: u64,
+}
+
+impl Default for StoreShare {
+    fn default() -> Self {
+        Self { nth: 1, of: 1 }
+    }
+}
+
+impl fmt::Display for StoreShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.nth, self.of)
+    }
+}
+
+impl StoreShare {
+    /// Reads `N/M`; `None` unless N is from 1 to M.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (nth, of) = text.split_once('/')?;
+        let share = Self { nth: nth.parse().ok()?, of: of.parse().ok()? };
+        (1..=share.of).contains(&share.nth).then_some(share)
+    }
+
+    /// Returns whether the content belongs to this part.
+    pub fn has(self, id: &ContentId) -> bool {
+        let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        word % self.of.max(1) == self.nth.saturating_sub(1)
+    }
+}
 
 /// The selection of a store's contents that one check reads.
 #[derive(Debug, Default)]
@@ -37,7 +72,7 @@ impl Turn {
     /// # Errors
     /// If the records of the last part or of the known damage cannot be read. A damaged record counts as empty.
     pub fn next(store: &Store, of: u64) -> Result<Self, SnapshotError> {
-        let last = read_text(store, CHECKED, MAX_CHECKED_BYTES)?;
+        let last = read_text_file(store, CHECKED, MAX_CHECKED_BYTES)?;
         let last = last.strip_suffix('\n').and_then(StoreShare::parse);
         let before = last.filter(|last| last.of == of && last.nth < of);
         let part = StoreShare { nth: before.map_or(1, |last| last.nth + 1), of };
@@ -45,7 +80,7 @@ impl Turn {
     }
 
     /// Returns whether this check reads the content.
-    pub(super) fn has(&self, id: &ContentId) -> bool {
+    pub(crate) fn has(&self, id: &ContentId) -> bool {
         self.part.has(id) || self.known.contents.contains(id)
     }
 
@@ -71,9 +106,23 @@ impl Turn {
             }
         }
         damage.write(store)?;
-        match self.is_in_turn {
-            true => replace_text(store, CHECKED, &format!("{}\n", self.part)),
-            false => Ok(()),
+        if self.is_in_turn {
+            replace_file(store, CHECKED, format!("{}\n", self.part).as_bytes())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_one_of_several() {
+        assert_eq!(StoreShare::parse("2/3"), Some(StoreShare { nth: 2, of: 3 }));
+        for text in ["", "2", "0/3", "4/3", "0/0", "a/b", "1/3\n", "-1/3"] {
+            assert_eq!(StoreShare::parse(text), None, "{text}");
         }
     }
 }

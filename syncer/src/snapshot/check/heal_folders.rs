@@ -9,24 +9,25 @@ use std::{
 
 use contract::SnapshotEngine;
 
-use super::{
-    choose_engine::choose_engine,
-    create::{before_tick, options_of},
-    damage::{Damage, Damaged},
-    folder::{Folder, FolderId, FolderRef, ObjectRef},
-    id::SnapshotId,
-    keep::Keeper,
-    moment::time_of,
-    pack::Packing,
-    plan_folders::plan_all_below,
-    roots::{Engine, Roots},
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    store_writer::Writer,
-    take_files::{ScannedTree, take_files},
-    write_folders::write_planned,
+use super::damaged_paths::{Damage, Damaged};
+use crate::{
+    monitor::Monitor,
+    path::RelPath,
+    report::Failures,
+    root::Root,
+    scan::scan,
+    snapshot::{
+        create::{
+            FileStorer, ScannedTree, before_tick, options_of, plan_all_below, store_contents, write_planned,
+        },
+        store::{
+            Engine, Folder, FolderId, FolderRef, ObjectRef, Packing, Roots, SnapshotError, SnapshotId, Store,
+            Writer, choose_engine, io_error,
+        },
+        typed_time::time_of,
+    },
+    tree::dir::DirId,
 };
-use crate::{monitor::Monitor, path::RelPath, report::Failures, root::Root, scan::scan, tree::dir::DirId};
 
 /// The origin of a directory that was read from the live tree.
 const LIVE: &str = "the volume's own tree";
@@ -36,7 +37,7 @@ const LIVE: &str = "the volume's own tree";
 ///
 /// # Errors
 /// If the store cannot be written to; its list is then unchanged.
-pub(super) fn heal_by_repointing(
+pub(crate) fn heal_by_repointing(
     writer: &mut Writer<'_>,
     live: &Root,
     damaged: &mut [Damage],
@@ -90,7 +91,7 @@ pub(super) fn heal_by_repointing(
 fn folders(damaged: &[Damage]) -> impl Iterator<Item = (FolderRef, &RelPath)> {
     damaged.iter().filter(|damage| damage.healed_from.is_none()).filter_map(|damage| match damage.what {
         Damaged::Folder(folder) => Some((folder, &damage.files.first()?.path)),
-        Damaged::Content(..) | Damaged::Record(_) => None,
+        _ => None,
     })
 }
 
@@ -147,11 +148,11 @@ impl Healthy {
         let source = ScannedTree { tree: &tree, root_meta, root: live, before, began, written: None };
         let engine = choose_engine(SnapshotEngine::Auto, writer.store.dir()).unwrap_or(Engine::Copy);
         let device = live.device()?;
-        let keeper =
-            Keeper { packing, engine, before, device, written: None, monitor, broken: OnceLock::new() };
+        let storer =
+            FileStorer { packing, engine, before, device, written: None, monitor, broken: OnceLock::new() };
         let mut planned = plan_all_below(tops, &tree, &writer.store);
-        take_files(&mut planned, &source, &keeper, &failures);
-        if let Some(error) = keeper.broken.into_inner() {
+        store_contents(&mut planned, &source, &storer, &failures);
+        if let Some(error) = storer.broken.into_inner() {
             return Err(error);
         }
         let written = write_planned(planned, &tree, &writer.store, packing)?;
@@ -212,9 +213,10 @@ impl Repointing<'_> {
     fn below(&mut self, folder: &FolderRef, read: Folder) -> io::Result<ObjectRef> {
         let children =
             read.children.iter().map(|child| self.folder(child)).collect::<io::Result<Vec<_>>>()?;
-        match children == read.children {
-            true => Ok(folder.place),
-            false => self.packing.folder(&Folder { children, ..read }.encode().1),
+        if children == read.children {
+            Ok(folder.place)
+        } else {
+            self.packing.folder(&Folder { children, ..read }.encode().1)
         }
     }
 }

@@ -6,19 +6,21 @@ use std::{collections::HashMap, io, os::fd::AsFd as _};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{
-    content::{ContentRef, Home, id_of_file, id_of_visited},
-    damage::{Damage, Damaged, DamagedPath},
-    folder::{FolderId, FolderRef},
-    id::SnapshotId,
-    repoint::heal_by_repointing,
-    snapshot_error::SnapshotError,
-    store::Store,
-    store_files::{OLD_PACK_MAGIC, PACKS, make_dir, own_name},
-    store_writer::Writer,
-    verify::Verified,
-    walk::walk,
+    damaged_paths::{Damage, Damaged, DamagedPath},
+    heal_folders::heal_by_repointing,
+    verify_objects::Verified,
 };
-use crate::{destination::write_all, hash::ContentId, monitor::Monitor, root::Root, sys::file_part::Slice};
+use crate::{
+    destination::write_all,
+    hash::ContentId,
+    monitor::Monitor,
+    root::Root,
+    snapshot::store::{
+        ContentRef, FolderId, FolderRef, Home, PACKS, SnapshotError, SnapshotId, Writer, id_of_file,
+        id_of_visited, make_dir, overwrite, own_name, walk,
+    },
+    sys::file_part::Slice,
+};
 
 /// Heals the damaged objects that have a good copy, and records in each where that came from. An object that cannot be
 /// written does not keep others from being healed.
@@ -38,6 +40,7 @@ pub fn heal(
             Damaged::Content(content, len) => heal_content(writer, live, (content, len), damage, &copies),
             Damaged::Folder(folder) => heal_folder(writer, &folder, &copies),
             Damaged::Record(id) => heal_record(writer, id),
+            Damaged::Elsewhere => Ok(None),
         };
         match healed {
             Ok(from) => damage.healed_from = from,
@@ -65,7 +68,7 @@ fn copies(writer: &Writer<'_>, damaged: &[Damage]) -> Result<Copies, SnapshotErr
         match damage.what {
             Damaged::Content(content, _) => drop(copies.contents.insert(content.id, Vec::new())),
             Damaged::Folder(folder) => drop(copies.folders.insert(folder.id, Vec::new())),
-            Damaged::Record(_) => {}
+            Damaged::Record(_) | Damaged::Elsewhere => {}
         }
     }
     walk(&writer.store, writer.roots.snapshots.iter(), &mut |visited, folder| {
@@ -121,9 +124,10 @@ fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (ContentRef, u6
         Home::Pack { pack, offset } => {
             let mut bytes = vec![0; len as usize];
             from.read_exact_at(&mut bytes, 0)?;
-            match ContentId::of(&bytes) == content.id {
-                true => overwrite(&writer.store, pack, offset, &bytes).map(|()| true),
-                false => Ok(false),
+            if ContentId::of(&bytes) == content.id {
+                overwrite(&writer.store, pack, offset, &bytes).map(|()| true)
+            } else {
+                Ok(false)
             }
         }
     }
@@ -173,18 +177,4 @@ fn heal_record(writer: &Writer<'_>, id: SnapshotId) -> io::Result<Option<String>
     let len = rustix::fs::statat(writer.store.dir(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
     overwrite(&writer.store, id.0, len, &snapshot.record())?;
     Ok(Some("the list of snapshots".into()))
-}
-
-/// Writes an object at its place in a pack. A pack that is missing is made anew, with holes in place of other objects.
-pub(super) fn overwrite(store: &Store, pack: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = format!("{PACKS}/{}", SnapshotId(pack));
-    let file = rustix::fs::openat(store.dir(), name, flags, Mode::RUSR | Mode::WUSR)?;
-    if rustix::fs::fstat(&file)?.st_size == 0 {
-        write_all(file.as_fd(), OLD_PACK_MAGIC, 0)?;
-    }
-    write_all(file.as_fd(), bytes, offset)?;
-    rustix::fs::fsync(&file)?;
-    store.close_pack(pack);
-    Ok(())
 }

@@ -8,18 +8,15 @@ use std::{
     fmt, io,
 };
 
-use super::{
-    audit,
-    id::SnapshotId,
-    known_damage::replace_bytes,
-    roots::{ListState, Roots, Snapshot},
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    store_files::{NEW, PACKS, names},
-    store_writer::Writer,
-    walk::walk,
+use crate::{
+    destination::Destination,
+    entry::Time,
+    monitor::Monitor,
+    snapshot::store::{
+        ListState, NEW, PACKS, Roots, Snapshot, SnapshotError, SnapshotId, Store, Writer, audit_log,
+        io_error, names, replace_file, walk,
+    },
 };
-use crate::{destination::Destination, entry::Time, monitor::Monitor};
 
 /// The file that keeps the damaged list after a repair.
 const BEFORE_REPAIR: &str = "roots.before-repair";
@@ -115,7 +112,7 @@ impl Repair {
         store: &Store,
         alone: Option<Roots>,
         copy: Option<Roots>,
-        log: &audit::Log,
+        log: &audit_log::Log,
     ) -> Result<(), SnapshotError> {
         let mut roots = alone.unwrap_or_default();
         let mut order = Vec::new();
@@ -193,7 +190,7 @@ impl Repair {
         }
         let mut note = String::new();
         if repair.steps.iter().any(|step| matches!(step, RepairStep::NewLog(_))) {
-            let aside = audit::put_aside(writer.store.dir());
+            let aside = audit_log::put_aside(writer.store.dir());
             let aside = aside.map_err(io_error("put aside the log of", writer.store.path()))?;
             note = format!("the log before is damaged and is now {aside}");
         }
@@ -203,7 +200,7 @@ impl Repair {
         });
         writer.log_with_note(("repair", by, &note), &back.collect::<Vec<_>>())?;
         if let Some(roots) = repair.roots.clone() {
-            replace_bytes(&writer.store, BEFORE_REPAIR, &writer.store.list().bytes_of_list()?)?;
+            replace_file(&writer.store, BEFORE_REPAIR, &writer.store.list().bytes_of_list()?)?;
             writer.commit(roots)?;
         } else {
             writer.roots = writer.store.roots()?;
@@ -239,7 +236,7 @@ struct Past {
 }
 
 impl Past {
-    fn of(log: &audit::Log) -> Self {
+    fn of(log: &audit_log::Log) -> Self {
         let mut past = Self { is_whole: log.broken.is_none(), ..Self::default() };
         for event in &log.events {
             let time = event.time.parse::<jiff::Timestamp>().ok();

@@ -1,21 +1,19 @@
 //! Checks the objects of a store against their ids, and names the files that need damaged ones.
 //!
-//! What is found is healed by [`heal`](super::heal::heal).
+//! What is found is healed by [`heal`](super::heal_objects::heal).
 
 use std::{collections::HashSet, io};
 
 use super::{
-    content::{ContentRef, Home},
-    damage::{Damage, Damaged},
-    name_damage::name_damage,
-    roots::{ListState, Roots},
-    scrub::ReadPace,
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    turn::Turn,
-    walk::walk,
+    check_turn::Turn,
+    damaged_paths::{Damage, Damaged, name_damage},
+    read_pace::ReadPace,
 };
-use crate::{entry::Kind, hash::ContentId, sys::cores::on_cores};
+use crate::{
+    hash::ContentId,
+    snapshot::store::{ContentRef, Home, ListState, Roots, SnapshotError, Store, io_error, walk},
+    sys::cores::on_cores,
+};
 
 /// The number of contents that all cores check together.
 const BATCH: usize = 4096;
@@ -62,7 +60,7 @@ impl Verified {
             || self.audit_broken_at.is_some()
     }
 
-    /// Returns whether something was found that [`heal`](super::heal::heal) may put right.
+    /// Returns whether something was found that [`heal`](super::heal_objects::heal) may put right.
     pub fn may_heal(&self) -> bool {
         !self.damaged.is_empty() || matches!(self.list, Some(ListDamage::List | ListDamage::Copy))
     }
@@ -72,12 +70,12 @@ impl Verified {
         self.unhealed().filter_map(|damage| match damage.what {
             Damaged::Content(content, _) => Some(Some(content.id)),
             Damaged::Folder(_) => Some(None),
-            Damaged::Record(_) => None,
+            Damaged::Record(_) | Damaged::Elsewhere => None,
         })
     }
 
     /// Returns the damaged objects that nothing healed.
-    pub(super) fn unhealed(&self) -> impl Iterator<Item = &Damage> {
+    pub(crate) fn unhealed(&self) -> impl Iterator<Item = &Damage> {
         self.damaged.iter().filter(|damage| damage.healed_from.is_none())
     }
 }
@@ -108,11 +106,7 @@ pub fn verify(
         pace.spend(u64::from(visited.place.len)).map_err(stopped())?;
         match folder {
             Ok(folder) => {
-                let files = folder.files().filter_map(|(entry, content, _)| match entry.kind {
-                    Kind::File { size } => Some((content, size)),
-                    _ => None,
-                });
-                files.for_each(|(content, len)| checks.push(content, len));
+                folder.files().for_each(|file| checks.push(file.content, file.len));
             }
             Err(error) => {
                 let object = store.name_of_folder(visited);

@@ -5,14 +5,17 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use super::{history_source::ContentPiece, pack::Packing, roots::Engine, store::OpenContent};
-use crate::{destination::write_all, hash::ContentId, sys::file_part::data_in};
+use super::copy_source::ContentPiece;
+use crate::{
+    hash::ContentId,
+    snapshot::store::{Engine, OpenContent, Packing, write_data},
+};
 
 /// Bytes that are read at once of an older version.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// Content that is arriving, and its hash so far.
-pub(super) struct ArrivingContent<'p> {
+pub(crate) struct ArrivingContent<'p> {
     packing: &'p Packing<'p>,
     pub into: ArrivingInto,
     hasher: blake3::Hasher,
@@ -20,13 +23,13 @@ pub(super) struct ArrivingContent<'p> {
     len: u64,
 }
 
-pub(super) enum ArrivingInto {
+pub(crate) enum ArrivingInto {
     Memory(Vec<u8>),
     File { file: OwnedFd, part: String },
 }
 
 impl<'p> ArrivingContent<'p> {
-    pub(super) fn begin(packing: &'p Packing<'p>, len: u64) -> io::Result<Self> {
+    pub(crate) fn begin(packing: &'p Packing<'p>, len: u64) -> io::Result<Self> {
         let into = match Engine::Copy.packs(len) {
             true => ArrivingInto::Memory(Vec::with_capacity(len as usize)),
             false => {
@@ -42,7 +45,7 @@ impl<'p> ArrivingContent<'p> {
     ///
     /// # Errors
     /// `InvalidData` if there is more than was announced; if the file cannot be written to.
-    pub(super) fn push(&mut self, piece: ContentPiece<'_>, basis: Option<&OpenContent>) -> io::Result<()> {
+    pub(crate) fn push(&mut self, piece: ContentPiece<'_>, basis: Option<&OpenContent>) -> io::Result<()> {
         let len = match piece {
             ContentPiece::Data(bytes) => bytes.len() as u64,
             ContentPiece::Hole(len) | ContentPiece::Same(len) => len,
@@ -76,12 +79,7 @@ impl<'p> ArrivingContent<'p> {
         self.hasher.update(bytes);
         match &mut self.into {
             ArrivingInto::Memory(content) => content.extend_from_slice(bytes),
-            ArrivingInto::File { file, .. } => {
-                for data in data_in(bytes, self.at) {
-                    let inside = (data.start - self.at) as usize..(data.end - self.at) as usize;
-                    write_all(file.as_fd(), &bytes[inside], data.start)?;
-                }
-            }
+            ArrivingInto::File { file, .. } => write_data(file.as_fd(), bytes, self.at)?,
         }
         self.at += bytes.len() as u64;
         Ok(())
@@ -102,11 +100,11 @@ impl<'p> ArrivingContent<'p> {
     }
 
     /// Returns the hash of what has arrived.
-    pub(super) fn id(&self) -> ContentId {
+    pub(crate) fn id(&self) -> ContentId {
         ContentId(*self.hasher.finalize().as_bytes())
     }
 
-    pub(super) fn is_whole(&self, id: &ContentId, len: u64) -> bool {
+    pub(crate) fn is_whole(&self, id: &ContentId, len: u64) -> bool {
         self.at == len && self.hasher.finalize().as_bytes() == &id.0
     }
 }

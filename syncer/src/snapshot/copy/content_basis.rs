@@ -3,27 +3,24 @@
 //! Granules are compared at their places only, which is how databases and images change. What was inserted moves the
 //! rest, which is then sent.
 
-use super::{
-    content::ContentRef,
-    store::{OpenContent, Store},
-};
+use crate::snapshot::store::{ContentRef, OpenContent, Store};
 
 /// Shorter content is sent as a whole.
-pub(super) const MIN_BYTES: u64 = 1 << 20;
+pub(crate) const MIN_BYTES: u64 = 1 << 20;
 
 /// The shortest granule, and the most granules of one content.
 const MIN_GRANULE_BYTES: u64 = 64 << 10;
-pub(super) const MAX_GRANULES: u64 = 16 << 10;
+pub(crate) const MAX_GRANULES: u64 = 16 << 10;
 
 /// The bytes of a granule's hash. The whole content has to have its id all the same.
-pub(super) const HASH_BYTES: usize = 16;
+pub(crate) const HASH_BYTES: usize = 16;
 
 /// The hash of a granule.
-pub type GranuleHash = [u8; HASH_BYTES];
+pub(crate) type GranuleHash = [u8; HASH_BYTES];
 
 /// An older version of content.
 #[derive(Debug)]
-pub struct ContentBasis {
+pub(crate) struct ContentBasis {
     /// The older version.
     pub content: OpenContent,
     /// The hashes of its granules, in their order. The last one may be short.
@@ -32,7 +29,7 @@ pub struct ContentBasis {
 
 impl ContentBasis {
     /// Reads what the store has as an older version of content of `len` bytes; `None` if it cannot be read.
-    pub(super) fn of(store: &Store, (content, had): (ContentRef, u64), len: u64) -> Option<Self> {
+    pub(crate) fn of(store: &Store, (content, had): (ContentRef, u64), len: u64) -> Option<Self> {
         let content = store.content(&content).ok()?;
         let granule = granule_bytes(len);
         let mut buffer = vec![0; granule as usize];
@@ -47,12 +44,12 @@ impl ContentBasis {
 }
 
 /// Returns the length of the granules of content of `len` bytes.
-pub(super) fn granule_bytes(len: u64) -> u64 {
+pub(crate) fn granule_bytes(len: u64) -> u64 {
     len.div_ceil(MAX_GRANULES).next_power_of_two().max(MIN_GRANULE_BYTES)
 }
 
 /// Hashes a granule.
-pub(super) fn hash_of(granule: &[u8]) -> GranuleHash {
+pub(crate) fn hash_of(granule: &[u8]) -> GranuleHash {
     let mut hash = [0; HASH_BYTES];
     hash.copy_from_slice(&blake3::hash(granule).as_bytes()[..HASH_BYTES]);
     hash

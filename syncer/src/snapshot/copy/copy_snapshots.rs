@@ -1,29 +1,27 @@
 //! Copies snapshots from another store, each with its id, times, labels and origin.
 //!
 //! A snapshot is published as one of this volume is: its objects arrive in `new/ID/`, are checked, and one rename of
-//! the list makes it visible. A snapshot that both stores have is brought again if this store has damage in it.
+//! the list makes it visible. A snapshot that both stores have is fetched again if this store has damage in it.
 
 use std::collections::BTreeSet;
 
 use contract::{CopySelection, HistoryReport, VolumeId};
 
 use super::{
-    bring_tree::{Bringing, BroughtBytes},
-    first_copy::free_bytes,
-    folder::FolderRef,
-    history_source::{HistorySource, OfferedHistory},
-    id::SnapshotId,
-    known_damage::KnownDamage,
-    labels::check_tags,
-    pack::Packing,
-    purpose::Purpose,
-    roots::{Engine, Roots, Snapshot},
-    select,
-    snapshot_error::{SnapshotError, chain, io_error},
-    store_writer::Writer,
+    copy_source::{HistorySource, OfferedHistory},
+    fetch_tree::{FetchedBytes, TreeFetch},
     tree_counts::TreeCounts,
 };
-use crate::monitor::Monitor;
+use crate::{
+    monitor::Monitor,
+    snapshot::{
+        browse::select_snapshot,
+        store::{
+            Engine, FolderRef, KnownDamage, Packing, Purpose, Roots, Snapshot, SnapshotError, SnapshotId,
+            Writer, chain, check_tags, free_bytes, io_error,
+        },
+    },
+};
 
 /// What a copy did.
 #[derive(Debug, Default)]
@@ -79,7 +77,7 @@ pub fn copy_history(
 }
 
 /// Copies these snapshots of an offer, whether they were forgotten here or not if they are named.
-pub(super) fn copy_selected(
+pub(crate) fn copy_selected(
     writer: &mut Writer<'_>,
     source: &mut dyn HistorySource,
     (offer, selected, are_named): (&OfferedHistory, &[&Snapshot], bool),
@@ -93,7 +91,7 @@ pub(super) fn copy_selected(
     let mut done = CopiedHistory::default();
     for offered in selected.iter().copied() {
         let id = offered.id;
-        let brought = match copy.writer.roots.get(id).cloned() {
+        let fetched = match copy.writer.roots.get(id).cloned() {
             Some(own) if own.tree.id != offered.tree.id => {
                 Err(SnapshotError::Elsewhere("another snapshot has this id here".into()))
             }
@@ -111,9 +109,9 @@ pub(super) fn copy_selected(
             }
             None => copy.publish(offered).map(|copied| done.copied.push(copied)),
         };
-        match brought {
+        match fetched {
             Err(error) if error.is_of_an_object() => done.failed.push((id, chain(&error))),
-            brought => brought?,
+            fetched => fetched?,
         }
     }
     done.bytes = copy.bytes;
@@ -129,7 +127,7 @@ pub fn selected<'o>(
     selection: &CopySelection,
 ) -> Result<Vec<&'o Snapshot>, SnapshotError> {
     let roots = Roots { snapshots: offer.snapshots.clone(), ..Roots::default() };
-    let find = |text: &String| select::find(&roots, text).map(|snapshot| snapshot.id);
+    let find = |text: &String| select_snapshot(&roots, text).map(|snapshot| snapshot.id);
     let all = || offer.snapshots.iter().filter(|it| it.forgotten.is_none() && it.purpose != Purpose::Safety);
     Ok(match selection {
         CopySelection::All => all().collect(),
@@ -158,7 +156,7 @@ struct HistoryCopy<'a, 'w, 'c> {
 }
 
 /// A tree whose objects are in the store and not visible yet.
-struct BroughtTree {
+struct FetchedTree {
     tree: FolderRef,
     entries_and_bytes: (u64, u64),
     added_bytes: u64,
@@ -176,38 +174,38 @@ impl HistoryCopy<'_, '_, '_> {
         let is_own = !self.writer.has_pack(id);
         let pack = if is_own { id } else { self.random()? };
         let old = self.old_tree(id);
-        let made = |brought: &BroughtTree, origin| Snapshot {
-            tree: brought.tree,
-            entries: brought.entries_and_bytes.0,
-            bytes: brought.entries_and_bytes.1,
-            added_bytes: brought.added_bytes,
+        let made = |fetched: &FetchedTree, origin| Snapshot {
+            tree: fetched.tree,
+            entries: fetched.entries_and_bytes.0,
+            bytes: fetched.entries_and_bytes.1,
+            added_bytes: fetched.added_bytes,
             engine: Engine::Copy,
             forgotten: None,
             origin,
             ..offered.clone()
         };
         let origin = self.origin_of(offered);
-        let record = |brought: &BroughtTree| is_own.then(|| made(brought, origin).record());
-        let brought = self.bring((offered, old), pack, record).inspect_err(|_| self.writer.drop_new(pack))?;
-        let snapshot = made(&brought, origin);
+        let record = |fetched: &FetchedTree| is_own.then(|| made(fetched, origin).record());
+        let fetched = self.fetch((offered, old), pack, record).inspect_err(|_| self.writer.drop_new(pack))?;
+        let snapshot = made(&fetched, origin);
         let mut roots = self.writer.roots.clone();
         roots.insert(snapshot.clone());
-        self.commit(roots, &brought, pack, id).inspect_err(|_| self.writer.drop_new(pack))?;
+        self.commit(roots, &fetched, pack, id).inspect_err(|_| self.writer.drop_new(pack))?;
         Ok(snapshot)
     }
 
     /// Brings the objects of a snapshot again that this store has damaged. Returns whether anything was replaced.
     fn heal(&mut self, own: &Snapshot, offered: &Snapshot) -> Result<bool, SnapshotError> {
         let pack = self.random()?;
-        let brought = self
-            .bring((offered, Some(own.tree)), pack, |_| None)
+        let fetched = self
+            .fetch((offered, Some(own.tree)), pack, |_| None)
             .inspect_err(|_| self.writer.drop_new(pack))?;
-        if brought.crossed == 0 && brought.tree == own.tree {
+        if fetched.crossed == 0 && fetched.tree == own.tree {
             return Ok(false);
         }
         let mut roots = self.writer.roots.clone();
-        roots.get_mut(own.id).into_iter().for_each(|own| own.tree = brought.tree);
-        self.commit(roots, &brought, pack, own.id).inspect_err(|_| self.writer.drop_new(pack))?;
+        roots.get_mut(own.id).into_iter().for_each(|own| own.tree = fetched.tree);
+        self.commit(roots, &fetched, pack, own.id).inspect_err(|_| self.writer.drop_new(pack))?;
         Ok(true)
     }
 
@@ -231,56 +229,55 @@ impl HistoryCopy<'_, '_, '_> {
     }
 
     /// Brings the tree of a snapshot into the pack, which ends with what `record` returns.
-    fn bring(
+    fn fetch(
         &mut self,
         (offered, old): (&Snapshot, Option<FolderRef>),
         pack: SnapshotId,
-        record: impl Fn(&BroughtTree) -> Option<Vec<u8>>,
-    ) -> Result<BroughtTree, SnapshotError> {
+        record: impl Fn(&FetchedTree) -> Option<Vec<u8>>,
+    ) -> Result<FetchedTree, SnapshotError> {
         let writer = &*self.writer;
         let failed = || io_error("write to", writer.store.path());
         let packing = Packing::new(writer, pack, None);
-        let mut bringing = Bringing::new(&writer.store, &packing, &mut self.counts, self.monitor);
-        bringing.walk(self.source, offered.tree, old)?;
-        let needed = bringing.measure(self.source)?;
+        let mut fetch = TreeFetch::new(&writer.store, &packing, &mut self.counts, self.monitor);
+        fetch.walk(self.source, offered.tree, old)?;
+        let needed = fetch.measure(self.source)?;
         check_room(writer, needed)?;
         let result = (|| {
-            let own = bringing.take_contents(self.source)?;
-            let tree = bringing.write()?;
+            let own = fetch.fetch_contents(self.source)?;
+            let tree = fetch.write()?;
             Ok((own, tree, packing.finish().map_err(failed())?))
         })();
         let (own, tree, packed) = result.inspect_err(|error: &SnapshotError| {
             if error.is_no_room() {
-                bringing.remove_placed();
+                fetch.remove_placed();
             }
         })?;
-        drop(bringing);
+        drop(fetch);
         let entries_and_bytes = self.counts.of(&writer.store, &tree).unwrap_or_default();
         let has_objects = packing.is_used();
         let (crossed, added_bytes) = (needed.contents, own + packed);
-        let brought = BroughtTree { tree, entries_and_bytes, added_bytes, crossed, has_objects };
-        if let Some(record) = record(&brought) {
+        let fetched = FetchedTree { tree, entries_and_bytes, added_bytes, crossed, has_objects };
+        if let Some(record) = record(&fetched) {
             packing.close(&record).map_err(failed())?;
         }
         self.bytes += crossed;
-        Ok(brought)
+        Ok(fetched)
     }
 
     /// Publishes the list, with the objects in the pack's folder, which is named after the snapshot or at random.
     fn commit(
         &mut self,
         roots: Roots,
-        brought: &BroughtTree,
+        fetched: &FetchedTree,
         pack: SnapshotId,
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
         let from = self.offer.volume.map(|volume| format!("from volume {volume}")).unwrap_or_default();
         let line = ("copy", self.by, from.as_str());
-        if pack == id && brought.has_objects {
-            self.writer.commit_with_objects(roots, line, id)?;
-            return self.writer.settle_one(id);
+        if pack == id && fetched.has_objects {
+            return self.writer.publish_new(roots, line, id);
         }
-        if brought.has_objects {
+        if fetched.has_objects {
             // Nothing refers to these objects until the list does, so they are moved to their places before.
             self.writer.settle_one(pack)?;
         }
@@ -289,11 +286,12 @@ impl HistoryCopy<'_, '_, '_> {
     }
 }
 
-fn check_room(writer: &Writer<'_>, needed: BroughtBytes) -> Result<(), SnapshotError> {
+fn check_room(writer: &Writer<'_>, needed: FetchedBytes) -> Result<(), SnapshotError> {
     let path = writer.store.path();
     let free = free_bytes(writer.store.dir()).map_err(io_error("look at", path))?;
-    match needed.room > free {
-        true => Err(SnapshotError::NoRoomForCopy { path: path.into(), bytes: needed.room, free }),
-        false => Ok(()),
+    if needed.room > free {
+        Err(SnapshotError::NoRoomForCopy { path: path.into(), bytes: needed.room, free })
+    } else {
+        Ok(())
     }
 }

@@ -3,23 +3,27 @@
 //! Whoever asks believes no answer. A directory has to have its id, content its hash, and every place in a reference
 //! has a meaning only for the store that gave it.
 
-use std::{io, os::fd::AsFd as _};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
 
 use contract::VolumeId;
 use rustix::{fs::SeekFrom, io::Errno};
 
-use super::{
-    content::{ContentRef, Home},
-    content_basis::ContentBasis,
-    folder::{Folder, FolderRef},
-    roots::{Roots, Snapshot},
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
+use super::content_basis::{GranuleHash, granule_bytes, hash_of};
+use crate::{
+    destination::{Candidate, volume_of},
+    root::{Root, TreeLocation},
+    snapshot::store::{
+        ContentRef, Folder, FolderRef, Home, Roots, Snapshot, SnapshotError, Store, hold_for_reading,
+        io_error,
+    },
 };
-use crate::{destination::Candidate, root::TreeLocation};
 
 /// The number of bytes of content that are passed on at once.
-pub(super) const PIECE_BYTES: u64 = 256 << 10;
+pub(crate) const PIECE_BYTES: u64 = 256 << 10;
 
 /// The snapshots of another store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,20 +49,20 @@ pub enum ContentPiece<'a> {
 
 /// Content that is asked for.
 #[derive(Debug)]
-pub struct AskedContent {
+pub struct RequestedContent {
     /// Its hash, and its place there.
     pub content: ContentRef,
     /// Its length in bytes.
     pub len: u64,
-    /// What the asking store has of an older version.
-    pub basis: Option<ContentBasis>,
+    /// The hashes of the granules of an older version that the asking store has; none without one.
+    pub granules: Vec<GranuleHash>,
 }
 
 /// Receives a directory, with its number in the request.
-pub type TakeFolder<'t> = dyn FnMut(usize, Folder) -> Result<(), SnapshotError> + 't;
+pub type ReceiveFolder<'t> = dyn FnMut(usize, Folder) -> Result<(), SnapshotError> + 't;
 
 /// Receives a piece of content, with the number of the content in the request.
-pub type TakePiece<'t> = dyn FnMut(usize, ContentPiece<'_>) -> Result<(), SnapshotError> + 't;
+pub type ReceivePiece<'t> = dyn FnMut(usize, ContentPiece<'_>) -> Result<(), SnapshotError> + 't;
 
 /// A store that snapshots are copied from.
 pub trait HistorySource {
@@ -71,11 +75,14 @@ pub trait HistorySource {
     /// Passes these directories on, in their order, each with the id that it was asked for by.
     ///
     /// # Errors
-    /// If one cannot be read or is damaged; any error of `take`.
-    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError>;
+    /// If one cannot be read or is damaged; any error of `receive`.
+    fn folders(&mut self, wanted: &[FolderRef], receive: &mut ReceiveFolder<'_>)
+    -> Result<(), SnapshotError>;
 
     /// Returns whether it helps to tell of older versions of contents, because bytes are dear.
-    fn takes_bases(&self) -> bool;
+    fn wants_bases(&self) -> bool {
+        false
+    }
 
     /// Returns the bytes that these contents take there, without their holes.
     ///
@@ -86,8 +93,12 @@ pub trait HistorySource {
     /// Passes these contents on, in their order. The caller checks their lengths and hashes.
     ///
     /// # Errors
-    /// If one cannot be read; any error of `take`.
-    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError>;
+    /// If one cannot be read; any error of `receive`.
+    fn contents(
+        &mut self,
+        wanted: &[RequestedContent],
+        receive: &mut ReceivePiece<'_>,
+    ) -> Result<(), SnapshotError>;
 }
 
 /// A store on this machine as a source.
@@ -110,21 +121,21 @@ impl HistorySource for NoHistory {
         Ok(OfferedHistory { volume: None, snapshots: Vec::new() })
     }
 
-    fn folders(&mut self, _: &[FolderRef], _: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
-        Ok(())
-    }
-
-    fn takes_bases(&self) -> bool {
-        false
+    fn folders(&mut self, _: &[FolderRef], _: &mut ReceiveFolder<'_>) -> Result<(), SnapshotError> {
+        Err(nothing())
     }
 
     fn allocated(&mut self, _: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
-        Ok(Vec::new())
+        Err(nothing())
     }
 
-    fn contents(&mut self, _: &[AskedContent], _: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
-        Ok(())
+    fn contents(&mut self, _: &[RequestedContent], _: &mut ReceivePiece<'_>) -> Result<(), SnapshotError> {
+        Err(nothing())
     }
+}
+
+fn nothing() -> SnapshotError {
+    SnapshotError::Elsewhere("it has no snapshots".into())
 }
 
 /// Returns the id of the volume at `place`, if it has one. Changes nothing.
@@ -140,8 +151,12 @@ impl HistorySource for StoredHistory<'_> {
         Ok(OfferedHistory { volume: self.volume, snapshots: self.roots.snapshots.clone() })
     }
 
-    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
-        wanted.iter().enumerate().try_for_each(|(nth, folder)| take(nth, self.store.folder(folder)?))
+    fn folders(
+        &mut self,
+        wanted: &[FolderRef],
+        receive: &mut ReceiveFolder<'_>,
+    ) -> Result<(), SnapshotError> {
+        wanted.iter().enumerate().try_for_each(|(nth, folder)| receive(nth, self.store.folder(folder)?))
     }
 
     fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
@@ -154,26 +169,32 @@ impl HistorySource for StoredHistory<'_> {
         wanted.iter().map(one).collect()
     }
 
-    fn takes_bases(&self) -> bool {
-        false
-    }
-
-    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+    fn contents(
+        &mut self,
+        wanted: &[RequestedContent],
+        receive: &mut ReceivePiece<'_>,
+    ) -> Result<(), SnapshotError> {
         let mut buffer = vec![0; PIECE_BYTES as usize];
-        for (nth, AskedContent { content, len, .. }) in wanted.iter().enumerate() {
-            read_content(self.store, (content, *len), &mut buffer, &mut |piece| take(nth, piece))?;
+        for (nth, asked) in wanted.iter().enumerate() {
+            let receive = &mut |piece: ContentPiece<'_>| receive(nth, piece);
+            if asked.granules.is_empty() {
+                read_content(self.store, asked, &mut buffer, receive)?;
+            } else {
+                read_difference(self.store, asked, receive)?;
+            }
         }
         Ok(())
     }
 }
 
-/// Reads content of `len` bytes piece by piece, and passes its holes on as such.
-pub(super) fn read_content(
+/// Reads content piece by piece, and passes its holes on as such.
+fn read_content(
     store: &Store,
-    (content, len): (&ContentRef, u64),
+    RequestedContent { content, len, .. }: &RequestedContent,
     buffer: &mut [u8],
-    take: &mut dyn FnMut(ContentPiece<'_>) -> Result<(), SnapshotError>,
+    receive: &mut dyn FnMut(ContentPiece<'_>) -> Result<(), SnapshotError>,
 ) -> Result<(), SnapshotError> {
+    let len = *len;
     let open = store.content(content)?;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => SnapshotError::Hash(store.name_of(content)),
@@ -183,16 +204,40 @@ pub(super) fn read_content(
     while at < len {
         let data = if content.home == Home::Own { next_data(open.file.as_fd(), at, len) } else { at };
         if data > at {
-            take(ContentPiece::Hole(data - at))?;
+            receive(ContentPiece::Hole(data - at))?;
             at = data;
             continue;
         }
         let piece = &mut buffer[..(len - at).min(PIECE_BYTES) as usize];
         open.slice().read_exact_at(piece, at).map_err(failed)?;
-        take(ContentPiece::Data(piece))?;
+        receive(ContentPiece::Data(piece))?;
         at += piece.len() as u64;
     }
-    take(ContentPiece::End)
+    receive(ContentPiece::End)
+}
+
+/// Reads content granule by granule, and passes on those that differ from the older version.
+fn read_difference(
+    store: &Store,
+    RequestedContent { content, len, granules }: &RequestedContent,
+    receive: &mut dyn FnMut(ContentPiece<'_>) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let granule = granule_bytes(*len);
+    // Holes within a granule are zeros, so that granules are whole when they are compared.
+    let mut whole = vec![0; granule as usize];
+    let open = store.content(content)?;
+    let mut at = 0;
+    while at < *len {
+        let piece = &mut whole[..(len - at).min(granule) as usize];
+        open.slice().read_exact_at(piece, at).map_err(|_| SnapshotError::Hash(store.name_of(content)))?;
+        if granules.get((at / granule) as usize).is_some_and(|known| *known == hash_of(piece)) {
+            receive(ContentPiece::Same(piece.len() as u64))?;
+        } else {
+            piece.chunks(PIECE_BYTES as usize).try_for_each(|part| receive(ContentPiece::Data(part)))?;
+        }
+        at += piece.len() as u64;
+    }
+    receive(ContentPiece::End)
 }
 
 /// Returns where data begins at `at` or after it; `at` where the file system cannot tell.
@@ -202,5 +247,34 @@ fn next_data(file: std::os::fd::BorrowedFd<'_>, at: u64, len: u64) -> u64 {
         // A file that ends before `len` is found by the read.
         Err(Errno::NXIO) if rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 >= len) => len,
         Err(_) => at,
+    }
+}
+
+/// A store and its list. Collections remove no objects as long as it is there.
+#[derive(Debug)]
+pub struct OpenHistory {
+    store: Store,
+    roots: Roots,
+    volume: Option<VolumeId>,
+    _reading: OwnedFd,
+}
+
+impl OpenHistory {
+    /// Opens the store of the volume at `root`, which messages call `path`; `None` if it has none.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn open(root: &Root, path: &Path) -> Result<Option<Self>, SnapshotError> {
+        let Some(store) = Store::open(root, path)? else { return Ok(None) };
+        // The lock comes first: no collection removes what the list has then.
+        let reading = hold_for_reading(&store)?;
+        let roots = store.roots()?;
+        let volume = volume_of(root).map_err(io_error("read the id of", path))?;
+        Ok(Some(Self { store, roots, volume, _reading: reading }))
+    }
+
+    /// Returns the store as a source of snapshots.
+    pub fn source(&self) -> StoredHistory<'_> {
+        StoredHistory { store: &self.store, roots: &self.roots, volume: self.volume }
     }
 }

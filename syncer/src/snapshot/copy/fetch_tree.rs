@@ -1,32 +1,37 @@
-//! Brings a directory of another store, and all that is below it, into this one.
+//! Fetches a directory of another store, and all that is below it, into this one.
 //!
-//! 1. [`Bringing::walk`] asks for directories level by level, where this store has no equal one in the same place.
-//! 2. [`Bringing::take_contents`] takes the contents that this store lacks, and checks each.
-//! 3. [`Bringing::write`] writes the directories, from the leaves to the root.
+//! 1. [`TreeFetch::walk`] asks for directories level by level, where this store has no equal one in the same place.
+//! 2. [`TreeFetch::fetch_contents`] takes the contents that this store lacks, and checks each.
+//! 3. [`TreeFetch::write`] writes the directories, from the leaves to the root.
 
 use std::{collections::HashMap, io};
 
 use super::{
     arriving_content::{ArrivingContent, ArrivingInto},
-    content::{ContentRef, Home},
     content_basis::{ContentBasis, MIN_BYTES},
-    folder::{Folder, FolderId, FolderRef, FolderRow},
-    heal::overwrite,
-    history_source::{AskedContent, ContentPiece, HistorySource},
-    pack::Packing,
-    roots::Engine,
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
+    copy_source::{ContentPiece, HistorySource, RequestedContent},
     tree_counts::TreeCounts,
-    write_folders::write_folder,
 };
-use crate::{entry::Kind, hash::ContentId, monitor::Monitor, path::RelPath, tree::stamps::IN_MOTION};
+use crate::{
+    entry::Kind,
+    hash::ContentId,
+    monitor::Monitor,
+    path::RelPath,
+    snapshot::{
+        create::write_folder,
+        store::{
+            ContentRef, Engine, Folder, FolderId, FolderRef, FolderRow, Home, Packing, SnapshotError, Store,
+            io_error, overwrite,
+        },
+    },
+    tree::stamps::IN_MOTION,
+};
 
 /// The most contents that are asked for at once.
 const MAX_ASKED: usize = 1024;
 
 /// Directories and contents on their way into a store.
-pub(super) struct Bringing<'a, 'c> {
+pub(crate) struct TreeFetch<'a, 'c> {
     pub store: &'a Store,
     pub packing: &'a Packing<'a>,
     /// What the directories of this store have below them, and what is damaged.
@@ -34,7 +39,7 @@ pub(super) struct Bringing<'a, 'c> {
     pub monitor: &'a Monitor,
     /// The whole tree, if this store has it.
     whole: Option<FolderRef>,
-    folders: Vec<BroughtFolder>,
+    folders: Vec<FetchedFolder>,
     contents: Vec<WantedContent>,
     by_id: HashMap<ContentId, usize>,
     /// Contents that this store did not have, and has now in files of their own.
@@ -42,7 +47,7 @@ pub(super) struct Bringing<'a, 'c> {
 }
 
 /// A directory that this store lacks, as the other one has it.
-struct BroughtFolder {
+struct FetchedFolder {
     path: RelPath,
     folder: Folder,
     /// The directory that is in its place here.
@@ -55,8 +60,8 @@ struct BroughtFolder {
 /// Where a directory comes from.
 enum ChildPlace {
     Here(FolderRef),
-    /// The brought directory of this number.
-    Brought(usize),
+    /// The fetched directory of this number.
+    Fetched(usize),
 }
 
 /// Where the content of a file comes from.
@@ -80,24 +85,24 @@ struct WantedContent {
     here: Option<ContentRef>,
 }
 
-/// A directory that is asked for.
-struct AskedFolder {
+/// A directory that is requested.
+struct RequestedFolder {
     there: FolderRef,
     old: Option<FolderRef>,
     path: RelPath,
 }
 
-/// What bringing a tree would take.
+/// What fetch a tree would take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct BroughtBytes {
+pub(crate) struct FetchedBytes {
     /// Bytes of contents that have to cross.
     pub contents: u64,
     /// Bytes of room for contents and directories, without holes.
     pub room: u64,
 }
 
-impl<'a, 'c> Bringing<'a, 'c> {
-    pub(super) fn new(
+impl<'a, 'c> TreeFetch<'a, 'c> {
+    pub(crate) fn new(
         store: &'a Store,
         packing: &'a Packing<'a>,
         counts: &'a mut TreeCounts<'c>,
@@ -112,7 +117,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
     ///
     /// # Errors
     /// If the other store has one damaged or does not answer; if paths are longer than any file can have.
-    pub(super) fn walk(
+    pub(crate) fn walk(
         &mut self,
         source: &mut dyn HistorySource,
         there: FolderRef,
@@ -122,7 +127,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
         if self.whole.is_some() {
             return Ok(());
         }
-        let mut level = vec![AskedFolder { there, old, path: RelPath::root() }];
+        let mut level = vec![RequestedFolder { there, old, path: RelPath::root() }];
         while !level.is_empty() {
             self.go_on()?;
             let wanted: Vec<FolderRef> = level.iter().map(|asked| asked.there).collect();
@@ -147,11 +152,11 @@ impl<'a, 'c> Bringing<'a, 'c> {
     /// Compares a directory with what this store has in its place, and asks for what is missing below it.
     fn place(
         &mut self,
-        asked: AskedFolder,
+        asked: RequestedFolder,
         folder: Folder,
         below: &mut LevelBelow,
     ) -> Result<(), SnapshotError> {
-        let AskedFolder { old, path, .. } = asked;
+        let RequestedFolder { old, path, .. } = asked;
         let number = self.folders.len();
         let old_folder = old.and_then(|old| self.store.folder(&old).ok()).unwrap_or_default();
         let mut olds = old_folder.rows().peekable();
@@ -171,7 +176,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
                 stamps.push(stamp);
             }
         }
-        self.folders.push(BroughtFolder { path, folder, old, children, contents, stamps });
+        self.folders.push(FetchedFolder { path, folder, old, children, contents, stamps });
         Ok(())
     }
 
@@ -186,7 +191,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
         let here = old.filter(|old| old.id == there.id);
         match here.filter(|here| self.counts.of(self.store, here).is_some()) {
             Some(here) => ChildPlace::Here(here),
-            None => ChildPlace::Brought(below.ask(AskedFolder { there, old, path })),
+            None => ChildPlace::Fetched(below.ask(RequestedFolder { there, old, path })),
         }
     }
 
@@ -230,10 +235,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
     }
 
     /// Finds what this store has in files of its own after all, and returns what the rest would take.
-    ///
-    /// # Errors
-    /// If the other store does not answer.
-    pub(super) fn measure(&mut self, source: &mut dyn HistorySource) -> Result<BroughtBytes, SnapshotError> {
+    pub(crate) fn measure(&mut self, source: &mut dyn HistorySource) -> Result<FetchedBytes, SnapshotError> {
         for wanted in &mut self.contents {
             self.monitor.check().map_err(io_error("copy to", self.store.path()))?;
             let here = ContentRef { id: wanted.there.id, home: Home::Own };
@@ -248,38 +250,39 @@ impl<'a, 'c> Bringing<'a, 'c> {
         // What the other side says of holes can only lower the estimate.
         let large = large().zip(allocated).map(|(wanted, allocated)| wanted.len.min(allocated));
         let packed = missing().filter(|wanted| Engine::Copy.packs(wanted.len)).map(|wanted| wanted.len);
-        let listed = self.folders.iter().map(|brought| brought.folder.listing.encoded_len() as u64);
+        let listed = self.folders.iter().map(|fetched| fetched.folder.listing.encoded_len() as u64);
         let room = packed.chain(large).chain(listed).fold(0, u64::saturating_add);
         let contents = missing().map(|wanted| wanted.len).fold(0, u64::saturating_add);
-        Ok(BroughtBytes { contents, room })
+        Ok(FetchedBytes { contents, room })
     }
 
     /// Takes the contents that this store lacks. Returns the bytes that they take in files of their own.
-    ///
-    /// # Errors
-    /// If the other store has one damaged or does not answer; if the store cannot be written to.
-    pub(super) fn take_contents(&mut self, source: &mut dyn HistorySource) -> Result<u64, SnapshotError> {
+    pub(crate) fn fetch_contents(&mut self, source: &mut dyn HistorySource) -> Result<u64, SnapshotError> {
         let missing: Vec<usize> =
             (0..self.contents.len()).filter(|nth| self.contents[*nth].here.is_none()).collect();
         let mut added = 0;
         for some in missing.chunks(MAX_ASKED) {
-            added += self.take_some(source, some)?;
+            added += self.fetch_some(source, some)?;
         }
         Ok(added)
     }
 
     /// Asks for these contents, where it helps with what this store has of older versions.
-    fn take_some(&mut self, source: &mut dyn HistorySource, missing: &[usize]) -> Result<u64, SnapshotError> {
-        let delta = source.takes_bases();
+    fn fetch_some(
+        &mut self,
+        source: &mut dyn HistorySource,
+        missing: &[usize],
+    ) -> Result<u64, SnapshotError> {
+        let delta = source.wants_bases();
         let basis = |wanted: &WantedContent| {
             wanted.basis.filter(|_| delta).and_then(|basis| ContentBasis::of(self.store, basis, wanted.len))
         };
-        let asked = missing.iter().map(|nth| &self.contents[*nth]).map(|wanted| AskedContent {
-            content: wanted.there,
-            len: wanted.len,
-            basis: basis(wanted),
-        });
-        let asked: Vec<AskedContent> = asked.collect();
+        let ask = |wanted: &WantedContent| {
+            let (basis, granules) =
+                basis(wanted).map_or((None, Vec::new()), |it| (Some(it.content), it.granules));
+            (RequestedContent { content: wanted.there, len: wanted.len, granules }, basis)
+        };
+        let (asked, bases): (Vec<_>, Vec<_>) = missing.iter().map(|nth| ask(&self.contents[*nth])).unzip();
         let (mut added, mut arriving) = (0, None);
         source.contents(&asked, &mut |nth, piece| {
             let Some(number) = missing.get(nth).copied() else { return Err(not_asked_for(None)) };
@@ -293,11 +296,10 @@ impl<'a, 'c> Bringing<'a, 'c> {
             };
             self.go_on()?;
             if piece == ContentPiece::End {
-                added += self.keep(number, &now)?;
+                added += self.store_arrived(number, &now)?;
                 return Ok(());
             }
-            let basis = asked[nth].basis.as_ref().map(|basis| &basis.content);
-            now.push(piece, basis).map_err(|error| match error.kind() {
+            now.push(piece, bases[nth].as_ref()).map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidData => self.is_bad(number),
                 _ => io_error("write to", self.store.path())(error),
             })?;
@@ -311,7 +313,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
     }
 
     /// Stores content that has arrived, if it has its hash.
-    fn keep(&mut self, number: usize, arrived: &ArrivingContent<'_>) -> Result<u64, SnapshotError> {
+    fn store_arrived(&mut self, number: usize, arrived: &ArrivingContent<'_>) -> Result<u64, SnapshotError> {
         let WantedContent { there, len, damaged, .. } = self.contents[number];
         if !arrived.is_whole(&there.id, len) {
             return Err(self.is_bad(number));
@@ -338,7 +340,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
 
     /// Removes the large contents that have arrived: on a full file system the room is needed. Otherwise they stay, for
     /// the next try.
-    pub(super) fn remove_placed(&self) {
+    pub(crate) fn remove_placed(&self) {
         self.placed.iter().for_each(|id| self.packing.remove_own(id));
     }
 
@@ -350,18 +352,15 @@ impl<'a, 'c> Bringing<'a, 'c> {
     }
 
     /// Writes the directories, and returns the first one that was asked for, with its digests of this store.
-    ///
-    /// # Errors
-    /// If the store cannot be written to.
-    pub(super) fn write(&mut self) -> Result<FolderRef, SnapshotError> {
+    pub(crate) fn write(&mut self) -> Result<FolderRef, SnapshotError> {
         let failed = || io_error("write to", self.store.path());
         let mut here: Vec<Option<FolderRef>> = vec![None; self.folders.len()];
-        for (number, brought) in std::mem::take(&mut self.folders).into_iter().enumerate().rev() {
+        for (number, fetched) in std::mem::take(&mut self.folders).into_iter().enumerate().rev() {
             self.go_on()?;
-            let BroughtFolder { folder, old, children, contents, stamps, .. } = brought;
+            let FetchedFolder { folder, old, children, contents, stamps, .. } = fetched;
             let child = |child: &ChildPlace| match child {
                 ChildPlace::Here(here) => Some(*here),
-                ChildPlace::Brought(number) => here.get(*number).copied().flatten(),
+                ChildPlace::Fetched(number) => here.get(*number).copied().flatten(),
             };
             let content = |content: &ContentPlace| match content {
                 ContentPlace::Here(here) => Some(*here),
@@ -386,7 +385,7 @@ impl<'a, 'c> Bringing<'a, 'c> {
 /// The directories of the next level that are asked for, each once.
 #[derive(Default)]
 struct LevelBelow {
-    asked: Vec<AskedFolder>,
+    asked: Vec<RequestedFolder>,
     by_id: HashMap<FolderId, usize>,
     /// The number that the first of them gets.
     first: usize,
@@ -394,7 +393,7 @@ struct LevelBelow {
 
 impl LevelBelow {
     /// Asks for a directory, and returns the number that it gets.
-    fn ask(&mut self, folder: AskedFolder) -> usize {
+    fn ask(&mut self, folder: RequestedFolder) -> usize {
         let number = *self.by_id.entry(folder.there.id).or_insert(self.asked.len());
         if number == self.asked.len() {
             self.asked.push(folder);

@@ -6,28 +6,23 @@ use contract::{CopySelection, SnapshotEngine};
 use tempfile::TempDir;
 
 use super::{
-    content::ContentRef,
-    copy_history::{CopiedHistory, copy_history},
-    create,
-    folder::{Folder, FolderRef},
-    history_source::{
-        AskedContent, ContentPiece, HistorySource, OfferedHistory, StoredHistory, TakeFolder, TakePiece,
+    copy_snapshots::{CopiedHistory, copy_history},
+    copy_source::{
+        ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent,
+        StoredHistory,
     },
-    history_stream::StreamedHistory,
-    labels::Labels,
-    roots::Roots,
-    scrub::{ReadPace, StoreShare},
-    serve_history::serve_history,
-    snapshot_error::SnapshotError,
-    store::Store,
-    store_writer::Writer,
-    turn::Turn,
-    verify::verify,
+    stream_client::StreamedHistory,
+    stream_server::serve_history,
 };
 use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, TreeLocation},
+    snapshot::{
+        check::{ReadPace, StoreShare, Turn, verify},
+        create::{create_snapshot, lock_volume},
+        store::{ContentRef, Folder, FolderRef, Labels, Roots, SnapshotError, Store, Writer},
+    },
 };
 
 /// How a store lies.
@@ -69,12 +64,16 @@ impl HistorySource for Lying<'_> {
         Ok(offer)
     }
 
-    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
+    fn folders(
+        &mut self,
+        wanted: &[FolderRef],
+        receive: &mut ReceiveFolder<'_>,
+    ) -> Result<(), SnapshotError> {
         let wanted = if self.lie == Some(FewerFolders) { &wanted[1..] } else { wanted };
         self.store.folders(wanted, &mut |nth, folder| match self.lie {
-            Some(OtherFolder) => take(nth, Folder::default()),
-            Some(MoreFolders) => take(nth, folder.clone()).and_then(|()| take(nth + 1, folder)),
-            _ => take(nth, folder),
+            Some(OtherFolder) => receive(nth, Folder::default()),
+            Some(MoreFolders) => receive(nth, folder.clone()).and_then(|()| receive(nth + 1, folder)),
+            _ => receive(nth, folder),
         })
     }
 
@@ -82,11 +81,15 @@ impl HistorySource for Lying<'_> {
         Ok(vec![u64::MAX; 1])
     }
 
-    fn takes_bases(&self) -> bool {
+    fn wants_bases(&self) -> bool {
         true
     }
 
-    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+    fn contents(
+        &mut self,
+        wanted: &[RequestedContent],
+        receive: &mut ReceivePiece<'_>,
+    ) -> Result<(), SnapshotError> {
         if self.lie == Some(NoContents) {
             return Ok(());
         }
@@ -95,23 +98,23 @@ impl HistorySource for Lying<'_> {
             (Some(FlippedByte), ContentPiece::Data(bytes)) => {
                 let mut bytes = bytes.to_vec();
                 bytes[0] ^= 1;
-                take(nth, ContentPiece::Data(&bytes))
+                receive(nth, ContentPiece::Data(&bytes))
             }
-            (Some(ShortContent), ContentPiece::Data(bytes)) => take(nth, ContentPiece::Data(&bytes[1..])),
+            (Some(ShortContent), ContentPiece::Data(bytes)) => receive(nth, ContentPiece::Data(&bytes[1..])),
             (Some(LongContent), ContentPiece::End) => {
-                take(nth, ContentPiece::Data(b"more"))?;
-                take(nth, piece)
+                receive(nth, ContentPiece::Data(b"more"))?;
+                receive(nth, piece)
             }
-            (Some(HugeHole), ContentPiece::Data(_)) => take(nth, ContentPiece::Hole(u64::MAX)),
+            (Some(HugeHole), ContentPiece::Data(_)) => receive(nth, ContentPiece::Hole(u64::MAX)),
             (Some(SameAsNothing), ContentPiece::Data(bytes)) => {
-                take(nth, ContentPiece::Same(bytes.len() as u64))
+                receive(nth, ContentPiece::Same(bytes.len() as u64))
             }
             (Some(ContentTwice), ContentPiece::Data(_)) => {
-                take(nth, piece)?;
-                take(nth, piece)
+                receive(nth, piece)?;
+                receive(nth, piece)
             }
-            (Some(OtherNumber), _) => take(nth + 1, piece),
-            _ => take(nth, piece),
+            (Some(OtherNumber), _) => receive(nth + 1, piece),
+            _ => receive(nth, piece),
         })
     }
 }
@@ -122,7 +125,7 @@ fn volume() -> TempDir {
     fs::write(dir.path().join("above/dir/small"), "small content").unwrap();
     fs::write(dir.path().join("above/large"), vec![3; 300_000]).unwrap();
     let how = (SnapshotEngine::Copy, &[][..]);
-    create::create(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+    create_snapshot(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
     dir
 }
 
@@ -137,7 +140,7 @@ fn copy(lie: Option<Lie>) -> (TempDir, TempDir, Result<CopiedHistory, SnapshotEr
     let (there, monitor) = (store(from.path()), Monitor::default());
     let roots = there.roots().unwrap();
     let mut source = Lying { store: StoredHistory { store: &there, roots: &roots, volume: None }, lie };
-    let destination = create::take(&TreeLocation::from(to.path())).unwrap();
+    let destination = lock_volume(&TreeLocation::from(to.path())).unwrap();
     let mut writer = Writer::open(destination.state(), destination.root(), to.path(), &monitor).unwrap();
     let done = copy_history(&mut writer, &mut source, &CopySelection::All, "test", &monitor);
     (from, to, done)
@@ -196,7 +199,7 @@ fn an_id_that_another_snapshot_has_here_is_refused() {
     offered.snapshots[0].id = own.id;
     offered.snapshots[0].tree.id.0[0] ^= 1;
     let mut source = StoredHistory { store: &there, roots: &offered, volume: None };
-    let destination = create::take(&TreeLocation::from(to.path())).unwrap();
+    let destination = lock_volume(&TreeLocation::from(to.path())).unwrap();
     let mut writer = Writer::open(destination.state(), destination.root(), to.path(), &monitor).unwrap();
     let done = copy_history(&mut writer, &mut source, &CopySelection::All, "test", &monitor).unwrap();
     assert_eq!(done.failed.len(), 1);
@@ -213,7 +216,7 @@ fn frames_of(store: &Store, roots: &Roots) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     let tree = roots.snapshots[0].tree;
     let content = store.folder(&store.folder(&tree).unwrap().children[0]).unwrap().contents[0];
-    let asked = AskedContent { content, len: 300_000, basis: None };
+    let asked = RequestedContent { content, len: 300_000, granules: Vec::new() };
     for nth in 0..3 {
         let mut sent = Vec::new();
         let mut asking = StreamedHistory::new(&b""[..], &mut sent);

@@ -6,20 +6,21 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 
 use super::{
-    content::ContentRef,
-    copy_history::CopiedHistory,
-    folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
-    history_frames::{
+    copy_snapshots::CopiedHistory,
+    copy_source::{
+        ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent,
+    },
+    stream_frames::{
         Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, MAX_TEXT_BYTES, cut, decode_offer, encode_copied, kind,
         malformed, not_decoded, put_content,
     },
-    history_source::{AskedContent, ContentPiece, HistorySource, OfferedHistory, TakeFolder, TakePiece},
-    roots::MAX_ROOTS_BYTES,
-    snapshot_error::{SnapshotError, chain},
 };
 use crate::{
     codec::{Reader, put_varint},
     path::display,
+    snapshot::store::{
+        ContentRef, Folder, FolderRef, MAX_FOLDER_BYTES, MAX_ROOTS_BYTES, SnapshotError, chain,
+    },
 };
 
 /// The most directories of one request. More of one level are asked for by several requests.
@@ -86,15 +87,14 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
     fn contents_of(
         &mut self,
         first: usize,
-        wanted: &[AskedContent],
-        take: &mut TakePiece<'_>,
+        wanted: &[RequestedContent],
+        receive: &mut ReceivePiece<'_>,
     ) -> Result<(), SnapshotError> {
         let mut body = Vec::new();
         put_varint(&mut body, wanted.len() as u64);
-        for AskedContent { content, len, basis } in wanted {
+        for RequestedContent { content, len, granules } in wanted {
             put_content(&mut body, content);
             put_varint(&mut body, *len);
-            let granules = basis.as_ref().map(|basis| basis.granules.as_slice()).unwrap_or_default();
             put_varint(&mut body, granules.len() as u64);
             granules.iter().for_each(|granule| body.extend_from_slice(granule));
         }
@@ -115,7 +115,7 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
                 _ => return Err(malformed()),
             };
             if failed.is_none() {
-                match take(first + nth, piece) {
+                match receive(first + nth, piece) {
                     Err(error) if !error.is_of_an_object() => return Err(error),
                     // The rest of the answer has to be read before the next request.
                     taken => failed = taken.err(),
@@ -134,7 +134,11 @@ impl<R: Read, W: Write> HistorySource for StreamedHistory<R, W> {
         decode_offer(&body)
     }
 
-    fn folders(&mut self, wanted: &[FolderRef], take: &mut TakeFolder<'_>) -> Result<(), SnapshotError> {
+    fn folders(
+        &mut self,
+        wanted: &[FolderRef],
+        receive: &mut ReceiveFolder<'_>,
+    ) -> Result<(), SnapshotError> {
         for (first, some) in (0..).step_by(MAX_ASKED_FOLDERS).zip(wanted.chunks(MAX_ASKED_FOLDERS)) {
             let mut body = Vec::new();
             put_varint(&mut body, some.len() as u64);
@@ -150,7 +154,7 @@ impl<R: Read, W: Write> HistorySource for StreamedHistory<R, W> {
                 let folder = Folder::decode(&self.answer_of(kind::FOLDERS)?);
                 let folder = folder.map_err(|_| SnapshotError::Elsewhere("a directory is damaged".into()));
                 if failed.is_none() {
-                    match folder.and_then(|folder| take(first + nth, folder)) {
+                    match folder.and_then(|folder| receive(first + nth, folder)) {
                         Err(error) if !error.is_of_an_object() => return Err(error),
                         taken => failed = taken.err(),
                     }
@@ -161,7 +165,7 @@ impl<R: Read, W: Write> HistorySource for StreamedHistory<R, W> {
         Ok(())
     }
 
-    fn takes_bases(&self) -> bool {
+    fn wants_bases(&self) -> bool {
         true
     }
 
@@ -176,16 +180,20 @@ impl<R: Read, W: Write> HistorySource for StreamedHistory<R, W> {
         numbers.map_err(not_decoded)
     }
 
-    fn contents(&mut self, wanted: &[AskedContent], take: &mut TakePiece<'_>) -> Result<(), SnapshotError> {
+    fn contents(
+        &mut self,
+        wanted: &[RequestedContent],
+        receive: &mut ReceivePiece<'_>,
+    ) -> Result<(), SnapshotError> {
         let mut first = 0;
         while first < wanted.len() {
             let mut granules = 0;
             let some = wanted[first..].iter().take_while(|asked| {
-                granules += asked.basis.as_ref().map_or(0, |basis| basis.granules.len());
+                granules += asked.granules.len();
                 granules <= MAX_ASKED_GRANULES
             });
             let count = some.count().max(1);
-            self.contents_of(first, &wanted[first..first + count], take)?;
+            self.contents_of(first, &wanted[first..first + count], receive)?;
             first += count;
         }
         Ok(())

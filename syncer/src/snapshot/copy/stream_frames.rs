@@ -7,57 +7,53 @@ use std::io::{self, Read, Write};
 use contract::VolumeId;
 
 use super::{
-    content::{ContentRef, Home},
-    content_basis::{GranuleHash, HASH_BYTES, MAX_GRANULES},
-    copy_history::CopiedHistory,
-    folder::{FolderId, FolderRef, ObjectRef},
-    history_source::OfferedHistory,
-    id::SnapshotId,
-    roots::Roots,
-    snapshot_error::SnapshotError,
+    content_basis::{HASH_BYTES, MAX_GRANULES},
+    copy_snapshots::CopiedHistory,
+    copy_source::{OfferedHistory, RequestedContent},
 };
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
     hash::{ContentId, TreeDigest},
     path::display,
+    snapshot::store::{ContentRef, FolderId, FolderRef, Home, ObjectRef, Roots, SnapshotError, SnapshotId},
     tree::stamps::Stamps,
 };
 
 /// The longest request, the longest text of an error, and the longest piece of content, in bytes.
-pub(super) const MAX_REQUEST_BYTES: u32 = 64 << 20;
-pub(super) const MAX_TEXT_BYTES: u32 = 64 << 10;
-pub(super) const MAX_PIECE_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u32 = 64 << 20;
+pub(crate) const MAX_TEXT_BYTES: u32 = 64 << 10;
+pub(crate) const MAX_PIECE_BYTES: u32 = 1 << 20;
 
 /// The kinds of frames.
-pub(super) mod kind {
-    pub(in crate::snapshot) const OFFER: u8 = 1;
-    pub(in crate::snapshot) const FOLDERS: u8 = 2;
-    pub(in crate::snapshot) const ALLOCATED: u8 = 3;
-    pub(in crate::snapshot) const CONTENTS: u8 = 4;
-    pub(in crate::snapshot) const DONE: u8 = 5;
-    pub(in crate::snapshot) const FAILED: u8 = 6;
-    pub(in crate::snapshot) const DATA: u8 = 7;
-    pub(in crate::snapshot) const HOLE: u8 = 8;
-    pub(in crate::snapshot) const SAME: u8 = 9;
-    pub(in crate::snapshot) const END: u8 = 10;
+pub(crate) mod kind {
+    pub(crate) const OFFER: u8 = 1;
+    pub(crate) const FOLDERS: u8 = 2;
+    pub(crate) const ALLOCATED: u8 = 3;
+    pub(crate) const CONTENTS: u8 = 4;
+    pub(crate) const DONE: u8 = 5;
+    pub(crate) const FAILED: u8 = 6;
+    pub(crate) const DATA: u8 = 7;
+    pub(crate) const HOLE: u8 = 8;
+    pub(crate) const SAME: u8 = 9;
+    pub(crate) const END: u8 = 10;
 }
 
 /// Both directions of a stream.
 #[derive(Debug)]
-pub(super) struct Frames<R, W> {
+pub(crate) struct Frames<R, W> {
     pub from: R,
     pub to: W,
 }
 
 impl<R: Read, W: Write> Frames<R, W> {
-    pub(super) fn send(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {
         self.to.write_all(&[kind])?;
         self.to.write_all(&(body.len() as u32).to_le_bytes())?;
         self.to.write_all(body)
     }
 
     /// Reads a frame. A body grows as it arrives, so that no length makes this end take memory for nothing.
-    pub(super) fn receive(&mut self, most: impl Fn(u8) -> u32) -> Result<(u8, Vec<u8>), SnapshotError> {
+    pub(crate) fn receive(&mut self, most: impl Fn(u8) -> u32) -> Result<(u8, Vec<u8>), SnapshotError> {
         let mut head = [0; 5];
         self.from.read_exact(&mut head).map_err(SnapshotError::Link)?;
         let [kind, len @ ..] = head;
@@ -67,26 +63,27 @@ impl<R: Read, W: Write> Frames<R, W> {
         }
         let mut body = Vec::new();
         (&mut self.from).take(len.into()).read_to_end(&mut body).map_err(SnapshotError::Link)?;
-        match body.len() == len as usize {
-            true => Ok((kind, body)),
-            false => Err(SnapshotError::Link(io::ErrorKind::UnexpectedEof.into())),
+        if body.len() == len as usize {
+            Ok((kind, body))
+        } else {
+            Err(SnapshotError::Link(io::ErrorKind::UnexpectedEof.into()))
         }
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), SnapshotError> {
+    pub(crate) fn flush(&mut self) -> Result<(), SnapshotError> {
         self.to.flush().map_err(SnapshotError::Link)
     }
 }
 
-pub(super) fn malformed() -> SnapshotError {
+pub(crate) fn malformed() -> SnapshotError {
     SnapshotError::Link(io::Error::new(io::ErrorKind::InvalidData, "it does not speak as a store does"))
 }
 
-pub(super) fn not_decoded(_: DecodeError) -> SnapshotError {
+pub(crate) fn not_decoded(_: DecodeError) -> SnapshotError {
     malformed()
 }
 
-pub(super) fn put_content(out: &mut Vec<u8>, content: &ContentRef) {
+pub(crate) fn put_content(out: &mut Vec<u8>, content: &ContentRef) {
     out.extend_from_slice(&content.id.0);
     match content.home {
         Home::Own => out.push(0),
@@ -98,7 +95,7 @@ pub(super) fn put_content(out: &mut Vec<u8>, content: &ContentRef) {
     }
 }
 
-pub(super) fn read_content_ref(reader: &mut Reader<'_>) -> Result<ContentRef, DecodeError> {
+pub(crate) fn read_content_ref(reader: &mut Reader<'_>) -> Result<ContentRef, DecodeError> {
     let id = ContentId(reader.array()?);
     let home = match reader.byte()? {
         0 => Home::Own,
@@ -108,19 +105,17 @@ pub(super) fn read_content_ref(reader: &mut Reader<'_>) -> Result<ContentRef, De
     Ok(ContentRef { id, home })
 }
 
-pub(super) fn read_asked(
-    reader: &mut Reader<'_>,
-) -> Result<(ContentRef, u64, Vec<GranuleHash>), DecodeError> {
+pub(crate) fn read_requested(reader: &mut Reader<'_>) -> Result<RequestedContent, DecodeError> {
     let (content, len) = (read_content_ref(reader)?, reader.varint()?);
     let count = reader.length()?;
     if count as u64 > MAX_GRANULES || count > reader.remaining() / HASH_BYTES {
         return Err(DecodeError::Truncated);
     }
     let granules = (0..count).map(|_| reader.array()).collect::<Result<_, _>>()?;
-    Ok((content, len, granules))
+    Ok(RequestedContent { content, len, granules })
 }
 
-pub(super) fn read_folders(reader: &mut Reader<'_>) -> Result<Vec<FolderRef>, SnapshotError> {
+pub(crate) fn read_folders(reader: &mut Reader<'_>) -> Result<Vec<FolderRef>, SnapshotError> {
     read_list(reader, |reader| {
         let id = FolderId(reader.array()?);
         let pack = u64::from_le_bytes(reader.array()?);
@@ -130,7 +125,7 @@ pub(super) fn read_folders(reader: &mut Reader<'_>) -> Result<Vec<FolderRef>, Sn
 }
 
 /// Reads a list, of which each element takes at least a byte.
-pub(super) fn read_list<T>(
+pub(crate) fn read_list<T>(
     reader: &mut Reader<'_>,
     read: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, SnapshotError> {
@@ -145,7 +140,7 @@ pub(super) fn read_list<T>(
     list().map_err(not_decoded)
 }
 
-pub(super) fn encode_offer(offer: &OfferedHistory) -> Vec<u8> {
+pub(crate) fn encode_offer(offer: &OfferedHistory) -> Vec<u8> {
     let mut out = Vec::new();
     out.push(u8::from(offer.volume.is_some()));
     offer.volume.iter().for_each(|volume| out.extend_from_slice(volume.bytes()));
@@ -153,7 +148,7 @@ pub(super) fn encode_offer(offer: &OfferedHistory) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_offer(bytes: &[u8]) -> Result<OfferedHistory, SnapshotError> {
+pub(crate) fn decode_offer(bytes: &[u8]) -> Result<OfferedHistory, SnapshotError> {
     let mut reader = Reader::new(bytes);
     let read = |reader: &mut Reader<'_>| -> Result<Option<VolumeId>, DecodeError> {
         Ok(if reader.byte()? == 0 { None } else { Some(VolumeId::new(reader.array()?)) })
@@ -165,11 +160,11 @@ pub(super) fn decode_offer(bytes: &[u8]) -> Result<OfferedHistory, SnapshotError
 }
 
 /// Cuts a text to what a frame may have.
-pub(super) fn cut(text: &str) -> &[u8] {
+pub(crate) fn cut(text: &str) -> &[u8] {
     &text.as_bytes()[..text.len().min(MAX_TEXT_BYTES as usize)]
 }
 
-pub(super) fn encode_copied(done: &CopiedHistory) -> Vec<u8> {
+pub(crate) fn encode_copied(done: &CopiedHistory) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, &Roots { snapshots: done.copied.clone(), ..Roots::default() }.encode());
     for ids in [&done.present, &done.healed, &done.forgotten] {
@@ -185,7 +180,7 @@ pub(super) fn encode_copied(done: &CopiedHistory) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_copied(bytes: &[u8]) -> Result<CopiedHistory, DecodeError> {
+pub(crate) fn decode_copied(bytes: &[u8]) -> Result<CopiedHistory, DecodeError> {
     let mut reader = Reader::new(bytes);
     let list = reader.bytes(MAX_REQUEST_BYTES as usize)?;
     let copied = Roots::decode(list).map_err(|_| DecodeError::Invalid("it has no list"))?.snapshots;

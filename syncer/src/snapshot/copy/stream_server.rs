@@ -3,18 +3,17 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 
 use super::{
-    content::ContentRef,
-    content_basis::{GranuleHash, granule_bytes, hash_of},
-    copy_history::CopiedHistory,
-    folder::FolderRef,
-    history_frames::{
-        Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, malformed,
-        not_decoded, read_asked, read_content_ref, read_folders, read_list,
+    copy_snapshots::CopiedHistory,
+    copy_source::{ContentPiece, HistorySource},
+    stream_frames::{
+        Frames, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, malformed, not_decoded,
+        read_content_ref, read_folders, read_list, read_requested,
     },
-    history_source::{ContentPiece, HistorySource as _, NoHistory, PIECE_BYTES, StoredHistory, read_content},
-    snapshot_error::{SnapshotError, chain},
 };
-use crate::codec::{Reader, put_varint};
+use crate::{
+    codec::{Reader, put_varint},
+    snapshot::store::{Folder, SnapshotError, chain},
+};
 
 /// How a copy into the store at the other end has ended.
 #[derive(Debug)]
@@ -25,12 +24,12 @@ pub enum FarCopy {
     Failed(String),
 }
 
-/// Answers the other end from the store of `history`, until the copy there has ended.
+/// Answers the other end from `history`, until the copy there has ended.
 ///
 /// # Errors
 /// If the other end is lost, or asks for what no store asks for.
 pub fn serve_history(
-    history: &mut StoredHistory<'_>,
+    history: &mut dyn HistorySource,
     from: impl Read,
     to: impl Write,
 ) -> Result<FarCopy, SnapshotError> {
@@ -40,7 +39,12 @@ pub fn serve_history(
         let mut reader = Reader::new(&body);
         let answered = match kind {
             kind::OFFER => history.offer().map(|offer| (kind::OFFER, encode_offer(&offer))).map(Some),
-            kind::FOLDERS => send_folders(history, &read_folders(&mut reader)?, &mut frames).map(|()| None),
+            kind::FOLDERS => {
+                let send = &mut |_, folder: Folder| {
+                    frames.send(kind::FOLDERS, &folder.encode().1).map_err(SnapshotError::Link)
+                };
+                history.folders(&read_folders(&mut reader)?, send).map(|()| None)
+            }
             kind::ALLOCATED => {
                 let wanted = read_list(&mut reader, read_content_ref)?;
                 let allocated = history.allocated(&wanted);
@@ -51,8 +55,8 @@ pub fn serve_history(
                 })
             }
             kind::CONTENTS => {
-                let wanted = read_list(&mut reader, read_asked)?;
-                send_contents(history, &wanted, &mut frames).map(|()| None)
+                let wanted = read_list(&mut reader, read_requested)?;
+                history.contents(&wanted, &mut |_, piece| send_piece(&mut frames, piece)).map(|()| None)
             }
             kind::DONE => return Ok(FarCopy::Done(decode_copied(&body).map_err(not_decoded)?)),
             kind::FAILED => return Ok(FarCopy::Failed(String::from_utf8_lossy(&body).into_owned())),
@@ -69,25 +73,6 @@ pub fn serve_history(
     }
 }
 
-/// Answers the other end as a store without snapshots, until the copy there has ended.
-///
-/// # Errors
-/// If the other end is lost, or asks for more than the list.
-pub fn serve_nothing(from: impl Read, to: impl Write) -> Result<(), SnapshotError> {
-    let mut frames = Frames { from: BufReader::new(from), to: BufWriter::new(to) };
-    loop {
-        match frames.receive(|_| MAX_REQUEST_BYTES)?.0 {
-            kind::OFFER => {
-                let offer = encode_offer(&NoHistory.offer()?);
-                frames.send(kind::OFFER, &offer).map_err(SnapshotError::Link)?;
-                frames.flush()?;
-            }
-            kind::DONE | kind::FAILED => return Ok(()),
-            _ => return Err(malformed()),
-        }
-    }
-}
-
 /// Answers the first request of the other end with the reason why this one has nothing to offer.
 ///
 /// # Errors
@@ -97,64 +82,6 @@ pub fn refuse_history(error: &SnapshotError, from: impl Read, to: impl Write) ->
     frames.receive(|_| MAX_REQUEST_BYTES)?;
     frames.send(kind::FAILED, cut(&chain(error))).map_err(SnapshotError::Link)?;
     frames.flush()
-}
-
-fn send_folders<R: Read, W: Write>(
-    history: &mut StoredHistory<'_>,
-    wanted: &[FolderRef],
-    frames: &mut Frames<R, W>,
-) -> Result<(), SnapshotError> {
-    history.folders(wanted, &mut |_, folder| {
-        frames.send(kind::FOLDERS, &folder.encode().1).map_err(SnapshotError::Link)
-    })
-}
-
-fn send_contents<R: Read, W: Write>(
-    history: &mut StoredHistory<'_>,
-    wanted: &[(ContentRef, u64, Vec<GranuleHash>)],
-    frames: &mut Frames<R, W>,
-) -> Result<(), SnapshotError> {
-    for (content, len, granules) in wanted {
-        match granules.is_empty() {
-            true => {
-                let mut buffer = vec![0; PIECE_BYTES as usize];
-                read_content(history.store, (content, *len), &mut buffer, &mut |piece| {
-                    send_piece(frames, piece)
-                })?;
-            }
-            false => send_difference(history, (content, *len), granules, frames)?,
-        }
-    }
-    Ok(())
-}
-
-/// Sends the granules of content that differ from those of the other end's basis.
-fn send_difference<R: Read, W: Write>(
-    history: &StoredHistory<'_>,
-    (content, len): (&ContentRef, u64),
-    granules: &[GranuleHash],
-    frames: &mut Frames<R, W>,
-) -> Result<(), SnapshotError> {
-    let granule = granule_bytes(len);
-    // Holes within a granule are zeros, so that granules are whole when they are compared.
-    let mut whole = vec![0; granule as usize];
-    let open = history.store.content(content)?;
-    let mut at = 0;
-    while at < len {
-        let piece = &mut whole[..(len - at).min(granule) as usize];
-        let read = open.slice().read_exact_at(piece, at);
-        read.map_err(|_| SnapshotError::Hash(history.store.name_of(content)))?;
-        let known = granules.get((at / granule) as usize);
-        match known.is_some_and(|known| *known == hash_of(piece)) {
-            true => send_piece(frames, ContentPiece::Same(piece.len() as u64))?,
-            false => {
-                let parts = piece.chunks(MAX_PIECE_BYTES as usize);
-                parts.into_iter().try_for_each(|part| send_piece(frames, ContentPiece::Data(part)))?;
-            }
-        }
-        at += piece.len() as u64;
-    }
-    send_piece(frames, ContentPiece::End)
 }
 
 fn send_piece<R: Read, W: Write>(

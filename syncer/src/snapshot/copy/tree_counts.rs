@@ -3,16 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::{
-    folder::{Folder, FolderRef, ObjectRef},
-    known_damage::KnownDamage,
-    store::Store,
+use crate::{
+    entry::Kind,
+    hash::ContentId,
+    snapshot::store::{Folder, FolderRef, KnownDamage, ObjectRef, Store},
 };
-use crate::{entry::Kind, hash::ContentId};
 
 /// What directories have below them, by their places.
 #[derive(Debug)]
-pub(super) struct TreeCounts<'a> {
+pub(crate) struct TreeCounts<'a> {
     /// What a check found damaged.
     damage: &'a KnownDamage,
     /// The entries and the bytes of all files below a directory; `None` if anything there is damaged.
@@ -20,18 +19,18 @@ pub(super) struct TreeCounts<'a> {
 }
 
 impl<'a> TreeCounts<'a> {
-    pub(super) fn new(damage: &'a KnownDamage) -> Self {
+    pub(crate) fn new(damage: &'a KnownDamage) -> Self {
         Self { damage, known: HashMap::new() }
     }
 
     /// Returns whether content with this id is known to be damaged.
-    pub(super) fn is_damaged(&self, id: &ContentId) -> bool {
+    pub(crate) fn is_damaged(&self, id: &ContentId) -> bool {
         self.damage.contents.contains(id)
     }
 
     /// Returns the entries and the bytes below a directory of the store; `None` if a directory there cannot be read, or
     /// content is known to be damaged. Reads the directories that it does not know.
-    pub(super) fn of(&mut self, store: &Store, folder: &FolderRef) -> Option<(u64, u64)> {
+    pub(crate) fn of(&mut self, store: &Store, folder: &FolderRef) -> Option<(u64, u64)> {
         let mut stack = vec![(*folder, None::<Folder>)];
         while let Some((at, read)) = stack.pop() {
             let read = match (self.known.get(&at.place), read) {
@@ -62,14 +61,11 @@ impl<'a> TreeCounts<'a> {
 
     fn read(&self, store: &Store, folder: &FolderRef) -> Result<Folder, ()> {
         let read = store.folder(folder).map_err(drop)?;
-        match read.contents.iter().any(|content| self.is_damaged(&content.id)) {
-            true => Err(()),
-            false => Ok(read),
-        }
+        if read.contents.iter().any(|content| self.is_damaged(&content.id)) { Err(()) } else { Ok(read) }
     }
 
     /// Adds a directory that was written at `place`, after all of its subdirectories.
-    pub(super) fn add(&mut self, folder: &Folder, place: ObjectRef) {
+    pub(crate) fn add(&mut self, folder: &Folder, place: ObjectRef) {
         let own = folder.listing.iter().fold((0_u64, 0_u64), |(entries, bytes), entry| {
             let size = if let Kind::File { size } = entry.kind { size } else { 0 };
             (entries + 1, bytes.saturating_add(size))

@@ -5,16 +5,7 @@ use std::{os::fd::AsFd as _, time::SystemTime};
 use contract::{Preserve, SnapshotEngine};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
-use super::{
-    labels::Labels,
-    moment::time_of,
-    publish::publish,
-    roots::Snapshot,
-    snapshot_error::{SnapshotError, chain, io_error},
-    store_writer::Writer,
-    take_files::ScannedTree,
-    written::KnownFromRun,
-};
+use super::{publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun};
 use crate::{
     attrs::Classes,
     destination::{Candidate, Destination, Settings, visible_attrs},
@@ -24,6 +15,10 @@ use crate::{
     report::Failures,
     root::{Root, RootError, TreeLocation},
     scan::{KnownTree, ScanOptions, WrittenEntries, scan_changes, scan_root},
+    snapshot::{
+        store::{Labels, Snapshot, SnapshotError, Writer, chain, io_error},
+        typed_time::time_of,
+    },
     tree::Tree,
 };
 
@@ -34,15 +29,15 @@ const TICK_NANOS: u32 = 100_000_000;
 ///
 /// # Errors
 /// If it does not exist, or another run holds it.
-pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
+pub fn lock_volume(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     lock(Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?, place)
 }
 
-/// Opens and locks the volume at `place` as [`take`] does, and makes the last name of its path if it is missing.
+/// Opens and locks the volume at `place` as [`lock_volume`] does, and makes the last name of its path if it is missing.
 ///
 /// # Errors
 /// If it cannot be made, or another run holds it.
-pub fn take_or_make(place: &TreeLocation) -> Result<Destination, SnapshotError> {
+pub fn lock_or_make_volume(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     lock(Candidate::open(place)?, place)
 }
 
@@ -71,14 +66,14 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
 ///
 /// # Errors
 /// If the volume cannot be scanned or written to; its snapshots are then unchanged.
-pub fn create(
+pub fn create_snapshot(
     place: &TreeLocation,
     labels: Labels,
     (engine, exclude): (SnapshotEngine, &[String]),
     failures: &Failures,
 ) -> Result<Snapshot, SnapshotError> {
     let how = (engine, excluding(exclude)?);
-    let destination = take(place)?;
+    let destination = lock_volume(place)?;
     let path = place.path();
     let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
     let (root, monitor) = (destination.root(), Monitor::default());
@@ -93,7 +88,7 @@ pub fn create(
 ///
 /// # Errors
 /// If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
-pub(super) fn create_in(
+pub(crate) fn create_in(
     writer: &mut Writer<'_>,
     root: &Root,
     labels: Labels,
@@ -121,14 +116,12 @@ pub(super) fn create_in(
 }
 
 /// Returns the filter that leaves out what matches these patterns.
-///
-/// # Errors [`SnapshotError::Invalid`], which names the pattern.
-pub(super) fn excluding(patterns: &[String]) -> Result<Filter, SnapshotError> {
+pub(crate) fn excluding(patterns: &[String]) -> Result<Filter, SnapshotError> {
     Filter::new(&[], patterns).map_err(|error| SnapshotError::Invalid(chain(&error)))
 }
 
 /// Returns the options of a scan of all that a snapshot has. Files that were changed since `before` get no stamp.
-pub(super) fn options_of(before: Time) -> ScanOptions {
+pub(crate) fn options_of(before: Time) -> ScanOptions {
     ScanOptions {
         hard_links: true,
         attrs: Classes::ALL.and(visible_attrs()),
@@ -138,12 +131,12 @@ pub(super) fn options_of(before: Time) -> ScanOptions {
 }
 
 /// Returns whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would.
-pub fn is_like_own_scan(tree: &Tree) -> bool {
+pub(crate) fn is_like_own_scan(tree: &Tree) -> bool {
     !tree.has_unstorable && tree.dirs.iter().all(|dir| dir.listing.is_complete())
 }
 
 /// Returns a moment before `now` by more than a tick of the clock.
-pub fn before_tick(now: Time) -> Time {
+pub(crate) fn before_tick(now: Time) -> Time {
     match now.nanos.checked_sub(TICK_NANOS) {
         Some(nanos) => Time { nanos, ..now },
         None => Time { seconds: now.seconds - 1, nanos: now.nanos + 1_000_000_000 - TICK_NANOS },

@@ -1,17 +1,10 @@
 //! Compares a scanned tree with the last snapshot, to find what is unchanged.
 
-use std::iter::Peekable;
-
-use super::{
-    content::ContentRef,
-    folder::{Folder, FolderRef},
-    keep::TakenFile,
-    known_damage::KnownDamage,
-    store::Store,
-};
+use super::store_live_file::LiveFile;
 use crate::{
     entry::{Entry, Kind},
     path::RelPath,
+    snapshot::store::{ContentRef, Folder, FolderFile, FolderRef, KnownDamage, Store},
     sys::cores::on_cores,
     tree::{
         Tree,
@@ -22,13 +15,13 @@ use crate::{
 
 /// The content of a listed file on its way into the store.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     /// In the store; the file is as the scan has listed it, with this stamp.
     Stored(ContentRef, u64),
     /// To be taken.
     Wanted(WantedFile),
     /// Read.
-    Taken(Box<TakenFile>),
+    Read(Box<LiveFile>),
     /// The file is gone.
     Gone,
     /// The file cannot be read.
@@ -37,7 +30,7 @@ pub(super) enum Slot {
 
 /// A file whose content is not known to be in the store.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WantedFile {
+pub(crate) struct WantedFile {
     /// Its index in the listing.
     pub index: u32,
     /// Its content in the last snapshot.
@@ -46,7 +39,7 @@ pub(super) struct WantedFile {
 
 /// A directory that may differ from the last snapshot.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(crate) struct Making {
     pub dir: DirId,
     pub path: RelPath,
     /// The last snapshot's directory in its place.
@@ -57,14 +50,14 @@ pub(super) struct Making {
 
 impl Making {
     /// Returns the number of names in its path.
-    pub(super) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.path.names().count()
     }
 }
 
 /// The directories to write, and those that the store has.
 #[derive(Debug, Default)]
-pub(super) struct PlannedFolders {
+pub(crate) struct PlannedFolders {
     /// The directories to write, those next to the root first.
     pub making: Vec<Making>,
     /// Directories in the store, by number.
@@ -74,7 +67,7 @@ pub(super) struct PlannedFolders {
 }
 
 /// The number of directories for which one more thread is started.
-pub(super) const FOLDERS_PER_THREAD: usize = 16;
+pub(crate) const FOLDERS_PER_THREAD: usize = 16;
 
 /// A directory of the tree, and the one that the last snapshot has in its place.
 struct ComparedDir {
@@ -85,7 +78,7 @@ struct ComparedDir {
 
 /// Compares a tree with the last snapshot, level by level, to find the directories to write. Entries whose old
 /// directory cannot be read count as new. Once damage is known, every directory is read.
-pub(super) fn plan(
+pub(crate) fn plan(
     tree: &Tree,
     store: &Store,
     last: Option<&FolderRef>,
@@ -95,7 +88,7 @@ pub(super) fn plan(
 }
 
 /// Plans to write these directories of a tree and all below them, whatever the store has of them.
-pub(super) fn plan_all_below(dirs: Vec<(DirId, RelPath)>, tree: &Tree, store: &Store) -> PlannedFolders {
+pub(crate) fn plan_all_below(dirs: Vec<(DirId, RelPath)>, tree: &Tree, store: &Store) -> PlannedFolders {
     let dirs = dirs.into_iter().map(|(dir, path)| ComparedDir { dir, path, old: None });
     let mut planned = plan_from(dirs.collect(), tree, store, &KnownDamage::default());
     // They need not be equally deep, and a directory is written after those in it.
@@ -140,12 +133,13 @@ fn compare(
     old: Option<&Folder>,
     damage: &KnownDamage,
 ) -> (Vec<Slot>, Vec<ComparedDir>) {
-    let mut dirs = old.map(OldDirs::new);
+    let mut dirs = old.into_iter().flat_map(Folder::subfolders).peekable();
     let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
     let subdirectory = |(dir, name): (DirId, &[u8])| {
         // A path beyond the limit was not scanned.
         let path = path.join(name).ok()?;
-        Some(ComparedDir { dir, path, old: dirs.as_mut().and_then(|dirs| dirs.find(name)) })
+        let old = seek(&mut dirs, name, |(other, _)| other).map(|(_, folder)| folder);
+        Some(ComparedDir { dir, path, old })
     };
     let subdirectories = (dir.first_child..).zip(names).filter_map(subdirectory).collect();
     (slots(dir, old, damage), subdirectories)
@@ -157,43 +151,23 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
         .ok()
 }
 
-/// Finds the subdirectories of a stored directory, in the order of their names.
-struct OldDirs<'a> {
-    entries: Peekable<Box<NamedDirs<'a>>>,
-}
-
-type NamedDirs<'a> = dyn Iterator<Item = (&'a [u8], FolderRef)> + 'a;
-
-impl<'a> OldDirs<'a> {
-    fn new(folder: &'a Folder) -> Self {
-        let dirs = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
-        let entries: Box<NamedDirs<'a>> = Box::new(dirs.zip(folder.children.iter().copied()));
-        Self { entries: entries.peekable() }
-    }
-
-    fn find(&mut self, name: &[u8]) -> Option<FolderRef> {
-        seek(&mut self.entries, name, |(other, _)| other).map(|(_, folder)| folder)
-    }
-}
-
 /// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
 fn slots(dir: &Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(Folder::files).peekable();
     let files = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind.has_content());
-    let slot =
-        |((index, entry), stamp): ((u32, Entry<'_>), u64)| match seek(&mut old, entry.name, |(other, ..)| {
-            other.name
-        }) {
-            Some((other, content, seen))
-                if stamp != 0
-                    && stamp == seen
-                    && other.kind == entry.kind
-                    && other.meta.mtime == entry.meta.mtime
-                    && !damage.contents.contains(&content.id) =>
-            {
-                Slot::Stored(content, stamp)
-            }
-            old => Slot::Wanted(WantedFile { index, old: old.map(|(_, content, _)| content) }),
+    let slot = |((index, entry), stamp): ((u32, Entry<'_>), u64)| {
+        let old = seek(&mut old, entry.name, |old| old.entry.name);
+        let is_same = |old: &FolderFile<'_>| {
+            stamp != 0
+                && stamp == old.stamp
+                && old.entry.kind == entry.kind
+                && old.entry.meta.mtime == entry.meta.mtime
+                && !damage.contents.contains(&old.content.id)
         };
+        match old {
+            Some(old) if is_same(&old) => Slot::Stored(old.content, stamp),
+            old => Slot::Wanted(WantedFile { index, old: old.map(|old| old.content) }),
+        }
+    };
     files.zip(dir.stamps_of_files()).map(slot).collect()
 }

@@ -2,30 +2,30 @@
 //!
 //! 1. [`plan`] finds what is unchanged since the last snapshot: whole directories by their digests, files by their
 //!    stamps.
-//! 2. [`take_files`] takes the content of all other files into the store.
+//! 2. [`store_contents`] takes the content of all other files into the store.
 //! 3. [`write_folders`] writes new directories, from the leaves to the root.
 //! 4. The [`Writer`] makes everything durable, and then the snapshot visible.
 
 use std::{sync::OnceLock, time::SystemTime};
 
 use super::{
-    choose_engine::choose_engine,
-    folder::FolderRef,
-    id::SnapshotId,
-    keep::Keeper,
-    known_damage::KnownDamage,
-    labels::Labels,
-    moment::time_of,
-    pack::Packing,
-    plan_folders::plan,
-    roots::{Engine, Snapshot},
-    snapshot_error::{SnapshotError, io_error},
-    store_writer::Writer,
-    take_files::{ScannedTree, take_files},
+    find_unchanged::plan,
+    store_contents::{ScannedTree, store_contents},
+    store_live_file::FileStorer,
     write_folders::write_folders,
-    written::WrittenFiles,
+    written_by_run::WrittenFiles,
 };
-use crate::{monitor::Monitor, report::Failures};
+use crate::{
+    monitor::Monitor,
+    report::Failures,
+    snapshot::{
+        store::{
+            Engine, FolderRef, KnownDamage, Labels, Packing, Snapshot, SnapshotError, SnapshotId, Writer,
+            choose_engine, io_error,
+        },
+        typed_time::time_of,
+    },
+};
 use contract::SnapshotEngine;
 
 /// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are left out; their directories
@@ -33,7 +33,7 @@ use contract::SnapshotEngine;
 ///
 /// # Errors
 /// If the store cannot be written to, or the run is told to stop; it is then unchanged.
-pub(super) fn publish(
+pub(crate) fn publish(
     writer: &mut Writer<'_>,
     source: &ScannedTree<'_>,
     labels: Labels,
@@ -47,9 +47,9 @@ pub(super) fn publish(
     let ScannedTree { before, written, .. } = *source;
     let packing = Packing::new(writer, id, written.and_then(WrittenFiles::take_pack));
     let device = source.root.device().map_err(io_error("look at", writer.store.path()))?;
-    let mut keeper =
-        Keeper { packing: &packing, engine, before, device, written, monitor, broken: OnceLock::new() };
-    let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
+    let mut storer =
+        FileStorer { packing: &packing, engine, before, device, written, monitor, broken: OnceLock::new() };
+    let made = make(writer, source, &mut storer, failures).inspect_err(|_| writer.drop_new(id))?;
     let snapshot = record(id, source, labels, engine, &made, failures);
     let closed = packing.close(&snapshot.record());
     drop(packing);
@@ -61,16 +61,10 @@ pub(super) fn publish(
     roots.snapshots.push(snapshot.clone());
     let by =
         [&snapshot.run, &snapshot.user].into_iter().find(|by| !by.is_empty()).cloned().unwrap_or_default();
-    let committed = match made.is_new {
-        true => writer.commit_with_objects(roots, ("create", &by, ""), id),
-        false => writer.commit_by(roots, "create", &by, &[id]),
-    };
-    if let Err(error) = committed {
-        writer.drop_new(id);
-        return Err(error);
-    }
     if made.is_new {
-        writer.settle_one(id)?;
+        writer.publish_new(roots, ("create", &by, ""), id)?;
+    } else {
+        writer.commit_by(roots, "create", &by, &[id])?;
     }
     Ok(snapshot)
 }
@@ -86,21 +80,21 @@ struct MadeSnapshot {
 fn make(
     writer: &Writer<'_>,
     source: &ScannedTree<'_>,
-    keeper: &mut Keeper<'_>,
+    storer: &mut FileStorer<'_>,
     failures: &Failures,
 ) -> Result<MadeSnapshot, SnapshotError> {
     let store = &writer.store;
     let damage = KnownDamage::read(store)?;
     let mut planned = plan(source.tree, store, writer.last().map(|last| &last.tree), &damage);
-    let added = take_files(&mut planned, source, keeper, failures);
+    let added = store_contents(&mut planned, source, storer, failures);
     let bytes = source.tree.totals.bytes.saturating_add_signed(planned.grown);
     let writing = || io_error("write to", store.path());
-    if let Some(error) = keeper.broken.take() {
+    if let Some(error) = storer.broken.take() {
         return Err(writing()(error));
     }
-    let tree = write_folders(planned, source.tree, store, keeper.packing).map_err(writing())?;
-    let packed = keeper.packing.finish().map_err(writing())?;
-    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: keeper.packing.is_used() })
+    let tree = write_folders(planned, source.tree, store, storer.packing).map_err(writing())?;
+    let packed = storer.packing.finish().map_err(writing())?;
+    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: storer.packing.is_used() })
 }
 
 fn record(

@@ -8,10 +8,9 @@ use std::{
 };
 
 use super::{
-    content::ContentRef,
-    keep::Keeper,
-    plan_folders::{Making, PlannedFolders, Slot, WantedFile},
-    written::{PackedFile, WrittenFiles},
+    find_unchanged::{Making, PlannedFolders, Slot, WantedFile},
+    store_live_file::FileStorer,
+    written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
     attrs::AttrsBuf,
@@ -20,6 +19,7 @@ use crate::{
     path::RelPath,
     report::Failures,
     root::Root,
+    snapshot::store::ContentRef,
     sys::cores::on_cores,
     tree::{Tree, seek::seek},
 };
@@ -29,7 +29,7 @@ const FILES_PER_UNIT: usize = 64;
 
 /// A tree to publish, with access to its files.
 #[derive(Debug)]
-pub(super) struct ScannedTree<'a> {
+pub(crate) struct ScannedTree<'a> {
     /// Its listings, scanned with stamps.
     pub tree: &'a Tree,
     /// The root directory's own metadata and attributes.
@@ -53,22 +53,22 @@ struct Unit {
 }
 
 /// Takes the content of all wanted files into the store. Returns the number of bytes in new files of their own.
-pub(super) fn take_files(
+pub(crate) fn store_contents(
     planned: &mut PlannedFolders,
     source: &ScannedTree<'_>,
-    keeper: &Keeper<'_>,
+    storer: &FileStorer<'_>,
     failures: &Failures,
 ) -> u64 {
     let units = units(planned);
     let (added, grown) = (AtomicU64::new(0), AtomicI64::new(0));
-    let taking = Taking { source, keeper, failures, added: &added, grown: &grown };
-    let taken = on_cores(units.len(), 1, |nth| {
+    let storing = Storing { source, storer, failures, added: &added, grown: &grown };
+    let stored = on_cores(units.len(), 1, |nth| {
         let Unit { making, files } = &units[nth];
-        taking.unit(&planned.making[*making], files)
+        storing.unit(&planned.making[*making], files)
     });
-    for (Unit { making, files }, taken) in units.iter().zip(taken) {
+    for (Unit { making, files }, stored) in units.iter().zip(stored) {
         let slots = &mut planned.making[*making].slots;
-        files.iter().zip(taken).for_each(|((slot, _), taken)| slots[*slot] = taken);
+        files.iter().zip(stored).for_each(|((slot, _), stored)| slots[*slot] = stored);
     }
     planned.grown = grown.into_inner();
     added.into_inner()
@@ -89,9 +89,9 @@ fn units(planned: &PlannedFolders) -> Vec<Unit> {
 }
 
 /// What the threads share.
-struct Taking<'a> {
+struct Storing<'a> {
     source: &'a ScannedTree<'a>,
-    keeper: &'a Keeper<'a>,
+    storer: &'a FileStorer<'a>,
     failures: &'a Failures,
     /// Bytes in new files of their own.
     added: &'a AtomicU64,
@@ -102,30 +102,30 @@ struct Taking<'a> {
 /// A directory, from its first use on.
 type OpenedDir = Option<io::Result<OwnedFd>>;
 
-impl Taking<'_> {
+impl Storing<'_> {
     /// Takes some files of a directory. Once the publication is broken, it takes no more.
     fn unit(&self, making: &Making, files: &[(usize, WantedFile)]) -> Vec<Slot> {
         let listed = &self.source.tree.dirs[making.dir as usize];
         let Some(&(_, WantedFile { index: first, .. })) = files.first() else { return Vec::new() };
         let mut entries = (first..).zip(EntryIndex::of(&listed.listing).from(first)).peekable();
         let first_name = entries.peek().map_or(&b""[..], |(_, entry)| entry.name);
-        let mut packed = self.keeper.packed(&making.path, first_name).peekable();
+        let mut packed = self.storer.packed(&making.path, first_name).peekable();
         let mut opened = None;
-        let mut taken = Vec::with_capacity(files.len());
+        let mut stored = Vec::with_capacity(files.len());
         for &(_, WantedFile { index, old }) in files {
             let Some((_, entry)) = entries.find(|(at, _)| *at == index) else { break };
-            if self.keeper.broken.get().is_some() {
+            if self.storer.broken.get().is_some() {
                 break;
             }
             let file = match packed_as_listed(&mut packed, &entry) {
-                Some(file) => self.keeper.take_packed(&file, old).map(|content| {
+                Some(file) => self.storer.store_packed(&file, old).map(|content| {
                     Slot::Stored(content, listed.stamps.get(index as usize).copied().unwrap_or(0))
                 }),
                 None => self.read(making, &entry, old, &mut opened),
             };
-            taken.push(file.unwrap_or_else(|error| self.failed(making, &entry, &error)));
+            stored.push(file.unwrap_or_else(|error| self.failed(making, &entry, &error)));
         }
-        taken
+        stored
     }
 
     fn read(
@@ -137,19 +137,19 @@ impl Taking<'_> {
     ) -> io::Result<Slot> {
         let dir = opened.get_or_insert_with(|| self.source.root.dir(&making.path));
         let dir = dir.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-        let taken = self.keeper.take(dir.as_fd(), entry.name, old)?;
-        self.added.fetch_add(taken.added, Relaxed);
+        let stored = self.storer.store_file(dir.as_fd(), entry.name, old)?;
+        self.added.fetch_add(stored.added, Relaxed);
         if let Kind::File { size } = entry.kind {
-            self.grown.fetch_add(taken.len as i64 - size as i64, Relaxed);
+            self.grown.fetch_add(stored.len as i64 - size as i64, Relaxed);
         }
-        if taken.kept_changing {
+        if stored.kept_changing {
             self.failures.add_in_motion(&path_of(making, entry));
         }
-        Ok(Slot::Taken(Box::new(taken)))
+        Ok(Slot::Read(Box::new(stored)))
     }
 
     fn failed(&self, making: &Making, entry: &Entry<'_>, error: &io::Error) -> Slot {
-        if self.keeper.broken.get().is_some() {
+        if self.storer.broken.get().is_some() {
             return Slot::Failed;
         }
         if error.kind() == io::ErrorKind::NotFound {

@@ -7,16 +7,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, Stat},
+    fs::{Mode, OFlags, Stat},
     io::Errno,
 };
 
-use super::{
-    content::{ContentRef, Home, id_of_visited},
-    pack::Packing,
-    roots::Engine,
-    written::{PackedFile, WrittenFiles},
-};
+use super::written_by_run::{PackedFile, WrittenFiles};
 use crate::{
     attrs::Attrs,
     destination::write_all,
@@ -25,9 +20,12 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     scan::stamp_of_stat,
-    sys::file_part::{Slice, data_in},
-    sys::in_motion::is_in_motion,
-    sys::stat::{changed, meta_of, modified},
+    snapshot::store::{ContentRef, Engine, Home, Packing, id_of_visited, regular, write_data},
+    sys::{
+        file_part::Slice,
+        in_motion::is_in_motion,
+        stat::{changed, meta_of, modified},
+    },
     tree::stamps::IN_MOTION,
 };
 
@@ -36,7 +34,7 @@ const MAX_ATTEMPTS: u32 = 4;
 
 /// A file at the moment when its content was taken.
 #[derive(Debug)]
-pub(super) struct TakenFile {
+pub(crate) struct LiveFile {
     /// Its content; none if it is empty.
     pub content: Option<ContentRef>,
     /// Its length in bytes.
@@ -51,16 +49,16 @@ pub(super) struct TakenFile {
     pub added: u64,
 }
 
-impl TakenFile {
+impl LiveFile {
     /// Returns the listing's entry for the file.
-    pub(super) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
+    pub(crate) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
         Entry { name, kind: Kind::File { size: self.len }, meta: self.meta, attrs }
     }
 }
 
 /// Takes files into the store.
 #[derive(Debug)]
-pub(super) struct Keeper<'a> {
+pub(crate) struct FileStorer<'a> {
     pub packing: &'a Packing<'a>,
     pub engine: Engine,
     /// Files that changed at this time or later get no stamp.
@@ -74,17 +72,14 @@ pub(super) struct Keeper<'a> {
     pub broken: OnceLock<io::Error>,
 }
 
-impl Keeper<'_> {
+impl FileStorer<'_> {
     /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(super) fn take(
+    pub(crate) fn store_file(
         &self,
         dir: BorrowedFd<'_>,
         name: &[u8],
         old: Option<ContentRef>,
-    ) -> io::Result<TakenFile> {
+    ) -> io::Result<LiveFile> {
         self.go_on()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
@@ -108,7 +103,7 @@ impl Keeper<'_> {
                     };
                     if is_quiet || read.is_clone {
                         whole.iter().for_each(|(read, _)| self.discard(read));
-                        return self.keep(read, old, &stat, stamp);
+                        return self.store_read(read, old, &stat, stamp);
                     }
                     whole.replace((read, stat)).iter().for_each(|(read, _)| self.discard(read));
                 }
@@ -122,11 +117,11 @@ impl Keeper<'_> {
         }
         let (read, stat) =
             whole.ok_or_else(|| io::Error::other("the file kept changing while it was read"))?;
-        Ok(TakenFile { kept_changing: true, ..self.keep(read, old, &stat, IN_MOTION)? })
+        Ok(LiveFile { kept_changing: true, ..self.store_read(read, old, &stat, IN_MOTION)? })
     }
 
     /// Returns the new files of a directory that the run has packed, from the first of these names on.
-    pub(super) fn packed<'a>(
+    pub(crate) fn packed<'a>(
         &'a self,
         dir: &RelPath,
         first: &[u8],
@@ -140,7 +135,7 @@ impl Keeper<'_> {
     ///
     /// # Errors
     /// If the store cannot be written to, or the publication is told to stop.
-    pub(super) fn take_packed(&self, file: &PackedFile, old: Option<ContentRef>) -> io::Result<ContentRef> {
+    pub(crate) fn store_packed(&self, file: &PackedFile, old: Option<ContentRef>) -> io::Result<ContentRef> {
         self.go_on()?;
         let PackedFile { entry, id, offset } = *file;
         match old.filter(|old| old.id == id && self.is_stored(old, entry.size)) {
@@ -172,13 +167,13 @@ impl Keeper<'_> {
     }
 
     /// Stores what was read of a file that had the status `stat` before.
-    fn keep(
+    fn store_read(
         &self,
         read: ReadFile,
         old: Option<ContentRef>,
         stat: &Stat,
         stamp: u64,
-    ) -> io::Result<TakenFile> {
+    ) -> io::Result<LiveFile> {
         let (content, len, added) = match read.content {
             ReadContent::Small(bytes) => {
                 // Packed content counts with the length of the pack.
@@ -192,7 +187,7 @@ impl Keeper<'_> {
                 (Some(content), len, if is_new { len } else { 0 })
             }
         };
-        Ok(TakenFile { content, len, meta: meta_of(stat), stamp, kept_changing: false, added })
+        Ok(LiveFile { content, len, meta: meta_of(stat), stamp, kept_changing: false, added })
     }
 
     fn discard(&self, read: &ReadFile) {
@@ -250,13 +245,8 @@ impl Keeper<'_> {
         let has_holes = (stat.st_blocks as u64) * 512 < len;
         let id = id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| {
             self.go_on()?;
-            match has_holes {
-                false => self.stored(write_all(to.as_fd(), bytes, offset)),
-                true => data_in(bytes, offset).into_iter().try_for_each(|data| {
-                    let inside = (data.start - offset) as usize..(data.end - offset) as usize;
-                    self.stored(write_all(to.as_fd(), &bytes[inside], data.start))
-                }),
-            }
+            let write = if has_holes { write_data } else { write_all };
+            self.stored(write(to.as_fd(), bytes, offset))
         })?;
         Ok(read(id, len, regular(from)?, false))
     }
@@ -276,14 +266,6 @@ enum ReadContent {
     Small(Vec<u8>),
     /// Content in a file of the store that has no final name.
     Own { part: String, id: ContentId, len: u64 },
-}
-
-fn regular(file: &OwnedFd) -> io::Result<Stat> {
-    let stat = rustix::fs::fstat(file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(stat),
-        _ => Err(io::Error::other("it is no longer a regular file")),
-    }
 }
 
 fn key(stat: &Stat) -> (i64, Time, Time) {

@@ -1,16 +1,11 @@
 //! Writes the new directories of a snapshot.
 
-use super::{
-    folder::{Folder, FolderRef, with_check},
-    folder_changes::FolderChanges,
-    pack::Packing,
-    plan_folders::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot},
-    store::Store,
-};
+use super::find_unchanged::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot};
 use crate::{
     entry::Kind,
     hash::TreeDigest,
     listing::{Listing, ListingBuilder},
+    snapshot::store::{Folder, FolderChanges, FolderRef, Packing, Store, with_check},
     sys::cores::on_cores,
     tree::{Tree, stamps::Stamps},
 };
@@ -22,7 +17,7 @@ const SHARE_OF_FOLDER: usize = 4;
 const SMALL_FOLDER_BYTES: usize = 256;
 
 /// Writes the new directories of a snapshot, and returns its root.
-pub(super) fn write_folders(
+pub(crate) fn write_folders(
     planned: PlannedFolders,
     tree: &Tree,
     store: &Store,
@@ -34,7 +29,7 @@ pub(super) fn write_folders(
 
 /// Writes planned directories on several threads, the deepest ones first. Returns the directories of the tree that the
 /// store has then, by their numbers.
-pub(super) fn write_planned(
+pub(crate) fn write_planned(
     planned: PlannedFolders,
     tree: &Tree,
     store: &Store,
@@ -58,7 +53,7 @@ pub(super) fn write_planned(
 }
 
 /// Writes a directory, unless the last snapshot has the same one, undamaged, with the same stamps and objects.
-pub(super) fn write_folder(
+pub(crate) fn write_folder(
     folder: &Folder,
     old: Option<FolderRef>,
     store: &Store,
@@ -67,9 +62,10 @@ pub(super) fn write_folder(
     let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
     let own = folder.listing.digest();
     let digest = if below.is_empty() { own } else { own.with_children(&below) };
-    let seen = match folder.listing.is_complete() {
-        true => Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
-        false => Stamps::unknown(),
+    let seen = if folder.listing.is_complete() {
+        Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen))
+    } else {
+        Stamps::unknown()
     };
     let (id, bytes) = folder.encode_unchecked();
     // The id does not cover the places of objects, which change where damaged ones were stored again.
@@ -102,7 +98,7 @@ fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slot]) -> Fold
     for slot in slots {
         let (content, stamp) = match slot {
             Slot::Stored(content, stamp) => (Some(*content), *stamp),
-            Slot::Taken(taken) => (taken.content, taken.stamp),
+            Slot::Read(taken) => (taken.content, taken.stamp),
             Slot::Wanted(_) | Slot::Gone | Slot::Failed => (None, 0),
         };
         if let Some(content) = content {
@@ -117,7 +113,7 @@ fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
     let files = listing.iter().filter(|entry| entry.kind.has_content());
     files.zip(slots).all(|(entry, slot)| match slot {
         Slot::Stored(..) => true,
-        Slot::Taken(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
+        Slot::Read(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
         Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
     })
 }
@@ -129,7 +125,7 @@ fn relist(listing: &Listing, slots: &[Slot]) -> Listing {
         let slot = entry.kind.has_content().then(|| slots.next()).flatten();
         match slot {
             None | Some(Slot::Stored(..)) => builder.push(&entry),
-            Some(Slot::Taken(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),
+            Some(Slot::Read(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),
             Some(Slot::Gone) => {}
             Some(Slot::Failed | Slot::Wanted(_)) => builder.mark_incomplete(),
         }

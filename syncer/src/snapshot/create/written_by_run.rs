@@ -13,13 +13,13 @@ use std::{
 use contract::SnapshotEngine;
 use rustix::{fs::Stat, io::Errno};
 
-use super::{choose_engine::choose_engine, pack::BegunPack, roots::Engine};
 use crate::{
     destination::Destination,
     entry::Time,
     hash::ContentId,
     path::RelPath,
     scan::{EarlierScan, WrittenEntries, WrittenEntry, WrittenNames, stamp_of_stat},
+    snapshot::store::{BegunPack, Engine, choose_engine},
     sys::stat::{changed, meta_of, modified},
 };
 
@@ -28,7 +28,7 @@ const SHARE_OF_ROOM: u64 = 8;
 
 /// Knowledge of a run about its destination, which the snapshot after it need not gather again.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct KnownFromRun<'a> {
+pub(crate) struct KnownFromRun<'a> {
     /// The run's scan, and what may have changed since.
     pub scan: Option<EarlierScan<'a>>,
     /// The files that the run has written.
@@ -40,7 +40,7 @@ const ALL: Time = Time { seconds: i64::MAX, nanos: 0 };
 
 /// The files that a run has written.
 #[derive(Debug)]
-pub struct WrittenFiles {
+pub(crate) struct WrittenFiles {
     engine: Engine,
     /// The file system of the destination's root.
     device: u64,
@@ -72,7 +72,7 @@ struct PackedDir {
 
 /// A new file as the run left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PackedFile {
+pub(crate) struct PackedFile {
     /// Its entry in a listing.
     pub entry: WrittenEntry,
     /// Its content.
@@ -93,7 +93,7 @@ struct UnpackedFile {
 impl WrittenFiles {
     /// Starts to record the files that are written to `destination`. Returns `None` if its snapshot will fail, or the
     /// run sets no times, by which a later write by another program is noticed.
-    pub fn begin(destination: &Destination, wanted: SnapshotEngine) -> Option<Self> {
+    pub(crate) fn begin(destination: &Destination, wanted: SnapshotEngine) -> Option<Self> {
         if !destination.settings().times {
             return None;
         }
@@ -108,19 +108,25 @@ impl WrittenFiles {
 
     /// Returns whether the snapshot will take the content of a new file of `len` bytes from memory, if it is given to
     /// [`Self::add_new`].
-    pub fn packs(&self, len: u64) -> bool {
+    pub(crate) fn packs(&self, len: u64) -> bool {
         self.engine.packs(len)
     }
 
     /// Returns whether it helps to know the id of a file of `len` bytes: one that is cloned need not be read then.
-    pub fn wants_id(&self, len: u64) -> bool {
+    pub(crate) fn wants_id(&self, len: u64) -> bool {
         self.engine == Engine::Clone && len > 0 && !self.packs(len)
     }
 
     /// Packs the content of a new file that was just written and published with the time `mtime` and without
     /// attributes, so that the snapshot neither looks at the file nor reads it. Leaves out files that have inherited
     /// attributes, have several names, or were written to since: the snapshot has to look at them.
-    pub fn add_new(&self, (dir, name): (&RelPath, &[u8]), file: BorrowedFd<'_>, mtime: Time, content: &[u8]) {
+    pub(crate) fn add_new(
+        &self,
+        (dir, name): (&RelPath, &[u8]),
+        file: BorrowedFd<'_>,
+        mtime: Time,
+        content: &[u8],
+    ) {
         let is_own = |entry: &WrittenEntry| (entry.size, entry.meta.mtime) == (content.len() as u64, mtime);
         let Some(entry) = entry_of(file, self.device).filter(is_own) else { return };
         let id = ContentId::of(content);
@@ -134,7 +140,7 @@ impl WrittenFiles {
 
     /// Remembers the id of a file of `len` bytes that was just written and published with the time `mtime`, and is not
     /// packed. Leaves out files that were written to since.
-    pub fn add(&self, file: BorrowedFd<'_>, (len, mtime): (u64, Time), id: ContentId) {
+    pub(crate) fn add(&self, file: BorrowedFd<'_>, (len, mtime): (u64, Time), id: ContentId) {
         let is_own = |stat: &Stat| (stat.st_size as u64, modified(stat)) == (len, mtime);
         let Some(stat) = rustix::fs::fstat(file).ok().filter(is_own) else { return };
         let unpacked = UnpackedFile { id, len, mtime };
@@ -142,7 +148,7 @@ impl WrittenFiles {
     }
 
     /// Forgets a new file that gets another name.
-    pub fn forget(&self, path: &RelPath) {
+    pub(crate) fn forget(&self, path: &RelPath) {
         let Some((dir, name)) = path.split_last() else { return };
         if let Some(files) = lock(&self.packed).dirs.get_mut(&dir) {
             files.push(name, None);
@@ -150,14 +156,14 @@ impl WrittenFiles {
     }
 
     /// Returns the id of an open file's content, if it is as the run left it.
-    pub(super) fn id_of(&self, stat: &Stat) -> Option<ContentId> {
+    pub(crate) fn id_of(&self, stat: &Stat) -> Option<ContentId> {
         let file = lock(&self.unpacked).get(&stamp_of_stat(stat, ALL, self.device)).copied()?;
         ((file.len, file.mtime) == (stat.st_size as u64, modified(stat))).then_some(file.id)
     }
 
     /// Returns the new files of a directory of which the pack has the content, from the first of these names on, by
     /// ascending names. The run must be over: files that are added later are not among them.
-    pub(super) fn packed<'a>(
+    pub(crate) fn packed<'a>(
         &'a self,
         dir: &RelPath,
         first: &[u8],
@@ -170,7 +176,7 @@ impl WrittenFiles {
     }
 
     /// Hands over the pack, once.
-    pub(super) fn take_pack(&self) -> Option<BegunPack> {
+    pub(crate) fn take_pack(&self) -> Option<BegunPack> {
         lock(&self.packed).pack.take()
     }
 }

@@ -1,8 +1,9 @@
 //! Garbage collection: moves objects that no snapshot refers to any more to the trash, and removes them from there.
 //!
-//! 1. [`plan`] marks the objects that the remaining snapshots refer to; all others are removed. It changes nothing.
-//! 2. [`collect`] publishes the list without the removed snapshots, moves whole objects to the trash, and punches holes
-//!    into packs that stay.
+//! 1. [`plan_collection`] marks the objects that the remaining snapshots refer to; all others are removed. It changes
+//!    nothing.
+//! 2. [`collect_garbage`] publishes the list without the removed snapshots, moves whole objects to the trash, and
+//!    punches holes into packs that stay.
 //! 3. [`Writer::empty_trash`] removes the trash. It may be cut off anywhere and done again.
 
 use std::{
@@ -13,19 +14,13 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom},
+    fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom},
     io::Errno,
 };
 
-use super::{
-    content::{ContentRef, Home},
-    id::SnapshotId,
-    roots::{Roots, Snapshot},
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    store_files::{CONTENT, PACK_MAGIC, PACKS, READERS, TRASH, names, open_file, readers},
-    store_writer::Writer,
-    walk::{Referred, gather},
+use crate::snapshot::store::{
+    CONTENT, ContentRef, Home, PACK_MAGIC, PACKS, Referred, Roots, Snapshot, SnapshotError, SnapshotId,
+    Store, TRASH, Writer, gather, io_error, lock_out_readers, names, open_file,
 };
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
@@ -74,7 +69,11 @@ pub enum Collected {
 ///
 /// # Errors
 /// If a directory cannot be read, because it is then unknown which objects are still needed.
-pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result<Plan, SnapshotError> {
+pub fn plan_collection(
+    store: &Store,
+    roots: &Roots,
+    gone: &BTreeSet<SnapshotId>,
+) -> Result<Plan, SnapshotError> {
     let stay: Vec<&Snapshot> =
         roots.snapshots.iter().filter(|snapshot| !gone.contains(&snapshot.id)).collect();
     let snapshots =
@@ -294,7 +293,7 @@ fn has_data(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<bool> {
 /// # Errors
 /// If the list cannot be published; nothing is removed then. If an object cannot be moved; the next collection
 /// finds it again.
-pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collected, SnapshotError> {
+pub fn collect_garbage(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collected, SnapshotError> {
     let gone: BTreeSet<SnapshotId> = plan.snapshots.iter().copied().collect();
     if !gone.is_empty() {
         let mut roots = writer.roots.clone();
@@ -343,28 +342,6 @@ fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
     match rustix::fs::fallocate(&file, flags, hole.start, hole.end - hole.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOSPC | Errno::DQUOT) => Ok(()),
         result => Ok(result?),
-    }
-}
-
-/// Keeps collections from removing objects as long as the returned descriptor is open.
-///
-/// # Errors
-/// If the system refuses.
-pub fn hold_for_reading(store: &Store) -> Result<OwnedFd, SnapshotError> {
-    let hold = || -> io::Result<OwnedFd> {
-        let file = readers(store.dir())?;
-        rustix::fs::flock(&file, FlockOperation::LockShared)?;
-        Ok(file)
-    };
-    hold().map_err(io_error("lock", store.path().join(READERS)))
-}
-
-fn lock_out_readers(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    let file = readers(dir)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 

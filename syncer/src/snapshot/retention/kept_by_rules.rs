@@ -3,159 +3,48 @@
 //! The rules are restic's. A snapshot is kept when one rule keeps it. A rule for a period keeps the last snapshot of
 //! each of the newest periods that have any, and also the oldest snapshot of all as long as it has periods left.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use contract::Retention;
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
-use thiserror::Error;
 
-pub use super::retention::Period;
-use super::{
-    id::SnapshotId,
-    purpose::{MAX_SAFETY, Purpose},
-    retention::{JobRules, counts},
-    roots::{Roots, Snapshot},
+use super::keep_reasons::{Reason, Rule, Until, Verdict};
+use crate::{
+    entry::Time,
+    snapshot::store::{
+        JobRules, MAX_SAFETY, Period, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, counts,
+    },
 };
-use crate::entry::Time;
-
-/// Reports a policy that would keep nothing.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("the policy has no rule, and would keep nothing")]
-pub struct EmptyPolicy;
-
-/// The rule that keeps a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rule {
-    /// It is pinned.
-    Pinned,
-    /// It has a tag that is kept.
-    Tag(String),
-    /// It is the last of a period.
-    Last(Period),
-    /// It is the oldest, and a rule has periods left.
-    Oldest(Period),
-    /// It was taken shortly before the newest one.
-    Within,
-    /// Its time is in the future: a clock was wrong, and it is unknown which.
-    Future,
-    /// It is the newest one that has every entry.
-    NewestWhole,
-    /// The limit of bytes is the only rule, and it is within that.
-    Room,
-    /// It has the state before one of the last restores.
-    Safety,
-    /// Its job has applied no rules.
-    NoRule,
-}
-
-/// The event that ends a reason to keep a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// A person unpins it.
-    Unpinned,
-    /// A person takes the tag from it.
-    Untagged,
-    /// This many newer periods have a snapshot.
-    Newer(Period, u32),
-    /// A newer snapshot is taken in the same period, which is not over.
-    NewerInPeriod(Period),
-    /// A newer snapshot is taken after this time.
-    Time(Time),
-    /// The clock reaches its time.
-    Clock(Time),
-    /// A newer snapshot has every entry.
-    NewerWhole,
-    /// Newer ones need the room.
-    Room,
-    /// A person prunes the volume.
-    Prune,
-}
-
-/// A rule that keeps a snapshot, and the event up to which it does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    /// The rule.
-    pub rule: Rule,
-    /// The event.
-    pub until: Until,
-}
-
-impl Reason {
-    fn new(rule: Rule, until: Until) -> Self {
-        Self { rule, until }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rule.fmt(f)
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let period = |period: &Period| match period {
-            Period::Snapshot => "last",
-            Period::Hour => "hourly",
-            Period::Day => "daily",
-            Period::Week => "weekly",
-            Period::Month => "monthly",
-            Period::Year => "yearly",
-        };
-        match self {
-            Self::Pinned => f.write_str("pinned"),
-            Self::Tag(tag) => write!(f, "tag {tag}"),
-            Self::Last(of) => f.write_str(period(of)),
-            Self::Oldest(of) => write!(f, "oldest {}", period(of)),
-            Self::Within => f.write_str("within"),
-            Self::Future => f.write_str("in the future"),
-            Self::NewestWhole => f.write_str("newest whole"),
-            Self::Room => f.write_str("room"),
-            Self::Safety => f.write_str("safety"),
-            Self::NoRule => f.write_str("no rule"),
-        }
-    }
-}
-
-/// The policy's verdict on a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// The snapshot.
-    pub id: SnapshotId,
-    /// The reasons to keep it; none if it goes. It is kept until the last of them ends.
-    pub reasons: Vec<Reason>,
-    /// Whether the limit of bytes may end all reasons sooner.
-    pub is_limited: bool,
-}
-
-impl Verdict {
-    /// Returns whether the snapshot is kept.
-    pub fn is_kept(&self) -> bool {
-        !self.reasons.is_empty()
-    }
-}
 
 /// Judges snapshots: those of each SyncJob, and those of persons, separately. Those from before restores follow their
 /// own limit. The verdicts are in the order of the snapshots.
 ///
-/// # Errors [`EmptyPolicy`], because a policy without rules would remove everything.
+/// # Errors [`SnapshotError::EmptyPolicy`], because a policy without rules would remove everything.
 pub fn judge(
     snapshots: &[&Snapshot],
     policy: &Retention,
     now: Time,
     zone: &TimeZone,
-) -> Result<Vec<Verdict>, EmptyPolicy> {
+) -> Result<Vec<Verdict>, SnapshotError> {
     if !policy.has_rule() {
-        return Err(EmptyPolicy);
+        return Err(SnapshotError::EmptyPolicy);
     }
     let judged = by_owner(snapshots).into_iter().flat_map(|((purpose, _), of_one)| match purpose {
         Purpose::Safety => judge_safety(of_one),
         _ => judge_job(of_one, policy, now, zone),
     });
     Ok(in_order_of(snapshots, judged))
+}
+
+/// Returns the snapshots that a prune removes: the forgotten ones, and those that the verdicts do not keep.
+pub fn removed_by(roots: &Roots, verdicts: &[Verdict]) -> BTreeSet<SnapshotId> {
+    let forgotten = roots.snapshots.iter().filter(|it| it.forgotten.is_some()).map(|it| it.id);
+    forgotten.chain(not_kept(verdicts)).collect()
+}
+
+/// Yields the snapshots that the verdicts do not keep.
+pub(crate) fn not_kept(verdicts: &[Verdict]) -> impl Iterator<Item = SnapshotId> {
+    verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id)
 }
 
 /// Groups snapshots by what they were taken for and by their job: each group is judged by itself.
@@ -350,12 +239,10 @@ fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::roots::tests::sample;
+    use crate::snapshot::store::snapshot_list::tests::sample;
 
     const NOW: Time = Time { seconds: 1_795_370_400, nanos: 0 };
 
@@ -400,7 +287,8 @@ mod tests {
 
     #[test]
     fn an_empty_policy_is_refused() {
-        assert_eq!(judge(&[], &Retention::default(), NOW, &TimeZone::UTC), Err(EmptyPolicy));
+        let judged = judge(&[], &Retention::default(), NOW, &TimeZone::UTC);
+        assert!(matches!(judged, Err(SnapshotError::EmptyPolicy)));
     }
 
     #[test]

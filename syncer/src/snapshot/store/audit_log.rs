@@ -16,7 +16,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    id::SnapshotId,
+    snapshot_id::SnapshotId,
     store_files::{AUDIT, read_regular, regular},
 };
 use crate::{destination::write_all, sys::file_part::Slice};
@@ -61,7 +61,7 @@ pub struct Log {
 
 /// When a line becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Durable {
+pub(crate) enum Durable {
     /// Before the call returns.
     Now,
     /// With all else that the caller makes durable.
@@ -69,10 +69,7 @@ pub(super) enum Durable {
 }
 
 /// Appends a line, after removing a torn one that a crash left. The cost does not depend on the log's length.
-///
-/// # Errors
-/// If the file cannot be written to.
-pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
+pub(crate) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
     let len = regular(&file)?.st_size as u64;
@@ -89,10 +86,7 @@ pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io
 }
 
 /// Puts a log aside under the first free name, which is returned, so that the next line begins a new chain.
-///
-/// # Errors
-/// If the system refuses.
-pub(super) fn put_aside(dir: BorrowedFd<'_>) -> io::Result<String> {
+pub(crate) fn put_aside(dir: BorrowedFd<'_>) -> io::Result<String> {
     let mut nth = 1;
     loop {
         let name = format!("{AUDIT}.{nth}");
@@ -142,16 +136,13 @@ fn hash_of(before: &str, text: &str) -> String {
 }
 
 /// Reads a log and checks its chain.
-///
-/// # Errors
-/// If the file cannot be read.
-pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
+pub(crate) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
     Ok(Log::decode(&read_regular(dir, AUDIT, MAX_AUDIT_BYTES)?))
 }
 
 impl Log {
     /// Returns the snapshots that were forgotten or collected, and not brought back since.
-    pub(super) fn gone(&self) -> BTreeSet<SnapshotId> {
+    pub(crate) fn gone(&self) -> BTreeSet<SnapshotId> {
         let mut gone = BTreeSet::new();
         for event in &self.events {
             let ids = event.snapshots.iter().filter_map(|id| id.parse().ok());
@@ -191,12 +182,12 @@ fn check(before: &mut String, line: &[u8]) -> Option<Event> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::{fs, os::fd::AsFd as _};
 
     use super::*;
 
-    pub(in crate::snapshot) fn event(nth: usize) -> Event {
+    pub(crate) fn event(nth: usize) -> Event {
         let snapshots = vec![format!("{nth:016x}")];
         Event {
             time: "2026-11-22T18:00:00Z".into(),

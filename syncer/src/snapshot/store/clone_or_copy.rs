@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use contract::SnapshotEngine;
 use rustix::fs::{Mode, OFlags};
 
-use super::roots::Engine;
+use super::snapshot_list::Engine;
 use crate::destination::never_clones;
 
 /// Contents up to this length in bytes are packed if files are cloned: a clone takes an inode, which is about as large.
@@ -16,7 +16,7 @@ const PACKED_BESIDE_COPIES: u64 = 64 << 10;
 
 impl Engine {
     /// Returns whether content of `len` bytes goes into a pack. Empty content goes nowhere.
-    pub(super) fn packs(self, len: u64) -> bool {
+    pub(crate) fn packs(self, len: u64) -> bool {
         let most = match self {
             Engine::Clone => PACKED_BESIDE_CLONES,
             Engine::Copy => PACKED_BESIDE_COPIES,
@@ -26,7 +26,7 @@ impl Engine {
 }
 
 /// Chooses an engine that the file system of `dir` supports. Returns `None` if cloning is required and not supported.
-pub(super) fn choose_engine(wanted: SnapshotEngine, dir: BorrowedFd<'_>) -> Option<Engine> {
+pub(crate) fn choose_engine(wanted: SnapshotEngine, dir: BorrowedFd<'_>) -> Option<Engine> {
     match wanted {
         SnapshotEngine::Copy => Some(Engine::Copy),
         SnapshotEngine::Auto | SnapshotEngine::Clone if can_clone(dir) => Some(Engine::Clone),

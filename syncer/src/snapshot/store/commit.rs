@@ -10,16 +10,16 @@ use contract::VolumeId;
 use rustix::fs::{AtFlags, OFlags, Timestamps};
 
 use super::{
-    audit::{self, Durable, Event},
-    id::SnapshotId,
-    reserve,
-    roots::{ListState, Roots, Snapshot},
-    roots_file::ROOTS,
+    audit_log::{self, Durable, Event},
+    full_disk_reserve,
+    list_copies::ROOTS,
+    read_store::Store,
+    readers_lock::{READERS, readers},
     snapshot_error::{SnapshotError, io_error},
-    store::Store,
+    snapshot_id::SnapshotId,
+    snapshot_list::{ListState, Roots, Snapshot},
     store_files::{
-        AUDIT, CONTENT, NEW, PACK_NEW, PACKS, PART, READERS, TRASH, make_dir, names, own_name, readers,
-        remove_flat,
+        AUDIT, CONTENT, NEW, PACK_NEW, PACKS, PART, TRASH, make_dir, names, own_name, remove_flat,
     },
     trash,
 };
@@ -71,10 +71,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Opens a store to repair it: without its list, and without settling anything.
-    ///
-    /// # Errors
-    /// If something cannot be made.
-    pub(super) fn open_to_repair(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
+    pub(crate) fn open_to_repair(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
         let store = open_or_make(own, root, path)?;
         make_parts(&store)?;
         Ok(Self { own, store, roots: Roots::default() })
@@ -91,7 +88,7 @@ impl<'a> Writer<'a> {
 
     /// Returns the snapshot that a new one may build on: the last one, unless another user could have made it up and
     /// cannot do so any more.
-    pub(super) fn last(&self) -> Option<&Snapshot> {
+    pub(crate) fn last(&self) -> Option<&Snapshot> {
         self.roots.last().filter(|last| !last.is_exposed || self.own.has_no_modes())
     }
 
@@ -104,20 +101,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the id of the volume.
-    pub(super) fn volume(&self) -> VolumeId {
+    pub(crate) fn volume(&self) -> VolumeId {
         self.own.volume()
     }
 
     /// Returns whether the store has a pack of this name.
-    pub(super) fn has_pack(&self, id: SnapshotId) -> bool {
+    pub(crate) fn has_pack(&self, id: SnapshotId) -> bool {
         has(&self.store, &format!("{PACKS}/{id}"))
     }
 
     /// Returns the time by the clock of the volume's file system.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub(super) fn now(&self) -> Result<Time, SnapshotError> {
+    pub(crate) fn now(&self) -> Result<Time, SnapshotError> {
         let now = || -> io::Result<Time> {
             let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = Timestamps { last_access: now(), last_modification: now() };
@@ -128,17 +122,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Makes the folder for the additions of a snapshot's publication.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub(super) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
+    pub(crate) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
         let name = format!("{NEW}/{id}");
         make_dir(self.store.dir(), &name)?;
         open_child(self.store.dir(), name.as_bytes(), OFlags::RDONLY)
     }
 
     /// Removes the additions of a failed publication, unless the list on the volume has its snapshot all the same.
-    pub(super) fn drop_new(&self, id: SnapshotId) {
+    pub(crate) fn drop_new(&self, id: SnapshotId) {
         let may_be_there =
             self.store.roots().map_or(true, |roots| roots.get(id).is_some() || roots.damages() > 0);
         if may_be_there {
@@ -165,26 +156,23 @@ impl<'a> Writer<'a> {
         self.commit(roots)
     }
 
-    /// Publishes a list with a snapshot whose objects were written and are not durable yet: one `syncfs` makes them
-    /// durable, and with them the line of the audit log and the list.
-    ///
-    /// # Errors
-    /// As [`Self::commit`].
-    pub(super) fn commit_with_objects(
+    /// Publishes a list with a snapshot whose objects are in `new/ID/` and not durable yet: one `syncfs` makes them
+    /// durable, and with them the line of the audit log and the list. Then moves the objects to their places; removes
+    /// them if the list cannot be published.
+    pub(crate) fn publish_new(
         &mut self,
         roots: Roots,
         line: (&str, &str, &str),
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
-        self.append_line(line, &[id], Durable::Later)?;
-        self.commit_synced(roots)
+        let committed =
+            self.append_line(line, &[id], Durable::Later).and_then(|()| self.commit_synced(roots));
+        committed.inspect_err(|_| self.drop_new(id))?;
+        self.settle_one(id)
     }
 
     /// Publishes a list whose objects are in their places and not durable yet.
-    ///
-    /// # Errors
-    /// As [`Self::commit`].
-    pub(super) fn commit_synced(&mut self, roots: Roots) -> Result<(), SnapshotError> {
+    pub(crate) fn commit_synced(&mut self, roots: Roots) -> Result<(), SnapshotError> {
         self.replace_roots(roots, |store, _| rustix::fs::syncfs(store.dir()))
     }
 
@@ -197,16 +185,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends a line with a note to the audit log, on a full file system in the room that is held back.
-    ///
-    /// # Errors
-    /// If it cannot be written to.
-    pub(super) fn log_with_note(
+    pub(crate) fn log_with_note(
         &self,
         line: (&str, &str, &str),
         snapshots: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
         match self.append_line(line, snapshots, Durable::Now) {
-            Err(error) if error.is_no_room() && reserve::release(self.store.dir()) => {
+            Err(error) if error.is_no_room() && full_disk_reserve::release(self.store.dir()) => {
                 self.append_line(line, snapshots, Durable::Now)
             }
             result => result,
@@ -226,7 +211,7 @@ impl<'a> Writer<'a> {
             snapshots: snapshots.iter().map(ToString::to_string).collect(),
             note: note.into(),
         };
-        audit::append(self.store.dir(), &event, durable)
+        audit_log::append(self.store.dir(), &event, durable)
             .map_err(|error| io_error("write to", self.store.path().join(AUDIT))(error))
     }
 
@@ -279,10 +264,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Moves the additions of one published snapshot to their places.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub(super) fn settle_one(&self, id: SnapshotId) -> Result<(), SnapshotError> {
+    pub(crate) fn settle_one(&self, id: SnapshotId) -> Result<(), SnapshotError> {
         self.move_additions(id).map_err(io_error("settle", self.store.path().join(NEW).join(id.to_string())))
     }
 
@@ -311,7 +293,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns whether content already has a file of its own.
-    pub(super) fn has_own(&self, id: &ContentId) -> bool {
+    pub(crate) fn has_own(&self, id: &ContentId) -> bool {
         has(&self.store, &own_name(id))
     }
 }
@@ -334,9 +316,10 @@ fn make_parts(store: &Store) -> Result<(), SnapshotError> {
     for name in [PACKS, CONTENT, NEW, TRASH].into_iter().filter(|name| !has(store, name)) {
         make_dir(store.dir(), name).map_err(io_error("make", store.path().join(name)))?;
     }
-    match has(store, READERS) {
-        true => Ok(()),
-        false => readers(store.dir()).map(drop).map_err(io_error("make", store.path().join(READERS))),
+    if has(store, READERS) {
+        Ok(())
+    } else {
+        readers(store.dir()).map(drop).map_err(io_error("make", store.path().join(READERS)))
     }
 }
 

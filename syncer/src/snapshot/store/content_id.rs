@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The length of an id in bytes.
-pub const ID_BYTES: usize = 32;
+pub(crate) const ID_BYTES: usize = 32;
 
 /// The number of bytes of a small file that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -33,7 +33,7 @@ pub fn id_of_file(file: Slice<'_>, len: u64) -> io::Result<ContentId> {
 /// large files come in any order.
 ///
 /// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
-pub fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {
+pub(crate) fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {
     if len >= SHARED_BYTES {
         return by_blocks(file, len, visit);
     }
@@ -51,7 +51,7 @@ pub fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Re
 }
 
 /// Receives a piece of a file and its offset.
-pub type VisitData<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
+pub(crate) type VisitData<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
 
 /// Hashes a file on all cores, block by block.
 fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {

@@ -2,17 +2,17 @@
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
-use super::content::{ContentRef, Home, ID_BYTES};
+use super::content_id::{ContentRef, Home, ID_BYTES};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
     entry::{Entry, Kind},
     hash::{ContentId, TreeDigest},
-    listing::Listing,
+    listing::{Listing, ListingBuilder},
     tree::stamps::Stamps,
 };
 
 /// The version of the encoding of a directory as a whole.
-pub(super) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// Bytes of the checksum over the parts that the id does not cover.
 const CHECK_BYTES: usize = 8;
@@ -63,12 +63,25 @@ pub struct Folder {
 
 /// An entry of a directory, with the object that it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FolderRow<'a> {
+pub(crate) struct FolderRow<'a> {
     pub entry: Entry<'a>,
     /// The reference to it, if it is a directory.
     pub child: Option<FolderRef>,
     /// Its content and its stamp, if it is a file that is not empty.
     pub content: Option<(ContentRef, u64)>,
+}
+
+/// A file of a directory that is not empty.
+#[derive(Debug, Clone, Copy)]
+pub struct FolderFile<'a> {
+    /// Its entry in the listing.
+    pub entry: Entry<'a>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its content.
+    pub content: ContentRef,
+    /// Its stamp; 0 for none.
+    pub stamp: u64,
 }
 
 /// Reports bytes that are not a directory, or one of another version.
@@ -88,7 +101,7 @@ impl From<DecodeError> for NotFolder {
 
 impl Folder {
     /// Yields its entries with the objects that they refer to.
-    pub(super) fn rows(&self) -> impl Iterator<Item = FolderRow<'_>> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = FolderRow<'_>> {
         let mut children = self.children.iter().copied();
         let mut contents = self.contents.iter().copied().zip(self.stamps.iter().copied());
         self.listing.iter().map(move |entry| {
@@ -98,11 +111,19 @@ impl Folder {
         })
     }
 
-    /// Yields its files that have content, with that and their stamps.
-    pub fn files(&self) -> impl Iterator<Item = (Entry<'_>, ContentRef, u64)> {
-        let files = self.listing.iter().filter(|entry| entry.kind.has_content());
-        let contents = self.contents.iter().copied().zip(self.stamps.iter().copied());
-        files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
+    /// Yields its files that are not empty.
+    pub fn files(&self) -> impl Iterator<Item = FolderFile<'_>> {
+        self.rows().filter_map(|row| match (row.entry.kind, row.content) {
+            (Kind::File { size }, Some((content, stamp))) => {
+                Some(FolderFile { entry: row.entry, len: size, content, stamp })
+            }
+            _ => None,
+        })
+    }
+
+    /// Yields its directories, by their names.
+    pub fn subfolders(&self) -> impl Iterator<Item = (&[u8], FolderRef)> {
+        self.rows().filter_map(|row| Some((row.entry.name, row.child?)))
     }
 
     /// Returns the hash of the directory and of everything below it.
@@ -127,7 +148,7 @@ impl Folder {
     }
 
     /// Encodes the directory without the checksum at the end; also returns its id.
-    pub(super) fn encode_unchecked(&self) -> (FolderId, Vec<u8>) {
+    pub(crate) fn encode_unchecked(&self) -> (FolderId, Vec<u8>) {
         let canonical = self.canonical();
         let mut out =
             Vec::with_capacity(canonical.len() + 16 * self.contents.len() + 128 * self.children.len() + 32);
@@ -201,6 +222,33 @@ impl Folder {
     }
 }
 
+/// Builds a [`Folder`]. Rows are pushed in the order of their names.
+#[derive(Debug, Default)]
+pub(crate) struct FolderBuilder {
+    listing: ListingBuilder,
+    folder: Folder,
+}
+
+impl FolderBuilder {
+    /// Appends a row, whose name must come after the last one's.
+    pub(crate) fn push(&mut self, row: &FolderRow<'_>) {
+        self.listing.push(&row.entry);
+        self.folder.children.extend(row.child);
+        if let Some((content, stamp)) = row.content {
+            self.folder.contents.push(content);
+            self.folder.stamps.push(stamp);
+        }
+    }
+
+    /// Returns the directory; its listing is marked incomplete unless `is_complete`.
+    pub(crate) fn finish(mut self, is_complete: bool) -> Folder {
+        if !is_complete {
+            self.listing.mark_incomplete();
+        }
+        Folder { listing: self.listing.finish(), ..self.folder }
+    }
+}
+
 /// Reads the listing, and the ids of its directories and then of its files.
 fn read_canonical(bytes: &[u8]) -> Result<(Listing, Vec<[u8; ID_BYTES]>), DecodeError> {
     let mut reader = Reader::new(bytes);
@@ -246,34 +294,28 @@ fn id_of(canonical: &[u8]) -> FolderId {
 }
 
 /// Checks the checksum at the end of an encoding, and returns the bytes before it.
-///
-/// # Errors
-/// If the checksum is wrong.
-pub(super) fn checked(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
     let (body, check) = bytes.split_at(body);
-    match check == check_of(body) {
-        true => Ok(body),
-        false => Err(DecodeError::Invalid("its checksum is wrong")),
-    }
+    if check == check_of(body) { Ok(body) } else { Err(DecodeError::Invalid("its checksum is wrong")) }
 }
 
 /// Appends the checksum to an encoding.
-pub(super) fn with_check(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn with_check(mut bytes: Vec<u8>) -> Vec<u8> {
     let check = check_of(&bytes);
     bytes.extend_from_slice(&check);
     bytes
 }
 
 /// Computes the checksum that detects accidental damage.
-pub(super) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
+pub(crate) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&blake3::hash(bytes).as_bytes()[..CHECK_BYTES]);
     check
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{
         attrs::Attrs,
@@ -281,7 +323,7 @@ pub(super) mod tests {
         listing::ListingBuilder,
     };
 
-    pub(in crate::snapshot) fn sample() -> Folder {
+    pub(crate) fn sample() -> Folder {
         let meta = Meta {
             mode: 0o644,
             mtime: Time { seconds: 1_700_000_000, nanos: 5 },

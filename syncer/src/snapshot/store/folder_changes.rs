@@ -5,14 +5,13 @@
 
 use std::cmp::Ordering::{Equal, Less};
 
-use super::{
-    folder::{Folder, FolderRow, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check},
-    folder_builder::FolderBuilder,
+use super::folder::{
+    Folder, FolderBuilder, FolderRow, NotFolder, ObjectRef, VERSION as WHOLE, checked, with_check,
 };
 use crate::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 /// The version of this encoding.
-pub(super) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 2;
 
 /// A directory as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,15 +141,15 @@ impl FolderChanges {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{
         entry::{Entry, Kind},
-        snapshot::folder::tests::sample,
+        snapshot::store::folder::tests::sample,
     };
 
     /// Returns the sample with one entry changed, one removed and one added; and the changes.
-    pub(in crate::snapshot) fn changed_sample() -> (Folder, FolderChanges) {
+    pub(crate) fn changed_sample() -> (Folder, FolderChanges) {
         let base = sample();
         let mut changed = FolderBuilder::default();
         for mut row in base.rows() {

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::store_files::write_all;
+use crate::destination::write_all;
 
 const RESERVE: &str = "reserve";
 
@@ -21,12 +21,12 @@ const RESERVE: &str = "reserve";
 const STEP_BYTES: u64 = 64 << 10;
 
 /// Returns whether an error says that the file system or the user's quota is full.
-pub(super) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Holds back room for changes of a list of `len` bytes in the store in `dir`, if there is any and the file system can.
-pub(super) fn renew(dir: BorrowedFd<'_>, len: u64) {
+pub(crate) fn renew(dir: BorrowedFd<'_>, len: u64) {
     let wanted = len.saturating_mul(2).next_multiple_of(STEP_BYTES) + STEP_BYTES;
     let there = rustix::fs::statat(dir, RESERVE, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_size as u64);
     if there.is_ok_and(|there| there >= wanted) {
@@ -40,7 +40,7 @@ pub(super) fn renew(dir: BorrowedFd<'_>, len: u64) {
 }
 
 /// Gives a part of the room back. Returns whether it was held back.
-pub(super) fn release(dir: BorrowedFd<'_>) -> bool {
+pub(crate) fn release(dir: BorrowedFd<'_>) -> bool {
     let Ok(file) = open(dir, OFlags::empty()) else { return false };
     let len = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64);
     len > STEP_BYTES && rustix::fs::ftruncate(&file, len - STEP_BYTES).is_ok()
@@ -50,9 +50,9 @@ pub(super) fn release(dir: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// If there is none, or the file system cannot exchange the names of files.
-pub(super) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
     let file = open(dir, OFlags::empty())?;
-    write_all(&file, bytes)?;
+    write_all(file.as_fd(), bytes, 0)?;
     rustix::fs::ftruncate(&file, bytes.len() as u64)?;
     rustix::fs::fsync(&file)?;
     rustix::fs::renameat_with(dir, RESERVE, dir, name, RenameFlags::EXCHANGE)?;

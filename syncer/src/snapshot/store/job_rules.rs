@@ -4,7 +4,7 @@
 
 use contract::Retention;
 
-use super::text::{MAX_NAME_BYTES, read_tags, read_text};
+use super::snapshot_record::{MAX_NAME_BYTES, read_tags, read_text};
 use crate::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 /// A natural period.
@@ -25,7 +25,7 @@ pub enum Period {
 }
 
 /// Returns how many periods of each kind keep a snapshot.
-pub(super) fn counts(rules: &Retention) -> [(Period, u32); 6] {
+pub(crate) fn counts(rules: &Retention) -> [(Period, u32); 6] {
     [
         (Period::Snapshot, rules.last),
         (Period::Hour, rules.hourly),
@@ -47,7 +47,7 @@ pub struct JobRules {
 
 impl JobRules {
     /// Appends the record of the rules of `job`.
-    pub(super) fn encode(&self, job: &str, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, job: &str, out: &mut Vec<u8>) {
         let Self { retention, zone } = self;
         put_bytes(out, job.as_bytes());
         counts(retention).iter().for_each(|(_, count)| put_varint(out, u64::from(*count)));
@@ -59,7 +59,7 @@ impl JobRules {
     }
 
     /// Decodes a record: a job and its rules.
-    pub(super) fn decode(bytes: &[u8]) -> Result<(String, Self), DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Self), DecodeError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
         let job = read_text(r, MAX_NAME_BYTES)?;

@@ -3,12 +3,10 @@
 
 use std::{collections::HashSet, io};
 
-use rustix::fs::{Mode, OFlags};
-
 use super::{
+    read_store::Store,
     snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    store_files::{read_regular, write_all},
+    store_files::{read_regular, write_new},
 };
 use crate::hash::ContentId;
 
@@ -35,7 +33,7 @@ impl KnownDamage {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(store: &Store) -> Result<Self, SnapshotError> {
-        let text = read_text(store, DAMAGED, (MAX_KNOWN * LINE_BYTES + LINE_BYTES) as u64)?;
+        let text = read_text_file(store, DAMAGED, (MAX_KNOWN * LINE_BYTES + LINE_BYTES) as u64)?;
         let contents = text.lines().filter_map(content_id).collect();
         Ok(Self { contents, in_directories: text.lines().any(|line| line == DIRECTORIES) })
     }
@@ -46,16 +44,14 @@ impl KnownDamage {
     }
 
     /// Replaces the file with this damage, unless the file has it already.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub(super) fn write(&self, store: &Store) -> Result<(), SnapshotError> {
+    pub(crate) fn write(&self, store: &Store) -> Result<(), SnapshotError> {
         if Self::read(store)? == *self {
             return Ok(());
         }
         let lines = self.contents.iter().take(MAX_KNOWN).map(|id| format!("{id}\n"));
         let directories = self.in_directories.then(|| format!("{DIRECTORIES}\n"));
-        replace_text(store, DAMAGED, &directories.into_iter().chain(lines).collect::<String>())
+        let text: String = directories.into_iter().chain(lines).collect();
+        replace_file(store, DAMAGED, text.as_bytes())
     }
 }
 
@@ -64,7 +60,7 @@ fn content_id(line: &str) -> Option<ContentId> {
 }
 
 /// Reads a small file of the store; one that is missing, too long or not text counts as empty.
-pub(super) fn read_text(store: &Store, name: &str, most: u64) -> Result<String, SnapshotError> {
+pub(crate) fn read_text_file(store: &Store, name: &str, most: u64) -> Result<String, SnapshotError> {
     match read_regular(store.dir(), name, most) {
         Ok(text) => Ok(String::from_utf8(text).unwrap_or_default()),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(String::new()),
@@ -72,19 +68,11 @@ pub(super) fn read_text(store: &Store, name: &str, most: u64) -> Result<String, 
     }
 }
 
-/// Replaces a small file of the store by one rename.
-pub(super) fn replace_text(store: &Store, name: &str, text: &str) -> Result<(), SnapshotError> {
-    replace_bytes(store, name, text.as_bytes())
-}
-
 /// Replaces a file of the store by one rename.
-pub(super) fn replace_bytes(store: &Store, name: &str, bytes: &[u8]) -> Result<(), SnapshotError> {
+pub(crate) fn replace_file(store: &Store, name: &str, bytes: &[u8]) -> Result<(), SnapshotError> {
     let replace = || -> io::Result<()> {
         let (dir, new) = (store.dir(), format!("{name}.new"));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, &new, flags, Mode::RUSR | Mode::WUSR)?;
-        write_all(&file, bytes)?;
-        rustix::fs::fsync(&file)?;
+        rustix::fs::fsync(write_new(dir, &new, bytes)?)?;
         Ok(rustix::fs::renameat(dir, &new, dir, name)?)
     };
     replace().map_err(io_error("write", store.path().join(name)))
@@ -111,16 +99,9 @@ mod tests {
         root::TreeLocation,
         scan::{ScanOptions, scan},
         snapshot::{
-            create,
-            folder::ObjectRef,
-            labels::Labels,
-            publish::publish,
-            roots::Snapshot,
-            scrub::{ReadPace, StoreShare},
-            store_writer::Writer,
-            take_files::ScannedTree,
-            turn::Turn,
-            verify::verify,
+            check::{ReadPace, StoreShare, Turn, verify},
+            create::{ScannedTree, lock_volume, publish},
+            store::{commit::Writer, folder::ObjectRef, labels::Labels, snapshot_list::Snapshot},
         },
     };
 
@@ -136,7 +117,7 @@ mod tests {
             fs::create_dir_all(dir.path().join("above/dir")).unwrap();
             fs::write(dir.path().join("above/dir/small"), "small content").unwrap();
             fs::write(dir.path().join("above/dir/large"), vec![3; 100_000]).unwrap();
-            let destination = create::take(&TreeLocation::from(dir.path())).unwrap();
+            let destination = lock_volume(&TreeLocation::from(dir.path())).unwrap();
             Self { dir, destination }
         }
 
@@ -155,8 +136,15 @@ mod tests {
             let tree = scan(root, &options, &failures, &monitor).unwrap();
             let root_meta = (tree.root_meta, tree.root_attrs.clone());
             let source = ScannedTree { tree: &tree, root, root_meta, before, began: before, written: None };
-            publish(&mut writer, &source, Labels::default(), SnapshotEngine::Copy, &failures, &monitor)
-                .unwrap()
+            publish::publish(
+                &mut writer,
+                &source,
+                Labels::default(),
+                SnapshotEngine::Copy,
+                &failures,
+                &monitor,
+            )
+            .unwrap()
         }
 
         fn store(&self) -> Store {

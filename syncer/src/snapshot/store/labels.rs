@@ -6,9 +6,9 @@ use contract::{AS_OF, LATEST, MAX_TAG_BYTES, is_tag};
 
 use super::{
     purpose::Purpose,
-    roots::Snapshot,
     snapshot_error::SnapshotError,
-    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAGS},
+    snapshot_list::Snapshot,
+    snapshot_record::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAGS},
 };
 
 /// The labels that users and runs give to a snapshot.
@@ -47,11 +47,12 @@ impl Labels {
 }
 
 /// Checks the tags of a snapshot, or of rules, and their number: a list with more cannot be read.
-pub(super) fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
+pub(crate) fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
     tags.iter().try_for_each(|tag| check_tag(tag))?;
-    match tags.len() <= MAX_TAGS {
-        true => Ok(()),
-        false => Err(SnapshotError::Invalid(format!("there are at most {MAX_TAGS} tags"))),
+    if tags.len() <= MAX_TAGS {
+        Ok(())
+    } else {
+        Err(SnapshotError::Invalid(format!("there are at most {MAX_TAGS} tags")))
     }
 }
 

@@ -9,28 +9,28 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 
 use super::{
-    reserve,
-    roots::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
+    full_disk_reserve,
     snapshot_error::{SnapshotError, io_error},
+    snapshot_list::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
     store_files::{
-        AUDIT, CONTENT, NEW, PACKS, is_exposed, names, open_file, read_regular, read_with_stat, write_all,
+        AUDIT, CONTENT, NEW, PACKS, is_exposed, names, open_file, read_regular, read_with_stat, write_new,
     },
 };
 
 /// The list of snapshots.
-pub(super) const ROOTS: &str = "roots";
+pub(crate) const ROOTS: &str = "roots";
 const ROOTS_NEW: &str = "roots.new";
 
 /// The second copy of the list.
-pub(super) const COPY: &str = "roots.copy";
+pub(crate) const COPY: &str = "roots.copy";
 const COPY_NEW: &str = "roots.copy.new";
 
 /// The list of a store's snapshots and its copy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RootsFile<'a> {
+pub(crate) struct RootsFile<'a> {
     /// The store's folder.
     pub dir: BorrowedFd<'a>,
     /// Its path for messages.
@@ -44,7 +44,7 @@ impl RootsFile<'_> {
     ///
     /// # Errors
     /// If it cannot be read or has another version; if it is missing beside objects or a log of snapshots.
-    pub(super) fn read(&self) -> Result<Roots, SnapshotError> {
+    pub(crate) fn read(&self) -> Result<Roots, SnapshotError> {
         match self.decode(ROOTS)? {
             Some(roots) if roots.damages() == 0 => Ok(roots),
             Some(roots) => {
@@ -60,36 +60,24 @@ impl RootsFile<'_> {
     }
 
     /// Reads `roots` alone for a repair; `None` if it has nothing of a list.
-    ///
-    /// # Errors
-    /// If it cannot be read or has another version.
-    pub(super) fn alone(&self) -> Result<Option<Roots>, SnapshotError> {
+    pub(crate) fn alone(&self) -> Result<Option<Roots>, SnapshotError> {
         self.decode(ROOTS)
     }
 
     /// Reads the copy; `None` if it is missing, damaged, or was being written when the system crashed.
-    ///
-    /// # Errors
-    /// If it cannot be read or has another version.
-    pub(super) fn copy(&self) -> Result<Option<Roots>, SnapshotError> {
+    pub(crate) fn copy(&self) -> Result<Option<Roots>, SnapshotError> {
         let copy = self.decode(COPY)?;
         Ok(copy.filter(|copy| copy.damages() == 0))
     }
 
     /// Returns whether the copy is damaged, and not only older or empty as a crash may leave it.
-    ///
-    /// # Errors
-    /// If it cannot be read or has another version.
-    pub(super) fn is_copy_damaged(&self) -> Result<bool, SnapshotError> {
+    pub(crate) fn is_copy_damaged(&self) -> Result<bool, SnapshotError> {
         let is_whole = |copy: Roots| copy.damages() == 0 && copy.state == ListState::Read;
         Ok(!self.decode(COPY)?.is_some_and(is_whole) && !self.bytes(COPY)?.is_empty())
     }
 
     /// Returns the bytes of `roots`, whatever they are.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(super) fn bytes_of_list(&self) -> Result<Vec<u8>, SnapshotError> {
+    pub(crate) fn bytes_of_list(&self) -> Result<Vec<u8>, SnapshotError> {
         self.bytes(ROOTS)
     }
 
@@ -123,10 +111,10 @@ impl RootsFile<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             names => names.map(|names| !names.is_empty()),
         };
-        let look = || -> io::Result<bool> {
+        let find_any = || -> io::Result<bool> {
             Ok(open_file(self.dir, AUDIT).is_ok() || has_any(PACKS)? || has_any(CONTENT)? || has_any(NEW)?)
         };
-        look().map_err(io_error("look for snapshots in", self.path))
+        find_any().map_err(io_error("look for snapshots in", self.path))
     }
 
     /// Writes a list under a temporary name, makes it durable with `sync`, and renames it: the only commit point of
@@ -134,7 +122,7 @@ impl RootsFile<'_> {
     ///
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         roots: &Roots,
         sync: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
@@ -146,7 +134,7 @@ impl RootsFile<'_> {
             Ok(rustix::fs::fsync(dir)?)
         };
         write().map_err(|error| io_error("write", self.path.join(ROOTS_NEW))(error))?;
-        reserve::renew(dir, bytes.len() as u64);
+        full_disk_reserve::renew(dir, bytes.len() as u64);
         // As long as records are damaged, the copy may have them.
         if roots.damages() == 0 {
             let copied = write_new(dir, COPY_NEW, &bytes);
@@ -163,16 +151,9 @@ impl RootsFile<'_> {
     ///
     /// # Errors
     /// If no room is held back; the volume then still has the old list.
-    pub(super) fn write_in_reserve(&self, roots: &Roots) -> io::Result<()> {
+    pub(crate) fn write_in_reserve(&self, roots: &Roots) -> io::Result<()> {
         // A list that is not complete would take room.
         let _ = rustix::fs::unlinkat(self.dir, ROOTS_NEW, AtFlags::empty());
-        reserve::replace(self.dir, ROOTS, &roots.encode())
+        full_disk_reserve::replace(self.dir, ROOTS, &roots.encode())
     }
-}
-
-fn write_new(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-    write_all(&file, bytes)?;
-    Ok(file)
 }

@@ -11,20 +11,24 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    content::{ContentRef, Home, VisitData},
+    commit::Writer,
+    content_id::{ContentRef, Home, VisitData},
     folder::ObjectRef,
-    id::SnapshotId,
-    store_files::{PACK_MAGIC, PACK_NEW, PART, make_dir, own_name, write_all},
-    store_writer::Writer,
+    read_store::Store,
+    snapshot_id::SnapshotId,
+    store_files::{OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, PART, make_dir, own_name},
 };
-use crate::{destination::link_held, hash::ContentId};
+use crate::{
+    destination::{link_held, write_all},
+    hash::ContentId,
+};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// A pack that is being written, and its folder. Both are created with the first object.
 #[derive(Debug)]
-pub(super) struct Packing<'a> {
+pub(crate) struct Packing<'a> {
     writer: &'a Writer<'a>,
     id: SnapshotId,
     has_begun: bool,
@@ -46,7 +50,7 @@ struct State {
 
 /// The file of a pack. Objects are appended to it.
 #[derive(Debug)]
-pub(super) struct PackFile {
+pub(crate) struct PackFile {
     file: OwnedFd,
     buffer: Vec<u8>,
     written: u64,
@@ -54,15 +58,12 @@ pub(super) struct PackFile {
 
 impl PackFile {
     /// Begins a pack in an empty file.
-    pub(super) fn new(file: OwnedFd) -> Self {
+    pub(crate) fn new(file: OwnedFd) -> Self {
         Self { file, buffer: PACK_MAGIC.to_vec(), written: 0 }
     }
 
     /// Appends an object, and returns its offset.
-    ///
-    /// # Errors
-    /// If the file cannot be written to.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
         let offset = self.written + self.buffer.len() as u64;
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER_BYTES {
@@ -72,7 +73,7 @@ impl PackFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        write_all(&self.file, &self.buffer)?;
+        write_all(self.file.as_fd(), &self.buffer, self.written)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -81,7 +82,7 @@ impl PackFile {
 
 /// A pack in an unnamed file, which leaves nothing behind if it is dropped.
 #[derive(Debug)]
-pub(super) struct BegunPack {
+pub(crate) struct BegunPack {
     file: PackFile,
     small: HashMap<ContentId, u64>,
     /// Bytes that may still be appended.
@@ -93,7 +94,7 @@ impl BegunPack {
     ///
     /// # Errors
     /// If the file system does not support unnamed files, or the file cannot be created.
-    pub(super) fn begin(dir: BorrowedFd<'_>, room: u64) -> io::Result<Self> {
+    pub(crate) fn begin(dir: BorrowedFd<'_>, room: u64) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
         Ok(Self { file: PackFile::new(file), small: HashMap::new(), room })
@@ -103,7 +104,7 @@ impl BegunPack {
     ///
     /// # Errors
     /// If the file cannot be written to. The pack is then unusable.
-    pub(super) fn add(&mut self, id: ContentId, bytes: &[u8]) -> io::Result<Option<u64>> {
+    pub(crate) fn add(&mut self, id: ContentId, bytes: &[u8]) -> io::Result<Option<u64>> {
         if let Some(offset) = self.small.get(&id) {
             return Ok(Some(*offset));
         }
@@ -117,7 +118,7 @@ impl BegunPack {
 
 impl<'a> Packing<'a> {
     /// Prepares the pack of the publication of `id`, or continues the one that a run began.
-    pub(super) fn new(writer: &'a Writer<'a>, id: SnapshotId, begun: Option<BegunPack>) -> Self {
+    pub(crate) fn new(writer: &'a Writer<'a>, id: SnapshotId, begun: Option<BegunPack>) -> Self {
         let has_begun = begun.is_some();
         let state = match begun {
             Some(BegunPack { file, small, .. }) => State { begun: Some(file), small, ..State::default() },
@@ -127,12 +128,12 @@ impl<'a> Packing<'a> {
     }
 
     /// Returns whether it continues a pack that a run began.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// Returns the place of content at this offset of the pack that a run has begun.
-    pub(super) fn begun(&self, offset: u64) -> io::Result<Home> {
+    pub(crate) fn begun(&self, offset: u64) -> io::Result<Home> {
         self.pack_of(&mut self.lock())?;
         Ok(Home::Pack { pack: self.id.0, offset })
     }
@@ -142,7 +143,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Appends small content, unless this publication has it already, and returns its place.
-    pub(super) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
+    pub(crate) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
         let mut state = self.lock();
         self.pack_of(&mut state)?;
         if let Some(offset) = state.small.get(&id) {
@@ -154,7 +155,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Appends the encoding of a directory.
-    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<ObjectRef> {
+    pub(crate) fn folder(&self, bytes: &[u8]) -> io::Result<ObjectRef> {
         let len =
             u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
         let offset = self.pack_of(&mut self.lock())?.append(bytes)?;
@@ -187,14 +188,14 @@ impl<'a> Packing<'a> {
     }
 
     /// Returns whether the store has this content of `len` bytes, and it is undamaged. `visit` may end the check.
-    pub(super) fn is_stored(&self, content: &ContentRef, len: u64, visit: &VisitData<'_>) -> bool {
+    pub(crate) fn is_stored(&self, content: &ContentRef, len: u64, visit: &VisitData<'_>) -> bool {
         // Most content is new, and a look for its name alone shows that.
         let is_there = content.home != Home::Own || self.writer.has_own(&content.id);
         is_there && self.writer.store.check_visited(content, len, visit).is_ok()
     }
 
     /// Creates the file of content that is not packed. [`Self::name`] gives it its final name.
-    pub(super) fn create(&self) -> io::Result<(OwnedFd, String)> {
+    pub(crate) fn create(&self) -> io::Result<(OwnedFd, String)> {
         let mut state = self.lock();
         let name = format!("{}{PART}", state.names);
         state.names += 1;
@@ -204,21 +205,22 @@ impl<'a> Packing<'a> {
     }
 
     /// Gives a complete file the name of its content, or removes it if the store has that content undamaged.
-    pub(super) fn name(&self, part: &str, id: ContentId, is_stored: bool) -> io::Result<bool> {
+    pub(crate) fn name(&self, part: &str, id: ContentId, is_stored: bool) -> io::Result<bool> {
         let mut state = self.lock();
         let is_new = !state.own.contains_key(&id) && !is_stored;
         state.own.insert(id, ());
         let folder = self.folder_of(&mut state)?;
-        match is_new {
-            true => rustix::fs::renameat(folder, part, folder, id.to_string())?,
-            false => rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty())?,
+        if is_new {
+            rustix::fs::renameat(folder, part, folder, id.to_string())?;
+        } else {
+            rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty())?;
         }
         Ok(is_new)
     }
 
     /// Moves a complete file to the place of its content at once, where a publication that is tried again finds it.
     /// Returns whether the store had none there.
-    pub(super) fn place_own(&self, part: &str, id: ContentId) -> io::Result<bool> {
+    pub(crate) fn place_own(&self, part: &str, id: ContentId) -> io::Result<bool> {
         let mut state = self.lock();
         let (dir, name) = (self.writer.store.dir(), own_name(&id));
         let is_new = !self.writer.has_own(&id);
@@ -229,19 +231,19 @@ impl<'a> Packing<'a> {
     }
 
     /// Removes content of [`Self::place_own`] that nothing refers to.
-    pub(super) fn remove_own(&self, id: &ContentId) {
+    pub(crate) fn remove_own(&self, id: &ContentId) {
         let _ = rustix::fs::unlinkat(self.writer.store.dir(), own_name(id), rustix::fs::AtFlags::empty());
     }
 
     /// Removes a file of [`Self::create`] that is not kept.
-    pub(super) fn discard(&self, part: &str) {
+    pub(crate) fn discard(&self, part: &str) {
         if let Some(folder) = &self.lock().folder {
             let _ = rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty());
         }
     }
 
     /// Writes the remaining bytes, and returns the length of the pack.
-    pub(super) fn finish(&self) -> io::Result<u64> {
+    pub(crate) fn finish(&self) -> io::Result<u64> {
         let mut state = self.lock();
         let Some(pack) = &mut state.pack else { return Ok(0) };
         pack.flush()?;
@@ -249,7 +251,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Appends the snapshot's record, from which a lost list is repaired. A publication without a pack leaves none.
-    pub(super) fn close(&self, record: &[u8]) -> io::Result<()> {
+    pub(crate) fn close(&self, record: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
         let Some(pack) = &mut state.pack else { return Ok(()) };
         pack.append(record)?;
@@ -257,9 +259,23 @@ impl<'a> Packing<'a> {
     }
 
     /// Returns whether the publication has added anything to the store.
-    pub(super) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.lock().folder.is_some()
     }
+}
+
+/// Writes an object at its place in a pack. A pack that is missing is made anew, with holes in place of other objects.
+pub(crate) fn overwrite(store: &Store, pack: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = format!("{PACKS}/{}", SnapshotId(pack));
+    let file = rustix::fs::openat(store.dir(), name, flags, Mode::RUSR | Mode::WUSR)?;
+    if rustix::fs::fstat(&file)?.st_size == 0 {
+        write_all(file.as_fd(), OLD_PACK_MAGIC, 0)?;
+    }
+    write_all(file.as_fd(), bytes, offset)?;
+    rustix::fs::fsync(&file)?;
+    store.close_pack(pack);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::codec::DecodeError;
 
 /// The number of snapshots before restores that a volume keeps, apart from pinned ones.
-pub(super) const MAX_SAFETY: u32 = 3;
+pub(crate) const MAX_SAFETY: u32 = 3;
 
 /// The bits of a record's flags: a run without a name and a job took the snapshot, or a restore did.
 const BY_UNNAMED_RUN: u8 = 4;
@@ -23,7 +23,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// Returns its bits of a record's flags. `is_named` says that the record has a run or a job.
-    pub(super) fn flags(self, is_named: bool) -> u8 {
+    pub(crate) fn flags(self, is_named: bool) -> u8 {
         match self {
             Self::AfterRun if !is_named => BY_UNNAMED_RUN,
             Self::Manual | Self::AfterRun => 0,
@@ -32,7 +32,7 @@ impl Purpose {
     }
 
     /// Takes its bits off a record's flags. Only runs give a record a run or a job.
-    pub(super) fn take(flags: &mut u8, is_named: bool) -> Result<Self, DecodeError> {
+    pub(crate) fn read_flags(flags: &mut u8, is_named: bool) -> Result<Self, DecodeError> {
         let own = *flags & (BY_UNNAMED_RUN | BY_RESTORE);
         *flags &= !own;
         match own {

@@ -11,15 +11,15 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::{
-    audit,
-    content::{ContentRef, Home, VisitData, id_of_visited},
+    audit_log,
+    content_id::{ContentRef, Home, VisitData, id_of_visited},
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder, ObjectRef},
     folder_changes::{self, StoredFolder},
-    id::SnapshotId,
-    record::{MAX_RECORD_BYTES, Snapshot},
-    roots::Roots,
-    roots_file::RootsFile,
+    list_copies::RootsFile,
     snapshot_error::{SnapshotError, io_error},
+    snapshot_id::SnapshotId,
+    snapshot_list::{Roots, Snapshot},
+    snapshot_record::MAX_RECORD_BYTES,
     store_files::{
         AUDIT, NEW, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, is_exposed, names, open_file, own_name,
     },
@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// Believes the files of this user, as which the process writes on the volume, in place of its own user's.
-    pub(super) fn written_by(self, user: u32) -> Self {
+    pub(crate) fn written_by(self, user: u32) -> Self {
         Self { user, ..self }
     }
 
@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Returns the files of the list.
-    pub(super) fn list(&self) -> RootsFile<'_> {
+    pub(crate) fn list(&self) -> RootsFile<'_> {
         RootsFile { dir: self.dir(), path: &self.path, user: self.user }
     }
 
@@ -126,8 +126,8 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn audit(&self) -> Result<audit::Log, SnapshotError> {
-        audit::read(self.dir()).map_err(io_error("read", self.path.join(AUDIT)))
+    pub fn audit(&self) -> Result<audit_log::Log, SnapshotError> {
+        audit_log::read(self.dir()).map_err(io_error("read", self.path.join(AUDIT)))
     }
 
     /// Reads a directory and checks its id.
@@ -142,17 +142,15 @@ impl Store {
                 changes.apply(&base).map_err(|error| self.damaged(&folder.place, error))?
             }
         };
-        match decoded.id() == folder.id {
-            true => Ok(decoded),
-            false => Err(SnapshotError::Hash(self.name_of_folder(folder))),
+        if decoded.id() == folder.id {
+            Ok(decoded)
+        } else {
+            Err(SnapshotError::Hash(self.name_of_folder(folder)))
         }
     }
 
     /// Returns the place and the content of the directory if it is stored as a whole, and those of its base otherwise.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is damaged.
-    pub(super) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
+    pub(crate) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
         match self.stored_folder(&folder.place)? {
             StoredFolder::Whole(whole) => Ok((folder.place, whole)),
             StoredFolder::Changes(changes) => Ok((changes.base, self.whole_folder(&changes.base)?)),
@@ -163,7 +161,7 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be read, is damaged, or is stored as differences.
-    pub(super) fn whole_folder(&self, place: &ObjectRef) -> Result<Folder, SnapshotError> {
+    pub(crate) fn whole_folder(&self, place: &ObjectRef) -> Result<Folder, SnapshotError> {
         match self.stored_folder(place)? {
             StoredFolder::Whole(folder) => Ok(folder),
             StoredFolder::Changes(_) => {
@@ -173,10 +171,7 @@ impl Store {
     }
 
     /// Reads a directory as it is stored, and checks its checksum.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is damaged.
-    pub(super) fn stored_folder(&self, place: &ObjectRef) -> Result<StoredFolder, SnapshotError> {
+    pub(crate) fn stored_folder(&self, place: &ObjectRef) -> Result<StoredFolder, SnapshotError> {
         if place.len > MAX_FOLDER_BYTES {
             return Err(self.damaged(place, DecodeError::Overflow));
         }
@@ -196,12 +191,12 @@ impl Store {
     }
 
     /// Names a directory for messages.
-    pub(super) fn name_of_folder(&self, folder: &FolderRef) -> String {
+    pub(crate) fn name_of_folder(&self, folder: &FolderRef) -> String {
         self.name_of_pack(folder.place.pack, folder.place.offset)
     }
 
     /// Returns the encoding of an undamaged directory.
-    pub(super) fn folder_bytes(&self, folder: &FolderRef) -> Result<Vec<u8>, SnapshotError> {
+    pub(crate) fn folder_bytes(&self, folder: &FolderRef) -> Result<Vec<u8>, SnapshotError> {
         self.folder(folder)?;
         self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)
     }
@@ -247,22 +242,19 @@ impl Store {
     }
 
     /// Returns the length in bytes of a pack that was read before.
-    pub(super) fn len_of_open(&self, pack: u64) -> Option<u64> {
+    pub(crate) fn len_of_open(&self, pack: u64) -> Option<u64> {
         self.packs().lens.get(&pack).copied()
     }
 
     /// Forgets a pack that is open, because it was replaced or grew.
-    pub(super) fn close_pack(&self, pack: u64) {
+    pub(crate) fn close_pack(&self, pack: u64) {
         let mut packs = self.packs();
         packs.files.remove(&pack);
         packs.lens.remove(&pack);
     }
 
     /// Reads the record at the end of a snapshot's pack; `None` if the pack is missing, or of the version without.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is damaged.
-    pub(super) fn record_in_pack(&self, pack: u64) -> Result<Option<Snapshot>, SnapshotError> {
+    pub(crate) fn record_in_pack(&self, pack: u64) -> Result<Option<Snapshot>, SnapshotError> {
         let mut exposed = false;
         let mut read = || -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
             let file = match self.pack(pack) {
@@ -297,7 +289,7 @@ impl Store {
     }
 
     /// Names the record at the end of a snapshot's pack for messages.
-    pub(super) fn name_of_record(&self, id: SnapshotId) -> String {
+    pub(crate) fn name_of_record(&self, id: SnapshotId) -> String {
         format!("{} at its end", self.pack_path(id.0).display())
     }
 
@@ -330,9 +322,10 @@ impl Store {
         open.slice()
             .read_exact_at(&mut bytes, 0)
             .map_err(|error| io_error("read", self.name_of(content))(error))?;
-        match ContentId::of(&bytes) == content.id {
-            true => Ok(bytes),
-            false => Err(SnapshotError::Hash(self.name_of(content))),
+        if ContentId::of(&bytes) == content.id {
+            Ok(bytes)
+        } else {
+            Err(SnapshotError::Hash(self.name_of(content)))
         }
     }
 
@@ -345,10 +338,7 @@ impl Store {
     }
 
     /// Checks content as [`Self::check`] does, and passes each piece that it reads to `visit`.
-    ///
-    /// # Errors
-    /// As [`Self::check`], and any error of `visit`.
-    pub(super) fn check_visited(
+    pub(crate) fn check_visited(
         &self,
         content: &ContentRef,
         len: u64,
@@ -357,13 +347,17 @@ impl Store {
         let open = self.content(content)?;
         let failed = |error| io_error("read", self.name_of(content))(error);
         let end = rustix::fs::fstat(&open.file).map(|stat| stat.st_size as u64);
-        let fits = end.is_ok_and(|end| match open.is_alone {
-            true => end == len,
-            false => open.start.checked_add(len).is_some_and(|last| last <= end),
+        let fits = end.is_ok_and(|end| {
+            if open.is_alone {
+                end == len
+            } else {
+                open.start.checked_add(len).is_some_and(|last| last <= end)
+            }
         });
-        match fits && id_of_visited(open.slice(), len, visit).map_err(failed)? == content.id {
-            true => Ok(()),
-            false => Err(SnapshotError::Hash(self.name_of(content))),
+        if fits && id_of_visited(open.slice(), len, visit).map_err(failed)? == content.id {
+            Ok(())
+        } else {
+            Err(SnapshotError::Hash(self.name_of(content)))
         }
     }
 

@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 
 use super::{
     folder::check_of,
-    id::SnapshotId,
+    job_rules::JobRules,
     purpose::Purpose,
-    record::{END, RECORD, RULES, put_record, read_record},
-    retention::JobRules,
+    snapshot_id::SnapshotId,
+    snapshot_record::{END, RECORD, RULES, put_record, read_record},
 };
 use crate::codec::{Reader, put_varint};
 
-pub use super::record::{Engine, Snapshot};
+pub use super::snapshot_record::{Engine, Snapshot};
 
 /// The first bytes of the file.
 const MAGIC: &[u8; 8] = b"vfroots\0";
 
 /// The newest version of the format. A list is written in it if a snapshot of it was copied from another volume.
-pub const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 4;
 
 /// The version of all other lists, so that an older program goes on reading them.
 const VERSION_WITHOUT_ORIGINS: u32 = 3;
@@ -112,7 +112,7 @@ impl Roots {
         let mut roots = Self { is_cut: true, changes, ..Self::default() };
         let (mut rest, mut bad) = (&bytes[head..], Vec::new());
         while !rest.is_empty() {
-            let Some(taken) = roots.take(rest) else {
+            let Some(taken) = roots.read_one(rest) else {
                 bad.push(rest[0]);
                 rest = &rest[1..];
                 continue;
@@ -127,9 +127,10 @@ impl Roots {
             rest = &rest[taken..];
         }
         roots.set_aside(&mut bad);
-        match head == 0 && roots.is_cut && roots.snapshots.is_empty() && roots.rules.is_empty() {
-            true => Err(NotRoots::Unlike),
-            false => Ok(roots),
+        if head == 0 && roots.is_cut && roots.snapshots.is_empty() && roots.rules.is_empty() {
+            Err(NotRoots::Unlike)
+        } else {
+            Ok(roots)
         }
     }
 
@@ -140,7 +141,7 @@ impl Roots {
     }
 
     /// Adds the record at the start of `bytes`, and returns its length.
-    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+    fn read_one(&mut self, bytes: &[u8]) -> Option<usize> {
         let (kind, body, len) = read_record(bytes)?;
         match kind {
             RECORD => self.snapshots.push(Snapshot::decode(body).ok()?),
@@ -174,7 +175,7 @@ impl Roots {
     }
 
     /// Adds a snapshot that the list has lost, before the first one that was taken later.
-    pub(super) fn insert(&mut self, snapshot: Snapshot) {
+    pub(crate) fn insert(&mut self, snapshot: Snapshot) {
         let later = |other: &Snapshot| other.taken > snapshot.taken;
         let at = self.snapshots.iter().position(later).unwrap_or(self.snapshots.len());
         self.snapshots.insert(at, snapshot);
@@ -221,13 +222,13 @@ fn read_head(bytes: &[u8]) -> Result<(usize, u64), NotRoots> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use contract::{Retention, VolumeId};
 
-    pub(in crate::snapshot) use crate::snapshot::record::tests::sample;
+    pub(crate) use crate::snapshot::store::snapshot_record::tests::sample;
 
-    pub(in crate::snapshot) fn three() -> Roots {
+    pub(crate) fn three() -> Roots {
         let retention = Retention {
             last: 1,
             hourly: 2,

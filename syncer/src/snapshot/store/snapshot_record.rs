@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use contract::VolumeId;
+use contract::{MAX_TAG_BYTES, VolumeId};
 
 use super::{
     folder::{FolderId, FolderRef, ObjectRef, check_of},
-    id::SnapshotId,
     purpose::Purpose,
-    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, read_tags, read_text},
+    snapshot_error::SnapshotError,
+    snapshot_id::SnapshotId,
 };
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
@@ -21,16 +21,25 @@ use crate::{
 };
 
 /// The first bytes of the record of a snapshot, by which a reader finds the next record after a damaged one.
-pub(super) const RECORD: &[u8; 4] = b"snap";
+pub(crate) const RECORD: &[u8; 4] = b"snap";
 
 /// The first bytes of a record of the rules of a job.
-pub(super) const RULES: &[u8; 4] = b"rule";
+pub(crate) const RULES: &[u8; 4] = b"rule";
 
 /// The first bytes of the end.
-pub(super) const END: &[u8; 4] = b"end.";
+pub(crate) const END: &[u8; 4] = b"end.";
 
 /// More bytes than any record of a snapshot has.
-pub(super) const MAX_RECORD_BYTES: u64 = 2 << 20;
+pub(crate) const MAX_RECORD_BYTES: u64 = 2 << 20;
+
+/// The most tags of one snapshot, or of one job's rules.
+pub(crate) const MAX_TAGS: usize = 64;
+
+/// The longest note, in bytes.
+pub(crate) const MAX_NOTE_BYTES: usize = 4096;
+
+/// The longest name of a run, a SyncJob, a user or a time zone, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 /// The way by which content got into the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +115,20 @@ impl Snapshot {
         self.failed == 0
     }
 
+    /// Forgets it at this time, or brings it back with `None`.
+    ///
+    /// # Errors
+    /// If it is pinned.
+    pub fn forget(&mut self, when: Option<Time>) -> Result<(), SnapshotError> {
+        if self.pinned && when.is_some() {
+            return Err(SnapshotError::Pinned(self.id));
+        }
+        self.forgotten = when;
+        Ok(())
+    }
+
     /// Encodes the record as it is in the list. Each pack ends with that of its snapshot, as it was published.
-    pub(super) fn record(&self) -> Vec<u8> {
+    pub(crate) fn record(&self) -> Vec<u8> {
         let (mut body, mut out) = (Vec::new(), Vec::new());
         self.encode(&mut body);
         put_record(&mut out, RECORD, &body);
@@ -115,7 +136,7 @@ impl Snapshot {
     }
 
     /// Finds the record that `bytes` end with; `None` if they end otherwise.
-    pub(super) fn at_end_of(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn at_end_of(bytes: &[u8]) -> Option<Self> {
         marks(bytes).rev().find_map(|at| match read_record(&bytes[at..])? {
             (RECORD, body, len) if at + len == bytes.len() => Self::decode(body).ok(),
             _ => None,
@@ -124,7 +145,7 @@ impl Snapshot {
 
     /// Decodes the records in damaged bytes whose fields can be read although the checksum is wrong. A caller has to
     /// check what they say. Yields the id alone of a record of which no more can be read.
-    pub(super) fn guesses(damaged: &[u8]) -> impl Iterator<Item = (SnapshotId, Option<Self>)> {
+    pub(crate) fn guesses(damaged: &[u8]) -> impl Iterator<Item = (SnapshotId, Option<Self>)> {
         marks(damaged).filter_map(|at| {
             let (len, rest) = damaged[at + RECORD.len()..].split_first_chunk()?;
             let id = SnapshotId(u64::from_le_bytes(*rest.first_chunk()?));
@@ -171,7 +192,7 @@ impl Snapshot {
         self.origin.iter().for_each(|volume| out.extend_from_slice(volume.bytes()));
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
         let id = SnapshotId(u64::from_le_bytes(r.array()?));
@@ -196,7 +217,7 @@ impl Snapshot {
         let note = read_text(r, MAX_NOTE_BYTES)?;
         let tags = read_tags(r)?;
         let mut flags = r.byte()?;
-        let purpose = Purpose::take(&mut flags, !(run.is_empty() && job.is_empty()))?;
+        let purpose = Purpose::read_flags(&mut flags, !(run.is_empty() && job.is_empty()))?;
         if flags & !(1 | 2 | 16 | COPIED) != 0 {
             return Err(DecodeError::Invalid("it has a flag that this program does not know"));
         }
@@ -236,7 +257,7 @@ fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
 }
 
 /// Appends a record: `kind` · length (u32) · body · checksum of all that.
-pub(super) fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
+pub(crate) fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
     let start = out.len();
     out.extend_from_slice(kind);
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -245,7 +266,7 @@ pub(super) fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
     out.extend_from_slice(&check);
 }
 
-pub(super) fn read_record(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], usize)> {
+pub(crate) fn read_record(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], usize)> {
     let (kind, rest) = bytes.split_first_chunk::<4>()?;
     if ![RECORD, RULES, END].contains(&kind) {
         return None;
@@ -268,12 +289,27 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
     }
 }
 
+/// Reads a text of at most `max` bytes.
+pub(crate) fn read_text(reader: &mut Reader<'_>, max: usize) -> Result<String, DecodeError> {
+    let bytes = reader.bytes(max)?;
+    String::from_utf8(bytes.into()).map_err(|_| DecodeError::Invalid("a text is not UTF-8"))
+}
+
+/// Reads tags, or other texts that are as short.
+pub(crate) fn read_tags<C: FromIterator<String>>(reader: &mut Reader<'_>) -> Result<C, DecodeError> {
+    let count = reader.length()?;
+    if count > MAX_TAGS {
+        return Err(DecodeError::Invalid("it has more tags than may be"));
+    }
+    (0..count).map(|_| read_text(reader, MAX_TAG_BYTES)).collect()
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::entry::Owner;
 
-    pub(in crate::snapshot) fn sample(id: u64) -> Snapshot {
+    pub(crate) fn sample(id: u64) -> Snapshot {
         let time = |seconds| Time { seconds, nanos: 5 };
         let owner = Owner { uid: 1000, gid: 100 };
         let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };

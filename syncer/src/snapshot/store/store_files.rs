@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _},
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -11,56 +11,55 @@ use rustix::{
 };
 
 use crate::{
+    destination::write_all,
     hash::ContentId,
     root::{each_name, open_child},
+    sys::file_part::data_in,
 };
 
 /// The permission bits that let other users write.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The log of changes.
-pub(super) const AUDIT: &str = "audit";
+pub(crate) const AUDIT: &str = "audit";
 
 /// The additions of publications that are not settled.
-pub(super) const NEW: &str = "new";
-pub(super) const PACKS: &str = "packs";
-pub(super) const CONTENT: &str = "content";
-pub(super) const TRASH: &str = "trash";
-
-/// The file that restores hold a shared lock on while they read, so that a collection removes nothing meanwhile.
-pub(super) const READERS: &str = "readers";
+pub(crate) const NEW: &str = "new";
+pub(crate) const PACKS: &str = "packs";
+pub(crate) const CONTENT: &str = "content";
+pub(crate) const TRASH: &str = "trash";
 
 /// The name of a pack in the folder of its publication.
-pub(super) const PACK_NEW: &str = "pack";
+pub(crate) const PACK_NEW: &str = "pack";
 
 /// The ending of the name of an incomplete file.
-pub(super) const PART: &str = ".part";
+pub(crate) const PART: &str = ".part";
 
 /// The first bytes of a pack: its name and its version.
-pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x02\0";
+pub(crate) const PACK_MAGIC: &[u8; 8] = b"vfpack\x02\0";
 
 /// The first bytes of a pack of the version that does not end with the record of its snapshot.
-pub(super) const OLD_PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
+pub(crate) const OLD_PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
 
 /// Returns the name of content in a file of its own, below the store's folder.
-pub(super) fn own_name(id: &ContentId) -> String {
+pub(crate) fn own_name(id: &ContentId) -> String {
     let name = id.to_string();
     format!("{CONTENT}/{}/{name}", &name[..2])
 }
 
 /// Opens a regular file for reading, never through a link.
-pub(super) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
 /// Reads a regular file of at most `most` bytes; one that is missing counts as empty.
-pub(super) fn read_regular(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_regular(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
     Ok(read_with_stat(dir, name, most)?.map(|(bytes, _)| bytes).unwrap_or_default())
 }
 
 /// Reads a regular file of at most `most` bytes, with its status; `None` if it is missing.
-pub(super) fn read_with_stat(
+pub(crate) fn read_with_stat(
     dir: BorrowedFd<'_>,
     name: &str,
     most: u64,
@@ -80,12 +79,12 @@ pub(super) fn read_with_stat(
 }
 
 /// Returns whether a user other than `user` and root can write to the file, or has made it.
-pub(super) fn is_exposed(file: &Stat, user: u32) -> bool {
+pub(crate) fn is_exposed(file: &Stat, user: u32) -> bool {
     ![0, user].contains(&file.st_uid) || file.st_mode & OTHERS_WRITE != 0
 }
 
 /// Returns the status of an open file, which has to be a regular one: a device may have no end.
-pub(super) fn regular(file: &OwnedFd) -> io::Result<Stat> {
+pub(crate) fn regular(file: &OwnedFd) -> io::Result<Stat> {
     let stat = rustix::fs::fstat(file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(stat),
@@ -93,7 +92,7 @@ pub(super) fn regular(file: &OwnedFd) -> io::Result<Stat> {
     }
 }
 
-pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(crate) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
@@ -101,7 +100,7 @@ pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 }
 
 /// Returns the names in a folder.
-pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
+pub(crate) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
     let mut names = Vec::new();
     each_name(&folder, |name| {
@@ -112,7 +111,7 @@ pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> 
 }
 
 /// Removes a folder that contains only files. A missing folder is no error.
-pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(crate) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     for inside in names(dir, name)? {
         rustix::fs::unlinkat(dir, format!("{name}/{inside}"), AtFlags::empty())?;
     }
@@ -122,28 +121,25 @@ pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Appends all of `bytes` to a file.
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+/// Writes a file anew.
+pub(crate) fn write_new(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+    write_all(file.as_fd(), bytes, 0)?;
+    Ok(file)
 }
 
-/// Opens the file that readers of the store lock, and creates it if it is missing. On a read-only volume it exists
-/// already, because writers create it.
-pub(super) fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::openat(dir, READERS, OFlags::RDWR | OFlags::CREATE | common, mode) {
-        Err(Errno::ROFS | Errno::ACCESS) => {
-            Ok(rustix::fs::openat(dir, READERS, OFlags::RDONLY | common, Mode::empty())?)
-        }
-        opened => Ok(opened?),
-    }
+/// Writes bytes to a new file, and leaves holes where they are zeros.
+pub(crate) fn write_data(to: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
+    data_in(bytes, offset).into_iter().try_for_each(|data| {
+        let inside = (data.start - offset) as usize..(data.end - offset) as usize;
+        write_all(to, &bytes[inside], data.start)
+    })
+}
+
+/// Returns the free bytes of a file system that this user may take.
+pub(crate) fn free_bytes(dir: BorrowedFd<'_>) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(dir)?;
+    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
+    Ok(blocks.saturating_mul(stat.f_frsize))
 }

@@ -13,7 +13,7 @@ use crate::monitor::Monitor;
 
 /// Removes the files in the trash of the store in `dir`, at most `per_second` a second. A stop leaves the rest to the
 /// next call.
-pub(super) fn empty(dir: BorrowedFd<'_>, per_second: Option<u32>, monitor: &Monitor) -> io::Result<()> {
+pub(crate) fn empty(dir: BorrowedFd<'_>, per_second: Option<u32>, monitor: &Monitor) -> io::Result<()> {
     let began = Instant::now();
     for (nth, name) in (0_u32..).zip(names(dir, TRASH)?) {
         let rate = per_second.filter(|rate| *rate > 0);

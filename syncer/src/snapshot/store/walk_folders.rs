@@ -9,12 +9,12 @@ use std::{
 };
 
 use super::{
-    content::ContentRef,
+    content_id::ContentRef,
     folder::{Folder, FolderRef, FolderRow, ObjectRef},
     folder_changes::{FolderChanges, StoredFolder},
-    roots::Snapshot,
+    read_store::Store,
     snapshot_error::SnapshotError,
-    store::Store,
+    snapshot_list::Snapshot,
 };
 use crate::{entry::Kind, sys::cores::cores};
 
@@ -28,14 +28,11 @@ const MAX_REFERENCES_OF_BASES: usize = 1 << 19;
 const ENTRIES_PER_FOLDER: u64 = 64;
 
 /// Receives a directory as its parent refers to it, and its content or the reason why it cannot be read.
-pub(super) type VisitFolder<'a> =
+pub(crate) type VisitFolder<'a> =
     dyn FnMut(&FolderRef, Result<&Folder, SnapshotError>) -> Result<(), SnapshotError> + 'a;
 
 /// Reads every directory of these snapshots. A directory that several of them share is visited once.
-///
-/// # Errors
-/// Any error of `visit`.
-pub(super) fn walk<'s>(
+pub(crate) fn walk<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,
     visit: &mut VisitFolder<'_>,
@@ -62,7 +59,7 @@ pub(super) fn walk<'s>(
 
 /// An object that a directory refers to.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Referred {
+pub(crate) enum Referred {
     /// A directory, or the base of one.
     Folder(ObjectRef),
     /// The content of a file, and its length in bytes.
@@ -70,16 +67,13 @@ pub(super) enum Referred {
 }
 
 /// Finds the objects that the directories of these snapshots refer to, in no particular order, on several threads if
-/// there are many directories. Each thread gathers what `take` finds into a `T` of its own. Leaves out contents that do
+/// there are many directories. Each thread gathers what `add` finds into a `T` of its own. Leaves out contents that do
 /// not `matter`. Checks the checksums of directories, but not their ids.
-///
-/// # Errors
-/// If a directory cannot be read.
-pub(super) fn gather<T: Default + Send>(
+pub(crate) fn gather<T: Default + Send>(
     store: &Store,
     snapshots: &[&Snapshot],
     matter: &(dyn Fn(&ContentRef) -> bool + Sync),
-    take: impl Fn(&mut T, Referred) + Sync,
+    add: impl Fn(&mut T, Referred) + Sync,
 ) -> Result<Vec<T>, SnapshotError> {
     let gathering = Gathering {
         store,
@@ -95,7 +89,7 @@ pub(super) fn gather<T: Default + Send>(
     let threads = cores().min(folders.div_ceil(FOLDERS_PER_THREAD) as usize).max(1);
     let gathered = Mutex::new(Vec::new());
     let work = || {
-        let part = gathering.work(&take);
+        let part = gathering.work(&add);
         gathered.lock().unwrap_or_else(PoisonError::into_inner).push(part);
     };
     std::thread::scope(|scope| {
@@ -133,7 +127,7 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    fn work<T: Default>(&self, take: &impl Fn(&mut T, Referred)) -> T {
+    fn work<T: Default>(&self, add: &impl Fn(&mut T, Referred)) -> T {
         let mut part = T::default();
         while let Some(snapshot) = self.snapshots.get(self.next.fetch_add(1, Relaxed)) {
             let mut stack = Vec::new();
@@ -142,8 +136,8 @@ impl Gathering<'_> {
                 if self.failed.get().is_some() {
                     return part;
                 }
-                take(&mut part, Referred::Folder(place));
-                let found = self.references(place, &mut |found| take(&mut part, found));
+                add(&mut part, Referred::Folder(place));
+                let found = self.references(place, &mut |found| add(&mut part, found));
                 match found {
                     Ok(below) => self.push(below.into_iter(), &mut stack),
                     Err(error) => drop(self.failed.set(error)),
@@ -159,16 +153,16 @@ impl Gathering<'_> {
         stack.extend(places.filter(|place| seen.insert((place.pack, place.offset))));
     }
 
-    /// Passes the objects that a directory refers to to `take`, except for directories, which it returns.
+    /// Passes the objects that a directory refers to to `add`, except for directories, which it returns.
     fn references(
         &self,
         place: ObjectRef,
-        take: &mut dyn FnMut(Referred),
+        add: &mut dyn FnMut(Referred),
     ) -> Result<Vec<ObjectRef>, SnapshotError> {
         let mut below = Vec::new();
         let mut found = |referred| match referred {
             Referred::Folder(place) => below.push(place),
-            Referred::Content(..) => take(referred),
+            Referred::Content(..) => add(referred),
         };
         match self.store.stored_folder(&place)? {
             StoredFolder::Whole(folder) => {
@@ -179,7 +173,7 @@ impl Gathering<'_> {
                 let of_base = self.references_of_base(base)?;
                 of_base.iter().filter(stays).for_each(|(_, it)| found(*it));
                 self.references_of(&added).into_iter().for_each(|(_, it)| found(it));
-                take(Referred::Folder(base));
+                add(Referred::Folder(base));
             }
         }
         Ok(below)

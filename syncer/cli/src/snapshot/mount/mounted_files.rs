@@ -16,8 +16,7 @@ use syncer::{
     entry::{Meta, Time},
     snapshot::{
         browse::{Node, What},
-        content::{ContentRef, Home},
-        store::OpenContent,
+        store::{ContentRef, Home, OpenContent},
     },
 };
 

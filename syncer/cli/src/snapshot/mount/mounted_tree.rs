@@ -7,7 +7,7 @@ use syncer::{
     path::RelPath,
     snapshot::{
         Snapshot, SnapshotError, Store,
-        browse::{self, Node, What},
+        browse::{Node, What, link_counts, nodes, root_node},
     },
 };
 
@@ -79,7 +79,7 @@ impl MountedTree {
         let (mut ids, mut tags, mut times) = (Vec::new(), Vec::new(), Vec::new());
         for (number, snapshot) in snapshots.enumerate() {
             let root = tree.add(MountedNode::Stored(StoredNode {
-                node: browse::root(snapshot),
+                node: root_node(snapshot),
                 names: 1,
                 snapshot: number,
                 children: None,
@@ -195,7 +195,7 @@ impl MountedTree {
         let folder = self.store.folder(&folder).map_err(|error| told(&error))?;
         let path = self.paths.get(&number).cloned().unwrap_or_default();
         let mut found = Vec::new();
-        for (name, node) in browse::nodes(&folder) {
+        for (name, node) in nodes(&folder) {
             let link = match &node.what {
                 What::HardLink(to) => Some(RelPath::parse(to).map_err(|_| Errno::IO)?),
                 _ => None,
@@ -225,7 +225,7 @@ impl MountedTree {
     fn links(&mut self, snapshot: usize) -> Result<&HashMap<RelPath, u32>, Errno> {
         let mounted = self.snapshots.get_mut(snapshot).ok_or(Errno::STALE)?;
         if mounted.links.is_none() {
-            let counted = browse::link_counts(&self.store, &mounted.snapshot);
+            let counted = link_counts(&self.store, &mounted.snapshot);
             mounted.links = Some(counted.map_err(|error| told(&error))?);
         }
         mounted.links.as_ref().ok_or(Errno::STALE)

@@ -1,48 +1,12 @@
-//! A part of a store that is checked at a time, and the pace at which the store is read.
+//! The pace at which a store is read.
 
 use std::{
-    fmt, io,
+    io,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::{hash::ContentId, monitor::Monitor};
-
-/// The nth of several parts of a store, counted from 1. All parts together cover everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreShare {
-    /// The number of the part.
-    pub nth: u64,
-    /// The number of parts.
-    pub of: u64,
-}
-
-impl Default for StoreShare {
-    fn default() -> Self {
-        Self { nth: 1, of: 1 }
-    }
-}
-
-impl fmt::Display for StoreShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.nth, self.of)
-    }
-}
-
-impl StoreShare {
-    /// Reads `N/M`; `None` unless N is from 1 to M.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (nth, of) = text.split_once('/')?;
-        let share = Self { nth: nth.parse().ok()?, of: of.parse().ok()? };
-        (1..=share.of).contains(&share.nth).then_some(share)
-    }
-
-    /// Returns whether the content belongs to this part.
-    pub fn has(self, id: &ContentId) -> bool {
-        let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-        word % self.of.max(1) == self.nth.saturating_sub(1)
-    }
-}
+use crate::monitor::Monitor;
 
 /// Bounds how fast several threads read together, in bytes a second.
 #[derive(Debug)]
@@ -62,7 +26,7 @@ impl<'a> ReadPace<'a> {
     ///
     /// # Errors
     /// If the monitor is told to stop.
-    pub(super) fn go_on(&self) -> io::Result<()> {
+    pub(crate) fn go_on(&self) -> io::Result<()> {
         self.monitor.check()
     }
 
@@ -87,14 +51,6 @@ impl<'a> ReadPace<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_part_is_one_of_several() {
-        assert_eq!(StoreShare::parse("2/3"), Some(StoreShare { nth: 2, of: 3 }));
-        for text in ["", "2", "0/3", "4/3", "0/0", "a/b", "1/3\n", "-1/3"] {
-            assert_eq!(StoreShare::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn bytes_are_paid_for_before_more_are_read_and_a_stop_ends_the_wait() {

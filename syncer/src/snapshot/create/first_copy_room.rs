@@ -1,25 +1,16 @@
 //! The room that the first snapshot of a volume takes where files cannot be cloned.
 
-use std::{
-    io,
-    os::fd::{AsFd as _, BorrowedFd},
-    path::Path,
-};
+use std::{os::fd::AsFd as _, path::Path};
 
 use contract::SnapshotEngine;
 
-use super::{
-    choose_engine::choose_engine,
-    create::excluding,
-    roots::Engine,
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-};
+use super::create_snapshot::excluding;
 use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, TreeLocation},
     scan::{ScanOptions, scan},
+    snapshot::store::{Engine, SnapshotError, Store, choose_engine, free_bytes, io_error},
 };
 
 /// What the first snapshot copies, and the room for it.
@@ -29,16 +20,6 @@ pub struct FirstCopy {
     pub bytes: u64,
     /// Free bytes that this user may take.
     pub free: u64,
-}
-
-/// Returns the free bytes of a file system that this user may take.
-///
-/// # Errors
-/// If the system refuses.
-pub(super) fn free_bytes(dir: BorrowedFd<'_>) -> io::Result<u64> {
-    let stat = rustix::fs::fstatvfs(dir)?;
-    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
-    Ok(blocks.saturating_mul(stat.f_frsize))
 }
 
 /// Returns whether the volume at `path` has no snapshots, and its first one would copy its files.
@@ -52,9 +33,6 @@ fn copies(root: &Root, path: &Path, engine: SnapshotEngine) -> Result<bool, Snap
 
 /// Returns the room for the first snapshot of the volume at `path`, which has about `bytes`; `None` if it has snapshots
 /// already, or files are cloned.
-///
-/// # Errors
-/// If the store cannot be read.
 pub(crate) fn copy_of(
     root: &Root,
     path: &Path,
@@ -87,8 +65,9 @@ pub fn first_copy(
         .totals;
     let free = free_bytes(root.as_fd()).map_err(io_error("look at", &path))?;
     let bytes = totals.bytes.saturating_sub(totals.sparse);
-    match bytes > free && engine != SnapshotEngine::Copy {
-        true => Err(SnapshotError::NoRoomForFirst { path, bytes, free }),
-        false => Ok(Some(FirstCopy { bytes, free })),
+    if bytes > free && engine != SnapshotEngine::Copy {
+        Err(SnapshotError::NoRoomForFirst { path, bytes, free })
+    } else {
+        Ok(Some(FirstCopy { bytes, free }))
     }
 }

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use contract::{human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
-use super::{id::SnapshotId, reserve::is_full, retain::EmptyPolicy};
+use super::{full_disk_reserve::is_full, snapshot_id::SnapshotId};
 use crate::{codec::DecodeError, destination::ApplyError, root::RootError};
 
 /// The reason why an operation on a volume's snapshots failed.
@@ -96,8 +96,8 @@ pub enum SnapshotError {
     #[error("snapshot {0} is pinned")]
     Pinned(SnapshotId),
     /// The policy has no rule.
-    #[error(transparent)]
-    EmptyPolicy(#[from] EmptyPolicy),
+    #[error("the policy has no rule, and would keep nothing")]
+    EmptyPolicy,
     /// The first snapshot would copy more than fits.
     #[error(
         "{path} cannot clone files, so its first snapshot copies {bytes}, and {free} are free: no snapshot was taken",
@@ -199,7 +199,7 @@ impl SnapshotError {
     }
 
     /// Returns whether the file system, or the user's quota, is full.
-    pub(super) fn is_no_room(&self) -> bool {
+    pub(crate) fn is_no_room(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
@@ -229,7 +229,7 @@ impl SnapshotError {
             Self::None(_) => "`volferry snapshot create` makes one".into(),
             Self::NoPath { id, .. } => format!("`volferry snapshot ls DIR {id}` shows what it has"),
             Self::Pinned(id) => format!("`volferry snapshot unpin DIR {id}` first"),
-            Self::EmptyPolicy(_) => {
+            Self::EmptyPolicy => {
                 "give a rule such as `--keep-daily 7`, or `--forgotten` to collect only what was forgotten"
                     .into()
             }
@@ -255,7 +255,7 @@ impl SnapshotError {
 }
 
 /// Adds the operation and the path to an error of the system.
-pub(super) fn io_error(
+pub(crate) fn io_error(
     operation: &'static str,
     path: impl Into<PathBuf>,
 ) -> impl FnOnce(io::Error) -> SnapshotError {
@@ -264,7 +264,7 @@ pub(super) fn io_error(
 }
 
 /// Formats an error and its causes as one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let errors = std::iter::successors(Some(error), |error| error.source());
     errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

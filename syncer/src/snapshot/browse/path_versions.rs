@@ -1,15 +1,53 @@
-//! Finds the paths that match a pattern, in all snapshots of a volume at once.
+//! Finds the versions of a path, and the paths that match a pattern, in all snapshots of a volume at once.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry::Vacant};
 
 use super::{
-    browse::{Node, Version, What, nodes},
-    folder::{FolderId, FolderRef},
-    roots::Snapshot,
-    snapshot_error::SnapshotError,
-    store::Store,
+    compare_snapshots::{Change, change},
+    snapshot_tree::{Node, What, node_at, nodes},
 };
-use crate::{filter::read_pattern, path::RelPath, pattern::Pattern};
+use crate::{
+    filter::read_pattern,
+    path::RelPath,
+    pattern::Pattern,
+    snapshot::store::{FolderId, FolderRef, Snapshot, SnapshotError, Store},
+};
+
+/// A version of a path: consecutive snapshots with the same entry there.
+#[derive(Debug)]
+pub struct Version<'s> {
+    /// The first snapshot with it.
+    pub first: &'s Snapshot,
+    /// The last snapshot with it.
+    pub last: &'s Snapshot,
+    /// The entry; `None` if there is none.
+    pub node: Option<Node>,
+    /// How it differs from the version before.
+    pub change: Option<Change>,
+}
+
+/// Finds the versions of a path in `snapshots`, which must be in chronological order.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn path_versions<'s>(
+    store: &Store,
+    snapshots: impl Iterator<Item = &'s Snapshot>,
+    path: &RelPath,
+) -> Result<Vec<Version<'s>>, SnapshotError> {
+    let mut versions: Vec<Version<'s>> = Vec::new();
+    for snapshot in snapshots {
+        let node = node_at(store, snapshot, path)?;
+        let before = versions.last_mut();
+        let change = change(before.as_ref().and_then(|before| before.node.as_ref()), node.as_ref());
+        match before {
+            Some(before) if change.is_none() => before.last = snapshot,
+            None if node.is_none() => {}
+            _ => versions.push(Version { first: snapshot, last: snapshot, node, change }),
+        }
+    }
+    Ok(versions)
+}
 
 /// A row of snapshots, by the numbers of the first and the last one, with what all of them have.
 #[derive(Debug, Clone)]
@@ -35,7 +73,7 @@ pub fn find_paths<'s>(
     store: &Store,
     snapshots: &[&'s Snapshot],
     pattern: &Pattern,
-    tell: &mut dyn FnMut(&RelPath, &[Version<'s>]),
+    report: &mut dyn FnMut(&RelPath, &[Version<'s>]),
 ) -> Result<(), SnapshotError> {
     let mut roots: Vec<SnapshotSpan<FolderRef>> = Vec::new();
     for (nth, snapshot) in snapshots.iter().enumerate() {
@@ -44,7 +82,7 @@ pub fn find_paths<'s>(
     let mut stack = vec![(RelPath::root(), roots, Vec::new())];
     while let Some((path, runs, versions)) = stack.pop() {
         if !versions.is_empty() {
-            tell(&path, &versions);
+            report(&path, &versions);
         }
         let mut below: Vec<_> = Vec::new();
         for (name, runs) in entries(store, &runs, &path, pattern)? {
@@ -97,7 +135,7 @@ fn entries(
         }
         for (name, node) in read.get(&what.id).into_iter().flatten() {
             let runs = entries.entry(name.clone()).or_default();
-            push(runs, (*first, *last), node.clone(), Node::is_like);
+            push(runs, (*first, *last), node.clone(), |one, other| change(Some(one), Some(other)).is_none());
         }
     }
     Ok(entries)

@@ -1,0 +1,20 @@
+//! Makes a snapshot of a tree.
+
+pub(crate) mod create_snapshot;
+pub(crate) mod find_unchanged;
+pub(crate) mod first_copy_room;
+pub(crate) mod publish;
+pub(crate) mod store_contents;
+pub(crate) mod store_live_file;
+pub(crate) mod write_folders;
+pub(crate) mod written_by_run;
+
+pub(crate) use create_snapshot::{before_tick, create_in, is_like_own_scan, options_of};
+pub use create_snapshot::{create_snapshot, lock_or_make_volume, lock_volume};
+pub(crate) use find_unchanged::plan_all_below;
+pub(crate) use first_copy_room::copy_of;
+pub use first_copy_room::{FirstCopy, first_copy};
+pub(crate) use store_contents::{ScannedTree, store_contents};
+pub(crate) use store_live_file::FileStorer;
+pub(crate) use write_folders::{write_folder, write_planned};
+pub(crate) use written_by_run::{KnownFromRun, WrittenFiles};
