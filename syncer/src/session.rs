@@ -3,9 +3,9 @@
 pub use crate::destination::remove_folder;
 
 pub use crate::{
-    ends::stored_tree::Restore,
+    ends::{overlap::is_same_tree, stored_tree::Restore},
     plan::{
-        owners_demands::check_request,
+        guards::owners_demands::check_request,
         plan_id::{PlanHasher, PlanId},
     },
     run::{
@@ -14,7 +14,6 @@ pub use crate::{
         history_session::{offer_to_service, take_from_service},
         key_exchange::{Exchange, Meets},
         link_options::{Endpoint, LinkOptions, show_key},
-        local::is_same_tree,
         local_session::LocalSession,
         outcome::Outcome,
         restore::{all_but, outermost},

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io};
 
-use contract::{PlannedAction, Report, RunParams, Side, Usage};
+use contract::{RunParams, Side};
 
 use crate::{
     attrs::Classes,
@@ -11,11 +11,12 @@ use crate::{
         tree_head::last_run,
     },
     fetch::copy_local::copy_all,
-    measure::report::{Failures, Stopwatch},
+    measure::report::Failures,
     plan::{
         compare_contents::{HashBatch, SourceHashes},
-        free_space::Room,
+        guards::free_space::Room,
         needed_files::Fetch,
+        run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::{Named, Subject, check_found},
         source_tree::SourceTree,
@@ -23,7 +24,7 @@ use crate::{
     reshape::Reshape,
     session_error::SessionError,
     sink::{
-        traits::{Run, SourceEnd, TakeHistory},
+        source_end::{ContentEnd, SourceEnd, TakeHistory},
         writing::Writing,
     },
     snapshot::copy::{CopiedHistory, NoHistory, OpenHistory},
@@ -32,10 +33,9 @@ use crate::{
         source_file::{AsListed, Origin},
     },
     sys::{
-        block_device::{self, Opened},
+        block_device::Opened,
         root::{Root, TreeLocation},
     },
-    transport::TransportError,
     tree::{
         Tree,
         dir::{DirId, ROOT},
@@ -76,12 +76,6 @@ impl<'a> LocalSource<'a> {
     }
 }
 
-/// Shows actions in this process, and fails if the user has stopped it.
-pub(crate) fn tell_here(run: &Run<'_>, actions: &[PlannedAction]) -> Result<(), TransportError> {
-    actions.iter().for_each(|action| run.monitor.planned(action));
-    run.monitor.check().map_err(|_| TransportError::Canceled)
-}
-
 impl SourceTree for LocalSource<'_> {
     fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
         self.tree.request(dirs)
@@ -99,6 +93,18 @@ impl SourceHashes for LocalSource<'_> {
 
     fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
         self.hashes.next(batch)
+    }
+}
+
+impl ContentEnd for LocalSource<'_> {
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let since = self.tree.inner().tree.since;
+        let as_listed = AsListed { classes: self.classes, since, reshape: self.reshape };
+        copy_all(writing, self.hashes.origin, as_listed, work)
     }
 }
 
@@ -148,89 +154,36 @@ impl SourceEnd for LocalSource<'_> {
         Room::of(root, Some(self.root))
     }
 
-    fn transfer(
-        &mut self,
-        writing: Writing<'_>,
-        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        let since = self.tree.inner().tree.since;
-        let as_listed = AsListed { classes: self.classes, since, reshape: self.reshape };
-        copy_all(writing, self.hashes.origin, as_listed, work)
-    }
-
     fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
         Ok(release(self.root, &self.tree.inner().tree, &groups, failures)?)
-    }
-
-    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
-        tell_here(run, &actions)
-    }
-
-    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
-        report.usage = watch.sink_usage(Usage::default());
     }
 }
 
 /// A device as the source of a run. It has no listings, because its tree follows from its length.
-pub(crate) struct LocalDevice<'a> {
-    opened: &'a Opened,
-    hashes: LocalHashes<'a>,
-}
+pub(crate) struct LocalDevice<'a>(LocalHashes<'a>);
 
 impl<'a> LocalDevice<'a> {
     pub(crate) fn new(opened: &'a Opened, run: &Run<'a>) -> Self {
-        Self { opened, hashes: LocalHashes { origin: Origin::Device(opened), monitor: run.monitor } }
-    }
-}
-
-impl SourceTree for LocalDevice<'_> {
-    fn request(&mut self, _: &[DirId]) -> Result<(), SessionError> {
-        Err(TransportError::Nonsense("a device has no listings").into())
-    }
-
-    fn next(&mut self) -> Result<Listed, SessionError> {
-        Err(TransportError::Nonsense("a device has no listings").into())
+        Self(LocalHashes { origin: Origin::Device(opened), monitor: run.monitor })
     }
 }
 
 impl SourceHashes for LocalDevice<'_> {
     fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
-        self.hashes.ask(batch)
+        self.0.ask(batch)
     }
 
     fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
-        self.hashes.next(batch)
+        self.0.next(batch)
     }
 }
 
-impl SourceEnd for LocalDevice<'_> {
-    fn scan(
-        &mut self,
-        _: &Run<'_>,
-        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
-    ) -> Result<(TreeHead, Tree), SessionError> {
-        let totals = block_device::totals(self.opened.len());
-        Ok((TreeHead { totals, ..TreeHead::default() }, scan_sink()?))
-    }
-
-    fn room(&self, _: &Root) -> Option<Room> {
-        None
-    }
-
+impl ContentEnd for LocalDevice<'_> {
     fn transfer(
         &mut self,
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        copy_all(writing, self.hashes.origin, AsListed::default(), work)
-    }
-
-    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
-        actions.iter().for_each(|action| run.monitor.planned(action));
-        Ok(())
-    }
-
-    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
-        report.usage = watch.sink_usage(Usage::default());
+        copy_all(writing, self.0.origin, AsListed::default(), work)
     }
 }

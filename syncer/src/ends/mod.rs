@@ -1,9 +1,10 @@
-//! The ends of a run, as its pipeline sees them: local, remote and stored sources, and devices.
+//! The ends of a run: how both are opened, and how the pipeline sees local, remote and stored sources.
 
-pub(crate) mod device_sink;
+pub(crate) mod end_kinds;
 pub(crate) mod local_source;
 pub(crate) mod local_tree;
-pub(crate) mod match_kinds;
+pub(crate) mod opening;
+pub(crate) mod overlap;
 pub(crate) mod remote_snapshot;
 pub(crate) mod remote_source;
 pub(crate) mod remote_tree;

@@ -17,15 +17,16 @@ use crate::{
         basis_by_content,
         basis_by_name::{NewFile, SimilarFiles},
         compare_contents::{HashBatch, SourceHashes},
-        free_space::Room,
+        guards::free_space::Room,
         needed_files::Fetch,
         planned::{Compared, PlannedDir, path_in},
+        run_state::Run,
         single_file::{Named, Subject},
         source_tree::SourceTree,
     },
     session_error::{SessionError, of_link},
     sink::{
-        traits::{Run, SourceEnd, TakeHistory},
+        source_end::{ContentEnd, SourceEnd, TakeHistory},
         writing::Writing,
     },
     snapshot::{
@@ -34,10 +35,7 @@ use crate::{
     },
     sys::root::Root,
     transport::{Peer, TransportError, history_bytes::history_bytes},
-    tree::{
-        Tree,
-        dir::{DirId, Totals},
-    },
+    tree::{Tree, dir::DirId},
     wire::{FileGroup, Forecast, Hashed, Listed, Message, TreeHead},
 };
 
@@ -45,8 +43,6 @@ use crate::{
 pub(crate) struct RemoteSource<'a> {
     peer: &'a Peer,
     tree: Named<RemoteTree<'a>>,
-    /// The totals of a device; those of a tree come with its scan.
-    device: Option<Totals>,
     bytes_on_wire: &'a dyn Fn() -> u64,
     usage: Usage,
     efforts: Vec<Effort>,
@@ -57,19 +53,10 @@ pub(crate) struct RemoteSource<'a> {
 }
 
 impl<'a> RemoteSource<'a> {
-    pub(crate) fn of_tree(peer: &'a Peer, subject: &Subject, bytes_on_wire: &'a dyn Fn() -> u64) -> Self {
+    pub(crate) fn new(peer: &'a Peer, subject: &Subject, bytes_on_wire: &'a dyn Fn() -> u64) -> Self {
         let tree = Named::new(RemoteTree::new(&peer.control), subject);
         let (usage, efforts) = (Usage::default(), Vec::new());
-        Self { peer, tree, device: None, bytes_on_wire, usage, efforts, scan_failed: 0, snapshot: None }
-    }
-
-    pub(crate) fn of_device(
-        peer: &'a Peer,
-        subject: &Subject,
-        totals: Totals,
-        bytes_on_wire: &'a dyn Fn() -> u64,
-    ) -> Self {
-        Self { device: Some(totals), ..Self::of_tree(peer, subject, bytes_on_wire) }
+        Self { peer, tree, bytes_on_wire, usage, efforts, scan_failed: 0, snapshot: None }
     }
 
     fn hashes(&self) -> RemoteHashes<'a> {
@@ -97,6 +84,56 @@ impl SourceHashes for RemoteSource<'_> {
     }
 }
 
+impl ContentEnd for RemoteSource<'_> {
+    /// Sends the forecast, unless no file is needed: then the run ends with the next message.
+    fn announce(&self, forecast: Forecast) -> Result<(), TransportError> {
+        match forecast.files {
+            0 => Ok(()),
+            _ => self.peer.control.send(&Message::Forecast(forecast)),
+        }
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        if request_files::run(writing, self.peer, work)? {
+            let done = expect_done(&self.peer.control)?;
+            self.usage = done.usage;
+            self.efforts = bounded(done.efforts);
+            writing.run.failures.merge(done.failed.saturating_sub(self.scan_failed), Vec::new(), 0);
+        }
+        Ok(())
+    }
+
+    /// Shows the actions at the ends that asked for them, possibly both. The source of a dry run expects them.
+    fn report_actions(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        let RunParams { dry_run, itemize_changes, demands, .. } = run.params;
+        if demands.dry_run || demands.itemize_changes {
+            actions.iter().for_each(|action| run.monitor.planned(action));
+        }
+        match *dry_run || *itemize_changes {
+            true => self.peer.control.send(&Message::Planned(actions)),
+            false => Ok(()),
+        }
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.work.bytes_on_wire = (self.bytes_on_wire)();
+        report.link = self.peer.link;
+        report.usage = watch.sink_usage(self.usage);
+    }
+
+    fn efforts(&self) -> Option<&[Effort]> {
+        Some(&self.efforts)
+    }
+
+    fn send_report(&self, report: &Report) -> Result<(), TransportError> {
+        self.peer.control.send(&Message::Report(Box::new(report.clone())))
+    }
+}
+
 impl SourceEnd for RemoteSource<'_> {
     /// Scans the destination while the source scans: the source began when it sent `Hello`.
     fn scan(
@@ -105,9 +142,6 @@ impl SourceEnd for RemoteSource<'_> {
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
     ) -> Result<(TreeHead, Tree), SessionError> {
         let sink = scan_sink()?;
-        if let Some(totals) = self.device {
-            return Ok((TreeHead { totals, ..TreeHead::default() }, sink));
-        }
         let head = self.tree.inner().head()?;
         let done = &head.source;
         run.failures.merge(done.failed, done.failures.clone(), done.failed_paths);
@@ -153,28 +187,6 @@ impl SourceEnd for RemoteSource<'_> {
         basis_by_content::look(root, sink, new()?, &self.peer.control, monitor)
     }
 
-    /// Sends the forecast, unless no file is needed: then the run ends with the next message.
-    fn announce(&self, forecast: Forecast) -> Result<(), TransportError> {
-        match forecast.files {
-            0 => Ok(()),
-            _ => self.peer.control.send(&Message::Forecast(forecast)),
-        }
-    }
-
-    fn transfer(
-        &mut self,
-        writing: Writing<'_>,
-        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        if request_files::run(writing, self.peer, work)? {
-            let done = expect_done(&self.peer.control)?;
-            self.usage = done.usage;
-            self.efforts = bounded(done.efforts);
-            writing.failures.merge(done.failed.saturating_sub(self.scan_failed), Vec::new(), 0);
-        }
-        Ok(())
-    }
-
     fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
         self.peer.control.send(&Message::Release(groups))?;
         let done = expect_done(&self.peer.control)?;
@@ -189,32 +201,6 @@ impl SourceEnd for RemoteSource<'_> {
         let told =
             if done.as_ref().is_err_and(SnapshotError::is_lost) { Ok(()) } else { source.finish(&done) };
         told.and(done).map_err(|error| of_link(error.into()))
-    }
-
-    /// Shows the actions at the ends that asked for them, possibly both. The source of a dry run expects them.
-    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
-        let RunParams { dry_run, itemize_changes, demands, .. } = run.params;
-        if demands.dry_run || demands.itemize_changes {
-            actions.iter().for_each(|action| run.monitor.planned(action));
-        }
-        match *dry_run || *itemize_changes {
-            true => self.peer.control.send(&Message::Planned(actions)),
-            false => Ok(()),
-        }
-    }
-
-    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
-        report.work.bytes_on_wire = (self.bytes_on_wire)();
-        report.link = self.peer.link;
-        report.usage = watch.sink_usage(self.usage);
-    }
-
-    fn efforts(&self) -> Option<&[Effort]> {
-        Some(&self.efforts)
-    }
-
-    fn send_report(&self, report: &Report) -> Result<(), TransportError> {
-        self.peer.control.send(&Message::Report(Box::new(report.clone())))
     }
 }
 

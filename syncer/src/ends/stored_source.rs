@@ -1,32 +1,31 @@
 //! A snapshot as the source of a run.
 
-use contract::{PlannedAction, Report, Usage, human_bytes::bytes as human_bytes};
+use contract::human_bytes::bytes as human_bytes;
 
 use crate::{
     ends::{
-        local_source::tell_here,
         local_tree::LocalHashes,
         stored_tree::{Restore, StoredTree, damaged, first, leave_out, needed},
     },
     fetch::copy_local::copy_all,
-    measure::{monitor::Monitor, report::Stopwatch},
+    measure::monitor::Monitor,
     path::RelPath,
     plan::{
         compare_contents::{HashBatch, SourceHashes},
-        free_space::Room,
+        guards::free_space::Room,
         needed_files::Fetch,
         planned::{Compared, PlannedDir},
+        run_state::Run,
         source_tree::SourceTree,
     },
     session_error::SessionError,
     sink::{
-        traits::{Run, SourceEnd},
+        source_end::{ContentEnd, SourceEnd},
         writing::Writing,
     },
     snapshot::{Snapshot, SnapshotError, around_runs::Before, browse::node_at},
     source::source_file::{AsListed, Origin},
     sys::root::Root,
-    transport::TransportError,
     tree::{
         Tree,
         dir::{DirId, Totals},
@@ -92,6 +91,16 @@ impl SourceHashes for StoredSource<'_> {
     }
 }
 
+impl ContentEnd for StoredSource<'_> {
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.origin(), AsListed::default(), work)
+    }
+}
+
 impl SourceEnd for StoredSource<'_> {
     fn scan(
         &mut self,
@@ -141,21 +150,5 @@ impl SourceEnd for StoredSource<'_> {
 
     fn before_changes(&self) -> Option<&Before> {
         Some(&self.restore.before)
-    }
-
-    fn transfer(
-        &mut self,
-        writing: Writing<'_>,
-        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        copy_all(writing, self.origin(), AsListed::default(), work)
-    }
-
-    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
-        tell_here(run, &actions)
-    }
-
-    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
-        report.usage = watch.sink_usage(Usage::default());
     }
 }

@@ -74,7 +74,7 @@ impl BasisReader<'_> {
 
     /// Returns whether the run was told to stop, or its connection has ended.
     fn is_over(&self) -> bool {
-        self.writing.monitor.check().is_err() || self.in_flight.is_broken()
+        self.writing.run.monitor.check().is_err() || self.in_flight.is_broken()
     }
 
     /// Sends a message. The threads that wait for an answer notice a lost peer.
@@ -170,7 +170,7 @@ impl BasisReader<'_> {
         leftover: Option<Staged>,
     ) -> io::Result<()> {
         let tree = self.writing.tree()?;
-        let (old, list) = ChunkBasis::cut(tree, files, leftover, self.cost, self.writing.monitor)?;
+        let (old, list) = ChunkBasis::cut(tree, files, leftover, self.cost, self.writing.run.monitor)?;
         self.in_flight.set_at_hand(number, FileBasis::Chunks(Arc::new(old)));
         self.update(number, need, BasisManifest::Chunks(list));
         Ok(())

@@ -32,7 +32,7 @@ pub(crate) fn copy_all(
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let (jobs, queue) = async_channel::bounded(MAX_JOBS);
-    let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
+    let pool = writing.run.monitor.pool(Side::Sink, ThreadGroup::Workers);
     let copier = || Copier {
         writing,
         origin,
@@ -56,7 +56,7 @@ pub(crate) fn copy_all(
         for worker in workers {
             let _ = during(Activity::Idle, || worker.join());
         }
-        match writing.monitor.cancelled() {
+        match writing.run.monitor.cancelled() {
             true => Err(TransportError::Canceled.into()),
             false => result,
         }
@@ -150,14 +150,14 @@ impl Copier<'_> {
     /// Copies these files, until the run is told to stop.
     fn copy_each(&mut self, needs: &[Need]) {
         for (nth, need) in needs.iter().enumerate() {
-            if self.writing.monitor.cancelled() || self.writing.is_lost() {
+            if self.writing.run.monitor.cancelled() || self.writing.is_lost() {
                 return;
             }
             let is_looked_at = need.size >= LARGE_BYTES || nth % LOOKED_AT == 0;
             match copying(is_looked_at, || self.copy(need)) {
                 // No failure is recorded, because the run stops.
-                Err(_) if self.writing.monitor.cancelled() => return,
-                Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
+                Err(_) if self.writing.run.monitor.cancelled() => return,
+                Err(error) => self.writing.run.failures.add(&need.path(), "copy", &error),
                 Ok(()) => {}
             }
             self.writing.has_done(need);
@@ -177,7 +177,7 @@ impl Copier<'_> {
     fn attempt(&mut self, need: &Need) -> io::Result<bool> {
         let (writing, dir) = (self.writing, &need.dir);
         let source = during(Activity::Reading, || {
-            self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)
+            self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.run.monitor)
         })?;
         let in_motion = source.is_in_motion();
         let zeros = match writing.store {
@@ -188,7 +188,7 @@ impl Copier<'_> {
         self.small.clear();
         let (staged, reused) = match writing.stage_over(need) {
             Some(staged) => {
-                let same = copy_differences(&source, &staged, zeros, writing.monitor);
+                let same = copy_differences(&source, &staged, zeros, writing.run.monitor);
                 let same = same.inspect_err(|_| writing.unstage(&staged))?;
                 (staged, need.replaces.then_some(same))
             }
@@ -215,13 +215,13 @@ impl Copier<'_> {
             writing.remember(need, &staged, (meta, attrs.as_attrs()), &self.small);
         }
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
-        writing.monitor.add_bytes(source.len());
+        writing.run.monitor.add_bytes(source.len());
         Ok(true)
     }
 
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
         let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
-        let (holes, monitor) = (zeros != Zeros::Bytes, self.writing.monitor);
+        let (holes, monitor) = (zeros != Zeros::Bytes, self.writing.run.monitor);
         let (content, len) = (source.content(), source.len());
         // Out of a pack, the kernel cannot copy.
         let is_small =

@@ -133,7 +133,7 @@ impl<'a> Receiver<'a> {
         }
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
         writing.remember(need, &staged, (&meta, attrs), bytes);
-        writing.monitor.add_bytes(len);
+        writing.run.monitor.add_bytes(len);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl<'a> Receiver<'a> {
         let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written.and_then(|found| as_checked(found, check)), 0)?;
         self.note_arrival(&assembly, block.attempt, (block.offset, len), check);
-        self.writing.monitor.add_bytes(len);
+        self.writing.run.monitor.add_bytes(len);
         self.complete(block.need, &need, &assembly);
         Ok(())
     }
@@ -186,7 +186,7 @@ impl<'a> Receiver<'a> {
         let is_noted = |check: &&BlockCheck| kept.is_some_and(|kept| has_arrived(kept, patch, check));
         let is_new = check.filter(|_| !patch.is_hole()).filter(|check| !is_noted(check));
         self.note_arrival(&assembly, attempt, place, is_new);
-        self.writing.monitor.add_bytes(patch.len());
+        self.writing.run.monitor.add_bytes(patch.len());
         self.complete(number, &need, &assembly);
         Ok(())
     }
@@ -243,11 +243,11 @@ impl<'a> Receiver<'a> {
         };
         self.cost.came(chunks.len(), need.is_version().then(|| chunks.copied()));
         let written = write_to(&assembly, attempt, |staged, _| {
-            old.write(staged, chunks, &mut self.buffer, self.writing.monitor)
+            old.write(staged, chunks, &mut self.buffer, self.writing.run.monitor)
         });
         let Some(written) = written else { return Ok(()) };
         // A file that is not written because the run stops is not given up: the next run continues from its leftover.
-        if self.writing.monitor.cancelled() {
+        if self.writing.run.monitor.cancelled() {
             return Ok(());
         }
         if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
@@ -258,7 +258,7 @@ impl<'a> Receiver<'a> {
                 (_, Made::Blocks { .. }) => return Err(MIXED),
             }
         }
-        self.writing.monitor.add_bytes(chunks.len());
+        self.writing.run.monitor.add_bytes(chunks.len());
         self.complete(number, &need, &assembly);
         Ok(())
     }
@@ -379,7 +379,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn fail(&self, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
-        self.writing.failures.add(&need.path(), operation, error);
+        self.writing.run.failures.add(&need.path(), operation, error);
     }
 }
 

@@ -34,12 +34,12 @@ pub(crate) fn run(
 ) -> Result<bool, SessionError> {
     let (in_flight, cost) = (InFlight::default(), BasisCost::new());
     let threads = cores();
-    let pool = |group| writing.monitor.pool(Side::Sink, group);
+    let pool = |group| writing.run.monitor.pool(Side::Sink, group);
     let (receivers, reading) = (pool(ThreadGroup::Workers), pool(ThreadGroup::Readers));
     let _transport = OutsideClock::start(
         pool(ThreadGroup::Transport),
         &peer.threads(),
-        writing.monitor.snapshot().bytes_total,
+        writing.run.monitor.snapshot().bytes_total,
     );
     std::thread::scope(|scope| {
         let (jobs, queue) = async_channel::bounded(16 * threads);

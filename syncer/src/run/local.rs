@@ -1,36 +1,24 @@
 //! Runs with both ends in one process.
 
-use std::os::fd::AsFd as _;
-
-use contract::{Phase, Report, RunParams, Side};
+use contract::{Demands, Phase, Report, RunParams};
 
 use crate::{
     destination::Settings,
     ends::{
         local_source::{LocalDevice, LocalSource},
-        match_kinds,
+        opening::{FoundSource, check_device_sink, check_tree_sink},
+        overlap::{SourcePlace, is_same_tree, refuse_itself, refuse_same_tree},
         source_lock::SourceLock,
         stored_tree::Restore,
     },
     measure::report::Stopwatch,
-    plan::{
-        scan_params::reach,
-        single_file::{Subject, last_name},
-    },
-    run::{
-        choose_sink::{onto_device, onto_tree},
-        restore::from_snapshot,
-    },
+    plan::{run_state::Run, single_file::Subject},
+    run::{device_run, pipeline, restore::from_snapshot},
     session_error::SessionError,
-    sink::{
-        backup_place::{self, sparing},
-        copied_history::check_history,
-        open_destination::HeldDestination,
-        traits::Run,
-    },
+    sink::{backup_place::sparing, open_destination::HeldDestination},
     sys::{
-        block_device::{Opened, PathKind},
-        locate::{self, Reach},
+        block_device::Opened,
+        locate,
         root::{Root, TreeLocation},
     },
 };
@@ -46,61 +34,58 @@ pub(crate) fn run(
     if let Some(which) = &params.source_snapshot {
         let in_place = is_same_tree(from, to);
         if !in_place {
-            refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to), params)?;
+            refuse_same_tree(&Subject::of_tree(from), &Subject::of_tree(to), params)?;
         }
-        let params = &sparing(to, params)?;
+        let params = &sparing(to, params.clone())?;
         return from_snapshot(from, (to, in_place), which, params, watch);
     }
-    let found = match_kinds::look(from, "--source-path", params.image)?;
-    if found.is_device() {
-        return sync_device(from, to, params, watch);
+    match FoundSource::at(from, params)? {
+        FoundSource::Device(opened) => sync_device((from, &opened), to, params, watch),
+        FoundSource::Tree(source) => sync_tree((from, &source), to, params, held, watch),
     }
-    match_kinds::refuse_image(from, found, params)?;
-    let source = Subject::of_source(from, found, params)?;
-    let there = match_kinds::look(to, "--destination-path", params.image)?;
-    if !source.is_file() {
-        match_kinds::refuse_tree(to, there, &format!("the source {}", from.path().display()))?;
-    }
-    let sink = Subject::of_destination(to, source.is_file().then(|| last_name(from)))?;
-    sink.find_folder(to)?;
+}
+
+/// Syncs the tree or file that was found at `from` onto `to`.
+fn sync_tree(
+    (from, source): (&TreeLocation, &Subject),
+    to: &TreeLocation,
+    params: &RunParams,
+    held: &mut HeldDestination,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let asks = params.demands.other_source.is_some() && !source.is_file();
+    let source_id = asks.then(|| locate::source_id(&source.place)).flatten();
+    // Whoever runs both ends takes what is asked for.
+    let demands = Demands { history: params.history, ..params.demands.clone() };
+    let asked = RunParams { source_id, demands, ..params.clone() };
+    let (sink, params) = check_tree_sink(to, &SourcePlace::Here(source, from), asked, params.image)?;
     watch.enter(Phase::Scan);
     let root = Root::enter(&source.place).map_err(SessionError::Source)?;
-    refuse_backup(&source, &sink.place, params)?;
-    refuse_overlap(&source, &sink, params)?;
     // A file that gets another name in its folder: this run itself takes the lock on that.
     let mut lock = match is_same_tree(&source.place, &sink.place) {
         true => None,
         false => Some(SourceLock::hold(&root, &source.place)?),
     };
-    let asks = params.demands.other_source.is_some() && !source.is_file();
-    let source_id = asks.then(|| locate::source_id(&source.place)).flatten();
-    let mut params = RunParams { source_id, ..sparing(&sink.place, params)? };
-    // Whoever runs both ends takes what is asked for.
-    params.demands.history = params.history;
-    let params = &params;
-    check_history(params)?;
-    let run = Run::new(params, watch.monitor());
+    let run = Run::new(&params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;
-    let source = LocalSource::new((from, &source, &root), &sink, &run);
+    let local = LocalSource::new((from, source, &root), &sink, &run);
     run.note(lock.as_mut().and_then(|lock| lock.note.take()));
-    onto_tree(source, (&sink, settings), held, None, &run, watch)
+    pipeline::run(local, (&sink, settings), held, None, &run, watch)
 }
 
-/// Syncs the device at `from` onto the device or image at `to`.
+/// Syncs the device that was found at `from` onto the device or image at `to`.
 fn sync_device(
-    from: &TreeLocation,
+    (from, opened): (&TreeLocation, &Opened),
     to: &TreeLocation,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     watch.enter(Phase::Scan);
-    let found = match_kinds::look(to, "--destination-path", params.image)?;
-    match_kinds::refuse_folder(to, found, &format!("the source {}", from.path().display()), params.image)?;
-    match_kinds::check_params(params)?;
-    let opened = Opened::to_read(from).map_err(SessionError::SourceDevice)?;
-    refuse_itself(&opened, from, to, found)?;
+    let name = format!("the source {}", from.path().display());
+    let found = check_device_sink(to, &name, params, params.image)?;
+    refuse_itself(opened, from, to, found)?;
     let run = Run::new(params, watch.monitor());
-    onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
+    device_run::run(LocalDevice::new(opened, &run), to, opened.len(), &run, watch)
 }
 
 /// Restores a snapshot, unless the tree that gets it contains the volume or lies in it.
@@ -110,80 +95,9 @@ pub(crate) fn restore(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     if !restore.before.in_place {
-        refuse_overlap(&Subject::of_tree(&restore.from), &Subject::of_tree(&restore.to), params)?;
+        refuse_same_tree(&Subject::of_tree(&restore.from), &Subject::of_tree(&restore.to), params)?;
     }
-    restore.run(&sparing(&restore.to, params)?, watch)
-}
-
-/// Returns whether both paths lead to one folder, also through a mount. A volume's own snapshot can be restored there.
-pub fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
-    let identity = |place: &TreeLocation| {
-        let stat = rustix::fs::fstat(Root::enter(place).ok()?.as_fd()).ok()?;
-        Some((stat.st_dev, stat.st_ino))
-    };
-    identity(from).is_some_and(|from| identity(to) == Some(from))
-}
-
-/// Refuses to sync a tree onto itself, into itself or onto a folder that contains it, because it would grow or vanish.
-/// The destination need not exist yet. Two files of one folder differ if their names do.
-fn refuse_overlap(source: &Subject, sink: &Subject, params: &RunParams) -> Result<(), SessionError> {
-    let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
-    let overlap = |what: &str| {
-        Err(SessionError::SameTree(format!(
-            "the destination {} {what} the source {}: choose folders that do not contain one another",
-            to.display(),
-            from.display()
-        )))
-    };
-    match () {
-        () if source.is_file() && (from != to || source.only != sink.only) => Ok(()),
-        () if source.is_file() => Err(SessionError::SameTree(format!(
-            "the destination is the source, the file {} of {}: name another destination",
-            String::from_utf8_lossy(source.only.as_deref().unwrap_or_default()),
-            from.display()
-        ))),
-        () if from == to => overlap("is"),
-        () if to.starts_with(&from) => overlap("lies in"),
-        () if from.starts_with(&to) => overlap("contains"),
-        () => {
-            let from = reach(&source.place, params, Side::Source)?;
-            let to = reach(&sink.place, params, Side::Sink)?;
-            match locate::overlap(&from, &to) {
-                true => overlap("shows, through a mount, folders of"),
-                false => Ok(()),
-            }
-        }
-    }
-}
-
-/// Refuses a backup folder that is the source, lies in it or contains it: old versions would replace its files.
-fn refuse_backup(source: &Subject, sink: &TreeLocation, params: &RunParams) -> Result<(), SessionError> {
-    if params.demands.backup_dir.is_none() {
-        return Ok(());
-    }
-    let tree = match source.is_file() {
-        true => Reach::all(&source.place),
-        false => reach(&source.place, params, Side::Source)?,
-    };
-    let whereabouts = locate::locate(&tree, locate::nonce());
-    backup_place::refuse_source(sink, params, (&whereabouts, source.is_file()))
-}
-
-fn refuse_itself(
-    opened: &Opened,
-    from: &TreeLocation,
-    to: &TreeLocation,
-    found: PathKind,
-) -> Result<(), SessionError> {
-    let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
-    match is_same {
-        true => Err(SessionError::SameTree(format!(
-            "the destination {} is the source {}: name another destination",
-            to.path().display(),
-            from.path().display()
-        ))),
-        false => Ok(()),
-    }
+    restore.run(&sparing(&restore.to, params.clone())?, watch)
 }
 
 #[cfg(test)]

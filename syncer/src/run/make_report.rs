@@ -5,7 +5,10 @@ use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 use contract::{Effort, Efforts, Measured, Report, Side, Work, bottleneck};
 
 use crate::{
-    measure::report::Stopwatch, plan::compare_params::work_of, sink::traits::Run, tree::dir::Totals,
+    measure::report::Stopwatch,
+    plan::{compare_params::work_of, run_state::Run},
+    sink::source_end::ContentEnd,
+    tree::dir::Totals,
 };
 
 /// Makes the report of a completed run.
@@ -30,24 +33,26 @@ pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals)
     report
 }
 
-/// Adds the effort of both ends in each phase, and the bottleneck of the run. `remote` is the effort that a source in
-/// another process reports.
-pub(crate) fn tell_bottleneck(
+/// Adds the resources that both ends used, their effort in each phase, and the bottleneck of the run.
+pub(crate) fn add_usage(
     report: &mut Report,
-    remote: Option<&[Effort]>,
+    source: &impl ContentEnd,
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
 ) {
+    source.add_usage(report, watch);
+    let remote = source.efforts();
     let sink = watch.efforts(Side::Sink);
-    let source = remote.map_or_else(|| watch.efforts(Side::Source), <[Effort]>::to_vec);
+    let of_source = remote.map_or_else(|| watch.efforts(Side::Source), <[Effort]>::to_vec);
     report.bottleneck = bottleneck(&Measured {
-        source: &source,
+        source: &of_source,
         sink: &sink,
         is_local: remote.is_none(),
         bandwidth_limit: run.params.bandwidth_limit,
         bytes_on_wire: report.work.bytes_on_wire,
     });
-    report.efforts = Efforts { source, sink };
+    report.efforts = Efforts { source: of_source, sink };
+    report.fill_rates();
 }
 
 /// Returns the notes in their order, without repetitions.

@@ -1,7 +1,8 @@
 //! Runs, from their first step to their report.
 
+pub(crate) mod answer_sink;
 pub(crate) mod check_free;
-pub(crate) mod choose_sink;
+pub(crate) mod device_run;
 pub(crate) mod endpoint;
 pub(crate) mod history_session;
 pub(crate) mod key_exchange;

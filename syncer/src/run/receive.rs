@@ -1,25 +1,20 @@
 //! The sink's end of a run over the network, until both ends are open.
 
-use contract::{Demands, Ownership, Phase, Report, RunParams, Side};
+use contract::{Demands, Ownership, Phase, Report, RunParams};
 
 use crate::{
     destination::Settings,
-    ends::{match_kinds, remote_source::RemoteSource},
+    ends::{
+        opening::{check_device_sink, check_tree_sink},
+        overlap::SourcePlace,
+        remote_source::RemoteSource,
+    },
     measure::report::Stopwatch,
-    plan::{scan_params::reach, single_file::Subject},
-    run::choose_sink::{onto_device, onto_tree},
+    plan::{run_state::Run, single_file::Subject},
+    run::{device_run, pipeline},
     session_error::SessionError,
-    sink::{
-        backup_place::{self, sparing},
-        copied_history::check_history,
-        open_destination::HeldDestination,
-        traits::Run,
-    },
-    sys::{
-        block_device::{self, MAX_BYTES},
-        locate::locate,
-        root::TreeLocation,
-    },
+    sink::open_destination::HeldDestination,
+    sys::{block_device::MAX_BYTES, root::TreeLocation},
     transport::{Control, Peer, TransportError},
     wire::{Hello, Message, Welcome},
 };
@@ -35,65 +30,32 @@ pub(crate) fn await_run(control: &Control, demands: &Demands) -> Result<Hello, S
 pub(crate) fn run(
     place: &TreeLocation,
     peer: &Peer,
-    mut hello: Hello,
+    hello: Hello,
     held: &mut HeldDestination,
     watch: &mut Stopwatch<'_>,
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
     watch.enter(Phase::Scan);
     held.stays = !hello.last;
-    let subject = match hello.device {
-        Some(_) => Subject::of_tree(place),
-        None => Subject::of_destination(place, hello.file.as_deref())?,
-    };
-    if hello.device.is_none() {
-        hello.params = sparing(&subject.place, &hello.params)?;
-        let source = (&hello.whereabouts, hello.file.is_some());
-        backup_place::refuse_source(&subject.place, &hello.params, source)?;
+    let Hello { params, attrs, device, file, whereabouts, .. } = hello;
+    let images = params.demands.image;
+    if let Some(len) = device {
+        check_device_sink(place, "the source", &params, images)?;
+        if !(1..=MAX_BYTES).contains(&len) {
+            return Err(TransportError::Nonsense("a device has no bytes, or more than one may have").into());
+        }
+        let run = Run::new(&params, watch.monitor());
+        let source = RemoteSource::new(peer, &Subject::of_tree(place), bytes_on_wire);
+        return device_run::run(source, place, len, &run, watch);
     }
-    check_history(&hello.params)?;
-    let run = Run::new(&hello.params, watch.monitor());
-    if let Some(len) = hello.device {
-        check_device(place, len, &run)?;
-        let source = RemoteSource::of_device(peer, &subject, block_device::totals(len), bytes_on_wire);
-        return onto_device(source, (place, len), &run, watch);
-    }
-    let found = match_kinds::look(place, "--destination-path", hello.params.demands.image)?;
-    if hello.file.is_none() {
-        match_kinds::refuse_tree(place, found, "the source")?;
-    }
-    subject.find_folder(place)?;
-    refuse_overlap(&hello, place)?;
-    let mut settings = Settings::resolve(&hello.params.preserve)?;
+    let source = SourcePlace::There(&whereabouts, file.as_deref());
+    let (subject, params) = check_tree_sink(place, &source, params, images)?;
+    let run = Run::new(&params, watch.monitor());
+    let mut settings = Settings::resolve(&params.preserve)?;
     // The destination's entries may have attributes that the source cannot see.
-    settings.attrs = settings.attrs.and(hello.attrs);
-    let source = RemoteSource::of_tree(peer, &subject, bytes_on_wire);
-    onto_tree(source, (&subject, settings), held, Some(&peer.control), &run, watch)
-}
-
-/// Refuses a device of `len` bytes as the source, if it or its parameters do not match the destination.
-fn check_device(place: &TreeLocation, len: u64, run: &Run<'_>) -> Result<(), SessionError> {
-    let images = run.params.demands.image;
-    let found = match_kinds::look(place, "--destination-path", images)?;
-    match_kinds::refuse_folder(place, found, "the source", images)?;
-    match_kinds::check_params(run.params)?;
-    match (1..=MAX_BYTES).contains(&len) {
-        true => Ok(()),
-        false => Err(TransportError::Nonsense("a device has no bytes, or more than one may have").into()),
-    }
-}
-
-/// Refuses a destination that is the source's tree, lies in it or contains it: each run would nest it one level deeper.
-fn refuse_overlap(hello: &Hello, place: &TreeLocation) -> Result<(), SessionError> {
-    let here = locate(&reach(place, &hello.params, Side::Sink)?, hello.whereabouts.run());
-    match hello.file.is_none() && hello.whereabouts.overlaps(&here) {
-        true => Err(SessionError::SameTree(format!(
-            "the destination {} is the source, lies in it or contains it, on one machine and maybe through a mount below one of \
-             them: choose folders that do not contain one another, or exclude the mount",
-            place.path().display()
-        ))),
-        false => Ok(()),
-    }
+    settings.attrs = settings.attrs.and(attrs);
+    let source = RemoteSource::new(peer, &subject, bytes_on_wire);
+    pipeline::run(source, (&subject, settings), held, Some(&peer.control), &run, watch)
 }
 
 /// Returns the run that the source requests, limited by the demands of the destination's owner.

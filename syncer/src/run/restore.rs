@@ -13,10 +13,10 @@ use crate::{
     measure::report::Stopwatch,
     path::RelPath,
     pattern::escape,
-    plan::single_file::Subject,
-    run::choose_sink::onto_tree,
+    plan::{run_state::Run, single_file::Subject},
+    run::pipeline,
     session_error::SessionError,
-    sink::{open_destination::HeldDestination, traits::Run},
+    sink::open_destination::HeldDestination,
     snapshot::{SnapshotError, Store, around_runs::Before, browse::select_snapshot, store::hold_for_reading},
     sys::root::{Root, TreeLocation},
 };
@@ -117,7 +117,7 @@ impl Restore<'_> {
         let subject = Subject::of_tree(&self.to);
         let mut settings = Settings::resolve(&params.preserve)?;
         settings.attrs = trusted_attrs(self.snapshot, &params, settings.attrs);
-        onto_tree(
+        pipeline::run(
             StoredSource::new(self, &run),
             (&subject, settings),
             &mut HeldDestination::default(),

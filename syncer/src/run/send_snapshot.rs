@@ -12,7 +12,7 @@ use crate::{
     measure::report::{Counters, Failures, Stopwatch},
     path::RelPath,
     plan::compare_params::work_of,
-    run::send::{push, serve},
+    run::{answer_sink::serve, send::push},
     session_error::SessionError,
     snapshot::{SnapshotError, Store, browse::select_snapshot, store::hold_for_reading},
     source::source_file::Origin,

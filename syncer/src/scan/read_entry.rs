@@ -112,12 +112,7 @@ impl<'a> Lookup<'a> {
         if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
             return Ok(NamedEntry::Own);
         }
-        if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
-            return Ok(NamedEntry::Excluded);
-        }
-        if let (Some(rules), Ok(path)) = (rules, work.path.join(name.to_bytes()))
-            && rules.excludes(&path, file_type == FileType::Directory)
-        {
+        if self.excludes(work, name, file_type == FileType::Directory, rules) {
             return Ok(NamedEntry::Excluded);
         }
         let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
@@ -147,26 +142,41 @@ impl<'a> Lookup<'a> {
             attrs.read(name, &mut scratch.attrs)?;
         }
         let mut meta = meta_of(&stat, self.options, Attrs::trusted(&scratch.attrs));
-        if matches!(kind, Kind::File { .. }) && self.is_doubtful(&stat) {
-            meta.mtime = in_doubt(meta.mtime);
-        } else if matches!(kind, Kind::File { .. })
-            && !self.options.noted.is_empty()
-            && self.options.noted.holds(&work.path, name.to_bytes(), meta.mtime)
-        {
-            meta.mtime = meta.mtime.to_compare();
+        if matches!(kind, Kind::File { .. }) {
+            meta.mtime = self.time_to_compare(work, name, &stat, meta.mtime);
         }
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
         let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
         let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket))
             .then(|| (device_of(&stat), stat.stx_ino));
-        let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
-        let stamp = stamp.map_or(0, |before| stamp_of(&stat, before, self.device));
+        Ok(NamedEntry::Entry(entry, identity, self.beside(&stat, kind)))
+    }
+
+    fn beside(&self, stat: &Statx, kind: Kind<'_>) -> Beside {
+        let stamps = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
+        let stamp = stamps.map_or(0, |before| stamp_of(stat, before, self.device));
         let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
             true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
             false => 0,
         };
-        let beyond = if kind == Kind::Dir { self.beyond(&stat) } else { Beyond::default() };
-        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse, beyond }))
+        let beyond = if kind == Kind::Dir { self.beyond(stat) } else { Beyond::default() };
+        Beside { stamp, sparse, beyond }
+    }
+
+    fn excludes(&self, work: &PendingDir, name: &CStr, is_dir: bool, rules: Option<&Rules>) -> bool {
+        let by_rules =
+            |rules: &Rules| work.path.join(name.to_bytes()).is_ok_and(|path| rules.excludes(&path, is_dir));
+        self.options.filter.excludes(&work.path, name.to_bytes(), is_dir) || rules.is_some_and(by_rules)
+    }
+
+    /// Changes the time of a file whose content has to be compared whatever its metadata says.
+    fn time_to_compare(&self, work: &PendingDir, name: &CStr, stat: &Statx, mtime: Time) -> Time {
+        let noted = &self.options.noted;
+        match () {
+            () if self.is_doubtful(stat) => in_doubt(mtime),
+            () if !noted.is_empty() && noted.holds(&work.path, name.to_bytes(), mtime) => mtime.to_compare(),
+            () => mtime,
+        }
     }
 
     /// Returns where a directory is. Without numbers of mounts, another file system stands for another mount.

@@ -25,7 +25,7 @@ use crate::{
         ignore_files::{Rulebook, UnreadRules},
         join_workers::WorkerTree,
         options::ScanOptions,
-        read_entry::{Lookup, NamedEntry, Scratch},
+        read_entry::{Beside, Lookup, NamedEntry, Scratch},
         read_names::Names,
         reuse_earlier::{KnownDir, KnownTree},
     },
@@ -100,42 +100,31 @@ impl Walk<'_> {
             Err((name, error)) => return self.leave_out(work, &name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
-        let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
-            match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
-                Ok(listed) => listed,
-                Err(error) => {
-                    // Its entries are not listed, so they are not counted either.
-                    part.totals = totals;
-                    part.shared.truncate(shared);
-                    return self.give_up(work, error, part);
-                }
-            };
+        let listed = self.list(work, &fd, names, rules.as_deref(), attrs, part);
+        let DirNames { listing, leaves_out, owners, stamps, elsewhere } = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                // Its entries are not listed, so they are not counted either.
+                part.totals = totals;
+                part.shared.truncate(shared);
+                return self.give_up(work, error, part);
+            }
+        };
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let fd = Arc::new(fd);
         let at = || At::Below(Arc::clone(&fd));
         let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
-        self.recognise(work, &mut below);
         elsewhere.iter().for_each(|(nth, beyond)| below[*nth].beyond = *beyond);
         work.paths.iter().for_each(|paths| limit(&mut below, paths));
-        self.count_mounts(work, &below, part);
-        self.queue.done(below.into_iter());
+        self.queue_all(work, below, part);
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
-        let bytes = part.totals.bytes - totals.bytes;
-        let mut dir = Dir {
-            listing,
-            first_child,
-            digest,
-            rules: text,
-            leaves_out,
-            inode,
-            beyond: work.beyond,
-            stamps,
-            bytes,
-            seen: Stamps::unknown(),
-        };
+        let (beyond, bytes, seen) = (work.beyond, part.totals.bytes - totals.bytes, Stamps::unknown());
+        let rules = text;
+        let mut dir =
+            Dir { listing, first_child, digest, rules, leaves_out, inode, beyond, stamps, bytes, seen };
         // Other names of one file, and the stamps below, are only known at the end of the scan.
         if self.options.stamps.is_some() && dir.listing.dirs() == 0 && part.shared.len() == shared {
             dir.seen = dir.stamps_with(std::iter::empty());
@@ -152,10 +141,8 @@ impl Walk<'_> {
     fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
         let listing = before.listing.clone();
         let first_child = self.queue.number(listing.dirs());
-        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
-        self.recognise(work, &mut below);
-        self.count_mounts(work, &below, part);
-        self.queue.done(below.into_iter());
+        let below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.queue_all(work, below, part);
         part.totals.entries += listing.len() as u64;
         part.totals.bytes += before.bytes;
         let Dir { inode, beyond, bytes, .. } = *before;
@@ -168,11 +155,16 @@ impl Walk<'_> {
         part.dirs.push((work.id, dir));
     }
 
-    /// Counts the file systems that are mounted at directories `below` the one of this `work`.
-    fn count_mounts(&self, work: &PendingDir, below: &[PendingDir], part: &mut WorkerTree) {
+    /// Queues the directories `below` the one of this `work`, which is done, and counts those that are mounts. Those
+    /// that the earlier scan has are found there.
+    fn queue_all(&self, work: &PendingDir, mut below: Vec<PendingDir>, part: &mut WorkerTree) {
+        if let (Some(known), Some(id)) = (self.known.scan, work.known) {
+            known.recognise(id, &mut below);
+        }
         part.has_mounts |= below.iter().any(|dir| !dir.beyond.is_nothing());
         let is_mount = |dir: &&PendingDir| dir.beyond.file_system && !work.beyond.file_system;
         below.iter().filter(is_mount).for_each(|dir| part.mounts.add(dir.path.clone()));
+        self.queue.done(below.into_iter());
     }
 
     /// Returns the entries of the files of a directory that were written since the earlier scan, and their stamps.
@@ -182,13 +174,6 @@ impl Walk<'_> {
             let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
             (file.entry(name), stamp)
         })
-    }
-
-    /// Finds subdirectories in the earlier scan, if it has the directory.
-    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
-        if let (Some(known), Some(id)) = (self.known.scan, work.known) {
-            known.recognise(id, below);
-        }
     }
 
     /// Lists a folder on another file system as empty, so that nothing in it is sent or deleted.
@@ -262,13 +247,9 @@ impl Walk<'_> {
         attrs: &mut AttrReader,
         part: &mut WorkerTree,
     ) -> io::Result<DirNames> {
-        let mut stamps = Vec::new();
         let mut known = self.known_dir(work).map(KnownDir::entries);
         let mut written = self.written(work).peekable();
-        let mut builder = SpillingBuilder::<Spool>::default();
-        let mut scratch = Scratch::default();
-        let (mut leaves_out, mut owners) = (false, Owners::default());
-        let (mut elsewhere, mut dirs) = (Vec::new(), 0);
+        let (mut made, mut scratch) = (DirLister::default(), Scratch::default());
         let mut listed = work.paths.iter().flat_map(PathList::names);
         for name in names.iter() {
             self.monitor.check()?;
@@ -279,10 +260,7 @@ impl Walk<'_> {
             let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
             let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |(file, _)| file.name));
             if let Some((entry, stamp)) = reused {
-                part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
-                dirs += usize::from(entry.kind == Kind::Dir);
-                stamps.push(stamp);
-                builder.push(&entry)?;
+                made.reuse(&entry, stamp, part)?;
                 continue;
             }
             match self.lookup.entry(work, fd, name, rules, attrs, &mut scratch) {
@@ -291,30 +269,17 @@ impl Walk<'_> {
                 }
                 Ok(NamedEntry::Entry(entry, identity, beside)) => {
                     if let Some((device, inode)) = identity {
-                        let place = EntryPlace { dir: work.id, index: builder.len() };
+                        let place = EntryPlace { dir: work.id, index: made.builder.len() };
                         part.shared.push(Shared { device, inode, place });
                     }
-                    if let Kind::File { size } = entry.kind {
-                        part.totals.bytes += size;
-                        part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
-                    }
-                    if entry.kind == Kind::Dir {
-                        elsewhere.extend((!beside.beyond.is_nothing()).then_some((dirs, beside.beyond)));
-                        dirs += 1;
-                    }
-                    part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
-                    owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
-                    part.totals.newest = part.totals.newest.max(entry.meta.mtime);
-                    if self.options.stamps.is_some() {
-                        stamps.push(beside.stamp);
-                    }
-                    builder.push(&entry)?;
+                    let stamp = self.options.stamps.map(|_| beside.stamp);
+                    made.add(&entry, &beside, stamp, part)?;
                 }
                 Ok(NamedEntry::Socket) => part.totals.skipped += 1,
                 Ok(NamedEntry::Excluded) => {
-                    leaves_out = true;
+                    made.leaves_out = true;
                     if self.options.marks_excluded {
-                        builder.mark_incomplete();
+                        made.builder.mark_incomplete();
                     }
                 }
                 Ok(NamedEntry::Gone) if work.paths.is_some() => {
@@ -322,16 +287,15 @@ impl Walk<'_> {
                 }
                 Ok(NamedEntry::Gone | NamedEntry::Own) => {}
                 Err(error) => {
-                    builder.mark_incomplete();
+                    made.builder.mark_incomplete();
                     self.report(work, name, &error);
                 }
             }
         }
         if work.paths.is_some() {
-            builder.mark_incomplete();
+            made.builder.mark_incomplete();
         }
-        let (listing, stamps) = (builder.finish()?, stamps.into());
-        Ok(DirNames { listing, leaves_out, owners, stamps, elsewhere })
+        made.finish()
     }
 
     /// Reports that listed paths cannot be reached: the entry of this name, or those `below` it.
@@ -354,14 +318,63 @@ impl Walk<'_> {
     }
 }
 
-/// The entries of a directory.
-struct DirNames {
-    listing: Listing,
+/// The entries of a directory, while they are read.
+#[derive(Default)]
+struct DirLister {
+    builder: SpillingBuilder<Spool>,
     /// Whether entries are excluded from the run.
     leaves_out: bool,
     owners: Owners,
     /// One for each entry, if stamps are taken.
-    stamps: Arc<[u64]>,
+    stamps: Vec<u64>,
     /// The directories on other file systems or mounts than the root, as indices among the listing's directories.
+    elsewhere: Vec<(usize, Beyond)>,
+    dirs: usize,
+}
+
+impl DirLister {
+    /// Adds an entry of an earlier scan.
+    fn reuse(&mut self, entry: &Entry<'_>, stamp: u64, part: &mut WorkerTree) -> io::Result<()> {
+        part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
+        self.dirs += usize::from(entry.kind == Kind::Dir);
+        self.stamps.push(stamp);
+        self.builder.push(entry)
+    }
+
+    /// Adds an entry that was read.
+    fn add(
+        &mut self,
+        entry: &Entry<'_>,
+        beside: &Beside,
+        stamp: Option<u64>,
+        part: &mut WorkerTree,
+    ) -> io::Result<()> {
+        if let Kind::File { size } = entry.kind {
+            part.totals.bytes += size;
+            part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
+        }
+        if entry.kind == Kind::Dir {
+            self.elsewhere.extend((!beside.beyond.is_nothing()).then_some((self.dirs, beside.beyond)));
+            self.dirs += 1;
+        }
+        part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
+        self.owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
+        part.totals.newest = part.totals.newest.max(entry.meta.mtime);
+        self.stamps.extend(stamp);
+        self.builder.push(entry)
+    }
+
+    fn finish(self) -> io::Result<DirNames> {
+        let Self { builder, leaves_out, owners, stamps, elsewhere, .. } = self;
+        Ok(DirNames { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into(), elsewhere })
+    }
+}
+
+/// The entries of a directory.
+struct DirNames {
+    listing: Listing,
+    leaves_out: bool,
+    owners: Owners,
+    stamps: Arc<[u64]>,
     elsewhere: Vec<(usize, Beyond)>,
 }

@@ -29,8 +29,7 @@ struct BackupPlace {
 ///
 /// # Errors
 /// [`SessionError::BackupPlace`] for a folder that cannot be a backup folder.
-pub(crate) fn sparing(place: &TreeLocation, params: &RunParams) -> Result<RunParams, SessionError> {
-    let mut params = params.clone();
+pub(crate) fn sparing(place: &TreeLocation, mut params: RunParams) -> Result<RunParams, SessionError> {
     let Some(dir) = &params.demands.backup_dir else { return Ok(params) };
     let Some(path) = BackupPlace::find(place, dir)?.inside else { return Ok(params) };
     let mut pattern = String::new();

@@ -6,8 +6,9 @@ use contract::{Demands, History, HistoryReport, Retention, RunParams};
 
 use crate::{
     destination::Destination,
+    plan::run_state::Run,
     session_error::SessionError,
-    sink::traits::{Run, SourceEnd},
+    sink::source_end::SourceEnd,
     snapshot::{
         SnapshotError,
         around_runs::{HistoryRules, copy_for_run},

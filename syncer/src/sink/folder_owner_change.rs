@@ -14,21 +14,24 @@ use rustix::fs::{AtFlags, Stat};
 use contract::plural;
 
 use crate::{
+    destination::Destination,
     entry::{Entry, Kind},
     path::{OWN_DIR, RelPath},
-    plan::planned::{Compared, PlannedDir, path_in},
-    sink::context::Context,
+    plan::{
+        planned::{Compared, PlannedDir, path_in},
+        run_state::Run,
+    },
     sys::root::each_name,
     tree::Tree,
 };
 
 /// Lists such folders again, and counts entries that stay in them although another user owns them.
 pub(crate) struct OwnerChange<'a> {
-    context: Context<'a>,
+    destination: &'a Destination,
+    run: &'a Run<'a>,
     sink: &'a Tree,
     compared: &'a Compared,
     planned: HashMap<&'a RelPath, &'a PlannedDir>,
-    delete: bool,
     /// Entries that were added after the scan and that the run must not delete.
     stay: u64,
 }
@@ -60,8 +63,13 @@ const ADDED: &str =
     "somebody put it there after the scan, before its folder had the new owner; the next run deletes it";
 
 impl<'a> OwnerChange<'a> {
-    pub(crate) fn new(context: Context<'a>, sink: &'a Tree, compared: &'a Compared, delete: bool) -> Self {
-        Self { context, sink, compared, planned: HashMap::new(), delete, stay: 0 }
+    pub(crate) fn new(
+        destination: &'a Destination,
+        run: &'a Run<'a>,
+        sink: &'a Tree,
+        compared: &'a Compared,
+    ) -> Self {
+        Self { destination, run, sink, compared, planned: HashMap::new(), stay: 0 }
     }
 
     /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. An entry that
@@ -80,16 +88,18 @@ impl<'a> OwnerChange<'a> {
             let is_added = match known.get(name) {
                 Some(known) if self.is_as_known(known, &stat) => return Ok(()),
                 Some(_) => false,
-                None if [user, self.context.destination.state().user()].contains(&stat.st_uid) => {
+                None if [user, self.destination.state().user()].contains(&stat.st_uid) => {
                     return Ok(());
                 }
                 None => true,
             };
             let path = path_in(path, name);
             match is_added {
-                false => self.context.failures.add(&path, "give to its owner", &EXCHANGED),
+                false => self.run.failures.add(&path, "give to its owner", &EXCHANGED),
                 // Such entries may be excluded from the run, which then must not delete them.
-                true if self.delete && !leaves_out => self.context.failures.add(&path, "delete", &ADDED),
+                true if self.run.params.delete && !leaves_out => {
+                    self.run.failures.add(&path, "delete", &ADDED);
+                }
                 true => self.stay += 1,
             }
             Ok(())
@@ -146,7 +156,7 @@ impl<'a> OwnerChange<'a> {
     fn inode_at(&self, path: &[u8]) -> io::Result<u64> {
         let path = RelPath::parse(path).map_err(io::Error::other)?;
         let (dir, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-        let dir = self.context.destination.dir(&dir)?;
+        let dir = self.destination.dir(&dir)?;
         Ok(rustix::fs::statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 }

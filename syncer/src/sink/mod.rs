@@ -1,7 +1,7 @@
 //! The sink of a run: opens the destination, plans, and carries the plan out.
 
 pub(crate) mod backup_place;
-pub(crate) mod context;
+pub(crate) mod compare_run;
 pub(crate) mod copied_history;
 pub(crate) mod dry_run;
 pub(crate) mod executor;
@@ -10,7 +10,8 @@ pub(crate) mod open_destination;
 pub(crate) mod report_actions;
 pub(crate) mod settle_motion;
 pub(crate) mod shards;
-pub(crate) mod traits;
+pub(crate) mod source_end;
+pub(crate) mod tree_changes;
 pub(crate) mod tree_sink;
 pub(crate) mod verify_copy;
 pub(crate) mod writing;

@@ -4,7 +4,7 @@ use contract::{RunParams, WriteMode};
 
 use crate::{
     destination::{Candidate, Destination, Settings, VolumeLock},
-    plan::guard,
+    plan::guards::expected_volume,
     session_error::SessionError,
     sink::backup_place,
     sys::root::TreeLocation,
@@ -39,13 +39,13 @@ pub(crate) fn open_destination(
     let candidate = match Candidate::look(place)? {
         Some(candidate) => candidate,
         None => {
-            guard::check_volume(params, &place.path(), None)?;
+            expected_volume::check_volume(params, &place.path(), None)?;
             Candidate::open(place)?
         }
     };
-    let mut notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
+    let mut notes = expected_volume::check_volume(params, &place.path(), candidate.volume()?)?;
     if params.demands.other_source.is_some() {
-        notes.extend(guard::check_source(params, &place.path(), candidate.source()?)?);
+        notes.extend(expected_volume::check_source(params, &place.path(), candidate.source()?)?);
     }
     let shard = params.shard.filter(|shard| shard.count > 1);
     if shard.is_some_and(|shard| !shard.is_valid()) {

@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 const ROOT: &str = ".";
 
 /// Receives actions.
-type Tell<'a> = dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError> + 'a;
+pub(crate) type ReportActions<'a> = dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError> + 'a;
 
 /// The conditions on which it depends which actions of a plan are carried out.
 #[derive(Debug, Clone, Copy)]
@@ -42,50 +42,50 @@ pub(crate) struct Judged {
 }
 
 /// Reports the actions that a run is about to take, before it takes any. Later failures are named by the report.
-pub(crate) fn tell_changes(
+pub(crate) fn report_changes(
     plan: &Planned,
     (params, settings): (&RunParams, Settings),
     failures: &Failures,
-    tell: &mut Tell<'_>,
+    report: &mut ReportActions<'_>,
 ) -> Result<(), SessionError> {
     let keeps_back = failures.count() > 0 && !params.deletes_anyway();
     let judged = Judged { is_new: false, keeps_back, deletes: !keeps_back };
     // The run counts its actions when it carries them out.
-    Ok(tell_plan(plan, judged, (params, settings), &Counters::default(), tell)?)
+    Ok(report_plan(plan, judged, (params, settings), &Counters::default(), report)?)
 }
 
 /// Reports every action of `plan`, and counts it as if it were carried out.
-pub(crate) fn tell_plan(
+pub(crate) fn report_plan(
     plan: &Planned,
     judged: Judged,
     (params, settings): (&RunParams, Settings),
     counters: &Counters,
-    tell: &mut Tell<'_>,
+    report: &mut ReportActions<'_>,
 ) -> Result<(), TransportError> {
     let Planned { compared, sink, .. } = plan;
     let policy = policy(params, settings);
-    let mut teller = Teller { params, settings, policy, counters, told: Vec::new(), tell };
-    teller.root(judged.is_new, plan)?;
+    let mut reporter = ActionReporter { params, settings, policy, counters, reported: Vec::new(), report };
+    reporter.root(judged.is_new, plan)?;
     for dir in &compared.dirs {
-        let staying = teller.staying(dir, plan, judged.keeps_back);
-        teller.steps(dir, compared, sink, &staying)?;
+        let staying = reporter.staying(dir, plan, judged.keeps_back);
+        reporter.steps(dir, compared, sink, &staying)?;
     }
     for dir in compared.dirs.iter().filter(|_| judged.deletes) {
-        teller.deletes(dir, compared, sink, params.delete && !judged.keeps_back)?;
+        reporter.deletes(dir, compared, sink, params.delete && !judged.keeps_back)?;
     }
-    teller.flush()
+    reporter.flush()
 }
 
-struct Teller<'a> {
+struct ActionReporter<'a> {
     params: &'a RunParams,
     settings: Settings,
     policy: Policy,
     counters: &'a Counters,
-    told: Vec<PlannedAction>,
-    tell: &'a mut Tell<'a>,
+    reported: Vec<PlannedAction>,
+    report: &'a mut ReportActions<'a>,
 }
 
-impl Teller<'_> {
+impl ActionReporter<'_> {
     /// Reports the action on the root itself, which is in no listing.
     fn root(&mut self, is_new: bool, Planned { head, sink, .. }: &Planned) -> Result<(), TransportError> {
         if is_new {
@@ -110,7 +110,7 @@ impl Teller<'_> {
         };
         counter.fetch_add(u64::from(planned.path != ROOT), Relaxed);
         self.counters.bytes_changed.fetch_add(planned.bytes, Relaxed);
-        self.tell(planned)
+        self.hand_on(planned)
     }
 
     /// Reports the move of a folder with all its entries.
@@ -118,18 +118,18 @@ impl Teller<'_> {
         moved.count(self.counters);
         self.counters.created.fetch_add(1, Relaxed);
         let from = Some(moved.from.to_string());
-        self.tell(PlannedAction { from, ..planned(Action::Move, EntryKind::Folder, to) })
+        self.hand_on(PlannedAction { from, ..planned(Action::Move, EntryKind::Folder, to) })
     }
 
-    fn tell(&mut self, action: PlannedAction) -> Result<(), TransportError> {
-        self.told.push(action);
-        if self.told.len() >= BATCH { self.flush() } else { Ok(()) }
+    fn hand_on(&mut self, action: PlannedAction) -> Result<(), TransportError> {
+        self.reported.push(action);
+        if self.reported.len() >= BATCH { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<(), TransportError> {
-        match self.told.is_empty() {
+        match self.reported.is_empty() {
             true => Ok(()),
-            false => (self.tell)(std::mem::take(&mut self.told)),
+            false => (self.report)(std::mem::take(&mut self.reported)),
         }
     }
 

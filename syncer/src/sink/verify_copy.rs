@@ -3,23 +3,24 @@
 
 use std::collections::HashSet;
 
-use contract::{RunParams, Shard, Side, plural};
+use contract::{Shard, Side, plural};
 
 use crate::{
     compare_entries::{Content, Policy, Step, step},
     destination::Settings,
     entry::Kind,
-    measure::{monitor::Monitor, report::Failures},
+    measure::report::Failures,
     plan::{
         compare_contents::Checker,
         compare_params::{owners_filter, policy, rules_of_root},
         compare_trees::compare,
         planned::{Checked, Compared, PlannedDir, SparedEntries, holds_only_kept, path_in},
+        run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::Subject,
     },
     session_error::{SessionError, go_on},
-    sink::{shards::verifies, traits::SourceEnd},
+    sink::{shards::verifies, source_end::SourceEnd},
     source::{hash_files::Expect, source_file::Origin},
     sys::root::Root,
     tree::{Tree, seek::seek},
@@ -28,13 +29,11 @@ use crate::{
 
 /// A destination to read back.
 pub(crate) struct Verifier<'a> {
-    pub params: &'a RunParams,
+    pub run: &'a Run<'a>,
     pub settings: Settings,
     /// The destination.
     pub root: &'a Root,
     pub subject: &'a Subject,
-    pub failures: &'a Failures,
-    pub monitor: &'a Monitor,
 }
 
 impl Verifier<'_> {
@@ -49,29 +48,29 @@ impl Verifier<'_> {
         let sink = scan_tree(
             self.subject,
             self.root,
-            self.params,
+            self.run.params,
             Side::Sink,
             ScanTimes::default(),
-            self.failures,
-            self.monitor,
+            &self.run.failures,
+            self.run.monitor,
         )?;
-        let moves = self.params.remove_source_files;
-        let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
+        let moves = self.run.params.remove_source_files;
+        let policy = Policy { content: Content::Verified, ..policy(self.run.params, self.settings) };
         // A move has to know which entries are equal, also of those that the run left alone.
         let policy = Policy { ignore_existing: policy.ignore_existing && !moves, ..policy };
-        let spared = (&owners_filter(self.params)?, rules_of_root(self.params)?);
-        let mut compared = compare(source, head, &sink, policy, false, spared, self.monitor)?;
-        let shard = self.params.shard.filter(|shard| shard.count > 1);
+        let spared = (&owners_filter(self.run.params)?, rules_of_root(self.run.params)?);
+        let mut compared = compare(source, head, &sink, policy, false, spared, self.run.monitor)?;
+        let shard = self.run.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let Checked { changed, unlike, .. } = self.checker().check(&mut compared.dirs, source, None)?;
         // Links may connect directories of different shards.
-        compared.settle(&sink, policy, self.monitor)?;
+        compared.settle(&sink, policy, self.run.monitor)?;
         compared.dirs.retain(|dir| verifies(shard, dir));
         let copied = if moves { copied(&compared, &sink, policy, &unlike) } else { Vec::new() };
-        if moves && self.params.ignore_existing {
+        if moves && self.run.params.ignore_existing {
             compared.dirs.iter_mut().for_each(leave_existing);
         }
-        let differences = report(&compared, &sink, self.failures);
+        let differences = report(&compared, &sink, &self.run.failures);
         let entries = match shard {
             Some(_) => compared.dirs.iter().map(|dir| dir.listing.len() as u64).sum(),
             None => head.totals.entries,
@@ -85,24 +84,24 @@ impl Verifier<'_> {
 
     /// Has the source remove what it and the destination have. Returns a note for the report.
     fn release(&self, source: &mut impl SourceEnd, groups: Vec<FileGroup>) -> Result<String, SessionError> {
-        let (before, mut count) = (self.failures.count(), 0);
+        let (before, mut count) = (self.run.failures.count(), 0);
         for group in groups {
             for part in group.indices.chunks(MAX_HASHES) {
                 count += part.len() as u64;
                 let part = FileGroup { dir: group.dir, indices: part.to_vec() };
-                source.release(vec![part], self.failures)?;
-                go_on(self.monitor)?;
+                source.release(vec![part], &self.run.failures)?;
+                go_on(self.run.monitor)?;
             }
         }
-        let removed = count.saturating_sub(self.failures.count() - before);
+        let removed = count.saturating_sub(self.run.failures.count() - before);
         Ok(format!("{} removed at the source", plural(removed, "entry was", "entries were")))
     }
 
     fn checker(&self) -> Checker<'_> {
         Checker {
             origin: Origin::Tree(self.root),
-            failures: self.failures,
-            monitor: self.monitor,
+            failures: &self.run.failures,
+            monitor: self.run.monitor,
             expect: Expect::OnVolume,
         }
     }

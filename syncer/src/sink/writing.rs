@@ -11,13 +11,11 @@ use crate::{
     destination::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Staged},
     entry::{Meta, Time},
     hash::ContentId,
-    measure::{
-        monitor::Monitor,
-        report::{Counters, Failures},
-    },
     path::RelPath,
-    plan::needed_files::{MIN_IN_PLACE_BYTES, Need, NeededDir},
-    sink::context::Context,
+    plan::{
+        needed_files::{MIN_IN_PLACE_BYTES, Need, NeededDir},
+        run_state::Run,
+    },
     snapshot::create::WrittenFiles,
     source::source_file::LastDir,
     sys::block_device::DevicePart,
@@ -36,18 +34,9 @@ pub(crate) enum WriteTarget<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing<'a> {
     pub store: WriteTarget<'a>,
-    pub failures: &'a Failures,
-    pub counters: &'a Counters,
-    pub monitor: &'a Monitor,
+    pub run: &'a Run<'a>,
     /// Records the files that are written, if the run takes a snapshot.
     pub written: Option<&'a WrittenFiles>,
-}
-
-impl<'a> From<Context<'a>> for Writing<'a> {
-    fn from(context: Context<'a>) -> Self {
-        let Context { destination, failures, counters, monitor, written } = context;
-        Self { store: WriteTarget::Tree(destination), failures, counters, monitor, written }
-    }
 }
 
 impl<'a> Writing<'a> {
@@ -83,7 +72,7 @@ impl<'a> Writing<'a> {
 
     /// Returns the leftover of the file, and whether an earlier run continued from it without getting further.
     pub(crate) fn leftover(&self, need: &Need) -> Option<(Staged, bool)> {
-        self.tree().ok()?.leftover(&need.path(), self.monitor)
+        self.tree().ok()?.leftover(&need.path(), self.run.monitor)
     }
 
     /// Returns the blocks recorded for a leftover, if it is of a file as long as the needed one.
@@ -169,19 +158,19 @@ impl<'a> Writing<'a> {
                     }
                     (None, None) => {
                         let dir = open(tree, need, dir)?;
-                        let at = EntryAt::new(dir, &need.dir.path, &need.name, self.monitor);
+                        let at = EntryAt::new(dir, &need.dir.path, &need.name, self.run.monitor);
                         self.publish_at(tree, staged, at, meta, attrs)?;
                     }
                 }
                 if need.aside.is_none() {
-                    self.counters.count(need.replaces);
+                    self.run.counters.count(need.replaces);
                 }
-                self.monitor.add_files(1);
+                self.run.monitor.add_files(1);
                 len
             }
             WriteTarget::Device(device) => device.done(staged),
         };
-        self.counters.bytes_changed.fetch_add(changed, Relaxed);
+        self.run.counters.bytes_changed.fetch_add(changed, Relaxed);
         Ok(())
     }
 
@@ -197,7 +186,7 @@ impl<'a> Writing<'a> {
     ) -> io::Result<Option<u64>> {
         match tree.publish(staged, at, meta, attrs) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                tree.publish_copy(staged, at, meta, attrs, self.monitor).map(Some)
+                tree.publish_copy(staged, at, meta, attrs, self.run.monitor).map(Some)
             }
             published => published.map(|()| None),
         }
@@ -246,15 +235,15 @@ impl<'a> Writing<'a> {
         let NeededDir { path, fill: Some(fill), .. } = &*need.dir else { return };
         let done = self.tree().and_then(|tree| fill.one_done(tree));
         if let Err(error) = done {
-            self.failures.add(path, "move into place", &error);
+            self.run.failures.add(path, "move into place", &error);
         }
     }
 
     /// Counts bytes of a file that were taken from the destination.
     pub(crate) fn count_reused(&self, need: &Need, bytes: u64) {
-        self.counters.bytes_reused.fetch_add(bytes, Relaxed);
+        self.run.counters.bytes_reused.fetch_add(bytes, Relaxed);
         if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
-            self.counters.wrong_guesses.fetch_add(1, Relaxed);
+            self.run.counters.wrong_guesses.fetch_add(1, Relaxed);
         }
     }
 }

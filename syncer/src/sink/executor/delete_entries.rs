@@ -24,10 +24,10 @@ impl Executor<'_> {
     pub(crate) fn delete_first(&mut self, planned: &[PlannedDir], failed: u64) -> Result<(), SessionError> {
         if self.keeps_back(failed) {
             let deletes = planned.iter().map(|dir| self.deletes_alone(dir)).sum();
-            self.context.counters.keep_back(deletes, failed);
+            self.run.counters.keep_back(deletes, failed);
             return Ok(());
         }
-        let destination = self.context.destination;
+        let destination = self.destination;
         let mut unlocked = Vec::new();
         for dir in planned.iter().filter(|dir| dir.sink.is_some() && dir.plan.changes_entries()) {
             self.check()?;
@@ -45,7 +45,7 @@ impl Executor<'_> {
             let locked =
                 destination.known_dir(path, inode).and_then(|fd| destination.lock_dir(fd.as_fd(), mode));
             if let Err(error) = locked {
-                self.context.failures.add(path, "set metadata", &error);
+                self.run.failures.add(path, "set metadata", &error);
             }
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Executor<'_> {
 
     /// Returns whether `failed` entries keep deletes back.
     pub(super) fn keeps_back(&self, failed: u64) -> bool {
-        failed > 0 && !self.params.deletes_anyway()
+        failed > 0 && !self.run.params.deletes_anyway()
     }
 
     /// Moves entries that replace folders into place, and deletes, unless `failed` entries of the whole run keep that
@@ -69,21 +69,21 @@ impl Executor<'_> {
         failed: u64,
     ) -> Result<(), SessionError> {
         let keeps_back = self.keeps_back(failed);
-        let was_first = self.params.delete_timing == DeleteTiming::Before;
+        let was_first = self.run.params.delete_timing == DeleteTiming::Before;
         if keeps_back {
             self.kept_back = true;
             let deletes = self.mine(planned).map(|dir| match was_first {
                 true => below_replaced(dir, self.sink, self.kept),
                 false => deletes_in(dir, self.sink, self.kept),
             });
-            self.context.counters.keep_back(deletes.sum(), failed);
+            self.run.counters.keep_back(deletes.sum(), failed);
         }
         self.replace_folders(keeps_back)?;
         if keeps_back || was_first {
             return Ok(());
         }
         for dir in self.mine(planned) {
-            self.context.destination.still_held()?;
+            self.destination.still_held()?;
             self.delete_in(dir);
             self.check()?;
         }
@@ -93,9 +93,9 @@ impl Executor<'_> {
     fn delete_in(&self, dir: &PlannedDir) {
         let (Some(id), false) = (dir.sink, dir.plan.deletes.is_empty()) else { return };
         let there = &self.sink.dirs[id as usize];
-        let fd = match self.context.destination.known_dir(&dir.path, Some(there.inode)) {
+        let fd = match self.destination.known_dir(&dir.path, Some(there.inode)) {
             Ok(fd) => fd,
-            Err(error) => return self.context.failures.add(&dir.path, "open directory", &error),
+            Err(error) => return self.run.failures.add(&dir.path, "open directory", &error),
         };
         let mut deletes = dir.plan.deletes.iter().peekable();
         let mut child = there.first_child;
@@ -111,28 +111,28 @@ impl Executor<'_> {
     }
 
     fn delete_entry(&self, at: EntryAt<'_>, entry: &Entry<'_>, child: DirId) {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let deleted = match entry.kind {
             Kind::Dir => self.delete_dir(at, child),
             _ => destination.remove_file(at),
         };
         match deleted {
             Ok(()) => {
-                self.context.counters.deleted.fetch_add(1, Relaxed);
+                self.run.counters.deleted.fetch_add(1, Relaxed);
             }
-            Err(_) if self.context.monitor.cancelled() => {}
+            Err(_) if self.run.monitor.cancelled() => {}
             // The remaining entries are excluded from the run or came after the scan, so the run must not delete them.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 tracing::info!(path = %at.path(), "kept: it holds entries that are not part of the run");
             }
-            Err(error) => self.context.failures.add(&at.path(), "delete", &error),
+            Err(error) => self.run.failures.add(&at.path(), "delete", &error),
         }
     }
 
     /// Deletes a directory with the entries that the scan found in it. A directory with other entries stays, with its
     /// mode.
     pub(super) fn delete_dir(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let fd = open_dir_in(at)?;
         destination.check_known(fd.as_fd(), Some(self.sink.dirs[id as usize].inode))?;
         let mode = destination.unlock_dir(fd.as_fd())?;

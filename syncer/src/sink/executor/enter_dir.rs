@@ -65,7 +65,7 @@ impl Executor<'_> {
         let (opened, inode) = match self.open(dir, changes) {
             Ok(opened) => opened,
             Err(error) => {
-                self.context.failures.add(&dir.path, "open directory", &error);
+                self.run.failures.add(&dir.path, "open directory", &error);
                 return Ok(());
             }
         };
@@ -137,7 +137,7 @@ impl Executor<'_> {
         let old = match step {
             Step::Create | Step::Replace { was_dir: false } => {
                 let wanted = Wanted { entry, len: size, from: (dir.source, index), to: dir.sink };
-                self.basis_search.find(&wanted, self.context.counters)
+                self.basis_search.find(&wanted, &self.run.counters)
             }
             Step::Update => at.seen(entry.name).map(|(len, _)| version(len)),
             Step::Meta => Some(version(self.set_meta(at, entry)?)),
@@ -164,16 +164,16 @@ impl Executor<'_> {
     /// Sets the metadata of a file whose content stays. Returns its length if it has to be written again instead.
     fn set_meta(&self, at: &mut Entered<'_>, entry: &Entry<'_>) -> Option<u64> {
         let seen = at.seen(entry.name);
-        let destination = self.context.destination;
+        let destination = self.destination;
         if destination.needs_content(at.fd, entry)
             && let Some((len, _)) = seen
         {
             return Some(len);
         }
         match destination.set_meta(at.fd, entry, seen.map(|(_, mtime)| mtime)) {
-            Ok(()) => self.context.counters.count(true),
+            Ok(()) => self.run.counters.count(true),
             Err(error) => {
-                self.context.failures.add(&path_in(&at.dir.path, entry.name), "set metadata", &error);
+                self.run.failures.add(&path_in(&at.dir.path, entry.name), "set metadata", &error);
             }
         }
         None
@@ -181,7 +181,7 @@ impl Executor<'_> {
 
     /// Opens a directory for changes. Also returns its inode number.
     fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<(OwnedFd, u64)> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let opened = destination.known_dir(&dir.path, self.inode_of(dir))?;
         if changes && dir.sink.is_some() {
             let mode = destination.unlock_dir(opened.as_fd())?;
@@ -221,18 +221,18 @@ impl Executor<'_> {
                 self.expect(&path, inode, entry.meta, entry.attrs);
                 Ok(())
             }
-            (Step::Meta, _) => self.context.destination.set_meta(fd, entry, None),
+            (Step::Meta, _) => self.destination.set_meta(fd, entry, None),
             (_, Kind::Dir) => self.make_folder(fd, entry, step, &path).map(|inode| {
                 let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
                 self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
             }),
-            _ => self.context.destination.make_node(self.entry_at(fd, &dir.path, entry.name), entry),
+            _ => self.destination.make_node(self.entry_at(fd, &dir.path, entry.name), entry),
         };
         match done {
             // It is counted when it is moved into place.
             Ok(()) if matches!((step, entry.kind), (Step::Replace { .. }, Kind::Dir)) => {}
-            Ok(()) => self.context.counters.count(step != Step::Create),
-            Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
+            Ok(()) => self.run.counters.count(step != Step::Create),
+            Err(error) => self.run.failures.add(&path, operation(step, &entry.kind), &error),
         }
     }
 
@@ -245,7 +245,7 @@ impl Executor<'_> {
         step: Step,
         path: &RelPath,
     ) -> io::Result<u64> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         if let Some(moved) = self.moves.get(path) {
             return self.move_dir(moved, path);
         }
@@ -260,8 +260,8 @@ impl Executor<'_> {
     }
 
     fn move_dir(&self, moved: &MovedDir, to: &RelPath) -> io::Result<u64> {
-        let inode = self.context.destination.move_dir(&moved.from, to)?;
-        moved.count(self.context.counters);
+        let inode = self.destination.move_dir(&moved.from, to)?;
+        moved.count(&self.run.counters);
         Ok(inode)
     }
 }

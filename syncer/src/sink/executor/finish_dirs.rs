@@ -23,25 +23,25 @@ impl Executor<'_> {
         notes.extend(self.finish_backup());
         notes.extend(self.owner_change.note());
         notes.extend(self.tell_staying());
-        notes.extend(self.context.destination.not_kept());
-        self.context.destination.still_held()?;
+        notes.extend(self.destination.not_kept());
+        self.destination.still_held()?;
         Ok(notes)
     }
 
     /// Sets the metadata of one directory. Returns a note for the report.
     fn finish_dir(&mut self, unfinished: &Unfinished) -> Result<Option<String>, SessionError> {
         let Unfinished { path, inode, meta, attrs } = unfinished;
-        let destination = self.context.destination;
+        let destination = self.destination;
         match destination.finish_dir(path, *inode, meta, attrs.as_ref().map(AttrsBuf::as_attrs)) {
             Ok(opened) => {
                 // The root's own metadata may be the only change of a run.
                 if path.is_root() {
                     destination.begin()?;
                 }
-                let has_deleted = self.params.delete && !self.kept_back;
+                let has_deleted = self.run.params.delete && !self.kept_back;
                 let looked = opened.map(|dir| self.owner_change.look(path, &dir, has_deleted));
                 if let Some(Err(error)) = looked {
-                    self.context.failures.add(path, "look again into", &error);
+                    self.run.failures.add(path, "look again into", &error);
                 }
             }
             // A volume's root often belongs to another user; that is not a failure of the run.
@@ -52,7 +52,7 @@ impl Executor<'_> {
                      as root, or sync into a folder below it"
                 )));
             }
-            Err(error) => self.context.failures.add(path, "set metadata", &error),
+            Err(error) => self.run.failures.add(path, "set metadata", &error),
         }
         Ok(None)
     }
@@ -75,7 +75,7 @@ impl Executor<'_> {
 
     /// Restores the metadata that the scan found for folders in the backup folder. Returns a note for the report.
     fn finish_backup(&self) -> Option<String> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let error = destination.backup()?.finish(|dir, names| self.folders_before(dir, names)).err()?;
         Some(format!("folders in the backup folder did not get their metadata: {error}"))
     }
@@ -83,7 +83,7 @@ impl Executor<'_> {
     /// Returns the metadata that the folders with these `names`, in order, had in the directory `dir` of the
     /// destination.
     fn folders_before(&self, dir: &RelPath, names: &[&[u8]]) -> Vec<Option<FolderMeta>> {
-        let found = self.sink.find(dir).filter(|_| self.context.destination.settings().permissions);
+        let found = self.sink.find(dir).filter(|_| self.destination.settings().permissions);
         let listing = found.map(|id| &self.sink.dirs[id as usize].listing);
         let mut folders = listing.into_iter().flatten().filter(|entry| entry.kind == Kind::Dir).peekable();
         let before = |name: &&[u8]| {

@@ -35,9 +35,9 @@ impl Executor<'_> {
             let made = self.make_link(&link, (&mut from, &mut to), &mut leaders);
             match (made, &link.aside) {
                 (Ok(()), Some(_)) => {}
-                (Ok(()), None) => self.context.counters.count(link.replaces),
+                (Ok(()), None) => self.run.counters.count(link.replaces),
                 (Err(error), _) => {
-                    self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
+                    self.run.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
                 }
             }
         }
@@ -51,14 +51,14 @@ impl Executor<'_> {
         (from, to): (&mut LastPath, &mut LastPath),
         leaders: &mut Leaders<'_>,
     ) -> io::Result<()> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let (dir, target) = link.to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         let from = from.open(destination.root(), &dir)?;
         let owner = if destination.settings().owners { leaders.owner(&dir, target) } else { None };
         let Some(aside) = &link.aside else {
             let to = to.open(destination.root(), &link.dir.path)?;
             destination.check_known(to, Some(link.dir.inode))?;
-            let at = EntryAt::new(to, &link.dir.path, &link.name, self.context.monitor);
+            let at = EntryAt::new(to, &link.dir.path, &link.name, self.run.monitor);
             return destination.link(from, target, owner, at);
         };
         let at = match aside.beside {
@@ -86,9 +86,9 @@ impl Executor<'_> {
                 }
                 self.check()?;
                 match self.link_late(dir, step, &entry, &to, &mut leaders) {
-                    Ok(()) => self.context.counters.count(step != Step::Create),
+                    Ok(()) => self.run.counters.count(step != Step::Create),
                     Err(error) => {
-                        self.context.failures.add(&path_in(&dir.path, entry.name), "link", &error);
+                        self.run.failures.add(&path_in(&dir.path, entry.name), "link", &error);
                     }
                 }
             }
@@ -104,7 +104,7 @@ impl Executor<'_> {
         to: &RelPath,
         leaders: &mut Leaders<'_>,
     ) -> io::Result<()> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
         if step == (Step::Replace { was_dir: true })
             && let Some(folder) = self.sink_child(dir, entry.name)

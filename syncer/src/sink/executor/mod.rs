@@ -15,12 +15,10 @@ use std::{
     sync::Arc,
 };
 
-use contract::RunParams;
-
 use crate::{
     attrs::{Attrs, AttrsBuf},
     compare_entries::Step,
-    destination::EntryAt,
+    destination::{Destination, EntryAt},
     entry::{Kind, Meta},
     path::RelPath,
     plan::{
@@ -29,9 +27,10 @@ use crate::{
         compare_params::same_meta,
         needed_files::{Aside, Fetch, Need, NeededDir},
         planned::{Compared, MovedDir, PlannedDir, SparedEntries},
+        run_state::Run,
     },
     session_error::{SessionError, go_on},
-    sink::{context::Context, folder_owner_change::OwnerChange},
+    sink::folder_owner_change::OwnerChange,
     tree::{Tree, dir::DirId},
 };
 
@@ -81,13 +80,13 @@ struct Unfinished {
 
 /// Carries out a plan, in the order of its methods.
 pub(crate) struct Executor<'a> {
-    context: Context<'a>,
+    destination: &'a Destination,
+    run: &'a Run<'a>,
     sink: &'a Tree,
     /// Existing directories that are moved, by their new paths.
     moves: &'a HashMap<RelPath, MovedDir>,
     /// The entries that stay in directories that are deleted.
     kept: &'a SparedEntries,
-    params: &'a RunParams,
     /// For each planned directory, whether this process handles its files; `None` if the run is not shared.
     share: Option<Vec<bool>>,
     basis_search: BasisSearch<'a>,
@@ -137,20 +136,20 @@ impl EntryClass {
 
 impl<'a> Executor<'a> {
     pub(crate) fn new(
-        context: Context<'a>,
+        destination: &'a Destination,
+        run: &'a Run<'a>,
         sink: &'a Tree,
         compared: &'a Compared,
-        params: &'a RunParams,
     ) -> Self {
         Self {
-            context,
+            destination,
+            run,
             sink,
             moves: &compared.moves,
             kept: &compared.kept,
-            params,
             basis_search: BasisSearch::new(sink),
             late: Vec::new(),
-            owner_change: OwnerChange::new(context, sink, compared, params.delete),
+            owner_change: OwnerChange::new(destination, run, sink, compared),
             share: None,
             unfinished: Vec::new(),
             expected: HashSet::new(),
@@ -177,7 +176,7 @@ impl<'a> Executor<'a> {
     /// Schedules the root's own metadata to be set at the end, unless it is as `wanted` already.
     pub(crate) fn expect_root(&mut self, wanted: Meta, attrs: Attrs<'_>) {
         let have = self.sink.root_meta;
-        let settings = self.context.destination.settings();
+        let settings = self.destination.settings();
         let same_attrs = attrs.same(&self.sink.root_attrs.as_attrs(), settings.attrs);
         if !same_meta(&wanted, &have, settings) || !same_attrs {
             self.expect(&RelPath::root(), None, wanted, attrs);
@@ -236,7 +235,7 @@ impl<'a> Executor<'a> {
     pub(crate) fn make_dirs(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
             self.check()?;
-            self.context.destination.still_held()?;
+            self.destination.still_held()?;
             self.enter(dir, EntryClass::Dirs, &mut |_| Ok(()))?;
         }
         Ok(())
@@ -252,7 +251,7 @@ impl<'a> Executor<'a> {
         let class = if self.share.is_none() { EntryClass::All } else { EntryClass::Rest };
         for dir in self.mine(planned) {
             self.check()?;
-            self.context.destination.still_held()?;
+            self.destination.still_held()?;
             self.enter(dir, class, &mut |needs| fetch.fetch(needs))?;
         }
         fetch.finish(std::mem::take(&mut self.late))
@@ -260,7 +259,7 @@ impl<'a> Executor<'a> {
 
     /// Checks whether the run was told to stop.
     fn check(&self) -> Result<(), SessionError> {
-        go_on(self.context.monitor)
+        go_on(self.run.monitor)
     }
 
     /// Returns the inode number of a planned directory, if it existed when the destination was scanned.
@@ -272,7 +271,7 @@ impl<'a> Executor<'a> {
     where
         'a: 'e,
     {
-        EntryAt::new(dir, path, name, self.context.monitor)
+        EntryAt::new(dir, path, name, self.run.monitor)
     }
 
     /// Returns the number of the sink's directory of this name.

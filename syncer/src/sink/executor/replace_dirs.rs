@@ -24,7 +24,7 @@ use crate::{
 impl Drop for Executor<'_> {
     fn drop(&mut self) {
         self.put_off.iter().for_each(|put_off| self.drop_beside(put_off));
-        let destination = self.context.destination;
+        let destination = self.destination;
         for folder in self.over.iter().filter(|folder| destination.root().kept_beside(&folder.path).is_some())
         {
             if let Err(error) = destination.drop_aside(&folder.path) {
@@ -42,7 +42,7 @@ impl Executor<'_> {
                 matches!(step, Step::Replace { .. }) && entry.kind == Kind::Dir
             };
             for (_, entry) in dir.steps().filter(over) {
-                self.context.destination.keep_aside(&path_in(&dir.path, entry.name))?;
+                self.destination.keep_aside(&path_in(&dir.path, entry.name))?;
             }
         }
         Ok(())
@@ -51,7 +51,7 @@ impl Executor<'_> {
     /// Moves the folders that were filled in staging into place, unless `failed` entries of the whole run keep that
     /// back. No entry is deleted before, because their content may come from a deleted file.
     pub(crate) fn put_folders(&mut self, failed: u64) -> Result<(), SessionError> {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let keeps_back = self.keeps_back(failed);
         for folder in std::mem::take(&mut self.over) {
             self.check()?;
@@ -61,9 +61,9 @@ impl Executor<'_> {
                 false => self.put_folder(&folder),
             };
             match done {
-                Ok(()) if !keeps_back => self.context.counters.count(true),
+                Ok(()) if !keeps_back => self.run.counters.count(true),
                 Ok(()) => self.files_staying += 1,
-                Err(error) => self.context.failures.add(&folder.path, "make way", &error),
+                Err(error) => self.run.failures.add(&folder.path, "make way", &error),
             }
             if keeps_back {
                 self.unfinished.retain(|dir| !dir.path.starts_with(&folder.path));
@@ -74,7 +74,7 @@ impl Executor<'_> {
 
     fn put_folder(&self, folder: &FolderOver) -> io::Result<()> {
         let FolderOver { dir, dir_inode, path, inode } = folder;
-        let destination = self.context.destination;
+        let destination = self.destination;
         let (_, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         let fd = destination.known_dir(dir, Some(*dir_inode))?;
         destination.publish_dir(path, *inode, self.entry_at(fd.as_fd(), dir, name))
@@ -90,11 +90,11 @@ impl Executor<'_> {
         entry: &Entry<'_>,
     ) -> Option<Arc<Aside>> {
         let folder = self.sink_child(dir, entry.name)?;
-        if !is_emptied(self.sink, self.kept, folder, self.params.delete) {
-            self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &NotEmptied);
+        if !is_emptied(self.sink, self.kept, folder, self.run.params.delete) {
+            self.run.failures.add(&path_in(&dir.path, entry.name), "make way", &NotEmptied);
             return None;
         }
-        let state = self.context.destination.state();
+        let state = self.destination.state();
         let beside = state.is_beyond(fd);
         let name = if beside { state.name_beside() } else { state.fresh_name() };
         let aside = Arc::new(Aside { name, beside, arrived: OnceLock::new() });
@@ -105,12 +105,12 @@ impl Executor<'_> {
 
     /// Makes a symbolic link, a pipe or a device that replaces a folder, in staging.
     pub(super) fn make_aside(&self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, aside: &Aside) {
-        let destination = self.context.destination;
+        let destination = self.destination;
         let at = aside.at(destination, fd);
         let made = destination.make_node(at, entry).and_then(|()| destination.inode_of_aside(at));
         match made {
             Ok(inode) => aside.has_arrived(inode),
-            Err(error) => self.context.failures.add(&path_in(&dir.path, entry.name), "make node", &error),
+            Err(error) => self.run.failures.add(&path_in(&dir.path, entry.name), "make node", &error),
         }
     }
 
@@ -119,7 +119,7 @@ impl Executor<'_> {
         self.put_off.reverse();
         while !self.put_off.is_empty() {
             self.check()?;
-            self.context.destination.still_held()?;
+            self.destination.still_held()?;
             if let Some(put_off) = self.put_off.pop() {
                 self.replace_folder(&put_off, keeps_back);
             }
@@ -136,7 +136,7 @@ impl Executor<'_> {
             return self.drop_beside(put_off);
         }
         let path = path_in(&dir.path, name);
-        let destination = self.context.destination;
+        let destination = self.destination;
         let replaced = destination.known_dir(&dir.path, Some(dir.inode)).and_then(|fd| {
             let at = self.entry_at(fd.as_fd(), &dir.path, name);
             self.empty_folder(at, *folder)?;
@@ -146,16 +146,16 @@ impl Executor<'_> {
             self.drop_beside(put_off);
         }
         match replaced {
-            Ok(()) => self.context.counters.count(true),
-            Err(_) if self.context.monitor.cancelled() => {}
-            Err(error) => self.context.failures.add(&path, "make way", &error),
+            Ok(()) => self.run.counters.count(true),
+            Err(_) if self.run.monitor.cancelled() => {}
+            Err(error) => self.run.failures.add(&path, "make way", &error),
         }
     }
 
     /// Removes an entry in staging whose folder is not replaced after all.
     fn drop_beside(&self, put_off: &PutOff) {
         let PutOff { dir, aside, .. } = put_off;
-        let destination = self.context.destination;
+        let destination = self.destination;
         if aside.beside
             && let Ok(fd) = destination.known_dir(&dir.path, Some(dir.inode))
         {
@@ -165,9 +165,9 @@ impl Executor<'_> {
 
     /// Removes a folder that is replaced, with its entries.
     pub(super) fn empty_folder(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
-        match self.params.delete {
+        match self.run.params.delete {
             true => self.delete_dir(at, id),
-            false => self.context.destination.remove_dir(at),
+            false => self.destination.remove_dir(at),
         }
     }
 }

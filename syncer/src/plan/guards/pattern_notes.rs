@@ -9,7 +9,7 @@ const MAX_NAMED: usize = 3;
 
 /// Returns notes about patterns that matched nothing at either end, and about those that rsync would have matched with
 /// more. A shard sees only its part of the trees, and an older source does not tell what its patterns matched.
-pub(crate) fn pattern_notes(
+pub(super) fn pattern_notes(
     params: &RunParams,
     source: Option<&PatternUse>,
     sink: Option<&PatternUse>,

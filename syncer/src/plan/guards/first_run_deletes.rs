@@ -7,7 +7,7 @@ use crate::{
     destination,
     entry::Kind,
     plan::{
-        guard::Refused,
+        guards::refused::Refused,
         planned::{Compared, PlannedDir, deletes_in, path_in},
     },
     session_error::SessionError,

@@ -1,0 +1,203 @@
+//! Refuses a run that would empty the destination, or delete more of it than the limits allow.
+
+use contract::RunParams;
+
+use crate::{
+    measure::monitor::Monitor,
+    plan::{
+        guards::refused::Refused,
+        planned::{Compared, deletes_in},
+    },
+    session_error::{SessionError, go_on},
+    tree::{Tree, dir::Totals},
+};
+
+/// Checks the deletes of a plan against the limits. Returns notes of overridden guards.
+pub(super) fn check_deletes(
+    params: &RunParams,
+    source: &Totals,
+    sink: &Tree,
+    planned: &Compared,
+    monitor: &Monitor,
+) -> Result<Vec<String>, SessionError> {
+    let mut deletes = 0;
+    for dir in planned.dirs.iter().filter(|_| params.delete) {
+        go_on(monitor)?;
+        deletes += deletes_in(dir, sink, &planned.kept);
+    }
+    let entries = sink.totals.entries;
+    let exceeds = |limit: &u64| deletes * 100 > limit * entries;
+    if deletes == 0 {
+        return Ok(Vec::new());
+    }
+    let limit = u64::from(params.delete_limit.0);
+    let most = params.max_delete.filter(|most| deletes > *most);
+    let refused = most.map(|most| Refused {
+        reason: "DeleteLimitExceeded",
+        problem: format!("the run would delete {deletes} entries, more than the {most} of --max-delete"),
+        remedy: "raise the number if that is what you want",
+    });
+    let mut notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
+    let refused = match () {
+        () if source.entries == 0 => Some(Refused {
+            reason: "SourceEmpty",
+            problem: format!(
+                "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
+                 looks like this"
+            ),
+            remedy: "if the destination shall be emptied, remove its files yourself",
+        }),
+        () if exceeds(&limit) => Some(Refused {
+            reason: "DeleteLimitExceeded",
+            problem: format!(
+                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
+            ),
+            remedy: "raise the limit if that is what you want",
+        }),
+        () => None,
+    };
+    notes.extend(refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?);
+    let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
+    let Some(limit) = demanded else { return Ok(notes) };
+    let refused = Refused {
+        reason: "DeleteLimitExceeded",
+        problem: format!(
+            "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
+        ),
+        remedy: "raise the limit there if that is what you want; --force at the source does not",
+    };
+    refused.unless(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{DeleteLimit, Demands};
+
+    use super::*;
+    use crate::{
+        attrs::Attrs,
+        compare_entries::{DirPlan, Step},
+        entry::{Entry, Kind, Meta},
+        listing::ListingBuilder,
+        path::RelPath,
+        plan::planned::{PlannedDir, SparedEntries},
+        tree::dir::Dir,
+    };
+
+    fn sink() -> Tree {
+        let mut root = ListingBuilder::default();
+        root.push(&Entry { name: b"d", kind: Kind::Dir, meta: Meta::default(), attrs: Attrs::default() });
+        root.push(&Entry {
+            name: b"f",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
+        let mut below = ListingBuilder::default();
+        for name in ["a", "b"] {
+            below.push(&Entry {
+                name: name.as_bytes(),
+                kind: Kind::File { size: 1 },
+                meta: Meta::default(),
+                attrs: Attrs::default(),
+            });
+        }
+        Tree {
+            dirs: vec![
+                Dir { listing: root.finish(), first_child: 1, ..Dir::default() },
+                Dir { listing: below.finish(), ..Dir::default() },
+            ],
+            totals: Totals { entries: 4, ..Totals::default() },
+            ..Tree::default()
+        }
+    }
+
+    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+        check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
+    }
+
+    /// Returns the number of notes. The source's listing is one file `d`.
+    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+        check_keeping(plan, entries, params, SparedEntries::new())
+    }
+
+    fn check_keeping(
+        plan: DirPlan,
+        entries: u64,
+        params: &RunParams,
+        kept: SparedEntries,
+    ) -> Result<usize, &'static str> {
+        let mut listing = ListingBuilder::default();
+        listing.push(&Entry {
+            name: b"d",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
+        let planned = PlannedDir {
+            source: 0,
+            sink: Some(0),
+            path: RelPath::root(),
+            meta: Meta::default(),
+            listing: listing.finish(),
+            plan,
+        };
+        let params = RunParams { delete: true, ..params.clone() };
+        let source = Totals { entries, ..Totals::default() };
+        let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
+        Refused::reason_of(super::check_deletes(&params, &source, &sink(), &planned, &Monitor::default()))
+    }
+
+    #[test]
+    fn deletes_up_to_the_limit_pass_and_one_more_does_not() {
+        let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![1], 9, &half), Ok(0));
+        assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
+    }
+
+    #[test]
+    fn what_the_receiving_end_demands_is_not_overridden_by_force() {
+        let demands = |demands| RunParams {
+            demands,
+            force: true,
+            delete_limit: DeleteLimit(100),
+            ..RunParams::default()
+        };
+        let limit =
+            |percent| demands(Demands { delete_limit: Some(DeleteLimit(percent)), ..Demands::default() });
+        assert_eq!(check_deletes(vec![1], 9, &limit(25)), Ok(0));
+        assert_eq!(check_deletes(vec![1], 9, &limit(24)), Err("DeleteLimitExceeded"));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts() {
+        let most = RunParams { delete_limit: DeleteLimit(74), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Ok(0));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts_when_a_file_takes_its_place() {
+        let replace = || DirPlan { steps: vec![(0, Step::Replace { was_dir: true })], ..DirPlan::default() };
+        let most = RunParams { delete_limit: DeleteLimit(49), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Ok(0));
+    }
+
+    #[test]
+    fn what_stays_of_a_directory_does_not_count() {
+        let delete = || DirPlan { deletes: vec![0], ..DirPlan::default() };
+        let half = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::new()), Err("DeleteLimitExceeded"));
+        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::from([(1, 0)])), Ok(0));
+    }
+
+    #[test]
+    fn an_empty_source_is_refused_unless_forced() {
+        let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
+        assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(1));
+    }
+}

@@ -1,0 +1,52 @@
+//! One run: its parameters, and its results so far.
+
+use std::sync::{Mutex, PoisonError};
+
+use contract::RunParams;
+
+use crate::{
+    measure::{
+        monitor::Monitor,
+        report::{Counters, Failures},
+    },
+    plan::plan_id::PlanId,
+};
+
+/// One run: its parameters, and its results so far.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub params: &'a RunParams,
+    pub monitor: &'a Monitor,
+    pub failures: Failures,
+    pub counters: Counters,
+    /// Whether a volume is brought back to its own snapshot: what no snapshot has, or another job's, is not deleted.
+    pub restores_in_place: bool,
+    /// The plan that was shown, if only that may be carried out.
+    pub expected_plan: Option<&'a PlanId>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(params: &'a RunParams, monitor: &'a Monitor) -> Self {
+        let (failures, counters) = (Failures::default(), Counters::default());
+        Self {
+            params,
+            monitor,
+            failures,
+            counters,
+            restores_in_place: false,
+            expected_plan: None,
+            notes: Mutex::default(),
+        }
+    }
+
+    /// Adds notes to the report.
+    pub(crate) fn note(&self, notes: impl IntoIterator<Item = String>) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(notes);
+    }
+
+    /// Takes the notes, once, for the report.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,72 @@
+//! Compares both trees of a run: their listings, and then contents where metadata is not enough.
+
+use crate::{
+    compare_entries::{Policy, Step},
+    destination::Settings,
+    plan::{
+        compare_contents::{SourceHashes, checker},
+        compare_params::{may_move, of_same_root, owners_filter, policy, rules_of_root},
+        compare_trees::compare,
+        planned::{Checked, Compared},
+        run_state::Run,
+        single_file::Subject,
+        source_tree::SourceTree,
+    },
+    session_error::SessionError,
+    source::source_file::Origin,
+    sys::root::Root,
+    tree::Tree,
+    wire::TreeHead,
+};
+
+/// The destination of a run, or of a dry run, as the comparison sees it.
+pub(crate) struct Onto<'a> {
+    /// The root; `None` if the destination does not exist.
+    pub root: Option<&'a Root>,
+    pub settings: Settings,
+    pub subject: &'a Subject,
+    pub run: &'a Run<'a>,
+}
+
+impl Onto<'_> {
+    /// Removes the parts of the source's head that do not concern the destination.
+    pub(crate) fn adapt(&self, head: TreeHead, sink: &Tree) -> TreeHead {
+        if self.subject.keeps_root(self.run.params) { of_same_root(head, sink) } else { head }
+    }
+
+    /// Compares the listings of both trees, and counts links that cannot be made as failures.
+    pub(crate) fn compare(
+        &self,
+        source: &mut impl SourceTree,
+        head: &TreeHead,
+        sink: &Tree,
+    ) -> Result<Compared, SessionError> {
+        let Run { params, failures, monitor, restores_in_place, .. } = self.run;
+        let policy = Policy { spares_foreign: *restores_in_place, ..policy(params, self.settings) };
+        let spared = (&owners_filter(params)?, rules_of_root(params)?);
+        let compared = compare(source, head, sink, policy, may_move(params)?, spared, monitor)?;
+        let why = "it is a hard link of a file that is excluded at the destination";
+        compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
+        Ok(compared)
+    }
+
+    /// Compares the contents of files whose metadata is not trusted, and then settles hard links.
+    pub(crate) fn compare_contents(
+        &self,
+        compared: &mut Compared,
+        sink: &Tree,
+        source: &mut impl SourceHashes,
+    ) -> Result<Checked, SessionError> {
+        let Run { params, failures, monitor, .. } = self.run;
+        let checked = match self.root {
+            Some(root) => checker(Origin::Tree(root), failures, monitor).check(
+                &mut compared.dirs,
+                source,
+                Some(Step::Update),
+            )?,
+            None => Checked::default(),
+        };
+        compared.settle(sink, policy(params, self.settings), monitor)?;
+        Ok(checked)
+    }
+}
