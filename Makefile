@@ -294,15 +294,3 @@ bench-timings: ## What measuring the phases costs a run: at most 1 % (BENCH='--q
 	done
 	"$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/release/compare" --before "$$folder/unmeasured" --before-name unmeasured \
 	  --after "$$folder/measured" --after-name measured --threshold 1 --together $(BENCH)
-
-.PHONY: bench-scaling
-bench-scaling: ## A model of time and memory, fitted to measured runs and held against others (minutes, on a quiet machine)
-	@.ci/tools build
-	cargo build --release --bin volferry --bin scaling
-	cargo run --release --bin scaling -- $(BENCH)
-
-.PHONY: bench-scale
-bench-scale: ## Time and memory on trees of a million files and of two (a minute)
-	@.ci/tools build
-	cargo build --release --bin volferry --bin scale
-	cargo run --release --bin scale -- $(BENCH)

@@ -5,10 +5,8 @@ use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum as _;
-use serde::Deserialize;
 
 use crate::{
-    scaling::Scaling,
     table::{OURS, Results, Table, number, write_aligned},
     trees::Tree,
 };
@@ -57,19 +55,8 @@ fn is_head_of_figures(line: &str) -> bool {
 fn generated(results: &Path, name: &str) -> anyhow::Result<String> {
     let path = results.join(name).with_extension("json");
     let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    let file = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
-    Ok(match file {
-        File::Results(results) => tables(&results),
-        File::Scaling(scaling) => scaling.to_markdown(),
-    })
-}
-
-/// The content of a file in `benches/results`.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum File {
-    Results(Results),
-    Scaling(Box<Scaling>),
+    let results = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
+    Ok(tables(&results))
 }
 
 fn tables(results: &Results) -> String {

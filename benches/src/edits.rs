@@ -37,13 +37,6 @@ pub enum Edit {
         /// The size of each piece, in bytes.
         bytes: usize,
     },
-    /// Gives `count` files, spread evenly over the tree, other random content of the same size.
-    Rewrite {
-        /// The number of changed files.
-        count: usize,
-        /// The seed of the content.
-        seed: u64,
-    },
     /// Inserts `bytes` random bytes 64 KiB after the start of the largest file.
     Insert {
         /// The number of inserted bytes.
@@ -93,9 +86,6 @@ impl Edit {
             Self::Overwrite { count, bytes } => {
                 largest(root).and_then(|file| overwrite(&file, count, bytes, &mut rng))
             }
-            Self::Rewrite { count, seed } => {
-                files_below(root).and_then(|files| rewrite(spread(&files, count), &mut Rng::new(SEED ^ seed)))
-            }
             Self::Insert { bytes } => largest(root).and_then(|file| insert(&file, bytes, &mut rng)),
             Self::Grow { count, bytes } => {
                 files_below(root).and_then(|files| grow(spread(&files, count), bytes, &mut rng))
@@ -131,15 +121,6 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 /// Returns `count` of the files (or all, if fewer exist), evenly spaced.
 fn spread(files: &[PathBuf], count: usize) -> impl Iterator<Item = &PathBuf> {
     files.iter().step_by((files.len() / count.max(1)).max(1)).take(count)
-}
-
-fn rewrite<'a>(files: impl Iterator<Item = &'a PathBuf>, rng: &mut Rng) -> io::Result<()> {
-    for path in files {
-        let mut content = vec![0; fs::metadata(path)?.len() as usize];
-        rng.fill(&mut content);
-        fs::write(path, content)?;
-    }
-    Ok(())
 }
 
 fn largest(root: &Path) -> io::Result<PathBuf> {

@@ -1,10 +1,9 @@
 //! Side-by-side runs of Volferry and its peers, with their tools: reference trees and their edits, a tree comparison
 //! that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
-//! `bin/peers` runs them, `bin/relay` is only the relay, `bin/scale` measures trees of many files, `bin/scaling` fits a
-//! model to such measurements, `bin/snapshots` measures the cost of snapshots, `bin/history` that of their copies,
-//! `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes figures into
-//! documents.
+//! `bin/peers` runs them, `bin/relay` is only the relay, `bin/snapshots` measures the cost of snapshots, `bin/history`
+//! that of their copies, `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes
+//! figures into documents.
 
 pub mod compare;
 pub mod document;
@@ -19,7 +18,6 @@ pub mod process;
 pub mod relay;
 pub mod rng;
 pub mod runner;
-pub mod scaling;
 pub mod scenario;
 pub mod small_files;
 pub mod stats;

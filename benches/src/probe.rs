@@ -146,18 +146,6 @@ pub fn pin_to_one_core() -> anyhow::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// Runs `work`, with all programs that it starts, on one core, and restores the previous cores afterwards.
-///
-/// # Errors
-/// If the kernel refuses, or `work` fails.
-pub fn on_one_core<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let allowed = sched_getaffinity(None)?;
-    pin_to_one_core()?;
-    let result = work();
-    sched_setaffinity(None, &allowed)?;
-    result
-}
-
 /// The counts of callgrind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Profile {

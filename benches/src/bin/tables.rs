@@ -16,7 +16,7 @@ struct Args {
     #[arg(long, default_value = "benches/results")]
     results: PathBuf,
     /// The documents
-    #[arg(default_values = ["docs/src/comparisons.md", "syncer/doc/scaling.md", "syncer/doc/snapshots.md"])]
+    #[arg(default_values = ["docs/src/comparisons.md", "syncer/doc/snapshots.md"])]
     documents: Vec<PathBuf>,
 }
 

@@ -365,7 +365,7 @@ fn pod_ip() -> EnvVar {
 }
 
 /// Returns the resources if the spec has none: requests that are enough to be scheduled fairly, and a limit on memory
-/// that a tree of forty million files stays below (syncer/doc/scaling.md), so that no run takes a node's memory.
+/// that a tree of forty million files stays below (syncer/doc/design.md), so that no run takes a node's memory.
 pub(crate) fn modest_resources() -> ResourceRequirements {
     let amounts = |amounts: &[(&str, &str)]| {
         let amount = |(name, amount): &(&str, &str)| ((*name).to_string(), Quantity((*amount).into()));

@@ -372,7 +372,7 @@ pub const REASONS: &[Reason] = &[
     reason(
         "OutOfMemory",
         "A syncer used more memory than its limit.",
-        "Raise `pods.resources.limits.memory`. Memory follows the number of files: see `syncer/doc/scaling.md`.",
+        "Raise `pods.resources.limits.memory`. Memory follows the number of files: see `syncer/doc/design.md`.",
     ),
     reason(
         "OwnershipNotPermitted",
