@@ -238,7 +238,7 @@ accept-figures: ## Accept what the regression tests count as the new figures
 bench: ## Criterion benches of runs and of the engine's parts (BENCH='local/sync_small_files' runs those of a name)
 	@.ci/tools build
 	cargo build --release --bin volferry
-	cargo bench --workspace --bench delta --bench engine --bench snapshot --bench sync -- $(BENCH)
+	cargo bench --workspace --bench delta --bench engine --bench sync -- $(BENCH)
 
 # Frame pointers let perf follow calls; the flags of .cargo/config.toml have to be named again.
 .PHONY: profile
@@ -252,7 +252,7 @@ profile: ## A flamegraph of a bench, for example BENCH=network/sync_small_files/
 .PHONY: bench-peers
 bench-peers: ## Volferry beside the tools of today (BENCH='--quick'; an hour in all, on a quiet machine)
 	@.ci/tools build
-	cargo build --release --bin volferry --bin peers --bin relay
+	cargo build --release --bin volferry --bin peers
 	cargo run --release --bin peers -- --install $(BENCH)
 
 .PHONY: tables

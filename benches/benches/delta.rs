@@ -1,5 +1,5 @@
 //! What delta costs per byte: finding cuts, hashing, looking up, putting together, and what the machine's memory
-//! and a Gear hash do beside it. `syncer/doc/delta.md` has figures and what follows from them.
+//! does beside it. `syncer/doc/delta.md` has figures and what follows from them.
 //!
 //! "cached" goes over 1 MiB again and again, as a session does with what it has just read; "memory" over 128 MiB.
 //! Time is that of the thread on its core, so that whatever else the machine does counts for little.
@@ -78,10 +78,6 @@ fn chunking(criterion: &mut Bench) {
         for (name, sizes) in sizes() {
             group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
         }
-        let gear = Gear::new();
-        group.bench_function("64 KiB by Gear, for comparison", |bencher| {
-            bencher.iter(|| gear.cut(black_box(&bytes)));
-        });
     }
 }
 
@@ -178,59 +174,6 @@ fn basis_and_list(criterion: &mut Bench) {
 
 fn short(bytes: &[u8], sizes: ChunkSizes) -> ChunkList {
     list(bytes, sizes).0
-}
-
-/// FastCDC over a Gear hash, two bytes a step, as the 2020 paper has it: what the filter is measured against.
-struct Gear {
-    first: [u64; 256],
-    second: [u64; 256],
-}
-
-impl Gear {
-    const MIN: usize = 24 << 10;
-    const NORMAL: usize = 48 << 10;
-    const MAX: usize = 192 << 10;
-
-    fn new() -> Self {
-        let random = noise(0, 8 * 256);
-        let second = std::array::from_fn(|i| u64::from_le_bytes(random.as_chunks().0[i]));
-        Self { first: second.map(|value| value << 1), second }
-    }
-
-    fn cut(&self, bytes: &[u8]) -> usize {
-        let (mut rest, mut chunks) = (bytes, 0);
-        while !rest.is_empty() {
-            rest = &rest[self.next(rest)..];
-            chunks += 1;
-        }
-        chunks
-    }
-
-    fn next(&self, bytes: &[u8]) -> usize {
-        let end = bytes.len().min(Self::MAX);
-        let normal = end.min(Self::NORMAL);
-        let mut hash = 0;
-        // One in 2 x 48 KiB before the normal size, one in 48 / 2 KiB after it, to the next power of two.
-        self.roll(&bytes[..normal], Self::MIN, 17, &mut hash)
-            .or_else(|| self.roll(&bytes[..end], normal, 15, &mut hash))
-            .unwrap_or(end)
-    }
-
-    fn roll(&self, bytes: &[u8], from: usize, bits: u32, hash: &mut u64) -> Option<usize> {
-        let mask = u64::MAX << (63 - bits) >> 1;
-        let (pairs, _) = bytes.get(from..)?.as_chunks::<2>();
-        for (i, [a, b]) in pairs.iter().enumerate() {
-            *hash = (*hash << 2).wrapping_add(self.first[usize::from(*a)]);
-            if *hash & (mask << 1) == 0 {
-                return Some(from + 2 * i + 1);
-            }
-            *hash = hash.wrapping_add(self.second[usize::from(*b)]);
-            if *hash & mask == 0 {
-                return Some(from + 2 * i + 2);
-            }
-        }
-        None
-    }
 }
 
 /// The time that the thread has had a core.

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
 
-use std::{fs, hint::black_box, path::Path};
+use std::{fs, hint::black_box};
 
 use contract::Preserve;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -29,16 +29,10 @@ use syncer::{
     report::Failures,
     root::{Root, TreeLocation},
 };
-use tempfile::TempDir;
+use testkit::scratch::scratch;
 
 const FOLDERS: usize = 500;
 const FILES: usize = 20;
-
-fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    tempfile::tempdir_in(parent).unwrap()
-}
 
 fn scanning(criterion: &mut Criterion) {
     let tree = scratch();

@@ -97,9 +97,9 @@ fn judge(mode: Mode, name: &str, kinds: &[Kind]) -> anyhow::Result<()> {
     }
     let findings = figures.judge(&full_name, &counts, &toolchain);
     println!("{full_name}");
-    findings.iter().for_each(|finding| println!("  {finding}"));
-    let failed: Vec<String> =
-        findings.iter().filter(|finding| finding.is_failure()).map(ToString::to_string).collect();
+    findings.iter().for_each(|finding| println!("  {}", finding.line));
+    let failed: Vec<&str> =
+        findings.iter().filter(|finding| finding.is_failure()).map(|finding| &*finding.line).collect();
     anyhow::ensure!(
         failed.is_empty(),
         "{full_name}: {}\nhint: if the change is worth it, say so in its message, and run make accept-figures",
@@ -117,50 +117,27 @@ const NETWORK: [Kind; 3] = [Kind::SystemCalls, Kind::WireBytes, Kind::PeakMemory
 /// How much of a large file is in memory at once depends on timing.
 const WIRE: [Kind; 2] = [Kind::SystemCalls, Kind::WireBytes];
 
-#[test]
-fn perf_regression_local_small_files() {
-    judge(Mode::Local, "sync_small_files/1000", &LOCAL).unwrap();
+/// Makes a test of each bench, so that they run beside each other.
+macro_rules! judged {
+    ($($test:ident: $mode:ident $bench:literal $kinds:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            judge(Mode::$mode, $bench, $kinds).unwrap();
+        }
+    )*};
 }
 
-#[test]
-fn perf_regression_local_idempotent() {
-    judge(Mode::Local, "sync_idempotent/1000", &LOCAL).unwrap();
-}
-
-#[test]
-fn perf_regression_local_nested_dirs() {
-    judge(Mode::Local, "sync_nested_dirs/50", &LOCAL).unwrap();
-}
-
-#[test]
-fn perf_regression_local_large_file() {
-    judge(Mode::Local, "sync_large_files/50MB", &LOCAL).unwrap();
-}
-
-#[test]
-fn perf_regression_local_memory_5000_tiny() {
-    judge(Mode::Local, "memory_5000_tiny/5000", &LOCAL).unwrap();
-}
-
-#[test]
-fn perf_regression_network_small_files() {
-    judge(Mode::Network, "sync_small_files/1000", &NETWORK).unwrap();
-}
-
-#[test]
-fn perf_regression_network_idempotent() {
+judged! {
+    perf_regression_local_small_files: Local "sync_small_files/1000" &LOCAL;
+    perf_regression_local_idempotent: Local "sync_idempotent/1000" &LOCAL;
+    perf_regression_local_nested_dirs: Local "sync_nested_dirs/50" &LOCAL;
+    perf_regression_local_large_file: Local "sync_large_files/50MB" &LOCAL;
+    perf_regression_local_memory_5000_tiny: Local "memory_5000_tiny/5000" &LOCAL;
+    perf_regression_network_small_files: Network "sync_small_files/1000" &NETWORK;
     // A handshake and probes of the path are all that crosses, and how many depends on timing.
-    judge(Mode::Network, "sync_idempotent/1000", &[Kind::SystemCalls, Kind::PeakMemory]).unwrap();
-}
-
-#[test]
-fn perf_regression_network_large_file() {
-    judge(Mode::Network, "sync_large_files/10MB", &WIRE).unwrap();
-}
-
-#[test]
-fn perf_regression_network_delta() {
-    judge(Mode::Network, "delta/10MB", &WIRE).unwrap();
+    perf_regression_network_idempotent: Network "sync_idempotent/1000" &[Kind::SystemCalls, Kind::PeakMemory];
+    perf_regression_network_large_file: Network "sync_large_files/10MB" &WIRE;
+    perf_regression_network_delta: Network "delta/10MB" &WIRE;
 }
 
 /// The project's goal: 98 % of the bytes are saved where 1 MB of 100 MB has changed. sy's is 80 %.

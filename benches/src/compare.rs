@@ -1,5 +1,5 @@
-//! Formats the comparison of two programs that ran in turn on the named benches: as Markdown for a pull request, as
-//! JSON, and as an HTML page.
+//! Formats the comparison of two programs that ran in turn on the named benches: as Markdown for a pull request, and
+//! as JSON.
 
 use std::fmt::Write as _;
 
@@ -142,11 +142,6 @@ impl Comparison {
         if self.together.is_empty() { &self.rows } else { &self.together }
     }
 
-    /// Returns the rows of tables.
-    fn all_rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().chain(&self.together)
-    }
-
     /// Returns a sentence that sums up the verdicts.
     fn sentence(&self) -> String {
         let count = |change| self.judged().iter().filter(|row| row.verdict == change).count();
@@ -174,7 +169,7 @@ impl Comparison {
     pub fn to_markdown(&self) -> String {
         let mut text = format!("## {} → {}: {}\n\n", self.before, self.after, self.sentence());
         let mut cells = vec![self.head()];
-        cells.extend(self.all_rows().map(|row| row.cells(self.unit)));
+        cells.extend(self.rows.iter().chain(&self.together).map(|row| row.cells(self.unit)));
         write_aligned(&mut text, &cells, 1);
         let _ = writeln!(text, "\n{}\n\n{}.", self.method(), self.machine);
         text
@@ -185,55 +180,6 @@ impl Comparison {
         let fixed = ["ratio", "99 % interval", "verdict"].map(String::from);
         [vec!["bench".into(), figure(&self.before), figure(&self.after)], fixed.to_vec()].concat()
     }
-
-    /// Formats a self-contained HTML page: the table, and each ratio with its interval, drawn on a common scale.
-    pub fn to_html(&self) -> String {
-        let head: String =
-            self.head().iter().map(|cell| format!("<th scope=col>{}</th>", escape(cell))).collect();
-        let rows: String = self.all_rows().map(|row| self.html_row(row)).collect();
-        format!(
-            "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
-             <meta name=viewport content='width=device-width'>\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-             <h1>{title}</h1>\n<p>{sentence}.\n<table>\n<thead><tr>{head}<th scope=col>0.8 … 1 … 1.25</th></tr></thead>\n\
-             <tbody>\n{rows}</tbody>\n</table>\n<p>{method}\n<p>{machine}.\n</html>\n",
-            title = escape(&format!("{} → {}", self.before, self.after)),
-            sentence = self.sentence(),
-            method = escape(&self.method()),
-            machine = escape(&self.machine.to_string()),
-        )
-    }
-
-    fn html_row(&self, row: &Row) -> String {
-        let cells: String =
-            row.cells(self.unit).iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        format!("<tr class={}>{cells}<td>{}</td></tr>\n", row.verdict, whisker(&row.ratio))
-    }
-}
-
-const STYLE: &str = "\
-:root{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif}body{max-width:72rem;margin:2rem auto;padding:0 1rem}\
-table{border-collapse:collapse;width:100%}th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #8884}\
-th:first-child,td:first-child{text-align:left}svg{display:block}line{stroke:currentColor}\
-.slower td:nth-child(6){color:#c22;font-weight:600}.faster td:nth-child(6){color:#182;font-weight:600}\
-@media(prefers-color-scheme:dark){.slower td:nth-child(6){color:#f77}.faster td:nth-child(6){color:#6d7}}\
-@media print{body{max-width:none;margin:0}}";
-
-/// Draws a ratio and its interval on a logarithmic scale from 0.8 to 1.25, whose middle is 1.
-fn whisker(ratio: &Ratio) -> String {
-    let x = |value: f64| 80.0 + 80.0 * (value.ln() / 1.25f64.ln()).clamp(-1.0, 1.0);
-    let interval = ratio.interval.map_or_else(String::new, |(low, high)| {
-        format!("<line x1={:.1} x2={:.1} y1=9 y2=9 stroke-width=2 />", x(low), x(high))
-    });
-    format!(
-        "<svg width=160 height=18 role=img aria-label='ratio {:.3}'><line x1=80 x2=80 y1=0 y2=18 stroke-opacity=.3 />{interval}\
-         <circle cx={:.1} cy=9 r=4 fill=currentColor /></svg>",
-        ratio.median,
-        x(ratio.median)
-    )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -286,13 +232,5 @@ mod tests {
         let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
         let wanted = ["local/sync_small_files/10", "10 ±0 %", "12 ±0 %", "1.200", "1.200 … 1.200", "slower"];
         assert_eq!(cells, wanted);
-    }
-
-    #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_escapes_names() {
-        let page = comparison(Unit::Milliseconds, 12.0).to_html();
-        assert!(page.contains("→ &lt;b&gt;") && !page.contains("<b>"), "{page}");
-        assert!(!page.contains("http") && !page.contains("src="), "{page}");
-        assert_eq!(page.matches("<svg").count(), 1);
     }
 }

@@ -21,9 +21,6 @@ const BEGIN_END: &str = " -->";
 const END: &str = "<!-- end of figures -->";
 
 /// Rewrites the tables of `document` from the files in `results`.
-///
-/// # Errors
-/// If a file is missing or malformed, a mark has no end, or a table of figures stands outside of marks.
 pub fn fill(document: &str, results: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut lines = (1..).zip(document.lines());

@@ -5,15 +5,16 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    rc::Rc,
 };
 
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use crate::{
+use testkit::{
     link::LinkConfig,
-    process::{Daemon, free_port, run},
+    ports,
+    process::{Daemon, run},
     relay::Relay,
 };
 
@@ -22,7 +23,7 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 1), Ipv4Addr::new(10,
 
 /// The places where the ends of a run are started; by default, this machine.
 #[derive(Debug, Clone, Default)]
-pub struct Ends(Option<Arc<Tunnel>>);
+pub struct Ends(Option<Rc<Tunnel>>);
 
 /// Two namespaces, each with a device whose packets socat carries as datagrams through the relay. So TCP loses and
 /// repeats packets as it does over a real link.
@@ -36,12 +37,9 @@ struct Tunnel {
 
 impl Ends {
     /// Makes two namespaces that are joined by a link. Only root can.
-    ///
-    /// # Errors
-    /// If `unshare`, `ip`, `nsenter` or `socat` is missing or fails.
     pub fn joined_by(link: LinkConfig) -> anyhow::Result<Self> {
         let logs = tempfile::tempdir()?;
-        let port = free_port()?;
+        let port = ports::unused().port();
         let local = |port| ([127, 0, 0, 1], port).into();
         let relay = Relay::start(link, local(0), local(port))?;
         // A burst waits in the buffers, so that only the link loses packets.
@@ -56,7 +54,7 @@ impl Ends {
         // The far end waits for the first packet of the near one.
         let far = carry(1)?;
         let carriers = [carry(0)?, far];
-        Ok(Self(Some(Arc::new(Tunnel { namespaces, _carriers: carriers, _relay: relay, _logs: logs }))))
+        Ok(Self(Some(Rc::new(Tunnel { namespaces, _carriers: carriers, _relay: relay, _logs: logs }))))
     }
 
     /// Returns the address at which the far end is reached.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::process::run;
+use testkit::process::run;
 
 /// The kind of a figure. None is a time, so that other load on the machine does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,16 +39,6 @@ impl Kind {
     /// fewer.
     fn slack(self) -> f64 {
         if self == Self::SystemCalls { 32.0 } else { 0.0 }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Instructions => "instructions",
-            Self::Allocations => "allocations",
-            Self::SystemCalls => "system calls",
-            Self::WireBytes => "bytes on the wire",
-            Self::PeakMemory => "peak memory",
-        }
     }
 }
 
@@ -83,49 +73,39 @@ pub enum State {
 }
 
 /// A figure compared with the accepted one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    kind: Kind,
-    accepted: Option<u64>,
-    counted: u64,
-    tolerance_percent: f64,
     /// The result.
     pub state: State,
+    /// A line for the output.
+    pub line: String,
 }
 
 impl Finding {
+    fn new(kind: Kind, state: State, counted: u64, accepted: Option<u64>, tolerance_percent: f64) -> Self {
+        let remark = match state {
+            State::Within => "",
+            State::New => "; none was accepted yet",
+            State::Less => "; less: make accept-figures keeps it so",
+            State::More => "; MORE",
+            State::NotJudged => "; not judged, as the accepted figure is of another toolchain",
+        };
+        let accepted = accepted.unwrap_or_default();
+        let percent = (counted as f64 / accepted as f64 - 1.0) * 100.0;
+        let line = format!(
+            "{kind:?}: {counted}, accepted {accepted}: {percent:+.2} % of {tolerance_percent} %{remark}"
+        );
+        Self { state, line }
+    }
+
     /// Returns whether this finding must fail the test.
     pub fn is_failure(&self) -> bool {
         matches!(self.state, State::More | State::New)
     }
 }
 
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { kind, accepted, counted, tolerance_percent, state } = self;
-        let Some(accepted) = accepted else {
-            return write!(f, "{}: {counted}, none accepted yet", kind.name());
-        };
-        let percent = (*counted as f64 / *accepted as f64 - 1.0) * 100.0;
-        let state = match state {
-            State::Within | State::New => "",
-            State::Less => "; less: make accept-figures keeps it so",
-            State::More => "; MORE",
-            State::NotJudged => "; not judged, as the accepted figure is of another toolchain",
-        };
-        write!(
-            f,
-            "{}: {counted}, accepted {accepted}: {percent:+.2} % of {tolerance_percent} %{state}",
-            kind.name()
-        )
-    }
-}
-
 impl Figures {
     /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// If the file is missing or malformed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
@@ -143,16 +123,13 @@ impl Figures {
                 None => State::New,
                 Some(accepted) => compare(*kind, *counted, accepted, tolerance_percent),
             };
-            Finding { kind: *kind, accepted, counted: *counted, tolerance_percent, state }
+            Finding::new(*kind, state, *counted, accepted, tolerance_percent)
         };
         counts.iter().map(judge).collect()
     }
 
     /// Accepts the figures of `bench` into the file at `path`. Figures of another toolchain are dropped, figures of
     /// other benches are kept.
-    ///
-    /// # Errors
-    /// If the file cannot be read, locked or written.
     pub fn accept(path: &Path, bench: &str, counts: &Counts, toolchain: &str) -> anyhow::Result<()> {
         let lock = File::open(path).with_context(|| format!("opening {}", path.display()))?;
         lock.lock()?;
@@ -179,9 +156,6 @@ fn compare(kind: Kind, counted: u64, accepted: u64, tolerance_percent: f64) -> S
 
 /// Returns a description of the toolchain: compiler, target, C library, valgrind, and whether the processor has AVX2,
 /// by which code is chosen at run time.
-///
-/// # Errors
-/// If one of the queried programs does not run.
 pub fn toolchain() -> anyhow::Result<String> {
     let rustc = run(Command::new("rustc").arg("-vV"))?;
     let field = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

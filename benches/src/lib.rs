@@ -1,31 +1,25 @@
-//! Side-by-side runs of Volferry and its peers, with their tools: reference trees and their edits, a tree comparison
-//! that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
+//! Side-by-side runs of Volferry and its peers, with their tools: reference trees and their edits.
 //!
-//! `bin/peers` runs them, `bin/relay` is only the relay, `bin/snapshots` measures the cost of snapshots, `bin/history`
+//! `bin/peers` runs them, `bin/snapshots` measures the cost of snapshots, `bin/history`
 //! that of their copies, `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes
 //! figures into documents.
 
 pub mod compare;
 pub mod document;
-pub mod edits;
 pub mod ends;
 pub mod figures;
-pub mod link;
 pub mod machine;
 pub mod peers;
 pub mod probe;
-pub mod process;
-pub mod relay;
-pub mod rng;
 pub mod runner;
 pub mod scenario;
 pub mod small_files;
 pub mod stats;
+pub mod steps;
 pub mod suites;
 pub mod table;
 pub mod trees;
 pub mod trial;
-pub mod verify;
 pub mod workdir;
 
 /// Returns the exit status of a bench: whether its figures are good enough. Errors are printed to standard error.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::process::{find_program, run};
+use testkit::process::{find_program, run};
 
 /// The program under which a measured program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,26 +26,6 @@ pub enum Probe {
     Perf,
 }
 
-/// The command line of callgrind. strace makes `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind
-/// emulates. The kernel's own answer points to a vDSO that valgrind has unmapped, at which a static program would
-/// crash.
-const CALLGRIND: [&str; 14] = [
-    "strace",
-    "-f",
-    "--seccomp-bpf",
-    "-qq",
-    "-o",
-    "/dev/null",
-    "-e",
-    "trace=prctl",
-    "-e",
-    "inject=prctl:error=EINVAL",
-    "valgrind",
-    "--quiet",
-    "--tool=callgrind",
-    "--fair-sched=yes",
-];
-
 /// The first version of valgrind that supports `openat2`.
 const MIN_VALGRIND: (u32, u32) = (3, 24);
 
@@ -53,64 +33,37 @@ const MIN_VALGRIND: (u32, u32) = (3, 24);
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
 
 /// System calls whose number depends on the timing of threads and datagrams instead of the work.
-const TIMED: [&str; 22] = [
-    "brk",
-    "clock_nanosleep",
-    "epoll_ctl",
-    "epoll_pwait",
-    "epoll_wait",
-    "futex",
-    "madvise",
-    "mmap",
-    "mprotect",
-    "mremap",
-    "munmap",
-    "nanosleep",
-    "poll",
-    "ppoll",
-    "recvmmsg",
-    "recvmsg",
-    "restart_syscall",
-    "sched_yield",
-    "sendmmsg",
-    "sendmsg",
-    "sendto",
-    "recvfrom",
-];
+const TIMED: &str = "brk clock_nanosleep epoll_ctl epoll_pwait epoll_wait futex madvise mmap mprotect mremap munmap \
+    nanosleep poll ppoll recvfrom recvmmsg recvmsg restart_syscall sched_yield sendmmsg sendmsg sendto";
 
 impl Probe {
+    /// Returns the command line before the program's name, with `FILE` where the counts are written to.
+    ///
+    /// In that of callgrind, strace makes `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind emulates.
+    /// The kernel's own answer points to a vDSO that valgrind has unmapped, at which a static program would crash.
+    fn line(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Callgrind => {
+                "strace -f --seccomp-bpf -qq -o /dev/null -e trace=prctl -e inject=prctl:error=EINVAL \
+                 valgrind --quiet --tool=callgrind --fair-sched=yes --callgrind-out-file=FILE"
+            }
+            Self::Strace => "strace -f -c -qq -o FILE",
+            Self::Perf => "perf record --quiet -e cpu-clock -F 1999 -g -o FILE --",
+        }
+    }
+
     /// Returns the words of a command line before the program's name. The counts are written to a file in `scratch`
     /// that is named after the `end`.
     pub fn words(self, scratch: &Path, end: &str) -> Vec<String> {
-        let file = self.file(scratch, end);
-        let words: &[&str] = match self {
-            Self::None => &[],
-            Self::Callgrind => &CALLGRIND,
-            Self::Strace => &["strace", "-f", "-c", "-qq", "-o"],
-            Self::Perf => &["perf", "record", "--quiet", "-e", "cpu-clock", "-F", "1999", "-g", "-o"],
-        };
-        let mut words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        match self {
-            Self::None => {}
-            Self::Callgrind => words.push(format!("--callgrind-out-file={}", file.display())),
-            Self::Strace => words.push(file.display().to_string()),
-            Self::Perf => words.extend([file.display().to_string(), "--".into()]),
-        }
-        words
+        let file = self.file(scratch, end).display().to_string();
+        self.line().split_whitespace().map(|word| word.replace("FILE", &file)).collect()
     }
 
-    /// Checks that the counting program is installed.
-    ///
-    /// # Errors
-    /// If it is missing or too old.
+    /// Checks that the counting programs are installed.
     pub fn require(self) -> anyhow::Result<()> {
-        let programs: &[&str] = match self {
-            Self::None => &[],
-            Self::Callgrind => &["strace", "valgrind"],
-            Self::Strace => &["strace"],
-            Self::Perf => &["perf"],
-        };
-        for program in programs {
+        let is_named = |program: &&str| self.line().split_whitespace().any(|word| word == *program);
+        for program in ["strace", "valgrind", "perf"].iter().filter(|program| is_named(program)) {
             ensure!(find_program(program).is_some(), "{program} is missing\nhint: .ci/tools bench profile");
         }
         if self == Self::Callgrind {
@@ -125,6 +78,21 @@ impl Probe {
     pub fn file(self, scratch: &Path, end: &str) -> PathBuf {
         scratch.join(format!("{self:?}.{end}"))
     }
+
+    /// Returns what `parse` reads in the files of a run's ends.
+    fn read<T>(
+        self,
+        scratch: &Path,
+        ends: &[&str],
+        parse: fn(&str) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<T>> {
+        let read = |end: &&str| {
+            let path = self.file(scratch, end);
+            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            parse(&text).with_context(|| path.display().to_string())
+        };
+        ends.iter().map(read).collect()
+    }
 }
 
 /// Parses a version such as `valgrind-3.24.0`.
@@ -135,9 +103,6 @@ fn valgrind_version(text: &str) -> Option<(u32, u32)> {
 
 /// Restricts this thread, and all that it starts from now on, to one core, so that programs start only one worker on
 /// any machine.
-///
-/// # Errors
-/// If the kernel refuses.
 pub fn pin_to_one_core() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).context("no core to run on")?;
@@ -157,19 +122,10 @@ pub struct Profile {
 
 impl Profile {
     /// Adds up the counts that the ends of a run wrote to `scratch`.
-    ///
-    /// # Errors
-    /// If a file is missing or was not written by callgrind.
     pub fn read(scratch: &Path, ends: &[&str]) -> anyhow::Result<Self> {
-        let mut sum = Self::default();
-        for end in ends {
-            let path = Probe::Callgrind.file(scratch, end);
-            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            let one = Self::parse(&text).with_context(|| path.display().to_string())?;
-            sum.instructions += one.instructions;
-            sum.allocations += one.allocations;
-        }
-        Ok(sum)
+        let ends = Probe::Callgrind.read(scratch, ends, Self::parse)?;
+        let sum = |count: fn(&Self) -> u64| ends.iter().map(count).sum();
+        Ok(Self { instructions: sum(|end| end.instructions), allocations: sum(|end| end.allocations) })
     }
 
     /// Parses callgrind's format: `cfn=(7) malloc` names a function once, `cfn=(7)` refers to it later, and the line
@@ -200,17 +156,10 @@ impl Profile {
 }
 
 /// Returns the system calls of a run's ends, without those that depend on timing.
-///
-/// # Errors
-/// If a file is missing or was not written by strace.
 pub fn system_calls(scratch: &Path, ends: &[&str]) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut sum = BTreeMap::new();
-    for end in ends {
-        let path = Probe::Strace.file(scratch, end);
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        for (name, count) in parse_strace(&text).with_context(|| path.display().to_string())? {
-            *sum.entry(name).or_default() += count;
-        }
+    for (name, count) in Probe::Strace.read(scratch, ends, parse_strace)?.into_iter().flatten() {
+        *sum.entry(name).or_default() += count;
     }
     Ok(sum)
 }
@@ -222,7 +171,7 @@ fn parse_strace(text: &str) -> anyhow::Result<Vec<(String, u64)>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (Some(count), Some(name)) = (fields.get(3), fields.last()) else { continue };
         let Ok(count) = count.parse() else { continue };
-        if fields.len() >= 5 && *name != "total" && !TIMED.contains(name) {
+        if fields.len() >= 5 && *name != "total" && !TIMED.split_whitespace().any(|timed| timed == *name) {
             calls.push((name.to_string(), count));
         }
     }

@@ -12,10 +12,11 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
+use testkit::compare::compare;
+
 use crate::{
     peers::{Peer, Place, Sample},
     scenario::{Phase, Scenario},
-    verify::compare,
     workdir::WorkDir,
 };
 
@@ -47,7 +48,7 @@ pub struct Cell {
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The tree's name.
-    pub tree: &'static str,
+    pub tree: String,
     /// The step.
     pub phase: Phase,
     /// The results of each tool.
@@ -198,48 +199,25 @@ fn remove(dir: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use testkit::{compare::Fidelity, edits::Edit};
 
     use super::*;
-    use crate::{edits::Edit, process::run, trees::Tree, verify::Fidelity, workdir::FileSystem};
+    use crate::{
+        peers::{CP, Installed, Tool},
+        trees::Tree,
+        workdir::FileSystem,
+    };
 
-    /// A peer that copies correctly until the step named in `breaks_at`, where it adds a file.
-    struct Copier {
-        breaks_at: Option<usize>,
-        step: usize,
-    }
-
-    impl Peer for Copier {
-        fn name(&self) -> &'static str {
-            "copier"
-        }
-
-        fn version(&self) -> String {
-            "1".into()
-        }
-
-        fn fidelity(&self) -> Fidelity {
-            Fidelity::Full
-        }
-
-        fn leaves_out(&self) -> &'static str {
-            "all but the first step"
-        }
-
-        fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
-            self.step = 0;
-            assert_eq!(fs::read_dir(&place.destination)?.count(), 0, "every round starts empty");
-            Ok(())
-        }
-
-        fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-            run(Command::new("cp").arg("-a").arg(place.source.join(".")).arg(&place.destination))?;
-            if self.breaks_at == Some(self.step) {
-                fs::write(place.destination.join("extra"), "")?;
-            }
-            self.step += 1;
-            Ok(Sample { elapsed: Duration::from_millis(1), wire_bytes: None })
-        }
+    /// Returns a tool that copies correctly until the step numbered `breaks_at`, where it adds a file.
+    fn copier(breaks_at: Option<usize>) -> Box<dyn Peer> {
+        let after = match breaks_at {
+            Some(1) => "echo >>steps; [ $(wc -l <steps) != 2 ] || touch \"$destination/extra\"",
+            _ => "",
+        };
+        let setup =
+            "[ -z \"$(ls -A \"$destination\")\" ] || { echo not every round starts empty >&2; exit 1; }";
+        let tool = Tool { name: "copier", fidelity: Fidelity::Full, only_copies: false, setup, after, ..CP };
+        Box::new(Installed::new(tool, "cp".into()))
     }
 
     fn run_copiers(breaks_at: &[Option<usize>]) -> Vec<Row> {
@@ -258,10 +236,7 @@ mod tests {
             ],
             needs_clone: false,
         };
-        let mut peers: Vec<Box<dyn Peer>> = Vec::new();
-        for breaks_at in breaks_at {
-            peers.push(Box::new(Copier { breaks_at: *breaks_at, step: 0 }));
-        }
+        let mut peers: Vec<_> = breaks_at.iter().copied().map(copier).collect();
         run_scenario(&scenario, &mut peers, &work, &settings).unwrap()
     }
 

@@ -2,7 +2,9 @@
 
 use clap::ValueEnum;
 
-use crate::{edits::Edit, trees::Tree};
+use testkit::edits::Edit;
+
+use crate::trees::Tree;
 
 /// How the two trees are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -111,7 +111,7 @@ fn quantile(values: &[f64], share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use testkit::rng::Rng;
 
     /// Returns times of a program on a machine whose speed varies and that stalls now and then.
     fn series(rng: &mut Rng, factor: f64, rounds: usize) -> Vec<f64> {

@@ -1,7 +1,7 @@
 //! Defines the named benches: trees and steps on which whole runs of the program are measured by Criterion, by
 //! `benches/compare` and by the regression tests alike.
 
-use crate::{edits::Edit, trees::Shape};
+use testkit::{edits::Edit, shape::Shape};
 
 const KB: u64 = 1000;
 const MB: u64 = 1000 * KB;

@@ -1,7 +1,8 @@
 //! Calculates medians, ratios and verdicts of runs, and formats them as a table and as JSON.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -35,6 +36,15 @@ pub struct Results {
     /// A note for the reader.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+}
+
+impl Results {
+    /// Writes all figures to the file that was asked for, as JSON.
+    pub fn write(&self, path: Option<&Path>) -> anyhow::Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    }
 }
 
 /// The figures of one set.
@@ -252,7 +262,7 @@ impl Line {
             .map(|(rtt, (linked, direct))| round((linked - direct) / rtt, 100.0));
         let failed = tools.get(OURS).is_some_and(|figures| figures.failure.is_some());
         Some(Self {
-            tree: row.tree.into(),
+            tree: row.tree.clone(),
             phase: row.phase.name.into(),
             reach_ms: Some(row.phase.reach_ms?),
             ratio,
@@ -349,7 +359,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{edits::Edit, peers::Sample, scenario::Phase};
+    use testkit::edits::Edit;
+
+    use crate::{peers::Sample, scenario::Phase};
 
     fn cell(times_ms: &[u64]) -> Cell {
         let sample = |ms: &u64| Sample { elapsed: Duration::from_millis(*ms), wire_bytes: Some(*ms) };
@@ -358,7 +370,7 @@ mod tests {
 
     fn table(cells: Vec<Cell>, names: &[&'static str], rtt_ms: Option<f64>) -> Table {
         let phase = Phase { name: "first", edit: Edit::None, reach_ms: Some(5.0), allowance: 1.3 };
-        let row = Row { tree: "net1k", phase, cells };
+        let row = Row { tree: "net1k".into(), phase, cells };
         let named = |name: &&'static str| Named {
             name: name.to_string(),
             version: "1".into(),

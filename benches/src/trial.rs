@@ -9,12 +9,15 @@ use std::{
 use anyhow::Context as _;
 use contract::Report;
 
-use crate::{
+use testkit::{
+    compare::{Fidelity, compare},
     edits::files_below,
+};
+
+use crate::{
     peers::{Peer as _, Place, Volferry},
     probe::Probe,
     suites::{Bench, Mode, Step},
-    verify::{Fidelity, compare},
 };
 
 /// The trees of a bench, which all programs read.
@@ -30,9 +33,6 @@ pub struct Sources {
 
 impl Sources {
     /// Creates the trees of `bench` in `dir`.
-    ///
-    /// # Errors
-    /// If a tree cannot be created.
     pub fn make(bench: &Bench, dir: &Path) -> anyhow::Result<Self> {
         let make = |name| -> anyhow::Result<PathBuf> {
             let root = dir.join(name);
@@ -74,9 +74,6 @@ pub struct Trial {
 impl Trial {
     /// Creates an empty destination for the program in `dir`, which must not exist, and brings it to the state that the
     /// bench needs before all runs. A run that takes longer than `limit` fails.
-    ///
-    /// # Errors
-    /// If a folder cannot be created, or the first run of the program fails.
     pub fn new(
         bench: &Bench,
         mode: Mode,
@@ -100,9 +97,6 @@ impl Trial {
     }
 
     /// Brings the destination to the state from which the measured run starts.
-    ///
-    /// # Errors
-    /// If the destination cannot be emptied, or the run that prepares it fails.
     pub fn prepare(&self) -> anyhow::Result<()> {
         if self.step == Step::First {
             fs::remove_dir_all(&self.place.destination)?;
@@ -116,17 +110,11 @@ impl Trial {
     }
 
     /// Runs once, from the state that [`Trial::prepare`] created, with each end under `probe`.
-    ///
-    /// # Errors
-    /// If an end fails or does not end in time.
     pub fn run(&self, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         self.volferry.measure(&self.place, probe)
     }
 
     /// Checks that the result is as expected, because a program that leaves out work must not win.
-    ///
-    /// # Errors
-    /// Names the first difference.
     pub fn check(&self) -> anyhow::Result<()> {
         let fidelity =
             if self.sources.expected == self.sources.source { Fidelity::Full } else { Fidelity::Files };

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 
-use crate::process::run;
+use testkit::process::run;
 
 /// The magic number of tmpfs in `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;

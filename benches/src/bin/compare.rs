@@ -68,9 +68,6 @@ struct Args {
     /// Write all figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page to this file, as HTML that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     /// A run that takes longer has failed
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit: u64,
@@ -115,7 +112,6 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     let comparison = measure(args, &chosen)?;
     print!("{}", comparison.to_markdown());
     write(args.markdown.as_deref(), || Ok(comparison.to_markdown()))?;
-    write(args.html.as_deref(), || Ok(comparison.to_html()))?;
     write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&comparison)? + "\n"))?;
     Ok(comparison.is_slower())
 }

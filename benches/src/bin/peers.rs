@@ -1,10 +1,9 @@
 //! Runs Volferry and its peers side by side, and prints how they compare.
 
-use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use benches::{
-    link::LinkConfig,
     machine::Machine,
     peers::{self, Missing, Named, Peer, Programs},
     runner::{Row, Settings, run_scenario},
@@ -15,6 +14,7 @@ use benches::{
 };
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use testkit::link::LinkConfig;
 
 /// Measures Volferry side by side with rsync, sparsync, tar, cp and sy, on trees that are the same everywhere.
 ///
@@ -104,14 +104,11 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     enter_namespace(args.fs)?;
     let programs = Programs { root: peers_root(args)?, volferry: args.volferry.clone() };
     if args.install {
-        peers::install(&programs.root)?;
+        peers::install(&programs)?;
     }
     let results = measure(args, &programs)?;
     print(&results);
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&results)? + "\n";
-        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
-    }
+    results.write(args.json.as_deref())?;
     Ok(good_enough(&results, args.strict))
 }
 

@@ -3,19 +3,19 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use benches::{
     probe::Probe,
-    process::run,
     suites::{Mode, bench},
     trial::{Sources, Trial},
     workdir::{FileSystem, WorkDir},
 };
 use clap::Parser;
+use testkit::process::run;
 
 /// Runs a named bench under `perf`, again and again, and draws a flamegraph of both ends.
 ///
@@ -69,7 +69,7 @@ fn sample(args: &Args, trial: &Trial) -> anyhow::Result<PathBuf> {
         spent += trial.run(Probe::Perf)?.0.as_secs_f64();
         runs += 1;
         for end in trial.ends() {
-            fold(args, &Probe::Perf.file(trial.scratch(), end), &file)?;
+            fold(args, &Probe::Perf.file(trial.scratch(), end), &folded)?;
         }
     }
     ensure!(
@@ -81,24 +81,15 @@ fn sample(args: &Args, trial: &Trial) -> anyhow::Result<PathBuf> {
 }
 
 /// Appends the stacks of one recording.
-fn fold(args: &Args, recording: &Path, to: &File) -> anyhow::Result<()> {
-    let mut script = Command::new("perf")
-        .args(["script", "-i"])
-        .arg(recording)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("starting perf script")?;
-    let stacks = script.stdout.take().context("perf script has no output")?;
-    let status = Command::new(args.inferno.join("inferno-collapse-perf"))
-        .stdin(stacks)
-        .stdout(to.try_clone()?)
-        .stderr(Stdio::null())
-        .status()
-        .context("starting inferno-collapse-perf\nhint: .ci/tools profile")?;
-    let is_read = script.wait()?.success();
-    ensure!(status.success() && is_read, "perf script or inferno-collapse-perf failed");
-    Ok(())
+fn fold(args: &Args, recording: &Path, to: &Path) -> anyhow::Result<()> {
+    let script = "perf script -i \"$1\" 2>/dev/null | \"$2/inferno-collapse-perf\" 2>/dev/null >>\"$3\"";
+    run(Command::new("bash").args(["-o", "pipefail", "-c", script, "fold"]).args([
+        recording,
+        &args.inferno,
+        to,
+    ]))
+    .map(drop)
+    .context("perf script or inferno-collapse-perf\nhint: .ci/tools profile")
 }
 
 fn draw(args: &Args, folded: &Path) -> anyhow::Result<()> {

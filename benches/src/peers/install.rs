@@ -1,22 +1,12 @@
 //! Finds the tools, and installs missing ones.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
+use testkit::process::{find_program, run};
 
-use super::{
-    btrfs,
-    local::{TOOLS, Tool},
-    over_ssh, ssh,
-};
-use crate::process::{find_program, run};
-
-/// The version with which the project's figures over the network are compared.
-const SPARSYNC: &str = "0.1.12";
-
-/// The compiler's flags that rcp asks for, which its own workspace sets.
-const RCP_FLAGS: &str = "--cfg tokio_unstable";
+use super::tools::{self, Server, Tool};
 
 /// A tool that is not installed on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +19,7 @@ pub struct Missing {
 
 /// The source from which a missing program can be installed.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// A Debian package.
     Debian(&'static str),
     /// A crate and its version.
@@ -52,130 +42,64 @@ impl Programs {
     pub fn volferry(&self) -> Result<PathBuf, Missing> {
         let beside = || Some(std::env::current_exe().ok()?.with_file_name("volferry"));
         let program = self.volferry.clone().or_else(beside).filter(|program| program.is_file());
-        program.ok_or_else(|| missing("volferry", Origin::Workspace))
+        let remedy = "cargo build --release --bin volferry".into();
+        program.ok_or_else(|| Missing { name: "volferry".into(), remedy })
     }
 
-    pub(super) fn rsync(&self) -> Result<PathBuf, Missing> {
-        debian("rsync", "rsync")
-    }
-
-    /// Returns the program of a tool that starts its far end by ssh, and those of ssh.
-    pub(super) fn over_ssh(&self, tool: over_ssh::Tool) -> Result<(PathBuf, ssh::Programs), Missing> {
-        Ok((self.program(tool.program, tool.origin)?, ssh()?))
-    }
-
-    pub(super) fn btrfs(&self) -> Result<btrfs::Programs, Missing> {
-        Ok(btrfs::Programs { btrfs: debian("btrfs", "btrfs-progs")?, rsync: self.rsync()? })
+    /// Returns the program of a tool, if all that it needs is installed.
+    pub(super) fn tool(&self, tool: &Tool) -> Result<PathBuf, Missing> {
+        if tool.server == Server::Ssh {
+            debian("ssh", "openssh-client")?;
+            debian("sshd", "openssh-server")?;
+        }
+        if tool.name == tools::BTRFS_SEND.name {
+            debian("rsync", "rsync")?;
+        }
+        match tool.origin {
+            Origin::Crate(name, version) => self.crate_program(tool.program, name, version),
+            Origin::Debian(package) => debian(tool.program, package),
+            Origin::Workspace => self.volferry(),
+        }
     }
 
     pub(super) fn tar(&self) -> Result<PathBuf, Missing> {
         debian("tar", "tar")
     }
 
-    /// Returns the program of a tool that runs on one machine.
-    pub(super) fn local(&self, tool: Tool) -> Result<PathBuf, Missing> {
-        self.program(tool.program, tool.origin)
-    }
-
-    fn program(&self, program: &'static str, origin: Origin) -> Result<PathBuf, Missing> {
-        match origin {
-            Origin::Crate(name, version) => self.crate_program(program, name, version),
-            Origin::Debian(package) => debian(program, package),
-            Origin::Workspace => self.volferry(),
-        }
-    }
-
-    pub(super) fn sparsync(&self) -> Result<PathBuf, Missing> {
-        self.crate_program("sparsync", "sparsync", SPARSYNC)
-    }
-
     /// Returns the program of a crate. `PATH` is not searched, because only the version with which the project compares
     /// itself counts.
-    fn crate_program(
-        &self,
-        program: &'static str,
-        name: &'static str,
-        version: &'static str,
-    ) -> Result<PathBuf, Missing> {
+    fn crate_program(&self, program: &str, name: &str, version: &str) -> Result<PathBuf, Missing> {
         let path = self.root.join("bin").join(program);
-        match super::version_line(&path, "--version").contains(version) {
-            true => Ok(path),
-            false => Err(missing(program, Origin::Crate(name, version))),
+        if super::version_line(&path, "--version").contains(version) {
+            return Ok(path);
         }
+        // rcp asks for this flag, which its own workspace sets.
+        let flags = if program == "rcp" { "RUSTFLAGS='--cfg tokio_unstable' " } else { "" };
+        let install = format!("cargo install {name} --locked --quiet --version {version}");
+        let remedy = format!("{flags}{install} --root '{}'", self.root.display());
+        Err(Missing { name: program.into(), remedy })
     }
 }
 
-/// Installs all tools that can be installed: Debian packages with `apt-get`, crates into `root`.
-pub fn install(root: &Path) -> anyhow::Result<()> {
-    let others = [
-        ("ssh", "openssh-client"),
-        ("sshd", "openssh-server"),
-        ("socat", "socat"),
-        ("mkfs.xfs", "xfsprogs"),
-        ("mkfs.btrfs", "btrfs-progs"),
-    ];
-    let packages = TOOLS.iter().filter_map(|tool| match tool.origin {
-        Origin::Debian(package) => Some((tool.program, package)),
-        Origin::Crate(..) | Origin::Workspace => None,
-    });
-    let missing = |(program, package)| find_program(program).is_none().then_some(package);
-    let wanted: Vec<&str> = others.into_iter().chain(packages).filter_map(missing).collect();
-    if !wanted.is_empty() {
-        run(command("apt-get").arg("update"))?;
-        let install = ["install", "--yes", "--no-install-recommends"];
-        run(command("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(install).args(&wanted))?;
-    }
-    let rcp = over_ssh::RCP;
-    let crates = TOOLS.map(|tool| (tool.program, tool.origin, ""));
-    for (program, origin, flags) in crates.into_iter().chain([(rcp.program, rcp.origin, RCP_FLAGS)]) {
-        if let Origin::Crate(name, version) = origin {
-            install_crate(root, program, name, version, flags)?;
-        }
+/// Installs all tools that are missing and can be installed, by their remedies.
+pub fn install(programs: &Programs) -> anyhow::Result<()> {
+    let others = [("socat", "socat"), ("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")];
+    let others = others.into_iter().map(|(program, package)| debian(program, package));
+    let tools = tools::LOCAL.iter().chain([&tools::RSYNC_SSH, &tools::RCP]).map(|tool| programs.tool(tool));
+    for missing in others.chain(tools).filter_map(Result::err) {
+        // Outside the workspace, whose settings a user of the peer would not have, and outside its target folder, which
+        // the bench's own build may have locked.
+        let build = tempfile::tempdir()?;
+        eprintln!("{}", missing.remedy);
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &missing.remedy]).current_dir(build.path());
+        command.env("CARGO_TARGET_DIR", build.path()).env("DEBIAN_FRONTEND", "noninteractive");
+        run(&mut command).with_context(|| format!("installing {}", missing.name))?;
     }
     Ok(())
 }
 
-fn install_crate(root: &Path, program: &str, name: &str, version: &str, flags: &str) -> anyhow::Result<()> {
-    if super::version_line(&root.join("bin").join(program), "--version").contains(version) {
-        return Ok(());
-    }
-    // Outside the workspace, whose settings a user of the peer would not have, and outside its target folder, which the
-    // bench's own build may have locked.
-    let build = tempfile::tempdir()?;
-    eprintln!("building {name} {version}");
-    run(command("cargo")
-        .current_dir(build.path())
-        .env("CARGO_TARGET_DIR", build.path())
-        .env("RUSTFLAGS", flags)
-        .args(["install", name, "--locked", "--quiet", "--version", version, "--root"])
-        .arg(root))
-    .with_context(|| format!("installing {name} {version}"))?;
-    Ok(())
-}
-
-fn command(program: &str) -> std::process::Command {
-    std::process::Command::new(program)
-}
-
-fn ssh() -> Result<ssh::Programs, Missing> {
-    Ok(ssh::Programs {
-        ssh: debian("ssh", "openssh-client")?,
-        sshd: debian("sshd", "openssh-server")?,
-        keygen: debian("ssh-keygen", "openssh-client")?,
-    })
-}
-
-fn debian(program: &'static str, package: &'static str) -> Result<PathBuf, Missing> {
-    find_program(program).ok_or_else(|| missing(program, Origin::Debian(package)))
-}
-
-fn missing(name: &'static str, origin: Origin) -> Missing {
-    let remedy = match origin {
-        Origin::Debian(package) => format!("apt-get install {package}"),
-        Origin::Crate(name, version) => {
-            format!("cargo install {name} --version {version} --root DIR, and name DIR with --peers-root")
-        }
-        Origin::Workspace => "cargo build --release --bin volferry".to_string(),
-    };
-    Missing { name: name.into(), remedy }
+fn debian(program: &str, package: &str) -> Result<PathBuf, Missing> {
+    let remedy = format!("apt-get update && apt-get install --yes --no-install-recommends {package}");
+    find_program(program).ok_or_else(|| Missing { name: program.into(), remedy })
 }

@@ -1,14 +1,10 @@
 //! The measured tools, Volferry among them. Each knows how to prepare an empty destination, how to run once, and how
 //! much of a tree it preserves.
 
-mod btrfs;
 mod install;
-mod local;
-mod over_ssh;
-mod rsync;
-mod sparsync;
-mod ssh;
+mod installed;
 mod tar;
+mod tools;
 mod volferry;
 
 use std::{
@@ -18,18 +14,20 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use testkit::{compare::Fidelity, link::LinkConfig, process::run};
 
-use self::over_ssh::OverSsh;
+#[cfg(test)]
+pub(crate) use self::tools::CP;
+use self::tools::{BTRFS_SEND, LINKS, LOCAL, RCP, RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH};
 pub use self::{
     install::{Missing, Programs, install},
-    over_ssh::LINK_GOALS,
+    tools::LINK_GOALS,
     volferry::Volferry,
 };
+pub(crate) use self::{installed::Installed, tools::Tool};
 use crate::{
     ends::Ends,
-    link::LinkConfig,
     scenario::{Phase, Set},
-    verify::Fidelity,
     workdir::FileSystem,
 };
 
@@ -127,9 +125,6 @@ impl Named {
 
 /// Returns the tools of a set that can be measured on that file system, Volferry first. Without a `link`, both ends are
 /// on one machine.
-///
-/// # Errors
-/// If the link cannot be made.
 pub fn of_set(
     set: Set,
     link: Option<LinkConfig>,
@@ -162,20 +157,15 @@ pub struct Found {
 impl Found {
     fn add_network(&mut self, programs: &Programs) {
         self.add(programs.volferry(), |program| Box::new(Volferry::network(program)));
-        self.add(programs.rsync(), |program| Box::new(rsync::Daemon::new(program)));
-        self.add_over_ssh(&[over_ssh::RSYNC], programs, &Ends::default());
-        self.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, None)));
-        self.add_over_ssh(&[over_ssh::RCP], programs, &Ends::default());
+        self.add_tools(&[RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH, RCP], programs, |tool| tool);
         self.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
     }
 
     fn add_local(&mut self, file_system: FileSystem, programs: &Programs) {
         self.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
-        for tool in local::TOOLS {
-            self.add(programs.local(tool), |program| tool.at(program));
-        }
+        self.add_tools(&LOCAL, programs, |tool| tool);
         if file_system == FileSystem::Btrfs {
-            self.add(programs.btrfs(), |programs| Box::new(btrfs::Send::new(programs)));
+            self.add_tools(&[BTRFS_SEND], programs, |tool| tool);
         }
     }
 
@@ -185,7 +175,7 @@ impl Found {
         let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
         self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, "volferry", link)));
         self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, DIRECT, direct)));
-        self.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, Some(link))));
+        self.add_tools(&[SPARSYNC_PUSH], programs, |tool| tool.over(link));
     }
 
     /// Adds Volferry, as `send` and `receive` and over each kind of link between ends that ssh started, and its peers
@@ -193,22 +183,20 @@ impl Found {
     fn add_ways(&mut self, link: Option<LinkConfig>, programs: &Programs) -> anyhow::Result<()> {
         let ends = link.map(Ends::joined_by).transpose()?.unwrap_or_default();
         self.add(programs.volferry(), |program| Box::new(Volferry::between(program, ends.clone())));
-        self.add_over_ssh(&over_ssh::LINKS, programs, &ends);
-        self.add_over_ssh(&[over_ssh::RSYNC], programs, &ends);
-        if link.is_none() {
-            self.add_over_ssh(&[over_ssh::RCP], programs, &ends);
+        let at_localhost: &[Tool] = if link.is_none() { &[RCP] } else { &[] };
+        for tools in [&LINKS, &[RSYNC_SSH][..], at_localhost] {
+            self.add_tools(tools, programs, |tool| tool.between(ends.clone()));
         }
         Ok(())
     }
 
-    fn add_over_ssh(&mut self, tools: &[over_ssh::Tool], programs: &Programs, ends: &Ends) {
+    fn add_tools(&mut self, tools: &[Tool], programs: &Programs, set: impl Fn(Installed) -> Installed) {
         for tool in tools {
-            let peer = |found| -> Box<dyn Peer> { Box::new(OverSsh::new(*tool, found, ends.clone())) };
-            self.add(programs.over_ssh(*tool), peer);
+            self.add(programs.tool(tool), |program| Box::new(set(Installed::new(*tool, program))));
         }
     }
 
-    fn add<P>(&mut self, program: Result<P, Missing>, peer: impl FnOnce(P) -> Box<dyn Peer>) {
+    fn add(&mut self, program: Result<PathBuf, Missing>, peer: impl FnOnce(PathBuf) -> Box<dyn Peer>) {
         match program {
             Ok(program) => self.peers.push(peer(program)),
             Err(missing) => self.missing.push(missing),
@@ -219,7 +207,7 @@ impl Found {
 /// Returns the first line that `program` prints when asked for its version.
 fn version_line(program: &Path, flag: &str) -> String {
     let mut command = Command::new(program);
-    let out = crate::process::run(command.arg(flag)).unwrap_or_else(|error| format!("unknown ({error})"));
+    let out = run(command.arg(flag)).unwrap_or_else(|error| format!("unknown ({error})"));
     out.lines().next().unwrap_or_default().trim().to_string()
 }
 
@@ -238,11 +226,6 @@ fn number_after(text: &str, label: &str) -> Option<u64> {
 /// Returns `path` as text for an argument; the work folder's path is always UTF-8.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-/// Returns `path` with a trailing slash, by which rsync and others mean the folder's content.
-fn content_of(path: &Path) -> String {
-    format!("{}/", path.display())
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::{Peer, Place, Sample, number_after, version_line};
-use crate::{process::wait_within, scenario::Phase, verify::Fidelity};
+use testkit::{compare::Fidelity, process::wait_within};
+
+use crate::scenario::Phase;
 
 /// `tar` at both ends of a plain TCP connection: the cost of moving the bytes without encryption, checks and
 /// comparison.

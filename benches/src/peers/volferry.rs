@@ -9,16 +9,15 @@ use std::{
 use anyhow::{Context as _, bail};
 use contract::{Event, Report};
 
-use super::{Peer, Place, Sample, text, version_line};
-use crate::{
-    ends::Ends,
+use testkit::{
+    compare::Fidelity,
     link::LinkConfig,
-    probe::Probe,
     process::{Daemon, run, run_timed},
     relay::Relay,
-    suites,
-    verify::Fidelity,
 };
+
+use super::{Peer, Place, Sample, text, version_line};
+use crate::{ends::Ends, probe::Probe, suites};
 
 /// The flags of every run. A run that renames the only folder of a tree deletes all previous files, which the guard
 /// would refuse.
@@ -77,9 +76,6 @@ impl Volferry {
     }
 
     /// Runs once, with each end under `probe`, and returns the elapsed time and the run's own report.
-    ///
-    /// # Errors
-    /// If an end fails or does not end in time.
     pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         match self.mode {
             Mode::Network(link) => self.send(place, link, probe),

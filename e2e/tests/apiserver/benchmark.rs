@@ -1,10 +1,9 @@
 //! Benchmarks between the volumes of a SyncJob, with a simulated kubelet.
 
-use contract::{BenchFigures, BenchPlace, BenchStep, BenchStepName, BenchTree, Report, Side, Timings};
-use e2e::{report::good_report, scripted::Stage, syncjob};
-use serde_json::{Value, json};
+use contract::{BenchFigures, BenchPlace, BenchStep, BenchStepName, BenchTree, Timings};
 
 use crate::plugin;
+use crate::prelude::*;
 
 /// Returns the report of one end of a benchmark, with the storage of the volumes that it knows.
 fn found(run: &str, source: Option<&str>, destination: Option<&str>) -> Report {

@@ -3,17 +3,11 @@
 
 use std::process::{Output, Stdio};
 
-use e2e::{
-    apiserver::{ApiServer, User},
-    programs,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    wait,
-};
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use e2e::apiserver::{ApiServer, User};
+use k8s_openapi::api::batch::v1::Job;
 use tokio::process::{Child, Command};
+
+use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/browse=web";
 

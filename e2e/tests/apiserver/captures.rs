@@ -3,26 +3,17 @@
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use contract::Side;
-use e2e::{
-    cut::Cut,
-    kubelet::Play,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::PersistentVolumeClaim},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::batch::v1::Job, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    api::ApiResource,
     core::GroupVersionKind,
     runtime::{WatchStreamExt as _, conditions, watcher},
 };
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 fn snapshot_type() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot"))

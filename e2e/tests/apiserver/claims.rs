@@ -1,18 +1,8 @@
 //! Claims that are missing or cannot be mounted: the status names them, and the run continues once they are usable.
 
-use contract::{ExitCode, Report, Side, VolumeId};
-use e2e::{
-    kubelet::Play,
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use contract::{ExitCode, VolumeId};
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_deleted() {

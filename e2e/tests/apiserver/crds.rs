@@ -3,9 +3,10 @@
 
 use e2e::{
     apiserver::{ApiServer, User},
-    syncjob::{self, manifest, merge},
+    syncjob::{manifest, merge},
 };
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 /// Returns the answer of `kubectl apply` to a SyncJob whose spec has `others` in it. Nothing is stored.
 fn try_apply(others: Value) -> Result<String, String> {

@@ -2,17 +2,10 @@
 //! namespace can be deleted without an operator.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use contract::Side;
-use e2e::{
-    cut::Cut,
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, api::DeleteParams};
-use serde_json::json;
+
+use crate::prelude::*;
 
 /// The number of scenarios that run concurrently.
 const AT_ONCE: usize = 4;

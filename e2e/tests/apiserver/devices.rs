@@ -9,8 +9,9 @@ use std::{
     process::{Command, Output},
 };
 
-use e2e::programs;
 use tempfile::TempDir;
+
+use crate::prelude::*;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,15 +1,10 @@
 //! SyncEndpoints: machines outside of the cluster reach a claim with the keys that it lists, its objects follow the
 //! spec, and nothing that its pod writes decides anything.
 
-use e2e::{scripted::PATIENCE, syncjob};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Secret;
 
 use crate::endpoints_stage::{Outside, Serving, content};
+use crate::prelude::*;
 
 /// Returns the peers of a spec with these names and machines.
 fn peers(machines: &[(&str, &Outside)]) -> Value {

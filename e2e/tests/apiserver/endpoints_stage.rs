@@ -8,11 +8,7 @@ use std::{
 };
 
 use contract::{OwnKey, PublicKey};
-use e2e::{
-    programs,
-    scripted::{Controller, PATIENCE, Stage},
-    syncjob, wait,
-};
+use e2e::scripted::Controller;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -22,12 +18,12 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    Client,
     core::{ApiResource, GroupVersionKind},
 };
-use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/syncendpoint=web";
 

@@ -4,29 +4,21 @@
 use std::{collections::BTreeMap, fs, path::Path, pin::pin, process::Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::{
-    apiserver::{ApiServer, User},
-    cut::Cut,
-    kubelet::Play,
-    programs,
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob,
-};
+use e2e::apiserver::{ApiServer, User};
 use futures::StreamExt as _;
 use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, TypeMeta},
+    api::TypeMeta,
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
     sync::watch,
     task::JoinSet,
 };
+
+use crate::prelude::*;
 
 #[path = "../../../operator/tests/states/mod.rs"]
 mod states;

@@ -1,17 +1,12 @@
 //! SyncJobs with a claim of another namespace: its grant is asked for, lets the end's pod run there, and owns what is
 //! made there.
 
-use contract::Side;
-use e2e::{kubelet::try_of, report::good_report, scripted::PATIENCE, syncjob, wait};
+use e2e::kubelet::try_of;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 
 use crate::pair::Pair;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_claim_of_another_namespace_is_asked_for_with_the_manifest_that_grants_it_and_synced_by_it() {

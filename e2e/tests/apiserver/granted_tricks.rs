@@ -1,14 +1,9 @@
 //! Ways around a SyncGrant, and what is left behind: forged objects, and operators that see one side alone.
 
-use e2e::syncjob;
 use k8s_openapi::api::{batch::v1::Job, coordination::v1::Lease};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 
 use crate::pair::Pair;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_status_that_somebody_forged_makes_nothing_in_a_namespace_that_did_not_grant_it() {

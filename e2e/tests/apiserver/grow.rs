@@ -1,13 +1,9 @@
 //! A destination's claim that is too small and may grow: it is told to, and the run waits for the volume. The test
 //! plays the resizer.
 
-use e2e::{report::good_report, scripted::Stage, syncjob};
-use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::prelude::*;
 
 /// Makes a bound claim of 1Gi of a class of its own, which allows expansion if `expands`.
 async fn claim(stage: &Stage, name: &str, expands: bool) {

@@ -2,19 +2,8 @@
 //! its SyncJob is deleted. No command runs here.
 
 use anyhow::Result;
-use contract::Side;
-use e2e::{
-    cut::Cut,
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, PostParams},
-};
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 fn hook(on_failure: &str) -> Value {
     json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "onFailure": on_failure})

@@ -1,18 +1,7 @@
 //! Runs after which the storage takes a VolumeSnapshot of the destination. The test plays the snapshot controller.
 
-use e2e::{
-    cut::Cut,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
-use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-
 use super::captures::{answer, claims, install_snapshots, snapshots, until_there};
+use crate::prelude::*;
 
 fn keeping(last: u32) -> Value {
     let images = json!({"retain": {"last": last}, "volumeSnapshotClassName": "fast", "timeout": "30s"});

@@ -8,15 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use contract::Side;
-use e2e::{cut::Cut, kubelet::Play, report::good_report, scripted::Stage, syncjob, witness::Witness};
+use e2e::witness::Witness;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, ListParams},
-};
-use serde_json::json;
+
+use crate::prelude::*;
 
 /// The number of scenarios that run concurrently.
 const AT_ONCE: usize = 4;

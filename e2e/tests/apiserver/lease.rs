@@ -1,17 +1,8 @@
 //! Of several replicas of the controller one works, and another takes over when that one ends.
 
-use e2e::{
-    kubelet::Play,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
 use k8s_openapi::api::{coordination::v1::Lease, rbac::v1::RoleBinding};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, PostParams},
-};
-use serde_json::json;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn another_replica_takes_over_when_the_leader_is_gone() {

@@ -1,12 +1,8 @@
 //! The operator's cost in requests and writes; `make bench-operator` measures the rest, with more jobs.
 
-use e2e::{
-    cut::Cut,
-    load::{self, Cost},
-    scripted::Stage,
-    syncjob,
-};
-use serde_json::json;
+use e2e::load::{self, Cost};
+
+use crate::prelude::*;
 
 const JOBS: usize = 40;
 const LIMIT: usize = 20;

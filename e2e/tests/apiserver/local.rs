@@ -1,13 +1,6 @@
 //! Runs in one pod that has both volumes, with a simulated kubelet.
 
-use contract::{Report, Side};
-use e2e::{
-    report::{bad_report, good_report},
-    scripted::Stage,
-    syncjob,
-};
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use crate::prelude::*;
 
 fn args(pod: &Pod) -> String {
     pod.spec.as_ref().unwrap().containers[0].args.as_ref().unwrap().join(" ")

@@ -27,6 +27,7 @@ mod pair;
 mod placement;
 mod plugin;
 mod populated;
+mod prelude;
 mod push;
 mod queue;
 mod remote_ends;

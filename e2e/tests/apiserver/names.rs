@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use e2e::{kubelet, report::good_report, scripted::Stage};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
-use serde_json::json;
+use e2e::kubelet;
+
+use crate::prelude::*;
 
 /// The longest name of an object.
 const LONGEST: usize = 253;

@@ -1,9 +1,7 @@
 //! A release of the chart that is confined to two namespaces: its own account and rights are enough there, and reach no
 //! further.
 
-use e2e::{kubelet::Play, scripted::Stage, syncjob};
-use kube::api::ListParams;
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_release_that_is_confined_to_namespaces_runs_their_syncjobs_and_no_others() {

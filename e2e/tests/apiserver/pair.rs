@@ -1,19 +1,9 @@
 //! Two namespaces of the API server: that of a SyncJob, and that of a claim which the SyncJob asks for.
 
-use contract::Side;
-use e2e::{
-    kubelet::try_of,
-    report::good_report,
-    scripted::{Controller, PATIENCE, Stage},
-    syncjob,
-};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-    core::{ApiResource, GroupVersionKind},
-};
-use serde_json::{Value, json};
+use e2e::{kubelet::try_of, scripted::Controller};
+use kube::core::{ApiResource, GroupVersionKind};
+
+use crate::prelude::*;
 
 /// The kinds of objects that are made in another namespace.
 const MADE: &str = "jobs,pods,serviceaccounts,roles,rolebindings,secrets";

@@ -1,13 +1,8 @@
 //! Where syncer pods are to run, by what the cluster says of their volumes.
 
-use contract::Side;
-use e2e::{cut::Cut, scripted::Stage};
-use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+use crate::prelude::*;
 
 /// Returns the node affinity of a pod.
 fn node_affinity(pod: &Pod) -> Value {

@@ -2,17 +2,10 @@
 
 use std::process::Output;
 
-use contract::Report;
-use e2e::{
-    apiserver::{ApiServer, User},
-    programs,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob,
-};
-use serde_json::{Value, json};
+use e2e::apiserver::{ApiServer, User};
 
 use crate::pair::Pair;
+use crate::prelude::*;
 
 /// Runs `kubectl volferry` in the stage's namespace.
 async fn volferry(stage: &Stage, arguments: &[&str]) -> Output {

@@ -1,20 +1,9 @@
 //! Claims that come up filled with the copy of a SyncJob: the populator, with a simulated storage and binder.
 
-use e2e::{
-    kubelet::try_of,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    events::v1::Event,
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use e2e::kubelet::try_of;
+use k8s_openapi::api::{core::v1::PersistentVolume, events::v1::Event};
+
+use crate::prelude::*;
 
 fn claims(stage: &Stage) -> Api<PersistentVolumeClaim> {
     Api::namespaced(stage.client.clone(), &stage.namespace)

@@ -1,16 +1,8 @@
 //! Limits on the number of concurrent runs: the other runs wait in a queue, and their status names their position.
 
-use e2e::{
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob,
-};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+use k8s_openapi::api::core::v1::Namespace;
+
+use crate::prelude::*;
 
 const JOBS: usize = 20;
 const LIMIT: usize = 3;

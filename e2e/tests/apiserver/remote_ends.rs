@@ -3,24 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use contract::{OwnKey, PublicKey, Side};
-use e2e::{
-    programs,
-    scripted::{Controller, PATIENCE},
-    syncjob, wait,
-};
-use k8s_openapi::api::{
-    core::v1::{Pod, Secret},
-    rbac::v1::Role,
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
+use contract::{OwnKey, PublicKey};
+use e2e::scripted::Controller;
+use k8s_openapi::api::{core::v1::Secret, rbac::v1::Role};
 use tempfile::TempDir;
 
 use crate::endpoints_stage::{Serving, content};
+use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/syncjob=copy";
 

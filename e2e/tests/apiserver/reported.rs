@@ -1,9 +1,6 @@
 //! A success that both agents report before the kubelet reports the end of the pods.
 
-use contract::Side;
-use e2e::{report::good_report, scripted::Stage, syncjob};
-use kube::api::DynamicObject;
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn what_agents_report_is_no_success_before_their_pods_have_ended_and_none_if_an_exit_status_differs() {

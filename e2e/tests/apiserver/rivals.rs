@@ -1,15 +1,7 @@
 //! Runs of several SyncJobs that use the same claims: one follows the other, and a waiting job names the job that it
 //! waits for.
 
-use contract::Side;
-use e2e::{
-    cut::Cut,
-    report::{bad_report, good_report},
-    scripted::Stage,
-    syncjob,
-};
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 fn claims(source: &str, destination: &str) -> Value {
     json!({

@@ -1,15 +1,11 @@
 //! The pod of an end in another namespace obeys that namespace's rules: its PodSecurity, its quota, its limits and its
 //! annotation for root. A SyncJob whose pod they refuse names that namespace and what to do there.
 
-use e2e::{kubelet::try_of, report::good_report, syncjob};
-use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
-};
-use serde_json::{Value, json};
+use e2e::kubelet::try_of;
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 
 use crate::pair::Pair;
+use crate::prelude::*;
 
 const STANDARD: &str = "pod-security.kubernetes.io/enforce";
 const ROOT: &str = "volferry.dev/privileged-syncers";

@@ -1,19 +1,13 @@
 //! The life of a SyncJob's runs, with a simulated kubelet.
 
-use contract::{Fingerprint, Phase, Progress, Report, RunResult, Side, Timings, VolumeId, Work};
-use e2e::{
-    cut::Cut,
-    kubelet::Play,
-    report::{bad_report, good_report},
-    scripted::Stage,
-    syncjob,
-};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use contract::{Fingerprint, Phase, Progress, RunResult, Timings, VolumeId, Work};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     ResourceExt,
-    api::{Api, ListParams, Patch, PatchParams, WatchParams},
+    api::{Api, WatchParams},
 };
-use serde_json::json;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_run_goes_from_its_record_to_its_report() {

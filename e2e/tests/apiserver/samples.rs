@@ -1,7 +1,6 @@
 //! All samples in one namespace, applied as a new user does.
 
-use contract::Side;
-use e2e::{kubelet::Play, programs, report::good_report, scripted::Stage, syncjob};
+use crate::prelude::*;
 
 /// Samples that run at once, each onto a claim of its own.
 const RUN: [&str; 4] = ["web-assets", "web-mirror", "web-assets-tuned", "web-assets-behind-a-policy"];

@@ -1,9 +1,8 @@
 //! SyncJobs with a schedule, with a simulated kubelet.
 
-use e2e::{kubelet::Play, report::bad_report, scripted::Stage, syncjob};
 use jiff::Timestamp;
-use kube::api::DynamicObject;
-use serde_json::json;
+
+use crate::prelude::*;
 
 fn runs(job: &DynamicObject) -> i64 {
     syncjob::status(job, "/lastRun/number").as_i64().unwrap_or(0)

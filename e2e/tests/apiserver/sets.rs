@@ -1,18 +1,10 @@
 //! SyncJobSets: one SyncJob for each claim that a selector matches, which the set owns.
 
-use e2e::{
-    kubelet::try_of,
-    report::{bad_report, good_report},
-    scripted::{Controller, PATIENCE, Stage},
-    syncjob, wait,
-};
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, GroupVersionKind},
-};
-use serde_json::{Value, json};
+use e2e::{kubelet::try_of, scripted::Controller};
+use k8s_openapi::api::core::v1::Event;
+use kube::core::{ApiResource, GroupVersionKind};
+
+use crate::prelude::*;
 
 /// A namespace with the set `web`, which selects the label `app: web`.
 struct Sets {

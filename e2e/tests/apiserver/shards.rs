@@ -1,21 +1,11 @@
 //! Runs of several pods per side, with a simulated kubelet.
 
 use anyhow::{Context as _, Result, ensure};
-use contract::{Phase, Progress, Report, RunResult, Side, Work};
-use e2e::{
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Container, Pod},
-};
-use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+use contract::{Phase, Progress, RunResult, Work};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Container};
+use kube::ResourceExt;
+
+use crate::prelude::*;
 
 const COUNT: u32 = 3;
 

@@ -1,18 +1,9 @@
 //! Snapshots of a destination: the sink's arguments, and the answer that the status keeps.
 
-use contract::{
-    HistoryReport, Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport,
-};
-use e2e::{
-    report::{bad_report, good_report},
-    scripted::Stage,
-    syncjob,
-};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use contract::{HistoryReport, RunResult, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotReport, VerifyReport};
 
 use crate::plugin;
+use crate::prelude::*;
 
 fn entry(id: &str) -> SnapshotEntry {
     let taken = "2026-11-22T18:00:00Z".into();

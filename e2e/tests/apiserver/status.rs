@@ -1,15 +1,10 @@
 //! A SyncJob's status and events: before the operator has seen it, of several runs, and of a run that left files out.
 
-use contract::{Failure, Report, RunResult, Timings, Work};
-use e2e::{
-    kubelet::Play,
-    report::{bad_report, good_report},
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
+use contract::{Failure, RunResult, Timings, Work};
 use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
-use kube::api::{Api, ListParams, Patch, PatchParams};
-use serde_json::json;
+use kube::api::Api;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_job_that_no_operator_has_seen_is_not_current() {

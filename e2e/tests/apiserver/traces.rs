@@ -5,25 +5,19 @@ use std::{
     process::{Command, Stdio},
 };
 
-use contract::{Event, Report, Side, Timings};
-use e2e::{
-    programs,
-    report::good_report,
-    scripted::{PATIENCE, Stage},
-    syncjob,
-};
+use contract::{Event, Timings};
 use http_body_util::BodyExt as _;
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use opentelemetry_proto::tonic::{collector::trace::v1::ExportTraceServiceRequest, trace::v1::Span};
 use prost::Message as _;
-use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
 };
+
+use crate::prelude::*;
 
 /// A collector, and the spans that it has received.
 struct Collector {

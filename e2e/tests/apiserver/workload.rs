@@ -1,12 +1,6 @@
 //! Syncer pods that take their `fsGroup` from the workload that uses the claim.
 
-use e2e::{report::good_report, scripted::Stage, syncjob};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, PostParams},
-};
-use serde_json::json;
+use crate::prelude::*;
 
 fn group(pod: &Pod) -> (Option<i64>, String) {
     let security = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();

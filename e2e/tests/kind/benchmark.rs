@@ -1,9 +1,8 @@
 //! Benchmarks between the volumes of SyncJobs: over the network, and in one pod.
 
 use contract::{BenchFigures, BenchStepName};
-use e2e::{cluster::Sandbox, syncjob, volume::Volume, wait};
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 /// A script that prints the owner, the mode and the modification time of every entry.
 const STATE: &str = "find . -mindepth 1 -exec stat -c '%n %u %g %a %y' {} + | sort";

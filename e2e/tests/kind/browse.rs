@@ -2,13 +2,9 @@
 
 use std::process::{Command, Output};
 
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    programs, wait,
-};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::Api;
-use serde_json::json;
+
+use crate::prelude::*;
 
 fn plugin(sandbox: &Sandbox, args: &[&str]) -> Output {
     let program = programs::of_workspace("kubectl-volferry").unwrap();

@@ -1,7 +1,6 @@
 //! SyncJobs in a chain: a run does not read a claim while another run writes to it.
 
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_copy_of_a_copy_waits_for_the_run_that_makes_it() {

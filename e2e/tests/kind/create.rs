@@ -1,9 +1,8 @@
 //! A destination whose claim the operator creates.
 
-use e2e::{cluster::Sandbox, syncjob, volume::Volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::{Api, api::DeleteParams};
-use serde_json::json;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_claim_is_created_filled_and_kept_when_the_job_goes() {

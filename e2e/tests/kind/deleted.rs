@@ -1,10 +1,6 @@
 //! A SyncJob that is deleted in the middle of a run leaves no object in the cluster.
 
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    tree, wait,
-};
-use kube::api::DeleteParams;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {

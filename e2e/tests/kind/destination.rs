@@ -1,7 +1,6 @@
 //! A destination's claim that now stands for another volume.
 
-use e2e::{cluster::Sandbox, syncjob};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn another_volume_behind_the_claim_is_refused_until_a_person_accepts_it() {

@@ -1,12 +1,8 @@
 //! Raw block volumes, in pods under the restricted PodSecurity standard.
 
-use contract::Work;
-use e2e::{
-    cluster::Sandbox,
-    disk::{DISK_GROUP, Disk},
-    syncjob,
-};
-use serde_json::{Value, json};
+use e2e::disk::{DISK_GROUP, Disk};
+
+use crate::prelude::*;
 
 const MIB: u64 = 1 << 20;
 

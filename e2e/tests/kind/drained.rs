@@ -1,8 +1,9 @@
 //! A syncer pod that is deleted with its grace period, as a drain does, in the middle of a large file: the next try
 //! continues with the part that has arrived.
 
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
-use kube::{ResourceExt as _, api::DeleteParams};
+use kube::ResourceExt as _;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {

@@ -7,19 +7,14 @@ use std::{
 };
 
 use contract::{OwnKey, PublicKey};
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    programs, syncjob,
-    tree::assert_same,
-    wait,
-};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    ResourceExt,
+    api::{Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/syncendpoint=web";
 const KINDS: &str = "deployments,replicasets,pods,services,secrets,serviceaccounts,roles,rolebindings";

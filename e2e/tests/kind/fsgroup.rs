@@ -1,9 +1,7 @@
 //! A destination whose group the kubelet changes to a pod's `fsGroup`: every run works, a run closes its folder to the
 //! group again, and another user's error names the folder's owner.
 
-use e2e::{cluster::Sandbox, syncjob, volume::Volume};
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 const TREE: &str =
     "mkdir data; for i in 1 2 3; do echo $i > data/$i; done; head -c 3000000 /dev/urandom > large

@@ -2,14 +2,7 @@
 
 use std::process::Command;
 
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    programs, syncjob,
-    tree::{self, assert_same},
-    wait,
-};
-use kube::api::{DeleteParams, DynamicObject};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
 

@@ -1,7 +1,6 @@
 //! A source that was emptied does not empty the destination.
 
-use e2e::{cluster::Sandbox, syncjob};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn an_emptied_source_is_refused_and_the_destination_stays() {

@@ -1,9 +1,7 @@
 //! Hooks in an application's pod, which mounts the source: a run copies the file that `before` writes there, and
 //! `after` removes it.
 
-use e2e::{cluster::Sandbox, syncjob};
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 fn hook(script: &str) -> Value {
     json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sh", "-c", script]})

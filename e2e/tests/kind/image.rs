@@ -1,8 +1,9 @@
 //! An image that cannot be pulled: the status names it, and the run continues once the operator has one that can.
 
 use anyhow::{Context as _, Result};
-use e2e::{cluster::Sandbox, kubectl::Kubectl, syncjob, tree::assert_same};
-use serde_json::{Value, json};
+use e2e::kubectl::Kubectl;
+
+use crate::prelude::*;
 
 const FOREIGN: &str = "registry.invalid/volferry:none";
 

@@ -1,8 +1,6 @@
 //! A SyncJob whose volumes one pod mounts.
 
-use contract::Work;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn two_volumes_of_a_node_are_synced_by_one_pod() {

@@ -1,15 +1,9 @@
 //! An operator that is killed in the middle of a run continues that run after its restart.
 
-use e2e::{
-    cluster::{OPERATOR_PODS, PATIENCE, Sandbox},
-    syncjob, tree,
-    tree::assert_same,
-    wait,
-};
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, ListParams},
-};
+use e2e::cluster::OPERATOR_PODS;
+use kube::{ResourceExt, api::ListParams};
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_run_outlives_the_operator() {

@@ -1,8 +1,7 @@
 //! Files of other owners: a run keeps the owners where the namespace lets syncers run as root, and reports that it did
 //! not elsewhere.
 
-use e2e::{cluster::Sandbox, syncjob, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 const MIXED: &str = "mkdir -p users/ann users/bob
     echo a > users/ann/private; chown -R 1001:1001 users/ann; chmod 700 users/ann; chmod 600 users/ann/private

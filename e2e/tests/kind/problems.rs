@@ -1,8 +1,7 @@
 //! Missing or wrong objects: the status names each with its remedy, and the job continues by itself once it is put
 //! right.
 
-use e2e::{cluster::Sandbox, syncjob};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_missing_claim_is_named_and_the_job_goes_on_when_it_is_there() {

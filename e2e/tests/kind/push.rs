@@ -7,15 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    programs,
-    tree::{Listing, VARIED, assert_same},
-    wait,
-};
+use e2e::tree::{Listing, VARIED};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::{Api, api::ListParams};
-use serde_json::json;
+use kube::api::ListParams;
+
+use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/one-off=data";
 /// The image that `e2e/run` loads into the nodes.

@@ -1,8 +1,6 @@
 //! Runs after the first move changed entries only.
 
-use contract::Work;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn later_runs_move_only_what_has_changed() {

@@ -1,9 +1,8 @@
 //! A claim for one pod at a time (ReadWriteOncePod) that an application uses: the run waits for that pod to go.
 
-use e2e::{cluster::Sandbox, syncjob, volume::Volume};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, DynamicObject};
-use serde_json::json;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_run_waits_for_the_pod_that_uses_its_claim_alone_and_says_so() {

@@ -1,8 +1,6 @@
 //! A tree that several pods per side sync concurrently.
 
-use contract::Work;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 const COUNT: u64 = 3;
 

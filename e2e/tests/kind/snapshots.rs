@@ -6,15 +6,9 @@ use std::{
 };
 
 use contract::SnapshotReport;
-use e2e::{
-    cluster::{PATIENCE, Sandbox},
-    programs, syncjob, tree,
-    tree::assert_same,
-    volume::Volume,
-};
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
 use syncer::snapshot::{Roots, Snapshot, SnapshotId};
+
+use crate::prelude::*;
 
 /// Returns the names of the snapshots that the status lists, the newest first.
 fn listed(job: &DynamicObject) -> Vec<String> {

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, process::Command};
 
-use contract::Work;
-use e2e::{cluster::Sandbox, programs, syncjob, tree, tree::assert_same};
-use serde_json::json;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_tree_arrives_on_another_node_as_it_is() {

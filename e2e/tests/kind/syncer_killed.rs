@@ -1,7 +1,8 @@
 //! A syncer that is killed in the middle of a run: the run is tried again and succeeds.
 
 use anyhow::Result;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_killed_sink_is_replaced() {

@@ -3,14 +3,14 @@
 use std::{env, fs, ops::RangeInclusive, path::Path};
 
 use anyhow::Result;
-use e2e::{cluster::Sandbox, tutorial::Tutorial};
+use e2e::tutorial::Tutorial;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{
-    Api,
     api::{ObjectMeta, Patch, PatchParams},
     config::Kubeconfig,
 };
-use serde_json::json;
+
+use crate::prelude::*;
 
 /// Every section of a page.
 const ALL: RangeInclusive<usize> = 0..=usize::MAX;

@@ -3,13 +3,10 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use e2e::{
-    cluster::{PATIENCE, SYSTEM_NAMESPACE, Sandbox},
-    programs, tree, wait,
-};
+use e2e::cluster::SYSTEM_NAMESPACE;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, api::DeleteParams};
-use serde_json::Value;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_namespace_goes_after_the_operator_was_uninstalled_during_a_run() {

@@ -124,7 +124,7 @@ impl Edit {
             Self::ChmodDir => tree::set_mode(path, 0o700 | rng.below(0o100) as u32),
             Self::Chown => lchown(path, Some(4000 + rng.below(9) as u32), Some(4000)).unwrap(),
             Self::SetAttr | Self::SetDirAttr => {
-                tree::set_attr(path, &format!("user.{}", rng.below(4)), &rng.next().to_le_bytes());
+                tree::set_attr(path, &format!("user.{}", rng.below(4)), &rng.next_u64().to_le_bytes());
             }
             Self::SetAcl => tree::set_attr(path, tree::ACCESS_ACL, &any_acl(6, rng)),
             Self::SetDirAcl => {
@@ -142,7 +142,7 @@ impl Edit {
             Self::RenameCase => rename_case(path)?,
             Self::Retarget | Self::FileToLink => {
                 fs::remove_file(path).unwrap();
-                symlink(format!("new target {}", rng.next()), path).unwrap();
+                symlink(format!("new target {}", rng.next_u64()), path).unwrap();
             }
             Self::FileToDir | Self::LinkToDir => {
                 fs::remove_file(path).unwrap();
@@ -232,7 +232,7 @@ impl Found {
 
     /// Returns a path that does not exist.
     fn new_path(&self, root: &Path, rng: &mut Rng) -> PathBuf {
-        let number = rng.next();
+        let number = rng.next_u64();
         rng.pick(&self.dirs).map_or(root, PathBuf::as_path).join(tree::name(rng, number))
     }
 }

@@ -1,5 +1,4 @@
-//! Shared helpers for the tests of whole runs: trees and edits of them, the program's processes, and an oracle that
-//! checks results without any of the engine's code.
+//! Shared helpers for the tests of whole runs: trees and edits of them, and the program's processes.
 
 #![allow(dead_code, unreachable_pub)] // each test program uses a part of it, and a program has no users
 
@@ -11,14 +10,12 @@ pub mod hostile;
 pub mod loops;
 pub mod mount;
 pub mod object_storage;
-pub mod oracle;
 pub mod pair;
-pub mod ports;
+pub mod prelude;
 pub mod process;
 pub mod relay;
-pub mod rng;
-pub mod scratch;
 pub mod service;
-pub mod sshd;
 pub mod tree;
 pub mod watch;
+
+pub use testkit::{oracle, ports, rng, scratch, sshd};

@@ -18,10 +18,9 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use super::scratch::{self, NOBODY};
+pub use testkit::process::PATIENCE;
 
-/// The limit of any wait. On a machine that does little else, every wait takes less than a tenth of it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use super::scratch::{self, NOBODY};
 
 /// A process of `volferry` that was started. Killed when dropped.
 #[derive(Debug)]

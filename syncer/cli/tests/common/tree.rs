@@ -75,7 +75,7 @@ pub fn random(root: &Path, rng: &mut Rng, count: u64, shape: Shape) {
             lchown(&path, Some(rng.below(3) as u32 * 1000), Some(rng.below(3) as u32 * 1000)).unwrap();
         }
         if (path.is_dir() || path.is_file()) && !path.is_symlink() && rng.once_in(6) {
-            set_attr(&path, &format!("user.{}", rng.below(4)), &rng.next().to_le_bytes());
+            set_attr(&path, &format!("user.{}", rng.below(4)), &rng.next_u64().to_le_bytes());
         }
         if path.is_dir() && !path.is_symlink() {
             dirs.push(path);

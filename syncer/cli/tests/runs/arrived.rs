@@ -1,17 +1,7 @@
 //! Very large files that arrive over several interrupted runs: a later run neither sends nor reads again the part that
 //! has arrived.
 
-use std::{fs, path::Path};
-
-use contract::ExitCode;
-use rustix::process::Signal;
-
-use crate::common::{
-    pair::{Pair, Way},
-    process::Running,
-    rng::Rng,
-    tree,
-};
+use crate::common::prelude::*;
 
 const LEN: u64 = 200 << 20;
 

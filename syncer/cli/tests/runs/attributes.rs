@@ -1,23 +1,8 @@
 //! The user's flags say which attributes are kept; a run does not compare attributes that it does not keep.
 
-use std::{
-    fs,
-    os::unix::fs::{FileExt as _, PermissionsExt as _, chown, symlink},
-    path::Path,
-};
+use std::os::unix::fs::chown;
 
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    process::User,
-    relay::Relay,
-    rng::Rng,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 /// Runs twice with `flag`: the copy is like its original in `aspects`, and the second run does nothing.
 #[track_caller]

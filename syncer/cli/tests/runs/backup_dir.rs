@@ -1,24 +1,10 @@
 //! `--backup-dir`: an entry that a run replaces or deletes is kept below the same path, and the tree can be restored
 //! from it.
 
-use std::{
-    fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-use contract::ExitCode;
-
-use crate::common::{
-    disk::{Disk, Mount, run},
-    oracle::{Aspects, COPY, Kind, Snapshot},
-    pair::{Pair, Run, Way, text},
-    process::Running,
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::oracle::Kind;
+use crate::common::prelude::*;
 
 const MIB: usize = 1 << 20;
 const ANY_PORT: &str = "127.0.0.1:0";

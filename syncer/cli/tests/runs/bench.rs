@@ -1,23 +1,13 @@
 //! `volferry bench` measures two volumes and leaves them as they were, however it ends.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::process::Output;
 
-use contract::{BenchResult, BenchStepName, ExitCode, Report, regression::RunKind};
-use rustix::process::Signal;
+use contract::{BenchResult, BenchStepName, regression::RunKind};
 use tempfile::TempDir;
 
+use crate::common::prelude::*;
 use crate::common::{
-    disk::Disk,
-    oracle::{COPY, Snapshot},
-    pair::{Pair, Way, text},
-    process::{Running, program},
-    rng::Rng,
     scratch::{dir, scratch},
-    tree,
     watch::{FirstEntry, until_written},
 };
 

@@ -1,14 +1,10 @@
 //! The bottleneck that a run's report and summary name, in runs that wait for one cause far longer than for all others
 //! on any machine.
 
-use contract::{Cause, ExitCode, Phase};
+use contract::{Cause, Phase};
 
-use crate::common::{
-    cpu_group::CpuGroup,
-    pair::{Pair, Run, Way},
-    rng::Rng,
-    tree,
-};
+use crate::common::cpu_group::CpuGroup;
+use crate::common::prelude::*;
 
 /// Runs with `flags`, and returns the bottleneck's word and the summary's line that names it.
 #[track_caller]

@@ -1,16 +1,7 @@
 //! Folders that are bound inside one of the trees: what a run would read, write or delete twice is refused, and deletes
 //! stay in the destination's own mount.
 
-use std::{fs, path::Path};
-
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Run, Way, text},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const DELETE: &[&str] = &["--delete", "--delete-limit=100", "--force"];
 

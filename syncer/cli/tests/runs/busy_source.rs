@@ -1,14 +1,10 @@
 //! A source that is another job's destination is not read while a run writes to it.
 
-use std::fs::{self, File};
+use std::fs::File;
 
-use contract::{Event, ExitCode};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes a pair whose source is the destination of an earlier run.
 fn chained(way: Way) -> Pair {

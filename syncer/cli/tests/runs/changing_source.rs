@@ -2,20 +2,12 @@
 //! never a mix.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::OpenOptions,
     io::Write as _,
-    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    thread,
 };
 
-use contract::{ExitCode, RunResult};
-
-use crate::common::{
-    oracle::Snapshot,
-    pair::{Pair, Way},
-    scratch,
-};
+use crate::common::prelude::*;
 
 /// Files that begin small enough to be packed, and large ones of several blocks.
 const SIZES: [u64; 6] = [1_000, 60_000, 125_000, 1_500_000, 3_000_000, 5_000_000];

@@ -1,14 +1,10 @@
 //! Runs that compare files by their content.
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::SystemTime};
+use std::time::SystemTime;
 
-use contract::{Action, Event, ExitCode, Report, Work};
+use contract::{Action, Work};
 
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Run, Way},
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 fn mtime(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()

@@ -1,17 +1,9 @@
 //! A copy equals its source; an unchanged entry does not move, and a changed one moves exactly.
 
-use std::{fs, os::unix::net::UnixListener, path::Path, process::Command};
+use std::os::unix::net::UnixListener;
 
-use contract::{ExitCode, RunResult};
-
-use crate::common::{
-    edit::Edit,
-    oracle::{self, Snapshot, assert_copy},
-    pair::{Pair, Way, text},
-    rng::Rng,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::oracle::assert_copy;
+use crate::common::prelude::*;
 
 #[test]
 fn one_of_everything_arrives_and_then_nothing_moves() {

@@ -1,23 +1,10 @@
 //! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file
 //! is wholly of one of its versions and no other entry was touched; every few kills, a run completes.
 
-use std::{
-    fs,
-    os::unix::fs::FileExt as _,
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant, UNIX_EPOCH},
-};
+use std::time::{Instant, UNIX_EPOCH};
 
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::{COPY, Kind, Node, Snapshot, UNTOUCHED, show},
-    pair::{Pair, Way, text},
-    process::Running,
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::oracle::{Kind, Node};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -194,7 +181,7 @@ fn fill(version: &std::path::Path, rng: &mut Rng) {
         let len = 900_000 + rng.below(1_500_000) as usize;
         tree::file(&version.join(format!("large{number}")), &rng.bytes(len));
     }
-    std::os::unix::fs::symlink(format!("target {}", rng.next()), version.join("link")).unwrap();
+    std::os::unix::fs::symlink(format!("target {}", rng.next_u64()), version.join("link")).unwrap();
     let (file, dir) =
         if is_first { ("file or folder", "folder or file") } else { ("folder or file", "file or folder") };
     tree::file(&version.join(file), &rng.bytes(700));

@@ -1,19 +1,9 @@
 //! Defaults of flags from variables and from the user's file.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
-    process::{Command, Output},
-};
+use std::process::Output;
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::program,
-    service::Served,
-    sshd::Sshd,
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::service::Served;
 
 /// A pair with a file of defaults.
 struct Home {

@@ -1,15 +1,6 @@
 //! The owner of a destination decides, too: the demands of `volferry receive` limit the requests of any source.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
-
-use contract::{Event, ExitCode};
-
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    process::Ended,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// The source's flags in each of the runs.
 const ASKED: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];

@@ -3,25 +3,12 @@
 //!
 //! Loop devices need root and a kernel that supports them; elsewhere images are used at both ends.
 
-use std::{
-    fs::{self, File},
-    io::Read as _,
-    os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs::File, io::Read as _, os::unix::fs::FileTypeExt as _};
 
-use contract::{Action, EntryKind, Event, ExitCode, PlannedAction, Report, Work};
-use rustix::process::Signal;
+use contract::{Action, EntryKind, PlannedAction, Work};
 
-use crate::common::{
-    disk::{self, Disk},
-    loops::Loop,
-    pair::{Pair, Run, Way, text},
-    process::Running,
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
+use crate::common::{disk, loops::Loop};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,21 +1,9 @@
 //! Disks that are full, that are read-only, and that cannot be read: the report names the file, its old version stays,
 //! and once the disk is repaired a run makes the destination equal the source.
 
-use std::{
-    fs::{self, OpenOptions},
-    os::unix::fs::FileExt as _,
-    path::Path,
-    process::Command,
-};
+use std::fs::OpenOptions;
 
-use contract::{ExitCode, Report};
-
-use crate::common::{
-    disk::{Disk, run},
-    pair::{Pair, Way, text},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,22 +1,11 @@
 //! `volferry doctor` finds the problems that a run would have, on real file systems, and leaves them as they were.
 
-use std::{
-    fs,
-    os::unix::fs::lchown,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{os::unix::fs::lchown, process::Output};
 
 use serde_json::Value;
 
-use crate::common::{
-    disk::{Disk, Mount},
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way, text},
-    process::program,
-    scratch::{NOBODY, dir, is_root, scratch},
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::scratch::{NOBODY, dir, is_root, scratch};
 
 fn doctor(args: &[&str]) -> Output {
     Command::new(program()).arg("doctor").args(args).output().unwrap()

@@ -1,20 +1,8 @@
 //! Files in doubt, which look up to date and may not be: a run changed them, and ended before it made that durable.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::Path,
-};
+use std::fs::File;
 
-use contract::{ExitCode, Report};
-use rustix::process::Signal;
-
-use crate::common::{
-    pair::{Pair, Way},
-    relay::Relay,
-    rng::Rng,
-    tree,
-};
+use crate::common::prelude::*;
 
 const FILES: [(&str, usize); 3] = [("small", 3000), ("packed", 100_000), ("large", 3_000_000)];
 

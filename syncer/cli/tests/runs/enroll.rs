@@ -1,23 +1,11 @@
 //! `volferry enroll` and `volferry peers`: a user becomes known to a service over a real sshd, and is revoked.
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::process::Output;
 
-use contract::{ExitCode, OwnKey};
+use contract::OwnKey;
 
-use crate::common::{
-    oracle,
-    pair::text,
-    process::{Running, User, program},
-    scratch,
-    service::Served,
-    sshd::Sshd,
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::service::Served;
 
 const FOLDERS: &str = "[folders.photos]\npath = \"photos\"\n[folders.docs]\npath = \"docs\"\n";
 

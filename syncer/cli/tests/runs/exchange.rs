@@ -1,15 +1,8 @@
 //! Ends that make their keys in memory, and meet by messages that the process which started them passes on.
 
-use std::fs;
+use contract::{Contact, IdentityPair};
 
-use contract::{Contact, ExitCode, IdentityPair};
-use rustix::process::Signal;
-
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::Running,
-    tree,
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "--listen=127.0.0.1:0";
 

@@ -1,21 +1,13 @@
 //! Volferry and rsync make the same tree of the same tree, with any entries and after any edits, on every file system
 //! that volumes commonly have.
 
-use contract::ExitCode;
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
 
 use super::copies::rsync;
-use crate::common::{
-    edit::Edit,
-    mount::{FileSystem, Mounted},
-    oracle::{COPY, Kind, Snapshot, show},
-    pair::{Pair, Way},
-    rng::Rng,
-    tree::{self, Shape},
-};
+use crate::common::{mount::Mounted, oracle::Kind, prelude::*, rng::Rng};
 
 /// The number of trees on each file system.
 const CASES: u32 = 5;

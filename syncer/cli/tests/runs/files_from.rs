@@ -1,18 +1,6 @@
 //! `--files-from` makes the tree that rsync's makes, and deletes only below listed folders.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::{COPY, Snapshot},
-    pair::{Pair, Way, text},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes files with these paths, and with a time that depends on their content.
 fn files(root: &Path, paths: &[&str], content: &str) {

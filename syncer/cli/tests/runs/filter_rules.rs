@@ -1,15 +1,6 @@
 //! `--filter` decides as rsync does: random rules on random trees, by both programs.
 
-use std::{fs, path::Path, process::Command};
-
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::Snapshot,
-    pair::{Pair, Way},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// The number of random trees.
 const SEEDS: u64 = 60;

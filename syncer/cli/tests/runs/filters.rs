@@ -1,20 +1,10 @@
 //! An excluded entry is neither sent, nor changed, nor deleted.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::Path,
-    process::Command,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
-use contract::{ExitCode, Work};
+use contract::Work;
 
-use crate::common::{
-    oracle::Snapshot,
-    pair::{Pair, Way},
-    tree,
-};
+use crate::common::prelude::*;
 
 /// Makes files with these paths, each holding `content`.
 fn files(root: &Path, paths: &[&str], content: &str) {

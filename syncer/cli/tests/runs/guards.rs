@@ -1,13 +1,6 @@
 //! A run that would empty a volume is refused before anything is touched.
 
-use std::fs;
-
-use contract::ExitCode;
-
-use crate::common::{
-    pair::{Pair, Way, text},
-    tree,
-};
+use crate::common::prelude::*;
 
 /// Makes a pair in step, with ten files `0` to `9`.
 fn ten_files(way: Way) -> Pair {

@@ -1,22 +1,8 @@
 //! Names of one file stay names of one file after any change; names of two files stay apart.
 
-use std::{
-    fs,
-    os::unix::{
-        fs::{MetadataExt as _, chown},
-        net::UnixListener,
-    },
-    path::Path,
-};
+use std::os::unix::{fs::chown, net::UnixListener};
 
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
-    pair::{Pair, Way, text},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 static CONTENT: [u8; 300_000] = [7; 300_000];
 

@@ -1,9 +1,6 @@
 //! Content from a source that has the right key and breaks the protocol: frames that do not fit the request end the
 //! run, and a false statement about a file fails that file.
 
-use std::fs;
-
-use contract::ExitCode;
 use syncer::internals::{
     codec::put_varint,
     delta::chunk::ChunkSizes,
@@ -17,10 +14,8 @@ use syncer::internals::{
 };
 
 use super::hostile_source::{Attack, BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new};
-use crate::common::{
-    hostile::{Hostile, file, frame, of_run, varints},
-    oracle::Snapshot,
-};
+use crate::common::hostile::{Hostile, file, frame, of_run, varints};
+use crate::common::prelude::*;
 
 #[test]
 fn frames_that_are_none_or_were_not_asked_for_end_the_run() {

@@ -1,9 +1,6 @@
 //! Peers that have the right key and break the protocol, where one end is a device: the length of the device limits the
 //! offsets that they may name.
 
-use std::fs;
-
-use contract::{ExitCode, RunResult};
 use syncer::internals::{
     delta::name::ShortName,
     hash::{MIN_BLOCK_BYTES, TransferHash},
@@ -13,13 +10,9 @@ use syncer::internals::{
     },
 };
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        hostile::{Hostile, hello_of, put, tree},
-        oracle::{Snapshot, UNTOUCHED},
-        pair::{Pair, Way, text},
-        process::{Ended, Running},
-    },
+    common::hostile::{Hostile, hello_of, put, tree},
     hostile_content::{block, chunks, end, pack, place},
     hostile_sink::{assert_violation, chunks as chunk_names, granules, need, sketch, update},
     hostile_source::bounded,

@@ -1,19 +1,15 @@
 //! A far end or a service that a user gets files from, and that asks for another run than the user did: what the user
 //! asked for holds.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, thread, time::Duration};
+use std::sync::Arc;
 
-use contract::{Event, ExitCode, OwnKey, RunParams};
+use contract::{OwnKey, RunParams};
 use syncer::{
     monitor::Monitor,
     session::{Guests, LinkMode, Service, Sockets},
 };
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::{Ended, Running, program},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// The content of the user's own files, of which the source has none, and of the one file that it has.
 const OWN: &str = "of the user";

@@ -1,14 +1,8 @@
 //! Folders of the destination that another process replaces by links during a run: the run writes nothing to the links'
 //! targets.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    thread,
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use contract::ExitCode;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use syncer::internals::hash::TransferHash;
 
@@ -16,11 +10,8 @@ use super::{
     hostile_content::{block, end, pack},
     hostile_source::{Act, Sink},
 };
-use crate::common::{
-    hostile::{dir, file, listed, put, tree},
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-};
+use crate::common::hostile::{dir, file, listed, put, tree};
+use crate::common::prelude::*;
 
 #[test]
 fn a_folder_that_becomes_a_link_in_mid_run_leads_nowhere() {

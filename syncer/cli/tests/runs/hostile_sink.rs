@@ -1,20 +1,13 @@
 //! A sink that has the right key and breaks the protocol, against `volferry send`: the run ends and names the
 //! violation, and the source is only read.
 
-use std::fs;
-
-use contract::{ExitCode, Report, RunResult};
 use syncer::internals::{
     delta::{chunk::ChunkSizes, features::Sampling, granules::Granules, list::list, name::ShortName},
     wire::{BasisManifest, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 
-use crate::common::{
-    hostile::{Hostile, frame, of_run, put, varints},
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    process::Ended,
-};
+use crate::common::hostile::{Hostile, frame, of_run, put, varints};
+use crate::common::prelude::*;
 
 const NEED: u8 = 6;
 const UPDATE: u8 = 11;

@@ -1,25 +1,14 @@
 //! A source that has the right key and breaks the protocol, against `volferry receive`: the run ends and names the
 //! violation, and no entry that it should not touch was touched.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-use contract::{ExitCode, Report};
 use syncer::internals::{
     entry::{Entry, Kind},
     hash::MIN_BLOCK_BYTES,
     wire::Message,
 };
 
-use crate::common::{
-    hostile::{Hostile, dir, entry, file, frame, listed, put, tree, varints},
-    oracle::{Aspects, Snapshot, UNTOUCHED},
-    pair::{Pair, Way, text},
-    process::{Ended, Running, program},
-};
+use crate::common::hostile::{Hostile, dir, entry, file, frame, listed, put, tree, varints};
+use crate::common::prelude::*;
 
 pub(super) const BLOCK_LEN: u64 = MIN_BLOCK_BYTES as u64;
 

@@ -1,20 +1,10 @@
 //! Only the pinned peer gets any byte of a tree.
 
-use std::{
-    fs::{self, Permissions},
-    net::UdpSocket,
-    os::unix::fs::PermissionsExt as _,
-};
+use std::{fs::Permissions, net::UdpSocket};
 
-use contract::{ExitCode, IdentityPair};
-use rustix::process::Signal;
+use contract::IdentityPair;
 
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way, text},
-    process::Running,
-    tree,
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

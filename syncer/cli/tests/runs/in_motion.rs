@@ -1,22 +1,11 @@
 //! A source that is written to while it is read, by a write that changes no time: the next run repairs the copy.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::{FileExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    thread,
-};
+use std::fs::File;
 
-use contract::{Event, ExitCode, RunResult};
 use memmap2::MmapMut;
 
-use crate::common::{
-    pair::{Pair, Way},
-    process::User,
-    rng::Rng,
-    scratch, tree,
-    watch::LastClose,
-};
+use crate::common::prelude::*;
+use crate::common::watch::LastClose;
 
 /// A file that travels in a pack, one of several blocks, and one that is read in chunks.
 const SIZES: [usize; 3] = [20_000, 1_500_000, 9_000_000];

@@ -1,20 +1,6 @@
 //! `--write in-place`: large files are updated where they are, and are still wholly old or wholly new after a crash.
 
-use std::{
-    fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::Path,
-};
-
-use contract::{ExitCode, Report};
-
-use crate::common::{
-    disk::Disk,
-    oracle::{Snapshot, UNTOUCHED, show},
-    pair::{Pair, Way},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const MIB: usize = 1 << 20;
 const FLAGS: [&str; 2] = ["--write=in-place", "--delete"];

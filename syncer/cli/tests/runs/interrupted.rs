@@ -1,19 +1,8 @@
 //! Runs that are interrupted: killed, stopped, or met by another run. At any time, every file at the destination is
 //! wholly old or wholly new, and the next run completes.
 
-use std::{fs, thread, time::Duration};
-
-use contract::{ExitCode, RunResult};
-use rustix::process::Signal;
-
-use crate::common::{
-    oracle::{Kind, Snapshot, UNTOUCHED, show},
-    pair::{Pair, Way, text},
-    process::{Ended, Running},
-    relay::Relay,
-    rng::Rng,
-    tree,
-};
+use crate::common::oracle::Kind;
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

@@ -2,15 +2,10 @@
 
 use std::{
     io,
-    process::{Child, Command, Output, Stdio},
-    thread,
+    process::{Child, Output, Stdio},
 };
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::program,
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 fn start(args: &[&str]) -> Child {
     let mut command = Command::new(program());

@@ -1,15 +1,8 @@
 //! Tests of the oracle itself: one that finds no differences proves nothing.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
-
 use tempfile::TempDir;
 
-use crate::common::{
-    edit::Edit,
-    oracle::{COPY, Snapshot, UNTOUCHED, show},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes two folders with the same content.
 fn twins(fill: impl Fn(&Path)) -> (TempDir, TempDir) {

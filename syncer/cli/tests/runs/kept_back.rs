@@ -1,18 +1,6 @@
 //! A run that fails in part deletes nothing, and reports that.
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt as _, symlink},
-    path::Path,
-};
-
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes a pair in step, whose source then loses four entries (a file takes the name of one folder) and gets a file
 /// that cannot be read.

@@ -1,19 +1,8 @@
 //! Times that the destination's file system cannot keep: a run says so, and later runs compare with what it keeps.
 
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use contract::{ExitCode, Report};
-
-use crate::common::{
-    disk::{Disk, run},
-    pair::{Pair, Way},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Seconds since 1970 of times in 1890, 2026, 2040 and 2500, of which ext4 with inodes of 128 bytes keeps one.
 const SECONDS: [(&str, i64); 4] =

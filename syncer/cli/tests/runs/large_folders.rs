@@ -1,17 +1,8 @@
 //! Folders whose names take more memory than an end of a run uses for them.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-};
+use std::fs::File;
 
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Disk,
-    pair::{Pair, Run, Way},
-    scratch,
-};
+use crate::common::prelude::*;
 
 /// A number of files whose names of [`NAME_BYTES`] exceed the 8 MiB that an end of a run holds in memory of one folder.
 const FILES: usize = 40_000;

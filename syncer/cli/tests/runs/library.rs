@@ -1,19 +1,15 @@
 //! The engine as a library: both ends on threads of one process.
 
-use std::{net::SocketAddr, path::Path, sync::mpsc, thread};
+use std::{net::SocketAddr, sync::mpsc};
 
-use contract::{Demands, ExitCode, IdentityPair, Phase, RunParams, RunResult};
+use contract::{Demands, IdentityPair, Phase, RunParams};
 use syncer::{
     monitor::Monitor,
     session::{self, Endpoint, LinkMode, LinkOptions, Outcome},
 };
 
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED, assert_copy},
-    process::PATIENCE,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::oracle::assert_copy;
+use crate::common::prelude::*;
 
 fn anywhere() -> Endpoint {
     Endpoint::Listen(([127, 0, 0, 1], 0).into())

@@ -1,17 +1,11 @@
 //! The ways in which the packets of a run cross the network, and the choice between them.
 
-use std::{
-    net::{TcpListener, UdpSocket},
-    time::Duration,
-};
+use std::net::{TcpListener, UdpSocket};
 
-use contract::{ExitCode, LinkKind};
+use contract::LinkKind;
 
-use crate::common::{
-    pair::{Pair, Run, Way},
-    ports,
-    tree::{self, Shape},
-};
+use crate::common::ports;
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

@@ -1,19 +1,7 @@
 //! Volumes that go away, come back, or are covered by others during a run: a run stays with the volumes that it opened,
 //! and the work that it reported as done survives a power cut.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
-
-use contract::{ExitCode, Report};
-
-use crate::common::{
-    disk::{Disk, run},
-    oracle::{COPY, Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    process::{Ended, Running},
-    relay::Relay,
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 const DISK_BYTES: u64 = 512 << 20;

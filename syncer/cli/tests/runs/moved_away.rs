@@ -1,17 +1,6 @@
 //! `--remove-source-files` moves: an entry leaves the source once its copy is durable and was compared with it.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
-
-use contract::ExitCode;
-
-use crate::common::{
-    pair::{Pair, Way},
-    tree,
-};
+use crate::common::prelude::*;
 
 const MOVES: &str = "--remove-source-files";
 

@@ -1,21 +1,8 @@
 //! New folders of small files: each becomes visible once all of its files are there.
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
-    path::{Path, PathBuf},
-    thread,
-    time::Instant,
-};
+use std::{os::unix::fs::chown, time::Instant};
 
-use contract::ExitCode;
-
-use crate::common::{
-    pair::{Pair, Way},
-    process::{PATIENCE, User},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const FOLDERS: usize = 40;
 const FILES: usize = 25;

@@ -1,16 +1,7 @@
 //! File systems, such as many of FUSE, that can neither exchange two names nor rename without replacing. No such file
 //! system can be mounted everywhere, so strace makes the call fail with their error.
 
-use std::{fs, path::Path, process::Command};
-
-use contract::ExitCode;
-
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::{Running, program},
-    rng::Rng,
-    tree,
-};
+use crate::common::prelude::*;
 
 /// Starts a local run in which each call of `renameat2` fails as on such a file system; `renameat` works.
 fn sync_without_exchange(pair: &Pair) -> Running {

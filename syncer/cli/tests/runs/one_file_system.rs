@@ -1,15 +1,7 @@
 //! `--one-file-system` makes the tree that rsync's makes, and deletes nothing that is mounted.
 
-use std::{fs, path::Path, process::Command};
-
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{Kind, Snapshot, show},
-    pair::{Pair, Way, text},
-    scratch, tree,
-};
+use crate::common::oracle::Kind;
+use crate::common::prelude::*;
 
 fn mount(at: &Path) -> Mount {
     fs::create_dir_all(at).unwrap();

@@ -1,27 +1,14 @@
 //! `.volferry/` on a volume that other users can write to: a run uses it only if it belongs to the syncer's user.
 
 use std::{
-    fs::{self, Permissions},
+    fs::Permissions,
     io::Read as _,
-    os::unix::{
-        fs::{MetadataExt as _, PermissionsExt as _},
-        process::CommandExt as _,
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    os::unix::process::CommandExt as _,
+    process::{Child, Stdio},
 };
 
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Run, Way},
-    relay::Relay,
-    rng::Rng,
-    scratch::{self, NOBODY},
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::scratch::NOBODY;
 
 /// The content of the attacker's files.
 const THEIRS: &[u8] = b"written by somebody else";

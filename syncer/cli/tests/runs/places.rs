@@ -1,14 +1,6 @@
 //! The places of the two trees: folders that a run makes, folders below a volume, and links that lead out of it.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
-
-use contract::ExitCode;
-
-use crate::common::{
-    oracle,
-    pair::{Pair, Run, Way},
-    tree,
-};
+use crate::common::prelude::*;
 
 fn pair(way: Way) -> Pair {
     let pair = Pair::new(way);

@@ -1,16 +1,6 @@
 //! Runs that cannot begin: they change nothing, and both ends give the reason.
 
-use std::{fs, path::PathBuf};
-
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way, text},
-    process::program,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 fn in_step(way: Way) -> Pair {
     let pair = Pair::new(way);

@@ -1,23 +1,10 @@
 //! A dry run reports the actions that a run would take, and changes nothing.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::fs::{chown, symlink},
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, os::unix::fs::chown, time::SystemTime};
 
-use contract::{Action, EntryKind, Event, ExitCode, PlannedAction};
+use contract::{Action, EntryKind, PlannedAction};
 
-use crate::common::{
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Run, Way, text},
-    process::program,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 /// Returns the actions that the end with the flag for a dry run printed.
 fn told(run: &Run) -> Vec<PlannedAction> {

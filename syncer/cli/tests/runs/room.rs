@@ -1,16 +1,8 @@
 //! A run that needs more space than the destination has is refused before it changes anything.
 
-use std::fs;
+use contract::human_bytes;
 
-use contract::{ExitCode, human_bytes};
-
-use crate::common::{
-    disk::{Disk, Mount},
-    oracle::{Snapshot, UNTOUCHED},
-    pair::{Pair, Way},
-    rng::Rng,
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const MIB: usize = 1 << 20;
 

@@ -1,15 +1,9 @@
 //! A private key is in its identity file only: neither where other users of the machine may look, nor in logs, reports
 //! or messages.
 
-use std::fs;
+use contract::Identity;
 
-use contract::{ExitCode, Identity};
-
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::{Ended, Running},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

@@ -1,19 +1,6 @@
 //! Flags that choose among the differences of two trees, and that change what arrives, as rsync has them.
 
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt as _, symlink},
-    path::Path,
-    process::Command,
-};
-
-use contract::ExitCode;
-
-use crate::common::{
-    oracle::{COPY, Snapshot},
-    pair::{Pair, Way},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes files with these paths, each holding `content` and with one time.
 fn files(root: &Path, paths: &[&str], content: &str, seconds: i64) {

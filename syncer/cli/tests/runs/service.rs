@@ -1,27 +1,16 @@
 //! Folders of a `volferry serve`, for many peers at one port.
 
-use std::{
-    fs,
-    net::UdpSocket,
-    path::{Path, PathBuf},
-};
+use std::net::UdpSocket;
 
-use contract::{
-    ExitCode, FolderAccess, FolderRequest, Identity, OwnKey, RunParams, RunResult, Side, service_job,
-};
-use rustix::process::Signal;
+use contract::{FolderAccess, FolderRequest, Identity, OwnKey, RunParams, Side, service_job};
 use syncer::{
     monitor::Monitor,
     session::{self, Endpoint, LinkMode, LinkOptions},
 };
 
+use crate::common::prelude::*;
 use crate::common::{
-    oracle,
-    pair::text,
-    process::{PATIENCE, Running, program},
-    rng::Rng,
     service::{Served, ServiceUser},
-    tree::{self, Shape},
     watch::{FirstEntry, until_written},
 };
 

@@ -1,17 +1,11 @@
 //! What the owner of a served folder demands holds for every path, for snapshots, and from the time when it is written.
 
-use std::fs;
-
-use contract::{ExitCode, OwnKey, RunResult, Side};
-use rustix::process::Signal;
+use contract::{OwnKey, Side};
 use syncer::{monitor::Monitor, session};
 
 use super::service::{PHOTOS, SLOW, SLOW_BYTES, link, made, request};
-use crate::common::{
-    pair::text,
-    service::{Served, ServiceUser},
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::service::{Served, ServiceUser};
 
 #[test]
 fn a_path_or_a_snapshot_of_a_folder_does_not_shed_what_its_owner_excludes() {

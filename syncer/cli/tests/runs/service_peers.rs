@@ -1,30 +1,20 @@
 //! Peers of a `volferry serve` that are silent, curious, or strangers in great number.
 
 use std::{
-    fs,
     io::Write as _,
     net::TcpStream,
-    os::unix::fs::PermissionsExt as _,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
-    thread,
-    time::Duration,
 };
 
-use contract::{ExitCode, FolderRequest, OwnKey, RunParams, RunResult, Side};
+use contract::{FolderRequest, OwnKey, RunParams, Side};
 use syncer::{
     monitor::Monitor,
     session::{self, LinkOptions, SendSession},
 };
 
 use super::service::{PHOTOS, link, made, request};
-use crate::common::{
-    disk::Mount,
-    oracle,
-    pair::text,
-    process::{Running, program},
-    scratch,
-    service::{Served, ServiceUser},
-};
+use crate::common::prelude::*;
+use crate::common::service::{Served, ServiceUser};
 
 /// Makes a user whose key the service accepts and who does not use this program.
 fn other_program(served: &Served, name: &str) -> (ServiceUser, OwnKey) {

@@ -3,23 +3,13 @@
 use std::{
     net::{TcpListener, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixDatagram},
-    process::Command,
 };
 
-use contract::ExitCode;
-use rustix::{
-    io::{FdFlags, fcntl_setfd},
-    process::Signal,
-};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::service::{PHOTOS, made};
-use crate::common::{
-    oracle,
-    pair::text,
-    ports,
-    process::{PATIENCE, program},
-    service::Served,
-};
+use crate::common::prelude::*;
+use crate::common::{ports, service::Served};
 
 /// Returns a launcher of the program that passes sockets on, as systemd does, from the descriptors that it has.
 fn launcher(sockets: &[&OwnedFd]) -> Command {

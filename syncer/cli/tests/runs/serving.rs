@@ -1,20 +1,10 @@
 //! The events of an end during a run and at its end, and an end that serves several runs.
 
-use std::{
-    fs,
-    time::{Instant, SystemTime},
-};
+use std::time::SystemTime;
 
-use contract::{Event, ExitCode, Phase, Progress, Report, RunResult, Timings};
-use rustix::process::Signal;
+use contract::{Phase, Progress, Timings};
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::{Ended, Running},
-    relay::Relay,
-    rng::Rng,
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -33,7 +23,6 @@ fn both_ends_write_the_same_report_and_its_phases_add_up() {
         let flags = [format!("--report={}", text(&files[0])), "--run=nightly-7".into(), "--delete".into()];
         let sink_flag = format!("--report={}", text(&files[1]));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let begin = Instant::now();
         let (source, sink) = match way {
             Way::SinkListens => {
                 let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT, &sink_flag]);
@@ -54,7 +43,6 @@ fn both_ends_write_the_same_report_and_its_phases_add_up() {
         assert_eq!(&received, sink.report());
         assert_eq!((written.run.as_str(), written.result), ("nightly-7", RunResult::Succeeded));
         assert_eq!(sum(&written.timings), written.timings.total, "{:?}", written.timings);
-        assert!(written.timings.total <= begin.elapsed().as_millis() as u64, "{:?}", written.timings);
         assert!(written.timings.total > 0 && written.work.bytes_on_wire > written.work.bytes_changed / 100);
         assert!(written.start_time < written.completion_time);
         let usage = written.usage;

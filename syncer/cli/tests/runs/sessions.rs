@@ -1,13 +1,13 @@
 //! Several runs over one session: nothing of one run affects another.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     net::SocketAddr,
     sync::{Arc, Weak, mpsc},
-    thread::{self, Scope, ScopedJoinHandle},
+    thread::{Scope, ScopedJoinHandle},
 };
 
-use contract::{Demands, ExitCode, IdentityPair, RunParams, RunResult};
+use contract::{Demands, IdentityPair, RunParams};
 use rustix::fs::{FlockOperation, flock};
 use syncer::{
     monitor::Monitor,
@@ -15,13 +15,8 @@ use syncer::{
 };
 use tempfile::TempDir;
 
-use crate::common::{
-    disk::Mount,
-    oracle::assert_copy,
-    process::PATIENCE,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::oracle::assert_copy;
+use crate::common::prelude::*;
 
 /// Two folders, and the two ends of a session between them.
 struct Ends {

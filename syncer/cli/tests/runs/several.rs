@@ -1,16 +1,7 @@
 //! Several sources of one run, and the file of its log.
 
-use std::{fs, path::Path};
-
-use contract::{Event, ExitCode};
-
-use crate::common::{
-    oracle,
-    pair::{Pair, Way, text},
-    process::{Ended, Running, User, command, program},
-    sshd::Sshd,
-    tree,
-};
+use crate::common::prelude::*;
+use crate::common::process::command;
 
 /// Makes two folders and a file in the folder of a pair, and returns their paths.
 fn sources(pair: &Pair) -> [String; 3] {

@@ -1,16 +1,8 @@
 //! An end that listens for several peers, each with a pair of identity files.
 
-use std::path::PathBuf;
+use contract::IdentityPair;
 
-use contract::{ExitCode, IdentityPair};
-use rustix::process::Signal;
-
-use crate::common::{
-    oracle,
-    pair::{Pair, Way, text},
-    process::Running,
-    tree,
-};
+use crate::common::prelude::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

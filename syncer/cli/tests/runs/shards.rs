@@ -1,26 +1,11 @@
 //! One run that several pairs of processes share; each pair syncs a shard of the tree.
 
-use std::{
-    fs,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::{Path, PathBuf},
-    thread,
-    time::Instant,
-};
+use std::time::Instant;
 
-use contract::{ExitCode, Report, RunResult, Work};
+use contract::Work;
 
-use crate::common::{
-    edit::Edit,
-    expect,
-    oracle::{self, Snapshot},
-    pair::{Pair, Run, Way, text},
-    process::{PATIENCE, Running},
-    relay::Relay,
-    rng::Rng,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::expect;
+use crate::common::prelude::*;
 
 const COUNT: u32 = 3;
 

@@ -1,18 +1,8 @@
 //! A file as SRC is copied as a file of a folder is, and no entry beside it is touched.
 
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{fs::Permissions, os::unix::fs::chown, time::SystemTime};
 
-use contract::{Event, ExitCode};
-
-use crate::common::{
-    pair::{Pair, Way, text},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes a pair whose source is one of a folder's two files, with metadata of its own, and whose destination has
 /// another file.

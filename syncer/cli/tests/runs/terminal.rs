@@ -2,18 +2,11 @@
 
 use std::{
     io::{Read as _, Write as _},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::mpsc,
-    thread,
 };
 
-use crate::common::{
-    pair::{Pair, Way, text},
-    process::{PATIENCE, program},
-    rng::Rng,
-    sshd::Sshd,
-    tree,
-};
+use crate::common::prelude::*;
 
 /// The key that makes a terminal interrupt what runs in it.
 const CTRL_C: &[u8] = b"\x03";

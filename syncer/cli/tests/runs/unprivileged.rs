@@ -1,17 +1,8 @@
 //! Runs of a user who may neither change owners nor read everything, as in a pod under the restricted standard.
 
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
-use contract::{ExitCode, RunResult};
-
-use crate::common::{
-    edit::Edit,
-    oracle::{Aspects, COPY, Snapshot},
-    pair::{Pair, Way},
-    rng::Rng,
-    scratch,
-    tree::{self, Shape},
-};
+use crate::common::prelude::*;
 
 /// Compares all but owners: every entry belongs to the user of the sink.
 const BUT_OWNERS: Aspects = Aspects { owners: false, ..COPY };

@@ -1,25 +1,12 @@
 //! Runs that take a snapshot of their destination.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::Output;
 
-use contract::{ExitCode, Report, RunResult, SnapshotReport};
+use contract::SnapshotReport;
 use serde_json::Value;
 
-use crate::{
-    common::{
-        edit::Edit,
-        oracle::{self, Snapshot},
-        pair::{Pair, Run, Way},
-        process::program,
-        rng::Rng,
-        tree,
-    },
-    damage::{flip, only_file_below},
-};
+use crate::common::prelude::*;
+use crate::damage::{flip, only_file_below};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 

@@ -1,20 +1,10 @@
 //! Snapshots as tar archives: GNU tar is the judge of those that are written, and the source of those that are read.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{io::Write as _, process::Stdio};
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        mount::FileSystem,
-        oracle::{COPY, Snapshot, UNTOUCHED, assert_copy},
-        rng::Rng,
-        scratch,
-        tree::{self, Shape},
-    },
+    common::oracle::assert_copy,
     volume::{Said, Volume},
 };
 

@@ -1,16 +1,10 @@
 //! Snapshots in object storage: what arrives there and comes back, and what faults, damage and others leave of them.
 
-use std::{fs, process::Command};
-
 use serde_json::Value;
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        object_storage::Bucket,
-        oracle::{COPY, Snapshot},
-        process::program,
-        tree::{self, Shape},
-    },
+    common::object_storage::Bucket,
     copy::digests,
     volume::{Said, Volume},
 };

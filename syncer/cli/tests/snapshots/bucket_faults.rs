@@ -1,23 +1,17 @@
 //! A store in object storage that answers late, wrongly or not at all, and others that write to it.
 
 use std::{
-    fs,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
         mpsc,
     },
-    thread,
 };
 
+use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command, count, ok, pull, push, run, text},
-    common::{
-        object_storage::{Bucket, Fault, Request},
-        process::{PATIENCE, program},
-        rng::Rng,
-        tree::{self, Shape},
-    },
+    common::object_storage::{Bucket, Fault, Request},
     copy::digests,
     volume::{Said, Volume},
 };

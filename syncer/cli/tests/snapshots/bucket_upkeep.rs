@@ -1,14 +1,11 @@
 //! Damage and prunes of a store in object storage.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
+use crate::common::prelude::*;
 use crate::{
     bucket::{URL, count, ok, pull, push, run, text},
-    common::{
-        object_storage::Bucket,
-        rng::Rng,
-        tree::{self, Shape},
-    },
+    common::object_storage::Bucket,
     copy::digests,
     volume::Volume,
 };

@@ -1,8 +1,7 @@
 //! The output and the effect of each command.
 
-use std::fs;
-
-use crate::{common::tree, volume::Volume};
+use crate::common::prelude::*;
+use crate::volume::Volume;
 
 fn three_versions() -> (Volume, Vec<String>) {
     let volume = Volume::new();

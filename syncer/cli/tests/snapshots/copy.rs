@@ -1,18 +1,12 @@
 //! Snapshots that are copied to another store: what arrives, what stays away, what heals, and what a cut or a full disk
 //! leaves.
 
-use std::{collections::BTreeMap, fs, process::Stdio, thread, time::Instant};
+use std::{collections::BTreeMap, process::Stdio, time::Instant};
 
 use serde_json::Value;
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        edit::Edit,
-        mount::FileSystem,
-        oracle::{COPY, Snapshot, UNTOUCHED},
-        rng::Rng,
-        tree::{self, Shape},
-    },
     damage::{flip, only_file_below},
     volume::{Said, Volume},
 };

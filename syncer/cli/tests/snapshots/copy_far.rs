@@ -1,11 +1,11 @@
 //! Snapshots that are copied to and from another machine, over a real sshd.
 
-use std::{fs, process::Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::common::prelude::*;
 use crate::{
-    common::{process::program, rng::Rng, sshd::Sshd, tree},
     copy::digests,
     damage::{flip, only_file_below},
     volume::{Said, Volume},

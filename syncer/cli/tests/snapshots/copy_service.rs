@@ -1,24 +1,13 @@
 //! Snapshots that are copied to and from a folder of a service: its rights, its owner's demands and its queue hold for
 //! them as for runs.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::process::Stdio;
 
-use contract::ExitCode;
-use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        mount::FileSystem,
-        process::program,
-        rng::Rng,
-        service::{Served, ServiceUser},
-        tree,
-    },
+    common::service::{Served, ServiceUser},
     copy::digests,
     volume::{Said, Volume},
 };

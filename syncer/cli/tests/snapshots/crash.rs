@@ -1,20 +1,10 @@
 //! Commands that are killed at any moment: the store is as before or as after the command, and the next command works
 //! without repair.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    process::Stdio,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, process::Stdio, time::Instant};
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        oracle::{COPY, Snapshot},
-        rng::Rng,
-        tree,
-    },
     damage::{flip, only_file_below},
     volume::Volume,
 };

@@ -1,15 +1,7 @@
 //! Damage of every kind is found and named, repaired where a good copy of the content exists, and never made worse.
 
-use std::{
-    fs,
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-};
-
-use crate::{
-    common::oracle::{Snapshot, UNTOUCHED},
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::volume::Volume;
 
 fn volume() -> Volume {
     let volume = Volume::new();

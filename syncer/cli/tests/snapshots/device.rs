@@ -1,11 +1,7 @@
 //! A disk that is attached as another device than before.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
-
-use crate::{
-    common::{disk::Disk, loops::Loop, scratch},
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::{common::loops::Loop, volume::Volume};
 
 #[test]
 fn a_snapshot_of_an_unchanged_disk_adds_nothing_whatever_device_it_is_attached_as() {

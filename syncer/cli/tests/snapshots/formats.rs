@@ -1,12 +1,9 @@
 //! Whole stores of each version of the format, as the programs of their time wrote them. Today's program reads and
 //! restores them, and continues them.
 
-use std::{
-    fs,
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
-    path::Path,
-};
+use std::os::unix::fs::FileTypeExt as _;
 
+use crate::common::prelude::*;
 use crate::volume::Volume;
 
 /// The fixtures of stored formats. That of the changes has directories that are stored as differences from others.

@@ -1,19 +1,9 @@
 //! A volume without free space: a command that fails changes nothing.
 
-use std::{fs, path::Path, process::Command};
+use contract::human_bytes;
 
-use contract::{Report, human_bytes};
-
-use crate::{
-    common::{
-        disk::Disk,
-        mount::{FileSystem, Mounted},
-        oracle::{Snapshot, UNTOUCHED},
-        process::program,
-        scratch, tree,
-    },
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::{common::mount::Mounted, volume::Volume};
 
 /// Makes a volume on a file system of 8 MiB. Returns `None` where that cannot be mounted.
 fn small() -> Option<(Mounted, Volume)> {

@@ -1,15 +1,9 @@
 //! The snapshots of a source that travel along with a run: which ones, what they cost, and what keeps them away.
 
-use std::{fs, path::Path};
+use contract::HistoryReport;
 
-use contract::{ExitCode, HistoryReport, Report, RunResult};
-
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        pair::{Pair, Run, Way, text},
-        rng::Rng,
-        tree,
-    },
     copy::digests,
     damage::{flip, only_file_below},
     volume::Volume,

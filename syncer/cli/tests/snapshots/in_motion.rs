@@ -1,23 +1,14 @@
 //! Files that are written to while a snapshot is taken: none is left out, and one that may be a mix is marked.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::Path,
-    process::Command,
+    fs::File,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
-    thread,
 };
 
 use memmap2::MmapMut;
 
-use crate::{
-    common::{
-        mount::{FileSystem, Mounted},
-        process::program,
-    },
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::{common::mount::Mounted, volume::Volume};
 
 /// A file that is packed, and one that is cloned or copied into a file of its own.
 const SIZES: [usize; 2] = [1_000, 1_500_000];

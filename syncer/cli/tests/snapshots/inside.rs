@@ -1,18 +1,7 @@
 //! No command writes to a volume's own folder, by whatever option and path.
 
-use std::{fs, os::unix::fs::symlink, path::PathBuf, process::Command};
-
-use contract::ExitCode;
-
-use crate::{
-    common::{
-        pair::{Pair, Way},
-        process::program,
-        scratch,
-    },
-    repair::store_of,
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::{repair::store_of, volume::Volume};
 
 /// A folder that is mounted at another place. Unmounted when dropped.
 struct Bound(std::path::PathBuf);

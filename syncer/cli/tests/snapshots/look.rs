@@ -1,18 +1,9 @@
 //! Commands that look into snapshots: `find`, `stats`, `status`, `diff --content`; and restores of what was looked at.
 
-use std::fs;
-
 use serde_json::Value;
 
-use crate::{
-    common::{
-        edit::Edit,
-        oracle::{COPY, Snapshot, UNTOUCHED},
-        rng::Rng,
-        tree::{self, Shape},
-    },
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::volume::Volume;
 
 #[test]
 fn a_pattern_finds_paths_in_all_snapshots_with_their_versions() {

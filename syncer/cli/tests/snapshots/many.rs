@@ -1,13 +1,11 @@
 //! A volume with more snapshots than users keep, and with times from a wrong clock.
 
-use std::{fs, process::Command, str::FromStr as _};
+use std::str::FromStr as _;
 
 use syncer::snapshot::{Roots, Snapshot, SnapshotId};
 
-use crate::{
-    common::process::program,
-    volume::{Said, Volume},
-};
+use crate::common::prelude::*;
+use crate::volume::{Said, Volume};
 
 const MANY: u64 = 10_000;
 const HOUR: i64 = 3600;

@@ -2,16 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    common::{
-        edit::Edit,
-        oracle::{COPY, Snapshot},
-        rng::Rng,
-        tree::{self, Shape},
-    },
-    damage::flip,
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::{damage::flip, volume::Volume};
 
 #[test]
 fn a_store_does_what_a_map_in_memory_does() {

@@ -1,23 +1,14 @@
 //! Snapshots that are mounted: what is seen there, and how a mount ends.
 
 use std::{
-    fs,
     io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 
-use crate::{
-    common::{
-        oracle::{COPY, Snapshot},
-        rng::Rng,
-        scratch,
-        tree::{self, Shape},
-    },
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::volume::Volume;
 
 /// A mount, which ends with the test.
 struct Mounted(Child);

@@ -1,20 +1,7 @@
 //! A snapshot of a volume on one machine, restored onto a volume on another one.
 
-use std::{fs, path::Path, process::Command, thread, time::Duration};
-
-use contract::ExitCode;
-
-use crate::{
-    common::{
-        edit::Edit,
-        oracle::{COPY, Snapshot},
-        pair::{Pair, Way},
-        process::program,
-        rng::Rng,
-        tree::{self, Shape},
-    },
-    damage::{flip, only_file_below, position},
-};
+use crate::common::prelude::*;
+use crate::damage::{flip, only_file_below, position};
 
 const RESTORE: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];
 

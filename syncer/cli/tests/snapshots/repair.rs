@@ -1,15 +1,9 @@
 //! A damaged or lost list of snapshots is never taken for an empty one; it comes back from its copy and from packs.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    thread,
-};
+use std::{collections::BTreeMap, process::Stdio};
 
+use crate::common::prelude::*;
 use crate::{
-    common::{process::program, rng::Rng},
     damage::{flip, only_file_below},
     volume::Volume,
 };

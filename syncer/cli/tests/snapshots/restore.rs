@@ -1,18 +1,9 @@
 //! What a restore changes, what it leaves alone, and what it keeps so that it can be undone.
 
-use std::{
-    fs,
-    os::unix::{fs::PermissionsExt as _, net::UnixListener},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::os::unix::net::UnixListener;
 
+use crate::common::prelude::*;
 use crate::{
-    common::{
-        oracle::{self, Snapshot},
-        process::program,
-        scratch, tree,
-    },
     damage::{flip, only_file_below, position},
     volume::Volume,
 };

@@ -1,17 +1,7 @@
 //! A snapshot's restore equals the tree that it was taken of.
 
-use std::fs;
-
-use crate::{
-    common::{
-        edit::Edit,
-        mount::FileSystem,
-        oracle::{Aspects, COPY, Snapshot},
-        rng::Rng,
-        tree::{self, Shape},
-    },
-    volume::Volume,
-};
+use crate::common::prelude::*;
+use crate::volume::Volume;
 
 const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
 

@@ -1,16 +1,6 @@
 //! Runs whose source is a snapshot of a volume.
 
-use std::{fs, path::Path, process::Command};
-
-use contract::ExitCode;
-
-use crate::common::{
-    disk::Mount,
-    oracle::{self, Snapshot},
-    pair::{Pair, Way, text},
-    process::{Ended, program},
-    scratch, tree,
-};
+use crate::common::prelude::*;
 
 /// Makes a pair whose destination has two snapshots of different trees. Returns the tree of the first.
 fn two_versions() -> (Pair, Snapshot) {

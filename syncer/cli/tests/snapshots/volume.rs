@@ -1,14 +1,11 @@
 //! A volume with snapshots, and the program run on it.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::process::Output;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{process::program, scratch};
+use crate::common::prelude::*;
 
 /// A snapshot trusts the stamps of files that were changed longer ago.
 const TICK_MS: u128 = 100;

@@ -1,5 +1,6 @@
 //! Generates pseudo-random numbers that never change with a dependency's version, because the reference trees must be
-//! identical on every machine and in every year. xoshiro256++ seeded by splitmix64; fast, and not for secrets.
+//! identical on every machine and in every year, and a failed test must be repeatable from its message. xoshiro256++
+//! seeded by splitmix64; fast, and not for secrets.
 
 /// A stream of pseudo-random numbers, determined by its seed.
 #[derive(Debug, Clone)]
@@ -40,6 +41,26 @@ impl Rng {
     pub fn chance(&mut self, probability: f64) -> bool {
         // An f64 holds 53 bits exactly.
         ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+
+    /// Returns true once in `n` calls on average.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Returns one of `items`, or `None` if there is none.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        match items.len() {
+            0 => None,
+            len => Some(&items[self.below(len as u64) as usize]),
+        }
+    }
+
+    /// Returns `len` bytes that do not compress.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
     }
 
     /// Fills `buffer` with random bytes.

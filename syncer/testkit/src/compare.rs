@@ -1,15 +1,10 @@
-//! Compares two trees. It shares no code with the engine, so that neither can hide the other's mistake.
+//! Compares a copy with its original as far as a tool claims to keep it.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs::{self, File, Metadata},
-    io::{self, Read},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsStr, fs::File, io::Read, os::unix::ffi::OsStrExt as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
+
+use crate::oracle::{Aspects, COPY, Depth, Kind, Snapshot, show};
 
 /// How much of a tree a tool claims to preserve, and so how much of it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,90 +22,42 @@ pub enum Fidelity {
 /// Compares `copy` with `original`, except for the entries of `copy`'s root named in `own`, which a tool keeps there
 /// for itself. The error names the first difference, in the order of paths.
 pub fn compare(original: &Path, copy: &Path, fidelity: Fidelity, own: &[&str]) -> anyhow::Result<()> {
-    let original_entries = entries(original, fidelity, &[])?;
-    let copy_entries = entries(copy, fidelity, own)?;
-    if let Some(extra) = copy_entries.keys().find(|path| !original_entries.contains_key(*path)) {
-        bail!("{} is at the destination and not at the source", extra.display());
-    }
-    for (path, metadata) in &original_entries {
-        let other = copy_entries
-            .get(path)
-            .with_context(|| format!("{} is not at the destination", path.display()))?;
-        same_metadata(metadata, other, fidelity).with_context(|| path.display().to_string())?;
-        same_content(&original.join(path), &copy.join(path), metadata)
-            .with_context(|| path.display().to_string())?;
-    }
-    Ok(())
-}
-
-type Entries = BTreeMap<PathBuf, Metadata>;
-
-fn entries(root: &Path, fidelity: Fidelity, own: &[&str]) -> anyhow::Result<Entries> {
-    let mut entries = Entries::new();
-    if fidelity == Fidelity::Full {
-        entries.insert(PathBuf::new(), fs::symlink_metadata(root)?);
-    }
-    walk(root, Path::new(""), own, &mut entries).with_context(|| format!("walking {}", root.display()))?;
-    if fidelity == Fidelity::Content {
-        entries.retain(|_, metadata| metadata.is_file());
-    }
-    Ok(entries)
-}
-
-fn walk(root: &Path, below: &Path, skip: &[&str], entries: &mut Entries) -> io::Result<()> {
-    for entry in fs::read_dir(root.join(below))? {
-        let entry = entry?;
-        let name: OsString = entry.file_name();
-        if skip.iter().any(|own| name == *own) {
-            continue;
-        }
-        let path = below.join(name);
-        let metadata = entry.metadata()?;
-        if metadata.is_dir() {
-            walk(root, &path, &[], entries)?;
-        }
-        entries.insert(path, metadata);
-    }
-    Ok(())
-}
-
-fn same_metadata(original: &Metadata, copy: &Metadata, fidelity: Fidelity) -> anyhow::Result<()> {
-    ensure!(original.file_type() == copy.file_type(), "the kinds differ");
-    if original.is_file() {
-        ensure!(original.len() == copy.len(), "{} bytes became {}", original.len(), copy.len());
-    }
-    if fidelity >= Fidelity::Seconds {
-        same_rights(original, copy)?;
-        same_time(original, copy, fidelity)?;
-    }
-    Ok(())
-}
-
-fn same_time(original: &Metadata, copy: &Metadata, fidelity: Fidelity) -> anyhow::Result<()> {
-    let exact_from = if original.is_dir() { Fidelity::Full } else { Fidelity::Files };
-    let times = [original, copy].map(|of| (of.mtime(), of.mtime_nsec()));
-    let equal = match fidelity >= exact_from {
-        true => times[0] == times[1],
-        false => !original.is_file() || times[0].0 == times[1].0,
+    let outline = |root: &Path| -> anyhow::Result<Snapshot> {
+        let mut tree = Snapshot::read(root, Depth::Outline)?;
+        tree.retain(|path, node| fidelity.keep(&node.kind, &mut node.mtime) || path.is_empty());
+        Ok(tree)
     };
-    ensure!(equal, "mtime {}.{:09} became {}.{:09}", times[0].0, times[0].1, times[1].0, times[1].1);
+    let (before, mut after) = (outline(original)?, outline(copy)?);
+    let is_own = |path: &[u8]| {
+        path.split(|byte| *byte == b'/').next().is_some_and(|top| own.iter().any(|own| own.as_bytes() == top))
+    };
+    after.retain(|path, _| !is_own(path));
+    if let Some(difference) = before.differences(&after, fidelity.aspects()).first() {
+        bail!("{difference}");
+    }
+    for (path, _) in before.files() {
+        let [from, to] = [original, copy].map(|root| root.join(OsStr::from_bytes(path)));
+        same_bytes(File::open(from)?, File::open(to)?).with_context(|| show(path))?;
+    }
     Ok(())
 }
 
-fn same_rights(original: &Metadata, copy: &Metadata) -> anyhow::Result<()> {
-    let rights = |of: &Metadata| format!("{}:{} {:o}", of.uid(), of.gid(), of.permissions().mode());
-    ensure!(rights(original) == rights(copy), "{} became {}", rights(original), rights(copy));
-    Ok(())
-}
+impl Fidelity {
+    fn aspects(self) -> Aspects {
+        let (kept, all) = (self >= Self::Seconds, self == Self::Full);
+        Aspects { modes: kept, owners: kept, times: kept, attrs: false, links: false, root: all, ..COPY }
+    }
 
-fn same_content(original: &Path, copy: &Path, metadata: &Metadata) -> anyhow::Result<()> {
-    if metadata.is_symlink() {
-        ensure!(fs::read_link(original)? == fs::read_link(copy)?, "the link targets differ");
+    /// Cuts off the part of an entry's time that is not kept; returns whether the entry itself is.
+    fn keep(self, kind: &Kind, mtime: &mut (i64, i64)) -> bool {
+        match kind {
+            Kind::File(_) if self == Self::Seconds => mtime.1 = 0,
+            Kind::Dir if self < Self::Full => *mtime = (0, 0),
+            _ if self < Self::Files => *mtime = (0, 0),
+            _ => {}
+        }
+        self > Self::Content || matches!(kind, Kind::File(_))
     }
-    if metadata.is_file() {
-        same_bytes(File::open(original)?, File::open(copy)?)?;
-    }
-    Ok(())
 }
 
 fn same_bytes(mut original: impl Read, mut copy: impl Read) -> anyhow::Result<()> {
@@ -133,7 +80,9 @@ fn same_bytes(mut original: impl Read, mut copy: impl Read) -> anyhow::Result<()
 #[cfg(test)]
 mod tests {
     use std::{
-        os::unix::fs::symlink,
+        fs,
+        os::unix::fs::{PermissionsExt as _, symlink},
+        path::PathBuf,
         time::{Duration, SystemTime},
     };
 

@@ -20,6 +20,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context as _;
+
 /// Volferry's own folder, at the root of a destination.
 const OWN_DIR: &[u8] = b".volferry";
 
@@ -104,13 +106,25 @@ pub struct Snapshot(BTreeMap<Vec<u8>, Node>);
 
 impl Snapshot {
     /// Reads the tree at `root`.
+    #[track_caller]
     pub fn of(root: &Path) -> Self {
+        Self::read(root, Depth::Everything).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Reads the tree at `root` as far as `depth` says.
+    pub(crate) fn read(root: &Path, depth: Depth) -> anyhow::Result<Self> {
+        let of_root = || root.display().to_string();
         let mut nodes = BTreeMap::new();
-        let metadata = fs::metadata(root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
-        nodes.insert(Vec::new(), Node::new(Kind::Dir, &metadata, read_attrs(&root.join("."))));
-        read_dir(&File::open(root).unwrap(), b"", &mut nodes);
+        let metadata = fs::metadata(root).with_context(of_root)?;
+        nodes.insert(Vec::new(), Node::new(Kind::Dir, &metadata, read_attrs(&root.join("."), depth)?));
+        read_dir(&File::open(root).with_context(of_root)?, b"", depth, &mut nodes).with_context(of_root)?;
         find_links(&mut nodes);
-        Self(nodes)
+        Ok(Self(nodes))
+    }
+
+    /// Changes each entry, and leaves out those for which `change` returns false.
+    pub(crate) fn retain(&mut self, mut change: impl FnMut(&[u8], &mut Node) -> bool) {
+        self.0.retain(|path, node| change(path, node));
     }
 
     pub fn at(&self, path: &[u8]) -> Option<&Node> {
@@ -268,31 +282,47 @@ fn find_links(nodes: &mut BTreeMap<Vec<u8>, Node>) {
     }
 }
 
-fn read_dir(dir: &File, path: &[u8], nodes: &mut BTreeMap<Vec<u8>, Node>) {
+/// How much of a tree is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    Everything,
+    /// No content of files, which seem empty, and no extended attributes.
+    Outline,
+}
+
+fn read_dir(
+    dir: &File,
+    path: &[u8],
+    depth: Depth,
+    nodes: &mut BTreeMap<Vec<u8>, Node>,
+) -> anyhow::Result<()> {
     let here = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
-    let entries = fs::read_dir(&here).unwrap_or_else(|error| panic!("{}: {error}", show(path)));
-    for entry in entries {
-        let name = entry.unwrap().file_name().into_vec();
+    for entry in fs::read_dir(&here).with_context(|| show(path))? {
+        let name = entry?.file_name().into_vec();
         if path.is_empty() && name == OWN_DIR {
             continue;
         }
         let at = here.join(OsStr::from_bytes(&name));
         let path = if path.is_empty() { name } else { [path, b"/", &name].concat() };
-        let metadata = fs::symlink_metadata(&at).unwrap();
-        let kind = read_kind(&at, &metadata).unwrap_or_else(|error| panic!("{}: {error}", show(&path)));
-        if kind == Kind::Dir {
-            read_dir(
-                &File::open(&at).unwrap_or_else(|error| panic!("{}: {error}", show(&path))),
-                &path,
-                nodes,
-            );
+        let node = read_node(&at, depth).with_context(|| show(&path))?;
+        if node.kind == Kind::Dir {
+            read_dir(&File::open(&at).with_context(|| show(&path))?, &path, depth, nodes)?;
         }
-        nodes.insert(path, Node::new(kind, &metadata, read_attrs(&at)));
+        nodes.insert(path, node);
     }
+    Ok(())
+}
+
+fn read_node(at: &Path, depth: Depth) -> anyhow::Result<Node> {
+    let metadata = fs::symlink_metadata(at)?;
+    Ok(Node::new(read_kind(at, &metadata, depth)?, &metadata, read_attrs(at, depth)?))
 }
 
 /// Returns the attributes that a copy keeps; labels of SELinux and the like belong to the machine.
-fn read_attrs(at: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn read_attrs(at: &Path, depth: Depth) -> anyhow::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    if depth == Depth::Outline {
+        return Ok(BTreeMap::new());
+    }
     let mut names = vec![0; 64 << 10];
     let len = rustix::fs::llistxattr(at, &mut names[..]).unwrap_or(0);
     let kept = |name: &&[u8]| {
@@ -302,8 +332,8 @@ fn read_attrs(at: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     };
     let value = |name: &[u8]| {
         let mut value = vec![0; 64 << 10];
-        let len = rustix::fs::lgetxattr(at, name, &mut value[..]).unwrap();
-        (name.to_vec(), value[..len].to_vec())
+        let len = rustix::fs::lgetxattr(at, name, &mut value[..])?;
+        Ok((name.to_vec(), value[..len].to_vec()))
     };
     names[..len].split(|&byte| byte == 0).filter(kept).map(value).collect()
 }
@@ -314,9 +344,10 @@ fn show_attrs(attrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> String {
     format!("[{}]", each.collect::<Vec<_>>().join(" "))
 }
 
-fn read_kind(at: &Path, metadata: &Metadata) -> std::io::Result<Kind> {
+fn read_kind(at: &Path, metadata: &Metadata, depth: Depth) -> std::io::Result<Kind> {
     let kind = metadata.file_type();
     Ok(match () {
+        () if kind.is_file() && depth == Depth::Outline => Kind::File(Vec::new()),
         () if kind.is_file() => Kind::File(fs::read(at)?),
         () if kind.is_dir() => Kind::Dir,
         () if kind.is_symlink() => Kind::Symlink(fs::read_link(at)?.into_os_string().into_vec()),

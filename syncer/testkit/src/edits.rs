@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{rng::Rng, trees::Words};
+use crate::{rng::Rng, shape::Words};
 
 const SEED: u64 = 0xed17;
 

@@ -6,8 +6,8 @@
 
 use std::{
     collections::HashMap,
-    io::{self, IoSliceMut},
-    net::{SocketAddr, UdpSocket},
+    io,
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
@@ -15,16 +15,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::sockopt,
+use quinn_udp::EcnCodepoint;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    link::{Link, LinkConfig, LinkStats},
+    socket::{Received, Socket},
 };
 
-use crate::link::{Link, LinkConfig, LinkStats};
-
-/// The buffer size of a socket in bytes, enough for a burst of a sender without delay.
-const BUFFER_BYTES: usize = 16 << 20;
 /// The maximum payload of UDP over IPv4 in bytes; segments that are sent together must not exceed it.
 const MAX_BURST_BYTES: usize = 65_507;
 
@@ -221,100 +219,6 @@ fn send_due<'a>(
     Ok(())
 }
 
-/// A UDP socket with the kernel's offloads enabled.
-struct Socket {
-    socket: UdpSocket,
-    state: UdpSocketState,
-}
-
-impl Socket {
-    fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(address)?;
-        enlarge(&socket)?;
-        let state = UdpSocketState::new((&socket).into())?;
-        Ok(Self { socket, state })
-    }
-
-    fn send(
-        &self,
-        destination: SocketAddr,
-        ecn: Option<EcnCodepoint>,
-        contents: &[u8],
-        segment_size: Option<usize>,
-    ) -> io::Result<()> {
-        let transmit = Transmit { destination, ecn, contents, segment_size, src_ip: None };
-        loop {
-            match self.state.send((&self.socket).into(), &transmit) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable()?,
-                other => return other,
-            }
-        }
-    }
-
-    fn writable(&self) -> io::Result<()> {
-        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&limit))?;
-        Ok(())
-    }
-}
-
-/// Buffers for the datagrams of one call, and their metadata.
-struct Received {
-    buffers: Vec<Box<[u8]>>,
-    metas: Vec<RecvMeta>,
-    count: usize,
-}
-
-impl Received {
-    fn new() -> Self {
-        Self {
-            buffers: (0..BATCH_SIZE).map(|_| vec![0; 1 << 16].into_boxed_slice()).collect(),
-            metas: vec![RecvMeta::default(); BATCH_SIZE],
-            count: 0,
-        }
-    }
-
-    /// Reads the available datagrams, if any.
-    fn read(&mut self, from: &Socket) -> io::Result<()> {
-        let mut slices: Vec<IoSliceMut<'_>> =
-            self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-        self.count = match from.state.recv((&from.socket).into(), &mut slices, &mut self.metas) {
-            Ok(count) => count,
-            // Reports an earlier, refused datagram, which UDP allows to lose.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted
-                ) =>
-            {
-                0
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(())
-    }
-
-    /// Returns the single datagrams; datagrams joined by the kernel are split.
-    fn datagrams(&self) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
-        let read = self.metas.iter().zip(&self.buffers).take(self.count);
-        read.flat_map(|(meta, buffer)| {
-            buffer[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (meta, datagram))
-        })
-    }
-}
-
-/// Enlarges the buffers of a socket. Only root may exceed the system's limit; with smaller buffers, a fast sender meets
-/// losses that were not configured.
-fn enlarge(socket: &UdpSocket) -> io::Result<()> {
-    if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-        sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
-    }
-    if sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-        sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES)?;
-    }
-    Ok(())
-}
-
 fn unspecified(like: SocketAddr) -> SocketAddr {
     match like {
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
@@ -324,12 +228,12 @@ fn unspecified(like: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{net::UdpSocket, time::Duration};
 
     use super::*;
+    use crate::socket::enlarge;
 
-    const CLEAN: LinkConfig =
-        LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, mtu: None, ..LinkConfig::WAN };
+    const CLEAN: LinkConfig = LinkConfig::CLEAN;
 
     /// Returns a client, the server's socket, and a relay between them.
     fn connect(config: LinkConfig) -> (UdpSocket, UdpSocket, Relay) {

@@ -36,6 +36,9 @@ impl LinkConfig {
         seed: 1,
     };
 
+    /// A link without delay, loss or limits.
+    pub const CLEAN: Self = Self { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, mtu: None, ..Self::WAN };
+
     /// Returns the same link with another choice of lost datagrams.
     pub fn with_round(self, round: u64) -> Self {
         Self { seed: self.seed.wrapping_add(round), ..self }
@@ -181,7 +184,7 @@ impl<T> Ord for Flying<T> {
 mod tests {
     use super::*;
 
-    const CLEAN: LinkConfig = LinkConfig { loss: 0.0, reorder: 0.0, mtu: None, ..LinkConfig::WAN };
+    const CLEAN: LinkConfig = LinkConfig { rtt: LinkConfig::WAN.rtt, ..LinkConfig::CLEAN };
 
     fn ms(count: u64) -> Duration {
         Duration::from_millis(count)
