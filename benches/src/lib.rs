@@ -1,8 +1,8 @@
-//! Side-by-side runs of Volferry and its peers, with their tools: reference trees and their edits.
+//! Side-by-side runs of Volferry and its peers, with their tools.
 //!
-//! `bin/peers` runs them, `bin/snapshots` measures the cost of snapshots, `bin/history`
-//! that of their copies, `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes
-//! figures into documents.
+//! `bin/peers` runs them, `bin/snapshots` measures the cost of snapshots, `bin/history` that of their copies,
+//! `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes figures into
+//! documents.
 
 pub mod compare;
 pub mod document;

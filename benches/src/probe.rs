@@ -39,8 +39,9 @@ const TIMED: &str = "brk clock_nanosleep epoll_ctl epoll_pwait epoll_wait futex 
 impl Probe {
     /// Returns the command line before the program's name, with `FILE` where the counts are written to.
     ///
-    /// In that of callgrind, strace makes `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind emulates.
-    /// The kernel's own answer points to a vDSO that valgrind has unmapped, at which a static program would crash.
+    /// In that of callgrind, strace makes `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind
+    /// emulates. The kernel's own answer points to a vDSO that valgrind has unmapped, at which a static program would
+    /// crash.
     fn line(self) -> &'static str {
         match self {
             Self::None => "",

@@ -1,4 +1,5 @@
-//! An sshd of a test's or bench's own: with its keys, its configuration and a free port, possibly in a network namespace.
+//! An sshd of a test's or bench's own: with its keys, its configuration and a free port, possibly in a network
+//! namespace.
 
 use std::{
     ffi::OsStr,
