@@ -14,10 +14,7 @@ use operator::{
         self, LogFormat,
         ready::{self, ReadyArgs},
     },
-    user_pods::{
-        answer::{self, AnswerArgs},
-        hold::{self, HoldArgs},
-    },
+    user_pods::hold::{self, HoldArgs},
 };
 use tokio::runtime::Builder;
 
@@ -44,9 +41,6 @@ enum Command {
     Populate(PopulateArgs),
     /// Run one end of a run in a syncer pod, as its first process.
     Agent(AgentArgs),
-    /// Answer a user who is attached to this pod: what a command prints, in frames.
-    #[command(hide = true)]
-    Answer(AnswerArgs),
     /// Keep a pod for one command of a user, as its first process.
     #[command(hide = true)]
     Hold(HoldArgs),
@@ -89,7 +83,6 @@ async fn run(cli: Cli) -> ExitCode {
             }
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
-        Command::Answer(args) => answer::run(&args).await,
         Command::Hold(args) => hold::run(&args).await,
         Command::Endpoint(args) => exit_code(process::run(&args).await),
         Command::Run(args) => local_run::run(&args).await.into(),

@@ -7,18 +7,16 @@ use std::{
 };
 
 use k8s_openapi::api::batch::v1;
-use kube::{
-    Api, ResourceExt as _,
-    api::{AttachParams, ListParams},
-};
+use kube::{Api, ResourceExt as _, api::ListParams};
 use tokio::{
-    io::{AsyncRead, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _},
     time::timeout,
 };
 
 use super::{
     cluster::{Cluster, failed},
     error::PluginError,
+    exec_stream::{ExecStream, LOST},
     one_pod::{OnePod, show_errors},
 };
 use crate::{
@@ -26,16 +24,13 @@ use crate::{
     human, names,
     pods::job::DESTINATION_DIR,
     signals::Stops,
-    user_pods::{
-        browse_job,
-        frames::{self, Piece},
-    },
+    user_pods::{browse_job, one_off_job::ENGINE},
 };
 
 /// How long the last errors of a pod may take to arrive.
 const LAST_ERRORS: Duration = Duration::from_secs(10);
-/// The room for output that has arrived and is not written yet, in bytes.
-const BUFFER_BYTES: usize = 256 << 10;
+/// The most output that is written at once, in bytes.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// What a user asks of the snapshots.
 pub(super) enum Asked {
@@ -48,12 +43,13 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// Returns the arguments of `volferry` for the store in the folder `dir`. A path may begin with a slash, as in a
+    /// Returns the command for the store in the folder `dir`. A path may begin with a slash, as in a
     /// SyncJob. Nothing that a user types is taken for a flag.
-    fn arguments(self, dir: &str) -> Vec<String> {
+    fn command(self, dir: &str) -> Vec<String> {
         let below = |path: String| path.trim_start_matches('/').to_string();
         let words = |command: &str, more: Vec<String>| {
-            ["snapshot".into(), command.into(), "--".into(), dir.into()].into_iter().chain(more).collect()
+            let own = [ENGINE, "snapshot", command, "--", dir].map(String::from);
+            own.into_iter().chain(more).collect()
         };
         match self {
             Self::List => words("list", Vec::new()),
@@ -84,11 +80,12 @@ pub(super) async fn run(
         path => format!("{DESTINATION_DIR}{path}"),
     };
     let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX).max(1);
-    let wanted = browse_job::job(&sink, &job, &asked.arguments(&dir), seconds);
+    let wanted = browse_job::job(&sink, &job, seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
     let made = OnePod::make(&cluster.client, &namespace, &wanted).await?;
+    let command = asked.command(&dir);
     let answered = tokio::select! {
-        answered = answer(&made) => answered,
+        answered = answer(&made, &command) => answered,
         () = stops.next() => Err(PluginError::Stopped),
         () = tokio::time::sleep(most) => Err(PluginError::TooLong { after: human::duration(most) }),
     };
@@ -111,53 +108,32 @@ async fn last_sink(cluster: &Cluster, job: &SyncJob, namespace: &str) -> Result<
     newest.ok_or_else(|| PluginError::NoSink { namespace: cluster.namespace.clone(), name })
 }
 
-/// Waits for the pod of a Job, and prints what it answers.
-async fn answer(made: &OnePod) -> Result<(), PluginError> {
+/// Waits for the pod of a Job, runs the command there, and prints what it answers.
+async fn answer(made: &OnePod, command: &[String]) -> Result<(), PluginError> {
     let pod = made.running().await?;
-    let params = AttachParams {
-        container: Some(names::CONTAINER.into()),
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        max_stdout_buf_size: Some(BUFFER_BYTES),
-        ..AttachParams::default()
-    };
-    let attached = made.pods.attach(&pod, &params).await;
-    let mut attached = attached.map_err(failed(format!("attach to pod {}/{pod}", made.namespace)))?;
-    let lost = |source| PluginError::Answer { pod: pod.clone(), source };
-    let (Some(mut stdin), Some(stdout), Some(stderr)) =
-        (attached.stdin(), attached.stdout(), attached.stderr())
-    else {
-        return Err(lost(io::ErrorKind::Unsupported.into()));
-    };
-    let errors = tokio::spawn(show_errors(stderr));
-    stdin.write_all(b"\n").await.map_err(lost)?;
-    stdin.flush().await.map_err(lost)?;
-    let status = print_all(stdout).await.map_err(|error| match error {
-        AnswerError::There(source) => lost(source),
-        AnswerError::Here(source) => PluginError::Output(source),
-    })?;
-    // The pod ends when the input does.
-    drop(stdin);
+    let there = ExecStream::start(&made.pods, &pod, command).await?;
+    drop(there.input);
+    let errors = tokio::spawn(show_errors(there.errors));
+    print_all(there.output, &pod).await?;
+    // The status comes after all that was printed, so that its absence tells of a part that is missing.
+    let status = there.status.code().await;
     let _ = timeout(LAST_ERRORS, errors).await;
     match status {
         0 => Ok(()),
+        LOST => Err(PluginError::Answer { pod, source: io::ErrorKind::UnexpectedEof.into() }),
         status => Err(PluginError::Answered { status }),
     }
 }
 
-/// Where a failure was.
-enum AnswerError {
-    There(io::Error),
-    Here(io::Error),
-}
-
-/// Writes the output of the answer to standard output as it is, and returns the exit status.
-async fn print_all(mut from: impl AsyncRead + Unpin) -> Result<u8, AnswerError> {
+/// Writes the output of the answer to standard output as it is.
+async fn print_all(mut from: impl AsyncRead + Unpin, pod: &str) -> Result<(), PluginError> {
+    let mut buffer = vec![0; PIECE_BYTES];
     loop {
-        match frames::read(&mut from).await.map_err(AnswerError::There)? {
-            Piece::End(status) => return io::stdout().flush().map(|()| status).map_err(AnswerError::Here),
-            Piece::Output(bytes) => io::stdout().write_all(&bytes).map_err(AnswerError::Here)?,
+        let lost = |source| PluginError::Answer { pod: pod.into(), source };
+        let to = &mut io::stdout();
+        match from.read(&mut buffer).await.map_err(lost)? {
+            0 => return to.flush().map_err(PluginError::Output),
+            len => to.write_all(&buffer[..len]).map_err(PluginError::Output)?,
         }
     }
 }
@@ -169,10 +145,10 @@ mod tests {
     #[test]
     fn nothing_that_a_user_types_is_a_flag_of_the_command_in_the_pod() {
         let file = Asked::File { snapshot: "--help".into(), path: "/-x".into() };
-        let words = file.arguments("/destination/web");
-        assert_eq!(words, ["snapshot", "cat", "--", "/destination/web", "--help", "-x"]);
+        let words = file.command("/destination/web");
+        assert_eq!(words, ["/volferry", "snapshot", "cat", "--", "/destination/web", "--help", "-x"]);
         let folder = Asked::Folder { snapshot: "latest".into(), path: Some("/".into()) };
-        assert_eq!(folder.arguments("/destination")[1..], ["ls", "--", "/destination", "latest"]);
-        assert_eq!(Asked::List.arguments("/destination")[1..], ["list", "--", "/destination"]);
+        assert_eq!(folder.command("/destination")[2..], ["ls", "--", "/destination", "latest"]);
+        assert_eq!(Asked::List.command("/destination")[2..], ["list", "--", "/destination"]);
     }
 }

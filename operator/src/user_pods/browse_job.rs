@@ -1,6 +1,6 @@
 //! Builds the Job by which a user looks into the snapshots on a SyncJob's destination. It is derived from the Job of a
 //! run's sink, so that its pod has the same image, user, node and security, but mounts the claim read-only, knows no
-//! token, and may do nothing that reading does not take.
+//! token, and may do nothing that reading does not take. The user starts the engine in it by `exec`.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,12 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
+use super::one_off_job;
 use crate::{
     api::SyncJob,
     names,
     pods::{
-        job::{DATA, DESTINATION_DIR, OPERATOR, SYNCER, verbatim},
+        job::{DATA, DESTINATION_DIR, OPERATOR},
         security,
     },
 };
@@ -32,9 +33,9 @@ const KEPT_S: i32 = 60;
 /// How long the pod may take to stop: it has nothing to put in order.
 const GRACE_S: i64 = 1;
 
-/// Builds the Job whose pod runs `volferry` with these arguments, in which [`DESTINATION_DIR`] is the volume, for at
-/// most `timeout_s` seconds. Returns `None` if the sink's volume is no file system.
-pub fn job(sink: &Job, of: &SyncJob, arguments: &[String], timeout_s: i64) -> Option<Job> {
+/// Builds the Job whose pod has the volume at [`DESTINATION_DIR`], for at most `timeout_s` seconds. Returns `None` if
+/// the sink's volume is no file system.
+pub fn job(sink: &Job, of: &SyncJob, timeout_s: i64) -> Option<Job> {
     let template = &sink.spec.as_ref()?.template;
     let pod = template.spec.as_ref()?;
     let syncer = pod.containers.first()?;
@@ -57,7 +58,7 @@ pub fn job(sink: &Job, of: &SyncJob, arguments: &[String], timeout_s: i64) -> Op
             ttl_seconds_after_finished: Some(KEPT_S),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-                spec: Some(pod_spec(pod, syncer, claim_name, arguments)),
+                spec: Some(pod_spec(pod, syncer, claim_name)),
             },
             ..JobSpec::default()
         }),
@@ -87,9 +88,7 @@ fn labels(of: &SyncJob, template: Option<&ObjectMeta>) -> BTreeMap<String, Strin
     used.map(|(label, value)| (label.clone(), value.clone())).chain(own).collect()
 }
 
-fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String, arguments: &[String]) -> PodSpec {
-    let answer = ["answer", "--", SYNCER].map(String::from);
-    let arguments = arguments.iter().map(|argument| verbatim(argument));
+fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String) -> PodSpec {
     let is_root = sink.security_context.as_ref().and_then(|security| security.run_as_user) == Some(0);
     PodSpec {
         restart_policy: Some("Never".into()),
@@ -102,9 +101,7 @@ fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String, arguments: &
             image: syncer.image.clone(),
             image_pull_policy: syncer.image_pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
-            args: Some(answer.into_iter().chain(arguments).collect()),
-            stdin: Some(true),
-            stdin_once: Some(true),
+            args: Some(one_off_job::hold()),
             resources: syncer.resources.clone(),
             security_context: Some(security::container(is_root, Side::Source)),
             volume_mounts: Some(vec![VolumeMount {

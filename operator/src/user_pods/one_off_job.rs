@@ -154,7 +154,7 @@ fn container(of: &OneOff<'_>) -> Container {
         name: names::CONTAINER.into(),
         image: Some(of.image.into()),
         command: Some(vec![OPERATOR.into()]),
-        args: Some(vec!["hold".into(), format!("--idle={IDLE_S}")]),
+        args: Some(hold()),
         resources: Some(modest_resources()),
         security_context: Some(security::container(of.user == PodUser::Root, of.side)),
         volume_devices: non_empty(devices, Vec::is_empty),
@@ -162,6 +162,11 @@ fn container(of: &OneOff<'_>) -> Container {
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
+}
+
+/// Returns the arguments of the first process of a pod whose user comes by `exec`.
+pub(super) fn hold() -> Vec<String> {
+    vec!["hold".into(), format!("--idle={IDLE_S}")]
 }
 
 fn is_read_only(of: &OneOff<'_>) -> bool {
