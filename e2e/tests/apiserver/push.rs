@@ -91,7 +91,9 @@ async fn the_pod_of_a_push_lies_where_the_claim_is_used_and_is_gone_however_the_
     assert_eq!(image, json!(concat!("volferry/volferry:", env!("CARGO_PKG_VERSION"))));
     stage.kubelet.start(&pod).await.unwrap();
     let (code, said) = ended(lost).await;
-    assert!(code == Some(5) && said.contains("cannot start a process in pod"), "{code:?} {said}");
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("kubectl-volferry did not get through to to-push-"), "{said}");
+    assert!(said.contains("cannot start a process in pod") && !said.contains("ssh to"), "{said}");
     assert_nothing_stays(&stage).await;
 }
 

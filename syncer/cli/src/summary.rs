@@ -89,6 +89,7 @@ pub(super) fn hint(reason: &str) -> Option<&'static str> {
         "PeerLost" => {
             "the next run continues with what has arrived; if none gets through, see that UDP or TCP is open, and leave --link out"
         }
+        "RemoteShellFailed" => "see what it said; it has to lead there as `ssh HOST COMMAND` does",
         "RemoteShellMissing" => "install ssh, or name another command with --rsh",
         "NoRemoteProgram" => {
             "install volferry there, name it with --remote-program, or let --bootstrap copy this program"

@@ -463,6 +463,11 @@ pub const REASONS: &[Reason] = &[
         "What it wrote is above the error. Run it by hand over ssh to see more.",
     ),
     reason(
+        "RemoteShellFailed",
+        "The command that takes the place of ssh did not get through to the other machine or pod.",
+        "Its own words are in the message. It has to lead there as `ssh HOST COMMAND` does.",
+    ),
+    reason(
         "RemoteShellMissing",
         "The remote shell cannot be started.",
         "Install ssh, or name another one by `--rsh`.",

@@ -23,7 +23,7 @@ use crate::{
 const NAMES: [&str; 1] = ["kB"];
 
 /// The reasons of the engine and the command line whose messages do not name the next step themselves.
-const OF_COMMAND_LINE: [&str; 34] = [
+const OF_COMMAND_LINE: [&str; 35] = [
     "AddressUnusable",
     "BackupDirUnusable",
     "Canceled",
@@ -52,6 +52,7 @@ const OF_COMMAND_LINE: [&str; 34] = [
     "RemoteCopyFailed",
     "RemoteCopyUnusable",
     "RemoteEnded",
+    "RemoteShellFailed",
     "RemoteShellMissing",
     "RsyncPattern",
     "SnapshotNotFound",

@@ -66,6 +66,8 @@ pub(crate) enum RemoteError {
     HostKey { host: String, last: String },
     #[error("ssh to {host} failed: {last}")]
     Ssh { host: String, last: String },
+    #[error("{program} did not get through to {host}: {last}")]
+    Shell { program: String, host: String, last: String },
     #[error("{host} did not answer over ssh within {} s", .timeout.as_secs())]
     NoAnswer { host: String, timeout: Duration },
     #[error("{host} has no program `{program}`")]
@@ -88,6 +90,7 @@ impl RemoteError {
             Self::Start { .. } => (ExitCode::Failed, "RemoteShellMissing"),
             Self::HostKey { .. } => (ExitCode::Identity, "HostKeyRefused"),
             Self::Ssh { .. } | Self::NoAnswer { .. } => (ExitCode::PeerLost, "SshFailed"),
+            Self::Shell { .. } => (ExitCode::PeerLost, "RemoteShellFailed"),
             Self::NoProgram { .. } => (ExitCode::Failed, "NoRemoteProgram"),
             Self::OtherVersion { .. } => (ExitCode::Failed, "OtherProtocol"),
             Self::Copy { source: CopyError::Unusable, .. } => (ExitCode::Failed, "RemoteCopyUnusable"),
@@ -273,12 +276,16 @@ pub(crate) fn explain(
     if !matches!(source, GreetingError::Read(_)) {
         return RemoteError::Greeting { host, source };
     }
+    let other_program = ssh.other_program().map(String::from);
     let (status, errors) = ssh.end();
     let has = |text: &str| errors.iter().any(|line| line.contains(text));
     let last = errors.last().cloned().unwrap_or_else(|| "it gave no reason".into());
     match status.and_then(|status| status.code()) {
         Some(OF_SSH) if has("Host key verification failed") => RemoteError::HostKey { host, last },
-        Some(OF_SSH) => RemoteError::Ssh { host, last },
+        Some(OF_SSH) => match other_program {
+            Some(program) => RemoteError::Shell { program, host, last },
+            None => RemoteError::Ssh { host, last },
+        },
         Some(code) if NOT_RUN.contains(&code) || has("ommand not found") => {
             RemoteError::NoProgram { host, program }
         }

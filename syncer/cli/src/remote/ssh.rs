@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     os::fd::{AsFd as _, OwnedFd},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -40,6 +41,8 @@ const UNINTERRUPTED: &str = r#"trap "" INT; exec "$@""#;
 /// The stream to the far end: a process that leads there, or this process's own standard input and output.
 #[derive(Debug)]
 pub(crate) struct Ssh {
+    /// The name of the program that leads there.
+    program: String,
     process: Option<Process>,
     input: OwnedFd,
     output: OwnedFd,
@@ -87,7 +90,9 @@ impl Ssh {
         };
         thread::Builder::new().name("ssh errors".into()).spawn(read)?;
         let process = Some(Process { child, handle });
-        Ok(Self { process, input, output, errors, error_reader, is_late: Arc::default() })
+        let program = rsh.first().and_then(|program| Path::new(program).file_name()).unwrap_or_default();
+        let program = program.to_string_lossy().into_owned();
+        Ok(Self { program, process, input, output, errors, error_reader, is_late: Arc::default() })
     }
 
     /// Takes this process's standard input and output for the stream. What would be printed goes to standard error.
@@ -97,7 +102,13 @@ impl Ssh {
         dup2_stdout(io::stderr())?;
         let (_, error_reader) = mpsc::channel();
         let (errors, is_late) = (Arc::default(), Arc::default());
-        Ok(Self { process: None, input: output, output: input, errors, error_reader, is_late })
+        let program = String::new();
+        Ok(Self { program, process: None, input: output, output: input, errors, error_reader, is_late })
+    }
+
+    /// Returns the name of another program than ssh that was to lead there.
+    pub(crate) fn other_program(&self) -> Option<&str> {
+        Some(self.program.as_str()).filter(|program| *program != "ssh")
     }
 
     /// Gives the far end so long to answer, until the watch is dropped.
