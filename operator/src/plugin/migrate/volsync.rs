@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    draft::{Draft, UNKNOWN_CLAIM},
+    draft::{Draft, UNKNOWN_CLAIM, UNKNOWN_KEY},
     fields::Fields,
     migrate_error::MigrateError,
     retain,
 };
 use crate::api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
-    PodSecurity, PodSettings, PointInTime, RetainImages, Schedule, ServiceType, Snapshots, SyncEndpointSpec,
-    SyncJobSpec, VolumeSnapshots,
+    PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages, Schedule, ServiceType, Snapshots,
+    SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
 };
 
 /// The fields of VolSync's rsync movers, the newer one first.
@@ -180,18 +180,28 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
             claim.into_iter().for_each(|claim| claim.namespace.clone_from(&namespace));
         }
         (Some(_), Some(_)) => {}
-        (Some(source), None) => {
-            draft.notes.push(ONE_HALF.into());
-            draft.notes.extend(source.far_address().map(|address| {
-                format!(
-                    "If {address} is in another cluster, make a SyncEndpoint with access Write there, of its \
-                     ReplicationDestination by this command, and send to that in place of this SyncJob."
-                )
-            }));
-        }
+        (Some(source), None) => match source.far_address() {
+            Some(address) => to_endpoint(&mut draft, &address, &source.name),
+            None => draft.notes.push(ONE_HALF.into()),
+        },
         _ => draft.notes.push(ONE_HALF.into()),
     }
     Ok(draft)
+}
+
+/// Sends to the SyncEndpoint that takes the place of a destination in another cluster.
+fn to_endpoint(draft: &mut Draft, host: &str, name: &str) {
+    let path = std::mem::take(&mut draft.spec.destination.path);
+    let address = format!("{host}::{name}/{}", path.trim_matches('/'));
+    let address = address.trim_end_matches('/').to_string();
+    draft.spec.destination.persistent_volume_claim = None;
+    let public_key = UNKNOWN_KEY.to_string();
+    draft.spec.destination.endpoint = Some(RemoteEndpoint { address, public_key, identity: None });
+    draft.notes.push(
+        "The other half is in another cluster: this command makes a SyncEndpoint of it there. Fill in the address and the \
+         publicKey of its status, and list this SyncJob's status.identity.publicKey among its peers."
+            .into(),
+    );
 }
 
 /// Returns the SyncEndpoint that takes the place of a destination whose source is outside of the cluster.
