@@ -17,8 +17,11 @@ use crate::{
     pods::{self, job::JOB_KEY_ENTRY},
 };
 
-/// How long to wait until a new key is stored. The right to store it is granted before the pod is made.
+/// How long to wait until a new key is stored.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long to wait for the right to store it, which is granted before the pod is made. It is not if the job's key is
+/// known, and its Secret lost.
+const PATIENCE_FOR_RIGHT: Duration = Duration::from_secs(15);
 
 /// How long a run waits until the status has its public key, which another run tells as well.
 const TELL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,5 +55,5 @@ fn place(args: &AgentArgs) -> Option<KeyPlace> {
         }
     });
     let (mounted, copy) = (args.key.clone()?, args.key_copy.clone()?);
-    Some(KeyPlace { mounted, copy, secret, patience: PATIENCE })
+    Some(KeyPlace { mounted, copy, secret, patience: PATIENCE, patience_for_right: PATIENCE_FOR_RIGHT })
 }

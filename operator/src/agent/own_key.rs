@@ -38,9 +38,11 @@ pub struct KeyPlace {
     pub copy: PathBuf,
     /// The Secret that a pod without a key creates; `None` for one that a person made.
     pub secret: Option<KeySecret>,
-    /// How long to wait for the right to create the Secret, or until one that another pod created is mounted here. The
-    /// kubelet looks at Secrets about once in a minute.
+    /// How long to wait until a Secret that another pod created is mounted here. The kubelet looks at Secrets about
+    /// once in a minute.
     pub patience: Duration,
+    /// How long to wait for the right to create the Secret.
+    pub patience_for_right: Duration,
 }
 
 /// The Secret that keeps a key.
@@ -115,7 +117,7 @@ pub async fn ensure(
     OwnKey::generate()?.write(&new)?;
     let secret = secret(kept, fs::read(&new).map_err(in_file(&new))?);
     missing().await;
-    let deadline = Instant::now() + place.patience;
+    let began = Instant::now();
     loop {
         let answer = match create(client, &kept.namespace, &secret).await {
             Stored::Created => {
@@ -130,7 +132,8 @@ pub async fn ensure(
             remove(&new)?;
             return Ok(OwnKey::read(own)?);
         }
-        if Instant::now() > deadline {
+        let is_forbidden = matches!(&answer, kube::Error::Api(status) if status.is_forbidden());
+        if began.elapsed() > if is_forbidden { place.patience_for_right } else { place.patience } {
             return Err(KeyError::NotStored { name: kept.name.clone(), source: answer });
         }
         tracing::info!(answer = chain(&answer), "the key is not stored yet");

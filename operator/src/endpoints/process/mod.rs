@@ -122,6 +122,7 @@ fn key_place(args: &ServiceArgs) -> KeyPlace {
             owner: owner::<SyncEndpoint>(&args.name, &args.uid),
         }),
         patience: KEY_PATIENCE,
+        patience_for_right: KEY_PATIENCE,
     }
 }
 
