@@ -5,6 +5,7 @@ use std::{
     net::{TcpListener, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::Arc,
 };
 
 use contract::{OwnKey, PublicKey};
@@ -32,7 +33,7 @@ const MADE: &str = "deployments,services,secrets,serviceaccounts,roles,rolebindi
 
 /// A namespace with the claims `from` and `to`, and the endpoint `web` of the claim `to`.
 pub(super) struct Serving {
-    pub(super) stage: Stage,
+    pub(super) stage: Arc<Stage>,
     pub(super) endpoints: Api<DynamicObject>,
     /// The folders of the pod: its volume, its memory and its mounted Secret.
     pub(super) dir: TempDir,
@@ -84,7 +85,7 @@ impl Serving {
         for folder in ["volume", "memory", "secret"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        (Self { stage, endpoints, dir, port, metrics_port }, controller)
+        (Self { stage: Arc::new(stage), endpoints, dir, port, metrics_port }, controller)
     }
 
     /// Creates the endpoint, which peers write to, with these fields in its spec.

@@ -1,149 +1,22 @@
 //! SyncJobs with an endpoint at one end: the one pod of a run makes the job's key and dials a real service; a key that
 //! is not listed yet is waited for, and another key than the pinned one stalls the job.
 
-use std::path::{Path, PathBuf};
+use contract::{OwnKey, Side};
+use e2e::{scripted::PATIENCE, syncjob, wait};
+use k8s_openapi::api::{
+    core::v1::{Pod, Secret},
+    rbac::v1::Role,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
 
-use contract::{OwnKey, PublicKey};
-use e2e::scripted::Controller;
-use k8s_openapi::api::{core::v1::Secret, rbac::v1::Role};
-use tempfile::TempDir;
-
-use crate::endpoints_stage::{Serving, content};
-use crate::prelude::*;
-
-const LABEL: &str = "volferry.dev/syncjob=copy";
-
-/// An endpoint that serves, and a SyncJob whose other end it is. The test takes the place of the kubelet: it runs the
-/// program of the job's pod, with the pod's arguments and its account.
-struct Remote {
-    serving: Serving,
-    /// The folders of the job's pod: its volume, its memory and its mounted Secret.
-    dir: TempDir,
-    address: String,
-    key: PublicKey,
-    /// The side of the job's pod.
-    side: Side,
-    _service: Controller,
-    _controller: Controller,
-}
-
-impl Remote {
-    /// Brings the endpoint up, with this access for peers.
-    async fn new(test: &str, side: Side) -> Self {
-        let (serving, controller) = Serving::new(test).await;
-        let access = if side == Side::Source { "Write" } else { "Read" };
-        serving.create(json!({"access": access})).await;
-        let (service, address, key) = serving.up().await;
-        let dir = tempfile::tempdir().unwrap();
-        for folder in ["volume", "memory", "secret"] {
-            std::fs::create_dir(dir.path().join(folder)).unwrap();
-        }
-        Self { serving, dir, address, key, side, _service: service, _controller: controller }
-    }
-
-    fn volume(&self) -> PathBuf {
-        self.dir.path().join("volume")
-    }
-
-    /// Creates the SyncJob with these fields in its endpoint and in its spec.
-    async fn sync(&self, endpoint: Value, more: Value) {
-        let mut remote = json!({"address": self.address, "publicKey": self.key.to_string()});
-        syncjob::merge(&mut remote, endpoint);
-        let remote = json!({ "endpoint": remote });
-        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
-        let mut spec = match self.side {
-            Side::Source => json!({"source": claim("from"), "destination": remote}),
-            Side::Sink => json!({"source": remote, "destination": claim("from")}),
-        };
-        syncjob::merge(&mut spec, more);
-        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": {"name": "copy"},
-            "spec": spec});
-        syncjob::create(&self.serving.stage.jobs, manifest).await.unwrap();
-    }
-
-    async fn pod(&self, known: &[&Pod]) -> Pod {
-        self.serving.stage.kubelet.new_pod("copy", self.side, known).await.unwrap()
-    }
-
-    /// Runs the program of a pod until it has reported, ends the pod as it ended, and returns its exit status.
-    async fn run(&self, pod: &Pod) -> i32 {
-        let process = self.start(pod).await;
-        self.end(pod, process).await
-    }
-
-    async fn start(&self, pod: &Pod) -> Controller {
-        let stage = &self.serving.stage;
-        stage.kubelet.start(pod).await.unwrap();
-        let spec = pod.spec.clone().unwrap();
-        let below = |name: &str| self.dir.path().join(name).display().to_string();
-        let program = programs::of_workspace("volferry").unwrap();
-        let ours = |argument: &String| match argument.split_once('=').map_or(&**argument, |(name, _)| name) {
-            "--key" => format!("--key={}/identity.key", below("secret")),
-            "--key-copy" => format!("--key-copy={}/identity.key", below("memory")),
-            "--identity" => format!("--identity={}/identity.key", below("memory")),
-            "--report" => format!("--report={}/report.json", below("memory")),
-            "/source" | "/destination" => below("volume"),
-            "/volferry" => program.display().to_string(),
-            _ => argument.clone(),
-        };
-        let arguments: Vec<String> = spec.containers[0].args.iter().flatten().map(ours).collect();
-        let log = format!("--termination-log={}", below("memory/termination"));
-        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        arguments.insert(1, &log);
-        stage.service(&spec.service_account_name.unwrap(), &arguments).await.unwrap()
-    }
-
-    async fn end(&self, pod: &Pod, process: Controller) -> i32 {
-        let exit = process.exit().await.unwrap();
-        let message = std::fs::read_to_string(self.dir.path().join("memory/termination")).unwrap_or_default();
-        self.serving.stage.kubelet.end(pod, exit, &message).await.unwrap();
-        exit
-    }
-
-    /// Ends the memory of a pod, and mounts the job's Secret for the next one.
-    async fn next_pod(&self) {
-        self.next_memory();
-        for secret in self.secrets().await {
-            let key = secret.data.unwrap().remove("identity.key").unwrap();
-            std::fs::write(self.dir.path().join("secret/identity.key"), key.0).unwrap();
-        }
-    }
-
-    /// Ends the memory of a pod.
-    fn next_memory(&self) {
-        std::fs::remove_dir_all(self.dir.path().join("memory")).unwrap();
-        std::fs::create_dir(self.dir.path().join("memory")).unwrap();
-    }
-
-    /// Returns the Secrets of the job.
-    async fn secrets(&self) -> Vec<Secret> {
-        self.serving.api::<Secret>().list(&ListParams::default().labels(LABEL)).await.unwrap().items
-    }
-
-    async fn until(&self, what: &str, holds: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
-        self.serving.stage.until("copy", what, holds).await.unwrap()
-    }
-
-    /// Returns the job's public key once the status has it.
-    async fn public_key(&self) -> String {
-        let told = |job: &DynamicObject| syncjob::text(job, "/identity/publicKey").len() == 44;
-        let job = self.until("the key is told", told).await;
-        syncjob::text(&job, "/identity/publicKey").to_string()
-    }
-
-    /// Has the endpoint list a key.
-    async fn list(&self, key: &str) {
-        self.serving.change(json!({"spec": {"peers": [{"name": "copy", "publicKey": key}]}})).await;
-    }
-
-    async fn until_ready(&self) -> DynamicObject {
-        self.until("it is ready", |job| syncjob::is(job, "Ready")).await
-    }
-}
-
-fn fill(folder: &Path, text: &str) {
-    std::fs::write(folder.join("file"), text).unwrap();
-}
+use crate::{
+    endpoints_stage::{Serving, content},
+    remote_stage::{Remote, fill},
+};
 
 #[tokio::test]
 async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
@@ -168,13 +41,13 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
     let refused = as_pod.get(&secrets[0].name_any()).await.unwrap_err().to_string();
     assert!(refused.contains("forbidden"), "{refused}");
 
-    remote.list(&key).await;
+    remote.list(&[&key]).await;
     remote.next_pod().await;
     let second = remote.pod(&[&first]).await;
     let may_not_store = |role: &Role| {
         role.rules.iter().flatten().flat_map(|it| it.resources.iter().flatten()).all(|it| it != "secrets")
     };
-    wait::until_any(&remote.serving.api(), LABEL, "no key may be stored", PATIENCE, may_not_store)
+    wait::until_any(&remote.serving.api(), &remote.label(), "no key may be stored", PATIENCE, may_not_store)
         .await
         .unwrap();
     assert_eq!(remote.run(&second).await, 0);
@@ -197,7 +70,7 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
     remote.until("it has run again", |job| syncjob::text(job, "/lastRun/id") == "copy-2").await;
     assert_eq!(content(&remote.serving.volume()).as_deref(), Some("hello again"));
     let told = remote.serving.until("it is told", |it| syncjob::status(it, "/peers/0/runs") == 2).await;
-    assert_eq!(syncjob::text(&told, "/lastRun/peer"), "copy");
+    assert_eq!(syncjob::text(&told, "/lastRun/peer"), "copy-0");
 
     remote.serving.stage.jobs.delete("copy", &kube::api::DeleteParams::default()).await.unwrap();
     wait::until_gone(&remote.serving.api::<Secret>(), &secrets[0].name_any(), PATIENCE).await.unwrap();
@@ -210,7 +83,7 @@ async fn a_job_gets_from_an_endpoint_with_the_key_of_a_secret_and_keeps_snapshot
     let key = OwnKey::generate().unwrap();
     let file = remote.dir.path().join("secret/identity.key");
     key.write(&file).unwrap();
-    remote.list(&key.public().to_string()).await;
+    remote.list(&[&key.public().to_string()]).await;
     let more = json!({"snapshots": {"retain": {"last": 2}}, "files": {"delete": true}});
     remote.sync(json!({"identity": {"secretName": "mine"}}), more).await;
     let pod = remote.pod(&[]).await;
@@ -242,7 +115,7 @@ async fn another_key_than_the_pinned_one_stalls_the_job_until_it_is_corrected() 
     let stalled =
         remote.until("it stalls", |job| syncjob::has_reason(job, "Stalled", "IdentityRefused")).await;
     assert_eq!(syncjob::status(&stalled, "/lastRun/retries"), 0);
-    remote.list(&remote.public_key().await).await;
+    remote.list(&[&remote.public_key().await]).await;
     let right = json!({"spec": {"destination": {"endpoint": {"publicKey": remote.key.to_string()}}}});
     remote.serving.stage.patch("copy", right).await.unwrap();
     remote.next_pod().await;

@@ -1,0 +1,122 @@
+//! What a SyncJob with an endpoint has beside its runs: hooks, snapshots that travel along,
+//! and a key that is lost.
+
+use std::{path::Path, process::Command};
+
+use contract::{OwnKey, Side};
+use e2e::{programs, scripted::PATIENCE, syncjob, wait};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject},
+};
+use serde_json::json;
+
+use crate::{
+    endpoints_stage::content,
+    remote_stage::{Dialling, Remote, fill},
+};
+
+/// Gives a job a key of its own before its first pod, as a Secret that a person made, and returns the public half.
+fn own_key(dialling: &Dialling) -> String {
+    let key = OwnKey::generate().unwrap();
+    key.write(&dialling.dir.path().join("secret/identity.key")).unwrap();
+    key.public().to_string()
+}
+
+fn volferry(words: &[&str], folder: &Path) -> String {
+    let mut command = Command::new(programs::of_workspace("volferry").unwrap());
+    let output = command.args(words).arg(folder).env("VOLFERRY_CONFIG", "none").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn hooks_run_around_a_run_into_an_endpoint() {
+    let remote = Remote::new("remote-hooks", Side::Source).await;
+    remote.serving.stage.may_run_hooks().await.unwrap();
+    fill(&remote.volume(), "hello");
+    let key = own_key(&remote);
+    remote.list(&[&key]).await;
+    let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "timeout": "1s",
+        "onFailure": "Continue"});
+    remote
+        .sync(json!({"identity": {"secretName": "mine"}}), json!({"hooks": {"before": hook, "after": hook}}))
+        .await;
+    let mut pods = vec![remote.pod(&[]).await];
+    while remote.run(pods.last().unwrap()).await == 6 {
+        remote.next_memory();
+        let next = remote.pod(&pods.iter().collect::<Vec<_>>()).await;
+        pods.push(next);
+    }
+    assert_eq!(content(&remote.serving.volume()).as_deref(), Some("hello"));
+    // No pod has the label, so both fail, and are told.
+    let told = |job: &DynamicObject| {
+        ["before", "after"].iter().all(|point| {
+            syncjob::text(job, &format!("/lastRun/hooks/{point}/failure")).contains("found no pod to run in")
+        })
+    };
+    remote.until("both hooks are told", told).await;
+}
+
+#[tokio::test]
+async fn the_snapshots_of_the_source_travel_to_an_endpoint_that_takes_them() {
+    let takes = json!({"demands": {"history": "All"}});
+    let remote = Remote::with("remote-history", Side::Source, takes).await;
+    for text in ["first", "second"] {
+        fill(&remote.volume(), text);
+        volferry(&["snapshot", "create"], &remote.volume());
+    }
+    remote.sync(json!({}), json!({"source": {"history": "All"}})).await;
+    let first = remote.pod(&[]).await;
+    assert_eq!(remote.run(&first).await, 6);
+    remote.list(&[&remote.public_key().await]).await;
+    remote.run_until_accepted(vec![first]).await;
+    let done = remote.until_ready().await;
+    assert_eq!(syncjob::status(&done, "/lastRun/history/copied"), 2, "{done:#?}");
+    let ids = |folder: &Path| -> Vec<String> {
+        let list = volferry(&["snapshot", "list"], folder);
+        list.split_whitespace().filter(|word| word.len() == 16).map(Into::into).collect()
+    };
+    assert_eq!(ids(&remote.volume()), ids(&remote.serving.volume()));
+    assert_eq!(ids(&remote.volume()).len(), 2);
+}
+
+#[tokio::test]
+async fn a_key_that_is_lost_is_made_anew_and_has_to_be_listed_again() {
+    let remote = Remote::new("remote-lost", Side::Source).await;
+    fill(&remote.volume(), "hello");
+    remote.sync(json!({}), json!({})).await;
+    let first = remote.pod(&[]).await;
+    assert_eq!(remote.run(&first).await, 6);
+    let old = remote.public_key().await;
+    remote.list(&[&old]).await;
+    let mut pods = remote.run_until_accepted(vec![first]).await;
+    remote.until_ready().await;
+
+    for secret in remote.secrets().await {
+        let secrets: Api<Secret> = remote.serving.api();
+        secrets.delete(&secret.name_any(), &DeleteParams::default()).await.unwrap();
+        wait::until_gone(&secrets, &secret.name_any(), PATIENCE).await.unwrap();
+    }
+    remote.serving.stage.patch("copy", json!({"spec": {"trigger": "again"}})).await.unwrap();
+    let lost = remote.pod(&pods.iter().collect::<Vec<_>>()).await;
+    remote.next_pod().await;
+    assert_eq!(remote.run(&lost).await, 1, "it finds no key, and may make none");
+    let forgotten = |job: &DynamicObject| {
+        syncjob::status(job, "/identity").is_null() && syncjob::status(job, "/activeRun/retries") == 1
+    };
+    let told = remote.until("its public half is forgotten", forgotten).await;
+    assert!(syncjob::message(&told, "Reconciling").contains("Secret"), "{told:#?}");
+
+    pods.push(lost);
+    let stranger = remote.pod(&pods.iter().collect::<Vec<_>>()).await;
+    remote.next_pod().await;
+    assert_eq!(remote.run(&stranger).await, 6);
+    pods.push(stranger);
+    let new = remote.public_key().await;
+    assert_ne!(new, old);
+    remote.list(&[&old, &new]).await;
+    remote.run_until_accepted(pods).await;
+    assert_eq!(syncjob::text(&remote.until_ready().await, "/lastRun/id"), "copy-2");
+}
