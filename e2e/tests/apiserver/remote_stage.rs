@@ -92,12 +92,9 @@ impl Dialling {
             self.next_pod().await;
             let exit = self.run(&pod).await;
             pods.push(pod);
-            match exit {
-                6 => {}
-                exit => {
-                    assert_eq!(exit, 0);
-                    return pods;
-                }
+            if exit != 6 {
+                assert_eq!(exit, 0);
+                return pods;
             }
         }
     }

@@ -19,6 +19,7 @@ mod image;
 mod local;
 mod operator_killed;
 mod ownership;
+mod pairing;
 mod prelude;
 mod problems;
 mod push;

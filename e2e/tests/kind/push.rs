@@ -15,16 +15,16 @@ use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/one-off=data";
 /// The image that `e2e/run` loads into the nodes.
-const IMAGE: &str = "--image=volferry/volferry:e2e";
+pub(super) const IMAGE: &str = "--image=volferry/volferry:e2e";
 
 /// A machine with a kubeconfig, which knows the cluster under two names.
-struct Laptop {
+pub(super) struct Laptop {
     dir: tempfile::TempDir,
-    context: String,
+    pub(super) context: String,
 }
 
 impl Laptop {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::copy(std::env::var_os("KUBECONFIG").unwrap(), dir.path().join("kubeconfig")).unwrap();
         let laptop = Self { dir, context: String::new() };
@@ -50,7 +50,7 @@ impl Laptop {
         String::from_utf8(said.stdout).unwrap().trim().to_string()
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
         command
             .args(args)
@@ -65,14 +65,14 @@ impl Laptop {
 
     /// Runs the plugin with success, and returns what it said.
     #[track_caller]
-    fn run(&self, args: &[&str]) -> String {
+    pub(super) fn run(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "{}", errors(&output));
         errors(&output)
     }
 }
 
-fn errors(output: &Output) -> String {
+pub(super) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

@@ -133,7 +133,8 @@ pub async fn ensure(
             return Ok(OwnKey::read(own)?);
         }
         let is_forbidden = matches!(&answer, kube::Error::Api(status) if status.is_forbidden());
-        if began.elapsed() > if is_forbidden { place.patience_for_right } else { place.patience } {
+        let patience = if is_forbidden { place.patience_for_right } else { place.patience };
+        if began.elapsed() > patience {
             return Err(KeyError::NotStored { name: kept.name.clone(), source: answer });
         }
         tracing::info!(answer = chain(&answer), "the key is not stored yet");

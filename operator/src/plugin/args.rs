@@ -1,8 +1,9 @@
-use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsString, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
 
+use super::pair::PairCommand;
 use crate::api::{BenchmarkTree, PodSecurity};
 
 /// Shows SyncJobs and their runs; asks for, suspends and resumes runs.
@@ -45,6 +46,8 @@ pub(super) enum Command {
         #[command(flatten)]
         sync: SyncFlags,
     },
+    #[command(flatten)]
+    Pairs(PairCommand),
     /// Print SyncJobs that do what another tool does. Nothing in the cluster is read or changed.
     #[command(subcommand)]
     Migrate(MigrateCommand),
@@ -266,12 +269,35 @@ pub(super) struct Limit {
     pub(super) timeout: Duration,
 }
 
-/// A claim, as it is typed. A context may have slashes in its name.
+/// A claim, as it is typed. A context may have slashes in its name, and no namespace behind it: that is the context's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimPlace {
     pub(super) context: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) claim: String,
+}
+
+impl fmt::Display for ClaimPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { context, namespace, claim } = self;
+        match (context, namespace) {
+            (Some(context), namespace) => {
+                write!(f, "{context}/{}/{claim}", namespace.as_deref().unwrap_or_default())
+            }
+            (None, Some(namespace)) => write!(f, "{namespace}/{claim}"),
+            (None, None) => f.write_str(claim),
+        }
+    }
+}
+
+impl ClaimPlace {
+    /// Returns its namespace: what is not typed there is that of the command line.
+    pub(super) fn scope(&self, of_line: &Scope) -> Scope {
+        Scope {
+            context: self.context.clone().or_else(|| of_line.context.clone()),
+            namespace: self.namespace.clone().or_else(|| of_line.namespace.clone()),
+        }
+    }
 }
 
 impl FromStr for ClaimPlace {
@@ -280,8 +306,10 @@ impl FromStr for ClaimPlace {
     fn from_str(typed: &str) -> Result<Self, String> {
         let mut parts = typed.rsplitn(3, '/').map(String::from);
         let (claim, namespace, context) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let is_of_context = context.is_some();
+        let namespace = namespace.filter(|namespace| !(is_of_context && namespace.is_empty()));
         if claim.is_empty() || [&namespace, &context].into_iter().flatten().any(String::is_empty) {
-            return Err("write CLAIM, NAMESPACE/CLAIM or CONTEXT/NAMESPACE/CLAIM".into());
+            return Err("write CLAIM, NAMESPACE/CLAIM, CONTEXT/NAMESPACE/CLAIM or CONTEXT//CLAIM".into());
         }
         Ok(Self { context, namespace, claim })
     }
@@ -291,7 +319,7 @@ impl FromStr for ClaimPlace {
 #[derive(Debug, Clone, Args)]
 pub(super) struct PodFlags {
     /// The image with Volferry's programs, of this version. Absent: that of Volferry's last Job in the namespace, or
-    /// else the chart's.
+    /// else the operator's, or else the chart's.
     #[arg(long)]
     pub(super) image: Option<String>,
     /// Run the pod as this user and group, to whom new files belong then. Absent: as root where the namespace lets
@@ -333,7 +361,7 @@ fn user(text: &str) -> Result<(i64, Option<i64>), String> {
     Ok((number(user)?, group.map(number).transpose()?))
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     match text.parse::<kube::core::Duration>() {
         Ok(time) if !time.is_negative() && time >= Duration::from_secs(1) => Ok(time.into()),
         _ => Err("write a time such as 90s, 10m or 1h30m".into()),
@@ -403,7 +431,10 @@ mod tests {
         assert_eq!(place("web"), ["", "", "web"]);
         assert_eq!(place("prod/web"), ["", "prod", "web"]);
         assert_eq!(place("arn:aws:eks:x:1:cluster/a/prod/web"), ["arn:aws:eks:x:1:cluster/a", "prod", "web"]);
-        assert!(["", "/web", "a//web", "web/"].iter().all(|typed| typed.parse::<ClaimPlace>().is_err()));
+        assert_eq!(place("a//web"), ["a", "", "web"]);
+        assert!(
+            ["", "/web", "//web", "a/b/", "web/"].iter().all(|typed| typed.parse::<ClaimPlace>().is_err())
+        );
         let both = PluginArgs::try_parse_from(["kubectl-volferry", "status", "web", "-A"]);
         assert!(both.unwrap_err().to_string().contains("--all-namespaces"));
     }

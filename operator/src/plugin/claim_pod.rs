@@ -5,13 +5,16 @@ use std::time::Duration;
 use contract::Side;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{LocalObjectReference, Namespace, PersistentVolumeClaim, Pod},
+    core::v1::{EnvVar, LocalObjectReference, Namespace, PersistentVolumeClaim, Pod, PodSpec},
 };
-use kube::{Api, api::ListParams};
+use kube::{
+    Api, Resource,
+    api::{ListParams, ObjectList},
+};
 
 use super::{
     args::PodFlags,
-    cluster::{Cluster, failed},
+    cluster::{Cluster, OPERATOR_PODS, failed},
     error::PluginError,
     one_pod::OnePod,
 };
@@ -70,6 +73,16 @@ impl ClaimPod {
         Ok(Self { claim, job })
     }
 
+    /// Gives the pod the label by which policies for the traffic of syncers hold for it, and a home folder.
+    pub(super) fn pass_for_syncer(&mut self, home: &str) {
+        let Some(template) = self.job.spec.as_mut().map(|spec| &mut spec.template) else { return };
+        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        labels.insert("app.kubernetes.io/component".into(), "syncer".into());
+        let home = EnvVar { name: "HOME".into(), value: Some(home.into()), ..EnvVar::default() };
+        let containers = template.spec.iter_mut().flat_map(|pod| &mut pod.containers);
+        containers.for_each(|container| container.env = Some(vec![home.clone()]));
+    }
+
     /// Makes the Job.
     pub(super) async fn make(&self, cluster: &Cluster) -> Result<OnePod, PluginError> {
         OnePod::make(&cluster.client, &cluster.namespace, &self.job).await
@@ -85,7 +98,8 @@ fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1)
 }
 
-async fn claim_named(cluster: &Cluster, name: &str) -> Result<PersistentVolumeClaim, PluginError> {
+/// Returns a claim that is there to stay.
+pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<PersistentVolumeClaim, PluginError> {
     let namespace = cluster.namespace.clone();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
     let found = claims.get_opt(name).await;
@@ -121,17 +135,26 @@ async fn placement(
 }
 
 /// Returns the image of the newest Job of Volferry in the namespace, with the Secrets that it is pulled with, or else
-/// the chart's image.
+/// the operator's image, or else the chart's.
 async fn image(cluster: &Cluster) -> (String, Vec<LocalObjectReference>) {
-    let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     // A user who may not list them can name the image.
+    let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let listed = jobs.list(&ListParams::default().labels(OF_VOLFERRY)).await;
-    let newest = listed.map(|jobs| jobs.items).unwrap_or_default();
     let pod = |job: Job| job.spec?.template.spec;
-    let newest = newest.into_iter().max_by_key(kube::ResourceExt::creation_timestamp).and_then(pod);
-    let used = newest.and_then(|pod| {
-        let container = pod.containers.into_iter().find(|it| it.name == names::CONTAINER)?;
-        Some((container.image?, pod.image_pull_secrets.unwrap_or_default()))
-    });
-    used.unwrap_or_else(|| (USUAL_IMAGE.into(), Vec::new()))
+    if let Some((image, secrets)) = newest(listed).and_then(pod).and_then(used) {
+        return (image, secrets);
+    }
+    let pods = Api::<Pod>::all(cluster.client.clone());
+    let listed = pods.list(&ListParams::default().labels(OPERATOR_PODS)).await;
+    let operator = newest(listed).and_then(|pod| pod.spec?.containers.into_iter().next()?.image);
+    (operator.unwrap_or_else(|| USUAL_IMAGE.into()), Vec::new())
+}
+
+fn newest<K: Resource + Clone>(listed: kube::Result<ObjectList<K>>) -> Option<K> {
+    listed.ok()?.items.into_iter().max_by_key(kube::ResourceExt::creation_timestamp)
+}
+
+fn used(pod: PodSpec) -> Option<(String, Vec<LocalObjectReference>)> {
+    let container = pod.containers.into_iter().find(|it| it.name == names::CONTAINER)?;
+    Some((container.image?, pod.image_pull_secrets.unwrap_or_default()))
 }

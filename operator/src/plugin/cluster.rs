@@ -20,6 +20,9 @@ use crate::{
     names,
 };
 
+/// Selects the operator's pods.
+pub(super) const OPERATOR_PODS: &str =
+    "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
 /// The maximum number of objects in one response of the API server.
 const PAGE: u32 = 500;
 /// The maximum length of a generated name before `-now-` and the API server's five characters.

@@ -8,7 +8,7 @@ use super::{
     cluster::Cluster,
     copy, doctor,
     error::PluginError,
-    lines, logs, migrate, output,
+    lines, logs, migrate, output, pair,
     push::{self, Way},
     stream, top,
 };
@@ -21,6 +21,7 @@ pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
     match args.command {
         Command::InCluster(command) => in_cluster(&Cluster::connect(&args.scope).await?, command).await,
         Command::Copy { from, to, pod, sync } => copy::run(&args.scope, &from, &to, &pod, &sync).await,
+        Command::Pairs(command) => pair::run(command, &args.scope).await,
         Command::Migrate(command) => migrate::run(command, args.scope.namespace.as_ref()),
     }
 }

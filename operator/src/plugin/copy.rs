@@ -40,11 +40,7 @@ impl End {
         side: Side,
         flags: &PodFlags,
     ) -> Result<Self, PluginError> {
-        let scope = Scope {
-            context: place.context.clone().or_else(|| scope.context.clone()),
-            namespace: place.namespace.clone().or_else(|| scope.namespace.clone()),
-        };
-        let cluster = Cluster::connect(&scope).await?;
+        let cluster = Cluster::connect(&place.scope(scope)).await?;
         let planned = ClaimPod::plan(&cluster, &place.claim, COMMAND, side, flags).await?;
         Ok(Self { cluster, planned })
     }

@@ -79,8 +79,12 @@ pub(super) enum PluginError {
     Signals(#[source] io::Error),
     #[error("something keeps runs from succeeding")]
     Unwell,
+    #[error("{why}")]
+    Blocked { why: String, hint: String },
     #[error(transparent)]
     Migrate(#[from] MigrateError),
+    #[error("cannot make YAML of the objects")]
+    Yaml(#[source] Box<serde_saphyr::SerializeError>),
     #[error("cannot make JSON of the answer")]
     Json(#[from] serde_json::Error),
     #[error("cannot write to standard output")]
@@ -147,7 +151,9 @@ impl PluginError {
             Self::Stopped => "the pod is gone".into(),
             Self::Signals(_) => "see how many files this user may have open".into(),
             Self::Unwell => "each error above has its hint".into(),
+            Self::Blocked { hint, .. } => hint.clone(),
             Self::Migrate(error) => error.hint(),
+            Self::Yaml(_) => "report this, with the command line".into(),
             Self::Json(_) => "leave out --output json".into(),
             Self::Output(_) => "see where the output goes".into(),
         }

@@ -1,9 +1,9 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
 //! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as text,
-//! `push` moves files between this machine and a claim, `report` is the command of that name of `volferry-operator`,
-//! `doctor` looks for problems, `migrate` converts objects of other tools to SyncJobs, and `output` prints.
-//! `operator/doc/api.md` lists the commands.
+//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `report` is the command of that name
+//! of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects of other tools to SyncJobs, and
+//! `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod browse;
@@ -21,6 +21,7 @@ mod logs;
 mod migrate;
 mod one_pod;
 mod output;
+mod pair;
 mod push;
 pub mod report;
 mod stream;

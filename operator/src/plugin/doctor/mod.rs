@@ -23,7 +23,7 @@ use kube::{
 };
 
 use super::{
-    cluster::{Cluster, failed},
+    cluster::{Cluster, OPERATOR_PODS, failed},
     error::PluginError,
     lines, output,
 };
@@ -33,7 +33,6 @@ use crate::{
     names,
 };
 
-const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
 /// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.
 const RIGHTS: [(&str, &str, &str, &str); 6] = [
     ("list", "syncjobs", "", "view"),

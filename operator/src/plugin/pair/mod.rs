@@ -1,0 +1,337 @@
+//! `kubectl volferry pair`, `unpair` and `rotate`: a SyncEndpoint of a claim in one cluster and a SyncJob that dials it
+//! in the other, each of which knows the other's public key. Nothing private passes here.
+
+mod flags;
+mod manifests;
+mod trial;
+mod waits;
+
+use std::fmt::Debug;
+
+use contract::{PublicKey, RunResult};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+pub(super) use self::flags::PairCommand;
+use self::{
+    flags::{MadeFlags, PairFlags},
+    manifests::document,
+    waits::Waits,
+};
+use super::{
+    args::Scope,
+    claim_pod::claim_named,
+    cluster::{Cluster, failed},
+    error::PluginError,
+    output,
+};
+use crate::{
+    api::{EndpointPeer, RemoteEndpoint, SyncEndpoint, SyncJob, SyncRunSpec},
+    ends::remote_end::RemoteFolder,
+    human, names,
+    signals::Stops,
+};
+
+/// The owner of the fields that `--apply` sets.
+const FIELD_MANAGER: &str = "kubectl-volferry";
+/// The longest name of a peer, before a hyphen and what tells it from those of other clusters.
+const MAX_PEER_STEM: usize = 47;
+
+/// What to do if a pair is not found.
+const NAMED: &str = "name the claims as for `pair`, with --serve and --name if they were given there";
+
+/// Carries out a command about a pair.
+pub(super) async fn run(command: PairCommand, scope: &Scope) -> Result<(), PluginError> {
+    match command {
+        PairCommand::Pair { flags, made } if !made.apply => print(&flags, &made),
+        PairCommand::Pair { flags, made } => Pair::connect(&flags, scope).await?.make(&made).await,
+        PairCommand::Unpair { flags } => Pair::connect(&flags, scope).await?.delete().await,
+        PairCommand::Rotate { flags } => Pair::connect(&flags, scope).await?.rotate().await,
+    }
+}
+
+fn print(flags: &PairFlags, made: &MadeFlags) -> Result<(), PluginError> {
+    let (served, dialling) = flags.ends();
+    let mut lines = document(&format!("For {served}, which is served."), &manifests::endpoint(flags, made))?;
+    let notes = format!(
+        "For {dialling}, which dials. Fill in status.address and status.publicKey of the SyncEndpoint, and list \
+         this SyncJob's status.identity.publicKey among its peers; --apply does all that."
+    );
+    lines.extend(document(&notes, &manifests::job(flags, None))?);
+    output::lines(&lines)
+}
+
+/// Says what has been done. Standard output is for manifests.
+fn tell(text: &str) {
+    output::complain(text);
+}
+
+/// The two clusters of a pair, and the APIs of its objects.
+struct Pair<'a> {
+    flags: &'a PairFlags,
+    name: &'a str,
+    /// Where the SyncJob is.
+    dials: Cluster,
+    jobs: Api<SyncJob>,
+    /// Where the SyncEndpoint is.
+    serves: Cluster,
+    endpoints: Api<SyncEndpoint>,
+}
+
+impl<'a> Pair<'a> {
+    async fn connect(flags: &'a PairFlags, scope: &Scope) -> Result<Self, PluginError> {
+        let (served, dialling) = flags.ends();
+        let dials = Cluster::connect(&dialling.scope(scope)).await?;
+        let serves = Cluster::connect(&served.scope(scope)).await?;
+        Ok(Self {
+            flags,
+            name: manifests::name(flags),
+            jobs: Api::namespaced(dials.client.clone(), &dials.namespace),
+            endpoints: Api::namespaced(serves.client.clone(), &serves.namespace),
+            dials,
+            serves,
+        })
+    }
+
+    fn waits(&self) -> Waits<'_> {
+        Waits { most: self.flags.timeout, name: self.name }
+    }
+
+    /// Makes both objects, tries the way between them, introduces them to each other, and waits for a run.
+    async fn make(&self, made: &MadeFlags) -> Result<(), PluginError> {
+        self.check_claims().await?;
+        let endpoint = manifests::endpoint(self.flags, made);
+        let endpoint = apply(&self.endpoints, self.name, &endpoint, &self.serves).await?;
+        let reached = self.waits().address(&self.endpoints).await?;
+        tell(&format!("SyncEndpoint {} serves {reached}", self.name));
+        if !made.no_trial {
+            trial::run(&self.dials, self.flags, made, (&reached, &endpoint.spec.service.protocols)).await?;
+        }
+        let mut stops = Stops::new().map_err(PluginError::Signals)?;
+        tokio::select! {
+            met = self.introduce(&reached) => met,
+            () = stops.next() => Err(self.refused("stopped on request", "what is made stays; `unpair` removes it")),
+        }
+    }
+
+    /// Refuses claims that are missing or one and the same.
+    async fn check_claims(&self) -> Result<(), PluginError> {
+        let (served, dialling) = self.flags.ends();
+        let one = claim_named(&self.serves, &served.claim).await?;
+        let other = claim_named(&self.dials, &dialling.claim).await?;
+        if one.uid() != other.uid() {
+            return Ok(());
+        }
+        Err(PluginError::OneClaim { namespace: self.serves.namespace.clone(), name: served.claim.clone() })
+    }
+
+    /// Makes the SyncJob, whose pod makes a key, lists that at the endpoint, and waits for a run.
+    async fn introduce(&self, reached: &RemoteFolder) -> Result<(), PluginError> {
+        let job = manifests::job(self.flags, Some(reached));
+        let job = apply(&self.jobs, self.name, &job, &self.dials).await?;
+        let key = self.waits().key(&self.jobs, None).await?;
+        self.change_peers(|peers| with_key(peers, &self.peer(&job), key)).await?;
+        tell("the SyncJob's key is among the endpoint's peers");
+        let (namespace, name) = (&self.dials.namespace, self.name);
+        let goes_on =
+            || format!("the first run goes on; `kubectl volferry status -n {namespace} {name}` shows it");
+        tell(&self.waits().run(&self.jobs).await?.unwrap_or_else(goes_on));
+        Ok(())
+    }
+
+    /// Deletes what was made for the pair. The endpoint stays if it has other peers.
+    async fn delete(&self) -> Result<(), PluginError> {
+        let job = self.dials.job_if_any(self.name).await?;
+        let endpoint = self.endpoint_if_any().await?;
+        if let (Some(job), Some(endpoint)) = (&job, &endpoint) {
+            self.check(job, endpoint)?;
+        }
+        // The endpoint first: without the SyncJob, nothing tells which of the peers it was.
+        if let Some(endpoint) = &endpoint {
+            let own = job.as_ref().map(|job| self.own_keys(job)).unwrap_or_default();
+            if others(&endpoint.spec.peers, &own).is_empty() {
+                delete(&self.endpoints, endpoint, &self.serves).await?;
+            } else {
+                self.change_peers(|peers| others(&peers, &own)).await?;
+                tell(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
+            }
+        }
+        match &job {
+            Some(job) => delete(&self.jobs, job, &self.dials).await,
+            None if endpoint.is_none() => {
+                Err(self.refused("there is neither a SyncJob nor a SyncEndpoint", NAMED))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the SyncJob another key. The endpoint lists both until a run has succeeded with the new one.
+    async fn rotate(&self) -> Result<(), PluginError> {
+        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint_if_any().await?);
+        let missing =
+            || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
+        self.check(&job, &endpoint.ok_or_else(missing)?)?;
+        if remote(&job).is_some_and(|remote| remote.identity.is_some()) {
+            let hint =
+                "put another key there, list both at the endpoint, and take the old one out after a run";
+            return Err(self.refused("the SyncJob's key is in a Secret that you made", hint));
+        }
+        let old = self.waits().key(&self.jobs, None).await?;
+        // The pods of later runs find no key and make one. A run in progress has its own copy.
+        self.forget_key(&job).await?;
+        let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
+        let new = self.waits().key(&self.jobs, Some(old)).await?;
+        self.change_peers(|peers| with_key(peers, &self.peer(&job), new)).await?;
+        tell("both keys are among the endpoint's peers");
+        self.until_ended(&run.name_any()).await?;
+        let stale = |peer: &EndpointPeer| peer.name == self.peer(&job) || peer.public_key == old.to_string();
+        let is_new = |peer: &EndpointPeer| peer.public_key == new.to_string();
+        self.change_peers(|peers| peers.into_iter().filter(|it| is_new(it) || !stale(it)).collect()).await?;
+        tell("a run has succeeded with the new key; the old one is taken out");
+        Ok(())
+    }
+
+    /// Deletes the Secret with the SyncJob's key, which only the garbage collector would.
+    async fn forget_key(&self, job: &SyncJob) -> Result<(), PluginError> {
+        let namespace = &self.dials.namespace;
+        let secrets = Api::<Secret>::namespaced(self.dials.client.clone(), namespace);
+        let name = names::job_key(self.name, &job.uid().unwrap_or_default());
+        match secrets.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).map_err(failed(format!("delete Secret {namespace}/{name}"))),
+        }
+    }
+
+    /// Waits until a run has succeeded.
+    async fn until_ended(&self, run: &str) -> Result<(), PluginError> {
+        let most = self.flags.timeout;
+        let ended = timeout(most, self.dials.ended(run)).await;
+        let ended = ended.map_err(|_| PluginError::TooLong { after: human::duration(most) })??;
+        let report = ended.status.and_then(|status| status.report).unwrap_or_default();
+        if report.result == RunResult::Succeeded {
+            return Ok(());
+        }
+        let how = report.message.unwrap_or_else(|| format!("{:?}", report.result));
+        Err(PluginError::RunFailed { namespace: self.dials.namespace.clone(), name: run.into(), how })
+    }
+
+    /// Refuses two objects that do not belong to each other, or are of other claims.
+    fn check(&self, job: &SyncJob, endpoint: &SyncEndpoint) -> Result<(), PluginError> {
+        let (served, dialling) = self.flags.ends();
+        let key = endpoint.status.as_ref().and_then(|status| status.public_key.as_deref());
+        let is_dialled = remote(job).is_some_and(|remote| key.is_none_or(|key| remote.public_key == key));
+        let own = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
+        let is_own = own.into_iter().flatten().any(|claim| claim.claim_name == dialling.claim);
+        if is_dialled && is_own && endpoint.spec.persistent_volume_claim.claim_name == served.claim {
+            return Ok(());
+        }
+        Err(self.refused("SyncJob and SyncEndpoint are no pair of these claims", NAMED))
+    }
+
+    fn refused(&self, why: &str, hint: &str) -> PluginError {
+        PluginError::Blocked { why: format!("{}: {why}", self.name), hint: hint.into() }
+    }
+
+    async fn endpoint_if_any(&self) -> Result<Option<SyncEndpoint>, PluginError> {
+        let found = self.endpoints.get_opt(self.name).await;
+        found.map_err(failed(format!("read SyncEndpoint {}/{}", self.serves.namespace, self.name)))
+    }
+
+    /// Returns the name of a SyncJob among the endpoint's peers, which no SyncJob of another cluster has.
+    fn peer(&self, job: &SyncJob) -> String {
+        let stem = names::shorten(&format!("{}.{}", self.dials.namespace, self.name), MAX_PEER_STEM);
+        format!("{stem}-{}", names::fingerprint(&job.uid().unwrap_or_default()))
+    }
+
+    /// Returns the name and the key by which the endpoint knows a SyncJob.
+    fn own_keys(&self, job: &SyncJob) -> Vec<String> {
+        let key = job.status.as_ref().and_then(|status| status.identity);
+        [self.peer(job)].into_iter().chain(key.map(|key| key.public_key.to_string())).collect()
+    }
+
+    /// Changes the peers of the endpoint, unless somebody else does so at the same time.
+    async fn change_peers(
+        &self,
+        change: impl FnOnce(Vec<EndpointPeer>) -> Vec<EndpointPeer>,
+    ) -> Result<(), PluginError> {
+        let doing = || format!("change the peers of SyncEndpoint {}/{}", self.serves.namespace, self.name);
+        let found = self.endpoints.get(self.name).await.map_err(failed(doing()))?;
+        let version = found.resource_version();
+        let peers = change(found.spec.peers);
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"peers": peers}});
+        let patched = self.endpoints.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(failed(doing()))
+    }
+}
+
+/// Returns the endpoint that a SyncJob names.
+fn remote(job: &SyncJob) -> Option<&RemoteEndpoint> {
+    job.spec.source.endpoint.as_ref().or(job.spec.destination.endpoint.as_ref())
+}
+
+/// Returns the peers with one more key.
+fn with_key(mut peers: Vec<EndpointPeer>, name: &str, key: PublicKey) -> Vec<EndpointPeer> {
+    let public_key = key.to_string();
+    if !peers.iter().any(|peer| peer.public_key == public_key) {
+        peers.push(EndpointPeer { name: name.into(), public_key });
+    }
+    peers
+}
+
+/// Returns the peers without those that have one of these names or keys.
+fn others(peers: &[EndpointPeer], own: &[String]) -> Vec<EndpointPeer> {
+    let is_own = |peer: &&EndpointPeer| own.contains(&peer.name) || own.contains(&peer.public_key);
+    peers.iter().filter(|peer| !is_own(peer)).cloned().collect()
+}
+
+/// Sets the fields of an object that the manifest has. Those of others stay.
+async fn apply<K>(api: &Api<K>, name: &str, manifest: &Value, at: &Cluster) -> Result<K, PluginError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let what = format!("{} {}/{name}", K::kind(&()), at.namespace);
+    let applied = api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(manifest)).await;
+    let applied = applied.map_err(failed(format!("apply {what}")))?;
+    tell(&format!("{what} applied"));
+    Ok(applied)
+}
+
+/// Deletes an object as it was seen.
+async fn delete<K>(api: &Api<K>, seen: &K, at: &Cluster) -> Result<(), PluginError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let what = format!("{} {}/{}", K::kind(&()), at.namespace, seen.name_any());
+    let preconditions = Some(Preconditions { uid: seen.uid(), ..Preconditions::default() });
+    match api.delete(&seen.name_any(), &DeleteParams { preconditions, ..DeleteParams::default() }).await {
+        Ok(_) => tell(&format!("{what} deleted")),
+        Err(kube::Error::Api(status)) if status.is_not_found() => tell(&format!("{what} is gone already")),
+        Err(error) => return Err(failed(format!("delete {what}"))(error)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: &str, key: &str) -> EndpointPeer {
+        EndpointPeer { name: name.into(), public_key: key.into() }
+    }
+
+    #[test]
+    fn a_key_is_listed_once_and_others_stay() {
+        let key = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=".parse().unwrap();
+        let one = with_key(vec![peer("laptop", "a")], "web", key);
+        assert_eq!((one.len(), one[1].name.as_str()), (2, "web"));
+        assert_eq!(with_key(one.clone(), "web", key), one);
+        assert_eq!(others(&one, &["web".into()]), [peer("laptop", "a")]);
+        assert_eq!(others(&one, &["other".into(), key.to_string()]), [peer("laptop", "a")]);
+    }
+}

@@ -1,0 +1,241 @@
+//! Waits for what a pair needs, and says what is in the way of it.
+
+use std::{fmt::Debug, pin::pin, time::Duration};
+
+use contract::{PublicKey, RunResult, Side, reason::KEY_NOT_ACCEPTED};
+use futures::TryStreamExt as _;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::super::{error::PluginError, output};
+use crate::{
+    api::{
+        RemoteEndpoint, SyncEndpoint, SyncJob,
+        conditions::{self, reason},
+    },
+    ends::remote_end::{self, RemoteFolder},
+};
+
+/// What is said of an object whose status is that of an earlier state, or of none.
+const UNSEEN: &str = "no operator has looked at it yet";
+
+/// How far an object is.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing<T> {
+    Done(T),
+    /// It goes on by itself.
+    Waits(String),
+    /// A person has to act.
+    Stuck(String),
+}
+
+/// Returns the address and the key of an endpoint that serves.
+fn of_endpoint(endpoint: &SyncEndpoint) -> Standing<RemoteFolder> {
+    let status = endpoint.status.clone().unwrap_or_default();
+    let known = status.address.zip(status.public_key).and_then(|(address, public_key)| {
+        remote_end::parse(Side::Sink, &RemoteEndpoint { address, public_key, identity: None }).ok()
+    });
+    let ready = conditions::find(&status.conditions, conditions::READY);
+    let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == reason::SERVING);
+    match known.filter(|_| serves) {
+        Some(known) => Standing::Done(known),
+        None => standing(&status.conditions),
+    }
+}
+
+/// Returns the public key of a SyncJob, if it has one other than `old`.
+fn of_key(job: &SyncJob, old: Option<PublicKey>) -> Standing<PublicKey> {
+    let status = job.status.clone().unwrap_or_default();
+    match status.identity.map(|identity| identity.public_key).filter(|key| Some(*key) != old) {
+        Some(key) => Standing::Done(key),
+        None => standing(&status.conditions),
+    }
+}
+
+/// Returns how the last run of a SyncJob ended, once none is under way.
+fn of_run(job: &SyncJob) -> Standing<String> {
+    let status = job.status.clone().unwrap_or_default();
+    let run = status.last_run.filter(|_| conditions::is_true(&status.conditions, conditions::READY));
+    match run {
+        Some(run) if run.result == RunResult::Succeeded => {
+            Standing::Done("the first run has succeeded".into())
+        }
+        Some(run) => {
+            let why = run.message.unwrap_or_else(|| format!("{:?}", run.result));
+            Standing::Done(format!("warning: the first run has ended: {why}"))
+        }
+        None => standing(&status.conditions),
+    }
+}
+
+fn standing<T>(conditions: &[Condition]) -> Standing<T> {
+    let told = |kind| {
+        let found = conditions::find(conditions, kind).filter(|it| it.status == "True")?;
+        Some(format!("{}: {}", found.reason, found.message))
+    };
+    if let Some(why) = told(conditions::STALLED) {
+        return Standing::Stuck(why);
+    }
+    // A suspended object is ready, and does nothing.
+    let waits = told(conditions::RECONCILING).or_else(|| told(conditions::READY));
+    Standing::Waits(waits.unwrap_or_else(|| UNSEEN.into()))
+}
+
+fn observed(job: &SyncJob) -> Option<i64> {
+    job.status.as_ref()?.observed_generation
+}
+
+/// Waits for the objects of a pair, each time for at most a while.
+pub(super) struct Waits<'a> {
+    pub(super) most: Duration,
+    pub(super) name: &'a str,
+}
+
+impl Waits<'_> {
+    /// Returns the endpoint's address and key once it serves.
+    pub(super) async fn address(&self, api: &Api<SyncEndpoint>) -> Result<RemoteFolder, PluginError> {
+        match self.until(api, |it| it.status.as_ref()?.observed_generation, of_endpoint).await? {
+            Standing::Done(known) => Ok(known),
+            Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncEndpoint", &why)),
+        }
+    }
+
+    /// Returns the SyncJob's public key once its status has one, other than `old`.
+    pub(super) async fn key(
+        &self,
+        api: &Api<SyncJob>,
+        old: Option<PublicKey>,
+    ) -> Result<PublicKey, PluginError> {
+        match self.until(api, observed, |job| of_key(job, old)).await? {
+            Standing::Done(key) => Ok(key),
+            Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncJob", &why)),
+        }
+    }
+
+    /// Waits for the first run, and returns how it ended; `None` if it takes longer, and goes on.
+    pub(super) async fn run(&self, api: &Api<SyncJob>) -> Result<Option<String>, PluginError> {
+        match self.until(api, observed, of_run).await? {
+            Standing::Done(how) => Ok(Some(how)),
+            Standing::Waits(why) if why.starts_with(reason::RUNNING) => Ok(None),
+            Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncJob", &why)),
+        }
+    }
+
+    /// Waits until an object is done or stuck, or the time is over, and says what it waits for.
+    async fn until<K, T>(
+        &self,
+        api: &Api<K>,
+        observed: impl Fn(&K) -> Option<i64>,
+        look: impl Fn(&K) -> Standing<T>,
+    ) -> Result<Standing<T>, PluginError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let of_name = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut seen = pin!(watcher(api.clone(), of_name).default_backoff().applied_objects());
+        let mut told = String::from(UNSEEN);
+        let looked = async {
+            while let Some(object) = seen.try_next().await.map_err(PluginError::Watch)? {
+                let is_seen = observed(&object) >= object.meta().generation;
+                match if is_seen { look(&object) } else { Standing::Waits(UNSEEN.into()) } {
+                    Standing::Waits(why) if why == told => {}
+                    Standing::Waits(why) => {
+                        // Whoever waits here lists the key.
+                        if !why.starts_with(KEY_NOT_ACCEPTED) {
+                            output::complain(&format!("note: {} {}: {why}", K::kind(&()), object.name_any()));
+                        }
+                        told = why;
+                    }
+                    end => return Ok::<_, PluginError>(Some(end)),
+                }
+            }
+            Ok(None)
+        };
+        let ended = timeout(self.most, looked).await;
+        Ok(ended.unwrap_or(Ok(None))?.unwrap_or(Standing::Waits(told)))
+    }
+
+    fn blocked(&self, kind: &str, why: &str) -> PluginError {
+        let hint =
+            "what is made stays; run the same command again once that is out of the way, or raise --timeout";
+        PluginError::Blocked { why: format!("{kind} {}: {why}", self.name), hint: hint.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const KEY: &str = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
+
+    fn condition(kind: &str, reason: &str) -> Value {
+        let time = "2026-01-01T00:00:00Z";
+        json!({"type": kind, "status": "True", "reason": reason, "message": "m", "lastTransitionTime": time})
+    }
+
+    fn endpoint(status: &Value) -> SyncEndpoint {
+        let spec = json!({"persistentVolumeClaim": {"claimName": "data"}, "access": "Write"});
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn job(status: &Value) -> SyncJob {
+        let claim = json!({"persistentVolumeClaim": {"claimName": "data"}});
+        let remote = json!({"endpoint": {"address": "h::web", "publicKey": KEY}});
+        let spec = json!({"source": claim, "destination": remote});
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn an_endpoint_is_known_once_it_serves_with_an_address_and_a_key_that_can_be_read() {
+        let of = |address: &str, key: &str, conditions: Value| {
+            of_endpoint(&endpoint(&json!({"address": address, "publicKey": key, "conditions": [conditions]})))
+        };
+        let serving = || condition("Ready", "Serving");
+        let Standing::Done(known) = of("h:9::web", KEY, serving()) else { panic!("it serves") };
+        assert_eq!((known.to_string().as_str(), known.public_key.to_string().as_str()), ("h:9::web", KEY));
+        for forged in [of("-oX::web", KEY, serving()), of("h::web", "no key", serving())] {
+            assert!(matches!(forged, Standing::Waits(_)), "{forged:?}");
+        }
+        let pending = of("h::web", KEY, condition("Reconciling", "AddressPending"));
+        assert_eq!(pending, Standing::Waits("AddressPending: m".into()));
+        let stuck = of("h::web", KEY, condition("Stalled", "ClaimNotFound"));
+        assert_eq!(stuck, Standing::Stuck("ClaimNotFound: m".into()));
+        let suspended = of("h::web", KEY, condition("Ready", "Suspended"));
+        assert_eq!(suspended, Standing::Waits("Suspended: m".into()));
+        assert_eq!(of_endpoint(&endpoint(&json!({}))), Standing::Waits(UNSEEN.into()));
+    }
+
+    #[test]
+    fn a_job_is_waited_for_until_it_has_another_key_and_a_run_has_ended() {
+        let key =
+            json!({"identity": {"publicKey": KEY}, "conditions": [condition("Reconciling", "Running")]});
+        let own: PublicKey = KEY.parse().unwrap();
+        assert_eq!(of_key(&job(&key), None), Standing::Done(own));
+        assert_eq!(of_key(&job(&key), Some(own)), Standing::Waits("Running: m".into()));
+        let of = |run: Value, conditions: &[Value]| {
+            of_run(&job(&json!({"lastRun": run, "conditions": conditions})))
+        };
+        let run = |result: &str| json!({"id": "web-1", "result": result, "message": "a file was left out"});
+        let ready = [condition("Ready", "Succeeded")];
+        let Standing::Done(how) = of(run("Succeeded"), &ready) else { panic!("it is over") };
+        assert_eq!(how, "the first run has succeeded");
+        let Standing::Done(how) = of(run("PartiallyFailed"), &ready) else { panic!("it is over") };
+        assert!(how.contains("a file was left out"), "{how}");
+        let suspended = of(Value::Null, &[condition("Ready", "Suspended")]);
+        assert_eq!(suspended, Standing::Waits("Suspended: m".into()));
+        let refused = of(run("Failed"), &[condition("Stalled", "IdentityRefused")]);
+        assert_eq!(refused, Standing::Stuck("IdentityRefused: m".into()));
+    }
+}
