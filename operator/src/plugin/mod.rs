@@ -8,6 +8,7 @@
 mod args;
 mod browse;
 mod busy;
+mod claim_place;
 mod claim_pod;
 mod cluster;
 mod commands;
@@ -22,6 +23,7 @@ mod migrate;
 mod one_pod;
 mod output;
 mod pair;
+mod pair_args;
 mod push;
 pub mod report;
 mod stream;

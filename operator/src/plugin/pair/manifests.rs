@@ -3,9 +3,10 @@
 use contract::Side;
 use serde_json::{Value, json};
 
-use super::{
-    super::{args::ClaimPlace, error::PluginError},
-    flags::{MadeFlags, PairFlags},
+use super::super::{
+    args::ClaimPlace,
+    error::PluginError,
+    pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
     api::{EndpointAccess, GROUP, ServiceType, VERSION},
@@ -70,11 +71,14 @@ pub(super) fn document(comment: &str, object: &Value) -> Result<Vec<String>, Plu
 mod tests {
     use clap::Parser as _;
 
-    use super::{super::PairCommand, *};
+    use super::*;
     use crate::{
         api::{RemoteEndpoint, SyncEndpoint, SyncJob},
         ends::remote_end,
-        plugin::args::{Command, PluginArgs},
+        plugin::{
+            args::{Command, PluginArgs},
+            pair_args::PairCommand,
+        },
         spec::validate,
     };
 

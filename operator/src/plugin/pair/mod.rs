@@ -1,7 +1,6 @@
 //! `kubectl volferry pair`, `unpair` and `rotate`: a SyncEndpoint of a claim in one cluster and a SyncJob that dials it
 //! in the other, each of which knows the other's public key. Nothing private passes here.
 
-mod flags;
 mod manifests;
 mod trial;
 mod waits;
@@ -18,18 +17,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-pub(super) use self::flags::PairCommand;
-use self::{
-    flags::{MadeFlags, PairFlags},
-    manifests::document,
-    waits::Waits,
-};
+use self::{manifests::document, waits::Waits};
 use super::{
     args::Scope,
     claim_pod::claim_named,
     cluster::{Cluster, failed},
     error::PluginError,
     output,
+    pair_args::{MadeFlags, PairCommand, PairFlags},
 };
 use crate::{
     api::{EndpointPeer, RemoteEndpoint, SyncEndpoint, SyncJob, SyncRunSpec},

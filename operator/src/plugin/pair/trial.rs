@@ -9,17 +9,15 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    super::{
-        args::PodFlags,
-        claim_pod::ClaimPod,
-        cluster::Cluster,
-        error::PluginError,
-        exec_stream::ExecStream,
-        one_pod::{OnePod, show_errors},
-        output,
-    },
-    flags::{MadeFlags, PairFlags},
+use super::super::{
+    args::PodFlags,
+    claim_pod::ClaimPod,
+    cluster::Cluster,
+    error::PluginError,
+    exec_stream::ExecStream,
+    one_pod::{OnePod, show_errors},
+    output,
+    pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
     api::ServiceProtocol, ends::remote_end::RemoteFolder, human, signals::Stops,

@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use contract::Side;
 
-use super::super::args::{ClaimPlace, time};
+use super::claim_place::{ClaimPlace, time};
 use crate::api::ServiceType;
 
 #[derive(Debug, Subcommand)]
-pub(in super::super) enum PairCommand {
+pub(super) enum PairCommand {
     /// Print a SyncEndpoint of one claim and a SyncJob that keeps it in step with a claim of another cluster. With
     /// --apply, make both, try the way between them, introduce them to each other, and wait for the first run.
     Pair {
@@ -32,7 +32,7 @@ pub(in super::super) enum PairCommand {
 
 /// The two claims of a pair.
 #[derive(Debug, Clone, Args)]
-pub(in super::super) struct PairFlags {
+pub(super) struct PairFlags {
     /// The claim that is read: CLAIM, NAMESPACE/CLAIM or CONTEXT/NAMESPACE/CLAIM.
     #[arg(long, value_name = "PLACE")]
     pub(super) from: ClaimPlace,
@@ -52,7 +52,7 @@ pub(in super::super) struct PairFlags {
 
 /// What is made for a pair.
 #[derive(Debug, Clone, Args)]
-pub(in super::super) struct MadeFlags {
+pub(super) struct MadeFlags {
     /// How the endpoint is reached.
     #[arg(long, value_enum, default_value = "load-balancer")]
     pub(super) service: ServiceFlag,
@@ -94,7 +94,7 @@ impl PairFlags {
 
 /// The claim that is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in super::super) enum ServeFlag {
+pub(super) enum ServeFlag {
     /// The one that is read.
     From,
     /// The one that is written.
@@ -103,7 +103,7 @@ pub(in super::super) enum ServeFlag {
 
 /// The types of Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in super::super) enum ServiceFlag {
+pub(super) enum ServiceFlag {
     /// An address of the cluster's load balancer.
     LoadBalancer,
     /// A port of each node.
