@@ -71,14 +71,14 @@ async fn run(cli: Cli) -> ExitCode {
         Command::Controller(args) => match serve::serve(*args, cli.log_format).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                tracing::error!("{}", telemetry::chain(&error));
+                tracing::error!("{}", contract::chain(&error));
                 ExitCode::FAILURE
             }
         },
         Command::Populate(args) => match populator::serve(args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                tracing::error!("{}", telemetry::chain(&error));
+                tracing::error!("{}", contract::chain(&error));
                 ExitCode::FAILURE
             }
         },

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use contract::reason::{REASONS, Reason};
+use contract::Reason;
 use serde_json::Value;
 
 /// Where the pages are read; an alert's annotation `runbook_url` leads to its page there.
@@ -23,9 +23,9 @@ pub struct Page {
 pub fn pages(rules: &Value) -> Vec<Page> {
     let rows = alerts(rules).map(|alert| (text_of(&alert["alert"]), summary_of(alert)));
     let alert_list = list("Alerts", rows);
-    let rows = REASONS.iter().map(|reason| (reason.name.to_string(), reason.meaning.to_string()));
+    let rows = Reason::ALL.iter().map(|reason| (reason.to_string(), reason.meaning().into()));
     let reason_list = list("Reasons", rows);
-    let pages = alerts(rules).map(alert_page).chain(REASONS.iter().map(reason_page));
+    let pages = alerts(rules).map(alert_page).chain(Reason::ALL.iter().map(reason_page));
     pages.chain([alert_list, reason_list]).collect()
 }
 
@@ -70,11 +70,11 @@ fn alert_page(alert: &Value) -> Page {
 }
 
 fn reason_page(reason: &Reason) -> Page {
-    let mut text = format!("# {}\n\n", reason.name);
-    add_paragraph(&mut text, reason.meaning);
+    let mut text = format!("# {reason}\n\n");
+    add_paragraph(&mut text, reason.meaning());
     text.push_str("## What to do\n\n");
-    add_paragraph(&mut text, if reason.next.is_empty() { "Nothing." } else { reason.next });
-    Page { name: reason.name.into(), text: ended(&text) }
+    add_paragraph(&mut text, if reason.next().is_empty() { "Nothing." } else { reason.next() });
+    Page { name: reason.to_string(), text: ended(&text) }
 }
 
 /// Returns a template of Prometheus with `NAMESPACE` and `NAME` in place of the labels.
@@ -126,7 +126,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        assert_eq!(pages.len(), 1 + REASONS.len() + 2);
+        assert_eq!(pages.len(), 1 + Reason::ALL.len() + 2);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use contract::{ExitCode, SNAPSHOT_NOT_FOUND, reason};
+use contract::{ExitCode, Reason, chain};
 use thiserror::Error;
 
 use crate::{
@@ -138,7 +138,7 @@ pub enum SessionError {
     #[error("{message}")]
     Guard {
         /// A word for programs, in CamelCase.
-        reason: &'static str,
+        reason: Reason,
         /// The problem and the next step.
         message: String,
     },
@@ -185,66 +185,66 @@ impl SessionError {
 
     /// Returns the failure in the form for the peer, the report and the exit code.
     pub(crate) fn refusal(&self) -> Refusal {
-        let (exit, reason) = match self {
-            Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
-            Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
+        let reason = match self {
+            Self::Apply(ApplyError::Busy { .. }) => Reason::DestinationBusy,
+            Self::Apply(ApplyError::TakenOver { .. }) => Reason::DestinationTakenOver,
             Self::Apply(ApplyError::Open(RootError::Missing(_))) | Self::Folder(RootError::Missing(_)) => {
-                (ExitCode::Failed, "DestinationMissing")
+                Reason::DestinationMissing
             }
-            Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
-            Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
-            Self::Apply(ApplyError::Backup { .. }) => (ExitCode::Failed, "BackupDirUnusable"),
-            Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
-            Self::Snapshot(error) if error.is_missing() => (ExitCode::Failed, SNAPSHOT_NOT_FOUND),
-            Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
-            Self::NotAllowed { .. } | Self::NotHeld { .. } | Self::HistoryNotTaken => {
-                (ExitCode::Identity, "NotAllowed")
-            }
-            Self::QueueFull(_) => (ExitCode::Failed, reason::QUEUE_FULL),
-            Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
-            Self::ShardedBackup => (ExitCode::Usage, "ShardedBackup"),
-            Self::BackupPlace { .. } => (ExitCode::Usage, "BackupDirUnusable"),
-            Self::Filter(FilterError::Rule(_)) => (ExitCode::Usage, "RsyncPattern"),
-            Self::Filter(FilterError::NoWay(_)) => (ExitCode::Usage, "NothingIncluded"),
-            Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
-            Self::FilesFrom(_) => (ExitCode::Usage, "InvalidPath"),
-            Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
-            Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
-            Self::Folder(_) => (ExitCode::Failed, "DestinationUnusable"),
-            Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
-            Self::Device(DeviceError::Busy { .. } | DeviceError::InUse { .. }) => {
-                (ExitCode::Failed, "DestinationBusy")
-            }
-            Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
-            Self::Device(_) => (ExitCode::Failed, "DestinationUnusable"),
-            Self::Kinds(_) => (ExitCode::Usage, "KindMismatch"),
-            Self::NotForFiles { .. } => (ExitCode::Usage, "NotForFiles"),
-            Self::SourceFile { .. } => (ExitCode::Failed, "TreeUnreadable"),
-            Self::NotForDevices { .. } => (ExitCode::Usage, "NotForDevices"),
-            Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
-            Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),
-            Self::ShardBoard(_) => (ExitCode::Failed, "DestinationUnusable"),
-            Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
-            Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
+            Self::Apply(ApplyError::Owners) => Reason::OwnershipNotPermitted,
+            Self::Apply(ApplyError::Journal { .. }) => Reason::JournalUnusable,
+            Self::Apply(ApplyError::Backup { .. }) => Reason::BackupDirUnusable,
+            Self::Apply(_) => Reason::DestinationUnusable,
+            Self::Snapshot(error) if error.is_missing() => Reason::SnapshotNotFound,
+            Self::Snapshot(_) => Reason::SnapshotUnusable,
+            Self::NotAllowed { .. } | Self::NotHeld { .. } | Self::HistoryNotTaken => Reason::NotAllowed,
+            Self::QueueFull(_) => Reason::QueueFull,
+            Self::ShardedSnapshot => Reason::ShardedSnapshot,
+            Self::ShardedBackup => Reason::ShardedBackup,
+            Self::BackupPlace { .. } => Reason::BackupDirUnusable,
+            Self::Filter(FilterError::Rule(_)) => Reason::RsyncPattern,
+            Self::Filter(FilterError::NoWay(_)) => Reason::NothingIncluded,
+            Self::Filter(_) => Reason::InvalidPattern,
+            Self::FilesFrom(_) => Reason::InvalidPath,
+            Self::Source(_) | Self::Scan { .. } => Reason::TreeUnreadable,
+            Self::SourceBusy { .. } => Reason::SourceBusy,
+            Self::Folder(_) => Reason::DestinationUnusable,
+            Self::SourceDevice(_) => Reason::DeviceUnreadable,
+            Self::Device(DeviceError::Busy { .. } | DeviceError::InUse { .. }) => Reason::DestinationBusy,
+            Self::Device(DeviceError::TooSmall { .. }) => Reason::DestinationTooSmall,
+            Self::Device(_) => Reason::DestinationUnusable,
+            Self::Kinds(_) => Reason::KindMismatch,
+            Self::NotForFiles { .. } => Reason::NotForFiles,
+            Self::SourceFile { .. } => Reason::TreeUnreadable,
+            Self::NotForDevices { .. } => Reason::NotForDevices,
+            Self::Guard { reason, .. } => reason.clone(),
+            Self::Shard(_) => Reason::ShardLost,
+            Self::ShardBoard(_) => Reason::DestinationUnusable,
+            Self::SameTree(_) => Reason::SameTree,
+            Self::Commit(_) => Reason::CommitFailed,
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
-            Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
-            Self::Transport(TransportError::NotAccepted(_)) => (ExitCode::Identity, reason::KEY_NOT_ACCEPTED),
-            Self::Transport(TransportError::OtherJob) => (ExitCode::Identity, "OtherJob"),
-            Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
+            Self::Transport(TransportError::Identity(_)) => Reason::IdentityRefused,
+            Self::Transport(TransportError::NotAccepted(_)) => Reason::KeyNotAccepted,
+            Self::Transport(TransportError::OtherJob) => Reason::OtherJob,
+            Self::Transport(TransportError::OtherProtocol) => Reason::OtherProtocol,
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
-            Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),
+            Self::Transport(TransportError::Address { .. }) => Reason::AddressUnusable,
             Self::Transport(
                 TransportError::Lost(_) | TransportError::NoAnswer(_) | TransportError::NoContact(_),
-            ) => (ExitCode::PeerLost, "PeerLost"),
-            Self::Transport(_) => (ExitCode::PeerLost, "ProtocolViolation"),
+            ) => Reason::PeerLost,
+            Self::Transport(_) => Reason::ProtocolViolation,
         };
-        Refusal { exit, reason: reason.into(), message: chain(self) }
+        let exit = match self {
+            Self::BackupPlace { .. } => ExitCode::Usage,
+            _ => reason.exit(),
+        };
+        Refusal { exit, reason, message: chain(self) }
     }
 
     pub(crate) fn is_canceled(&self) -> bool {
         match self {
             Self::Transport(TransportError::Canceled) => true,
-            Self::Transport(TransportError::Refused(refusal)) => refusal.reason == "Canceled",
+            Self::Transport(TransportError::Refused(refusal)) => refusal.reason == Reason::Canceled,
             _ => false,
         }
     }
@@ -267,18 +267,6 @@ impl SessionError {
             (error, _) => error,
         }
     }
-}
-
-/// Returns an error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Snapshots of a destination: the sink's arguments, and the answer that the status keeps.
 
-use contract::{HistoryReport, RunResult, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotReport, VerifyReport};
+use contract::{HistoryReport, Reason, RunResult, SnapshotEntry, SnapshotReport, VerifyReport};
 
 use crate::plugin;
 use crate::prelude::*;
@@ -134,7 +134,7 @@ fn checked(run: &str, damaged: u64) -> Report {
     let files = (damaged > 0).then(|| "large in 00000000000000aa".into()).into_iter().collect();
     let verify = VerifyReport { part: "2/3".into(), checked: 7, damaged, files, ..VerifyReport::default() };
     let mut report = good_report(run);
-    let reason = (damaged > 0).then(|| SNAPSHOTS_DAMAGED.into());
+    let reason = (damaged > 0).then(|| Reason::SnapshotsDamaged);
     let (made, verify) = (Some(entry("00000000000000aa")), Some(verify));
     report.tell_snapshot(SnapshotReport { made, verify, reason, ..SnapshotReport::default() });
     report
@@ -156,7 +156,7 @@ async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
     let over = stage.until_is("web", "Corrupt").await.unwrap();
     let message = syncjob::message(&over, "Corrupt");
     assert!(message.contains("2 objects") && message.contains("large in 00000000000000aa"), "{message}");
-    assert!(syncjob::has_reason(&over, "Stalled", SNAPSHOTS_DAMAGED), "no try follows: {over:#?}");
+    assert!(syncjob::has_reason(&over, "Stalled", "SnapshotsDamaged"), "no try follows: {over:#?}");
     assert!(!syncjob::is(&over, "SnapshotFailed"), "{over:#?}");
     assert!(!syncjob::status(&over, "/lastSuccessTime").is_null(), "the files are synced: {over:#?}");
     assert_eq!(*syncjob::status(&over, "/snapshots/damaged"), json!(2));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Contact, Side};
+use contract::{Contact, Side, chain};
 use futures::StreamExt as _;
 use kube::{
     ResourceExt as _,
@@ -27,7 +27,6 @@ use super::publish::{Publisher, REQUEST_TIMEOUT};
 use crate::{
     api::{SyncRun, SyncRunStatus},
     run::{record, shard_pairs},
-    telemetry::chain,
 };
 
 /// The pause between two attempts to reach an API server that does not answer.

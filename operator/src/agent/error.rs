@@ -1,9 +1,10 @@
 //! The errors of the agent.
 
+use contract::Reason;
 use thiserror::Error;
 
 use super::{args::NoSuchShard, contacts::MeetingError, own_key::KeyError};
-use crate::{api::conditions::reason, engine::process::ProcessError};
+use crate::engine::process::ProcessError;
 
 /// The reasons why the agent failed.
 #[derive(Debug, Error)]
@@ -27,11 +28,11 @@ pub enum AgentError {
 
 impl AgentError {
     /// Returns the reason for the report; `None` for one that only says that the syncer failed.
-    pub(super) fn reason(&self) -> Option<&'static str> {
+    pub(super) fn reason(&self) -> Option<Reason> {
         match self {
-            Self::Meeting(_) => Some("PeerNotMet"),
-            Self::Key(KeyError::NotStored { .. } | KeyError::NoApiServer) => Some(reason::KEY_NOT_STORED),
-            Self::Key(_) => Some("IdentityUnusable"),
+            Self::Meeting(_) => Some(Reason::PeerNotMet),
+            Self::Key(KeyError::NotStored { .. } | KeyError::NoApiServer) => Some(Reason::KeyNotStored),
+            Self::Key(_) => Some(Reason::IdentityUnusable),
             Self::Process(_) | Self::Signals(_) | Self::Shard(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use contract::{Event, Report, RunResult};
+use contract::{Event, Reason, Report, RunResult};
 use serde_json::json;
 
 use super::{
@@ -62,7 +62,7 @@ async fn check(
 pub(super) fn stopped(args: &AgentArgs) -> Ended {
     let message = "The run was stopped before it began.".into();
     let report =
-        Report { result: RunResult::Canceled, reason: Some("Canceled".into()), ..failed(args, message) };
+        Report { result: RunResult::Canceled, reason: Some(Reason::Canceled), ..failed(args, message) };
     Ended { status: contract::ExitCode::Failed as i32, tail: Vec::new(), report: Some(report) }
 }
 

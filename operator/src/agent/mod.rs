@@ -20,7 +20,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use contract::{Event, ExitCode, Phase, Report, RunResult};
+use contract::{Event, ExitCode, Phase, Reason, Report, RunResult};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -32,10 +32,7 @@ use self::{
 use crate::{
     engine::process::{Exit, Syncer},
     signals::Stops,
-    telemetry::{
-        self,
-        traces::{self, Traces},
-    },
+    telemetry::traces::{self, Traces},
 };
 
 /// The exit status after SIGKILL. If the kubelet does not group the container's processes for its memory limit, the
@@ -52,8 +49,8 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let (exit, report) = match supervise(args, &publisher).await {
         Ok(ended) => (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended))),
         Err(error) => {
-            let report = failed(args, telemetry::chain(&error));
-            let reason = error.reason().map(Into::into).or(report.reason);
+            let report = failed(args, contract::chain(&error));
+            let reason = error.reason().or(report.reason);
             (ExitCode::Failed as i32, Report { reason, ..report })
         }
     };
@@ -156,7 +153,7 @@ fn made_up(args: &AgentArgs, ended: &Ended) -> Report {
              spec.pods.resources.limits.memory.",
             args.side
         );
-        return Report { reason: Some("SyncerKilled".into()), ..failed(args, message) };
+        return Report { reason: Some(Reason::SyncerKilled), ..failed(args, message) };
     }
     let said = match ended.tail.is_empty() {
         true => "it said nothing".to_string(),
@@ -169,7 +166,7 @@ fn failed(args: &AgentArgs, message: String) -> Report {
     Report {
         run: args.run.clone(),
         result: RunResult::Failed,
-        reason: Some("SyncerFailed".into()),
+        reason: Some(Reason::SyncerFailed),
         message,
         completion_time: Timestamp::now().to_string(),
         ..Report::default()
@@ -273,7 +270,7 @@ mod tests {
         let line = serde_json::to_string(&Event::Contact(contact)).unwrap();
         let args = args(dir.path(), &format!("echo '{line}'; read peer"));
         let error = supervise(&args, &Publisher::offline()).await.err().unwrap();
-        assert!(telemetry::chain(&error).contains("no API server to learn of the peer from"), "{error}");
+        assert!(contract::chain(&error).contains("no API server to learn of the peer from"), "{error}");
     }
 
     #[tokio::test]

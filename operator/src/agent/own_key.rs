@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{IdentityError, OwnKey};
+use contract::{IdentityError, OwnKey, chain};
 use k8s_openapi::{
     ByteString,
     api::core::v1::Secret,
@@ -22,8 +22,6 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
-
-use crate::telemetry::chain;
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use contract::{Efforts, Progress, Report, Shard, Side};
+use contract::{Efforts, Progress, Report, Shard, Side, chain};
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
@@ -23,7 +23,6 @@ use super::{args::AgentArgs, termination};
 use crate::{
     api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus},
     status::printer_columns::summary_of_progress,
-    telemetry::chain,
 };
 
 /// How much each shard adds to the interval between two progress patches of one shard.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use contract::{RunResult, Side, Timings, Usage, Work};
+use contract::{Reason, RunResult, Side, Timings, Usage, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,16 +36,8 @@ pub enum Stage {
 
 impl Stage {
     /// Returns the stage as the reason of a condition.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "Queued",
-            Self::Preparing => "Preparing",
-            Self::Capturing => "Capturing",
-            Self::Starting => "Starting",
-            Self::Running => "Running",
-            Self::Finishing => "Finishing",
-            Self::Done => "Done",
-        }
+    pub fn reason(self) -> Reason {
+        format!("{self:?}").into()
     }
 }
 
@@ -88,7 +80,7 @@ pub struct ActiveRun {
     pub stage: Stage,
     /// A word for programs about what is in the way of the run; absent while nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What is in the way of the run, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -192,7 +184,7 @@ pub struct StoppedRun {
     /// `Failed` or `Canceled`.
     pub result: RunResult,
     /// A word for programs.
-    pub reason: String,
+    pub reason: Reason,
     /// Why the run was stopped.
     pub message: String,
 }

@@ -4,6 +4,7 @@
 //! tools based on it look only for their presence with status `True`. `Ready` is false exactly while one of the two
 //! exists. A run that the schedule alone asked for leaves all three as they are.
 
+use contract::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -31,66 +32,11 @@ pub const RESTORED: &str = "Restored";
 /// field, and once the usual duration is known.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
-/// Reasons of conditions and events that are used in several places. A failed run has the reason in its report.
-#[allow(missing_docs)] // each is explained by the message that goes with it
-pub mod reason {
-    pub const SUCCEEDED: &str = "Succeeded";
-    pub const FAILED: &str = "Failed";
-    pub const SUSPENDED: &str = "Suspended";
-    pub const SCHEDULED: &str = "Scheduled";
-    pub const PREPARING: &str = "Preparing";
-    pub const RUNNING: &str = "Running";
-    pub const QUEUED: &str = "Queued";
-    pub const WAITING_FOR_RUN: &str = "WaitingForRun";
-    pub const REPLACED: &str = "Replaced";
-    pub const RETRYING: &str = "Retrying";
-    pub const INVALID_SPEC: &str = "InvalidSpec";
-    pub const JOB_NOT_FOUND: &str = "JobNotFound";
-    pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
-    pub const CLAIM_TERMINATING: &str = "ClaimTerminating";
-    pub const CLAIM_NOT_BOUND: &str = "ClaimNotBound";
-    pub const CLAIM_GROWS: &str = "ClaimGrows";
-    pub const CLAIM_TOO_SMALL: &str = "ClaimTooSmall";
-    pub const BLOCK_VOLUME: &str = "BlockVolume";
-    pub const CLAIM_NOT_SHAREABLE: &str = "ClaimNotShareable";
-    pub const CHILD_REFUSED: &str = "ChildRefused";
-    pub const POD_PENDING: &str = "PodPending";
-    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
-    pub const POD_FAILED: &str = "PodFailed";
-    pub const NO_COPY_YET: &str = "NoCopyYet";
-    pub const COPY_GONE: &str = "CopyGone";
-    pub const OTHER_OWNERS: &str = "OtherOwners";
-    pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
-    pub const BENCHMARK_REFUSED: &str = "BenchmarkRefused";
-    pub const RESTORED_IN_PLACE: &str = "RestoredInPlace";
-    pub const SLOWER: &str = "Slower";
-    pub const AS_USUAL: &str = "AsUsual";
-    pub const CAPTURING: &str = "Capturing";
-    pub const CAPTURE_FAILED: &str = "CaptureFailed";
-    pub const NOT_GRANTED: &str = "NotGranted";
-    pub const NOT_FILLED: &str = "NotFilled";
-    pub const NAMESPACE_NOT_WATCHED: &str = "NamespaceNotWatched";
-    pub const HOOK_FAILED: &str = "HookFailed";
-    pub const TIMED_OUT: &str = "TimedOut";
-    pub const SERVING: &str = "Serving";
-    pub const ADDRESS_PENDING: &str = "AddressPending";
-    pub const VOLUME_SNAPSHOT_FAILED: &str = "VolumeSnapshotFailed";
-    pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
-    pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
-    pub const KEY_NOT_STORED: &str = "KeyNotStored";
-    pub const WAITING_FOR_ENDPOINT: &str = "WaitingForEndpoint";
-    pub const NAME_TAKEN: &str = "NameTaken";
-    pub const JOB_STALLED: &str = "JobStalled";
-    pub const JOBS_NOT_READY: &str = "JobsNotReady";
-    pub const JOBS_READY: &str = "JobsReady";
-    pub const NO_CLAIM_MATCHES: &str = "NoClaimMatches";
-}
-
 /// The cause of a condition's status.
 #[derive(Debug, Clone, Copy)]
 pub struct Cause<'a> {
-    /// One of [`reason`], or the reason of a report: a CamelCase word.
-    pub reason: &'a str,
+    /// The reason.
+    pub reason: &'a Reason,
     /// The message for people: what happened and what to do next.
     pub message: &'a str,
     /// The `metadata.generation` that the condition is about.
@@ -127,7 +73,7 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: bool, cause: Ca
     let condition = Condition {
         type_: type_.into(),
         status: status.into(),
-        reason: cause.reason.into(),
+        reason: cause.reason.to_string(),
         message: cause.message.into(),
         observed_generation: Some(cause.generation),
         last_transition_time: since,
@@ -156,17 +102,17 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 const MAX_REASON_BYTES: usize = 64;
 
 /// Converts a pod's reason to one that the conditions of Kubernetes allow.
-pub fn reason_word(text: &str) -> String {
+pub fn reason_word(text: &str) -> Reason {
     let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
     let word: String = letters.take(MAX_REASON_BYTES).collect();
-    if word.is_empty() { reason::FAILED.into() } else { word }
+    if word.is_empty() { Reason::Failed } else { word.into() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cause(reason: &'static str) -> Cause<'static> {
+    fn cause(reason: &'static Reason) -> Cause<'static> {
         Cause { reason, message: "m", generation: 2 }
     }
 
@@ -177,28 +123,28 @@ mod tests {
     #[test]
     fn stalled_and_reconciling_are_never_both_there() {
         let mut conditions = Vec::new();
-        reconciling(&mut conditions, cause(reason::RUNNING), at(1));
+        reconciling(&mut conditions, cause(&Reason::Running), at(1));
         assert!(is_true(&conditions, RECONCILING) && !is_true(&conditions, READY));
-        stalled(&mut conditions, cause(reason::CLAIM_NOT_FOUND), at(2));
+        stalled(&mut conditions, cause(&Reason::ClaimNotFound), at(2));
         assert!(is_true(&conditions, STALLED) && find(&conditions, RECONCILING).is_none());
-        ready(&mut conditions, cause(reason::SUCCEEDED), at(3));
+        ready(&mut conditions, cause(&Reason::Succeeded), at(3));
         assert!(is_true(&conditions, READY) && find(&conditions, STALLED).is_none());
     }
 
     #[test]
     fn a_new_reason_keeps_the_time_of_the_last_transition() {
         let mut conditions = Vec::new();
-        reconciling(&mut conditions, cause(reason::PREPARING), at(1));
-        reconciling(&mut conditions, cause(reason::RUNNING), at(2));
+        reconciling(&mut conditions, cause(&Reason::Preparing), at(1));
+        reconciling(&mut conditions, cause(&Reason::Running), at(2));
         let there = find(&conditions, RECONCILING).unwrap();
-        assert_eq!((there.reason.as_str(), there.last_transition_time.0), (reason::RUNNING, at(1)));
+        assert_eq!((there.reason.as_str(), there.last_transition_time.0), ("Running", at(1)));
     }
 
     #[test]
     fn a_new_status_moves_the_time_of_the_transition() {
         let mut conditions = Vec::new();
-        stalled(&mut conditions, cause(reason::FAILED), at(1));
-        ready(&mut conditions, cause(reason::SUCCEEDED), at(2));
+        stalled(&mut conditions, cause(&Reason::Failed), at(1));
+        ready(&mut conditions, cause(&Reason::Succeeded), at(2));
         assert_eq!(find(&conditions, READY).unwrap().last_transition_time.0, at(2));
     }
 }

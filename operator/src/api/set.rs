@@ -1,3 +1,4 @@
+use contract::Reason;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -161,7 +162,7 @@ pub struct WorstJob {
     pub name: String,
     /// The reason of its condition, or of its last run.
     #[schemars(length(max = 1024))]
-    pub reason: String,
+    pub reason: Reason,
     /// What happened, and what to do next.
     pub message: String,
 }
@@ -180,7 +181,7 @@ pub struct SetProblem {
     pub sync_job: Option<String>,
     /// A word for programs.
     #[schemars(length(max = 64))]
-    pub reason: String,
+    pub reason: Reason,
     /// What stands in the way, and what to do next.
     pub message: String,
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Report, RunResult, Side,
-    SnapshotReport, Timings, Usage, VolumeId, Work,
+    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Reason, Report, RunResult,
+    Side, SnapshotReport, Timings, Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{
@@ -317,7 +317,7 @@ pub struct Run {
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What happened, in which file, and what to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -382,7 +382,7 @@ pub struct HistoryEntry {
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// When the run began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,

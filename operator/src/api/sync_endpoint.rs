@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use contract::{History, RunResult, Timings};
+use contract::{History, Reason, RunResult, Timings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -277,7 +277,7 @@ pub struct EndpointRun {
     /// A word for programs when the result is not `Succeeded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What happened and what to do next, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]

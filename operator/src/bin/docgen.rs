@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match write_pages(&env::args_os().skip(1).map(PathBuf::from).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("docgen: {}", operator::telemetry::chain(&error));
+            eprintln!("docgen: {}", contract::chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use contract::Side;
+use contract::{Reason, Side};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -15,7 +15,6 @@ use thiserror::Error;
 
 use super::stores::Watched;
 use crate::{
-    api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
     names::FIELD_MANAGER,
@@ -96,7 +95,7 @@ impl ApplyError {
                     "The API server refuses to have the claim {name} grow to {size}: {words} Correct the storage class, the quota \
                      or the operator's rights that stand in the way, or set spec.destination.create.grow to false."
                 );
-                let fault = Fault::new(reason::CLAIM_TOO_SMALL, message);
+                let fault = Fault::new(Reason::ClaimTooSmall, message);
                 return REFUSALS.contains(&answer.code).then_some(Refusal::Claim(fault));
             }
         };
@@ -104,10 +103,10 @@ impl ApplyError {
         if kind == "PersistentVolumeClaim" {
             let cure = "Correct spec.destination.create if that is what it names, else the quota, the admission policy or the \
                         operator's rights that stand in the way, or create the claim by hand.";
-            let fault = Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
+            let fault = Fault::new(Reason::ChildRefused, format!("{refused} {cure}"));
             return REFUSALS.contains(&answer.code).then_some(Refusal::Claim(fault));
         }
-        let fault = |cure: &str| Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
+        let fault = |cure: &str| Fault::new(Reason::ChildRefused, format!("{refused} {cure}"));
         match answer.code {
             // Only Jobs depend on spec.pods; the other objects do not.
             INVALID if kind == "Job" => Some(Refusal::Invalid(fault(

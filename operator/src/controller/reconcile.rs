@@ -1,5 +1,6 @@
 //! Reconciles SyncJobs: each call carries out one step.
 
+use contract::{Reason, chain};
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -22,7 +23,7 @@ use super::{
     view::View,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus},
     ends::{destination_identity, end::Consent},
     fault::Fault,
     grants::{refresh_grants, remove_abroad},
@@ -42,7 +43,6 @@ use crate::{
         announce::{tell, write_status},
         next_status, readiness,
     },
-    telemetry::chain,
     volumes::block_volumes,
 };
 
@@ -127,7 +127,7 @@ pub(crate) fn on_error(job: Arc<Guarded>, error: &Error, context: Arc<Context>) 
 /// Reports in the status of a job that this operator cannot parse it.
 async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Action, Error> {
     let fault = Fault::new(
-        conditions::reason::INVALID_SPEC,
+        Reason::InvalidSpec,
         format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
     );
     let job = skeleton(unreadable.metadata);
@@ -358,18 +358,17 @@ fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
 /// Returns the step. If it lets a run wait in the queue, it keeps the last message about the position until a new one
 /// is due: otherwise, every waiting run would write its status whenever another run ends.
 fn patient(context: &Context, job: &SyncJob, step: Step, again: Option<Timestamp>) -> Step {
-    let queued = |reason: &str| reason == conditions::reason::QUEUED;
+    let queued = |reason: &Reason| *reason == Reason::Queued;
     let (Step::Wait(fault), Some(again)) = (&step, again) else { return step };
     if !queued(&fault.reason) {
         return step;
     }
     let uid = job.uid().unwrap_or_default();
     let run = job.status.as_ref().and_then(|it| it.active_run.as_ref());
-    let said =
-        run.filter(|run| run.reason.as_deref().is_some_and(queued)).and_then(|run| run.message.clone());
+    let said = run.filter(|run| run.reason.as_ref().is_some_and(queued)).and_then(|run| run.message.clone());
     let is_recent = context.positions.get(&uid, POSITION_AGE).is_some_and(|until| Timestamp::now() < until);
     match said.filter(|_| is_recent) {
-        Some(said) => Step::Wait(Fault::new(conditions::reason::QUEUED, said)),
+        Some(said) => Step::Wait(Fault::new(Reason::Queued, said)),
         None => {
             context.positions.put(&uid, again);
             step

@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use contract::chain;
 use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -41,7 +42,7 @@ use crate::{
     names,
     pods::stored_fields::{Job, Pod},
     queue::turns::SetLimits,
-    telemetry::{chain, probes::Health},
+    telemetry::probes::Health,
 };
 
 /// The reasons why it is not known whether a store holds all noted writes.

@@ -294,7 +294,7 @@ impl<'a> View<'a> {
     fn not_granted(&self) -> Option<Fault> {
         let (_, fault) = self.found.ends.refusal()?;
         let last = self.status.last_run.as_ref().filter(|_| self.status.active_run.is_none());
-        let last = last.filter(|run| run.reason.as_deref() == Some(&fault.reason));
+        let last = last.filter(|run| run.reason.as_ref() == Some(&fault.reason));
         let words = last.and_then(|run| run.message.clone());
         Some(words.map_or_else(|| fault.clone(), |words| Fault::new(fault.reason.clone(), words)))
     }

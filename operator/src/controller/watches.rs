@@ -2,7 +2,7 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
-use contract::Side;
+use contract::{Side, chain};
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -37,7 +37,7 @@ use crate::{
     queue::turns::{self, Limits},
     run::stray_runs,
     sets::{members, reconcile_set},
-    telemetry::{chain, probes::Health},
+    telemetry::probes::Health,
     volumes::node_watches::VolumeFeeds,
 };
 

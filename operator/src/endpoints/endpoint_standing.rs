@@ -1,6 +1,6 @@
 //! Decides how a SyncEndpoint stands: whether its pod may run, and what its conditions say. Pure.
 
-use contract::PublicKey;
+use contract::{PublicKey, Reason};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -8,10 +8,7 @@ use k8s_openapi::api::{
 };
 
 use crate::{
-    api::{
-        SyncEndpoint, SyncEndpointStatus,
-        conditions::{self, Cause, reason},
-    },
+    api::{SyncEndpoint, SyncEndpointStatus, conditions},
     fault::Fault,
     human,
 };
@@ -34,7 +31,7 @@ impl ServiceStanding {
     /// Writes the conditions.
     pub fn write(&self, status: &mut SyncEndpointStatus, generation: i64, now: Timestamp) {
         let (Self::Ready(told) | Self::Reconciling(told) | Self::Stalled(told)) = self;
-        let cause = Cause { reason: &told.reason, message: &told.message, generation };
+        let cause = told.cause(generation);
         match self {
             Self::Ready(_) => conditions::ready(&mut status.conditions, cause, now),
             Self::Reconciling(_) => conditions::reconciling(&mut status.conditions, cause, now),
@@ -55,25 +52,25 @@ pub fn of_claim(endpoint: &SyncEndpoint, claim: Option<&PersistentVolumeClaim>) 
             "The claim {name} does not exist. Create it, or correct spec.persistentVolumeClaim.claimName; the endpoint goes on as \
              soon as the claim is there."
         );
-        return Err(Fault::new(reason::CLAIM_NOT_FOUND, message));
+        return Err(Fault::new(Reason::ClaimNotFound, message));
     };
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if claim.metadata.deletion_timestamp.is_some() {
         let message =
             format!("The claim {name} is being deleted. Create it anew when it is gone, or name another.");
-        return Err(Fault::new(reason::CLAIM_TERMINATING, message));
+        return Err(Fault::new(Reason::ClaimTerminating, message));
     }
     if phase == Some("Lost") {
         let message =
             format!("The volume of the claim {name} is gone. Bring it back, or make the claim anew.");
-        return Err(Fault::new("ClaimLost", message));
+        return Err(Fault::new(Reason::ClaimLost, message));
     }
     match claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) {
         Some("Block") => {
             let message = format!(
                 "The claim {name} has volumeMode Block, and an endpoint serves the files of a file system. Name another claim."
             );
-            Err(Fault::new(reason::BLOCK_VOLUME, message))
+            Err(Fault::new(Reason::BlockVolume, message))
         }
         _ => Ok(()),
     }
@@ -88,23 +85,23 @@ pub fn of_pod(
 ) -> ServiceStanding {
     if endpoint.spec.suspend {
         let message = "No peer is served while spec.suspend is true.";
-        return ServiceStanding::Ready(Fault::new(reason::SUSPENDED, message));
+        return ServiceStanding::Ready(Fault::new(Reason::Suspended, message));
     }
-    let waiting = |reason: &str, message: String| ServiceStanding::Reconciling(Fault::new(reason, message));
+    let waiting = |reason: Reason, message: String| ServiceStanding::Reconciling(Fault::new(reason, message));
     if !deployment.is_some_and(is_available) {
         return unavailable(deployment, pods);
     }
     if public_key(endpoint).is_none() {
-        return waiting(reason::POD_PENDING, "The endpoint's pod has not told its public key yet.".into());
+        return waiting(Reason::PodPending, "The endpoint's pod has not told its public key yet.".into());
     }
     match address {
         Some(address) => {
             let peers = contract::plural(endpoint.spec.peers.len() as u64, "key", "keys");
             let message = format!("Peers with {peers} can reach {address}.");
-            ServiceStanding::Ready(Fault::new(reason::SERVING, message))
+            ServiceStanding::Ready(Fault::new(Reason::Serving, message))
         }
         None => waiting(
-            reason::ADDRESS_PENDING,
+            Reason::AddressPending,
             "The Service has no address yet. If this lasts, the cluster has no load balancer: write service.type NodePort, or \
              service.hostName with the name by which peers reach it."
                 .into(),
@@ -134,7 +131,7 @@ fn unavailable(deployment: Option<&Deployment>, pods: &[Pod]) -> ServiceStanding
     let refused = conditions.filter(|it| it.type_ == "ReplicaFailure" && it.status == "True");
     match refused.filter_map(|it| it.message.as_deref()).next() {
         Some(words) => ServiceStanding::Stalled(Fault::new(
-            reason::CHILD_REFUSED,
+            Reason::ChildRefused,
             format!(
                 "The endpoint's pod is refused: {} Correct spec.pods if that is what it names, else the quota or the policy that \
                  stands in the way.",
@@ -143,7 +140,7 @@ fn unavailable(deployment: Option<&Deployment>, pods: &[Pod]) -> ServiceStanding
         )),
         None => {
             let message = "The endpoint's pod is starting.";
-            ServiceStanding::Reconciling(Fault::new(reason::POD_PENDING, message))
+            ServiceStanding::Reconciling(Fault::new(Reason::PodPending, message))
         }
     }
 }
@@ -160,12 +157,12 @@ fn of_stuck_pod(pod: &Pod) -> Option<ServiceStanding> {
             Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull") => {
                 let told = words(waiting.and_then(|it| it.message.as_ref()));
                 let message = format!("The endpoint's image cannot be pulled: {told}");
-                return Some(ServiceStanding::Stalled(Fault::new(reason::IMAGE_PULL_FAILED, message)));
+                return Some(ServiceStanding::Stalled(Fault::new(Reason::ImagePullFailed, message)));
             }
             Some("CrashLoopBackOff") => {
                 let message =
                     format!("The endpoint's pod fails again and again: {}", words(last_words(container)));
-                return Some(ServiceStanding::Stalled(Fault::new(reason::POD_FAILED, message)));
+                return Some(ServiceStanding::Stalled(Fault::new(Reason::PodFailed, message)));
             }
             _ => {}
         }
@@ -173,7 +170,7 @@ fn of_stuck_pod(pod: &Pod) -> Option<ServiceStanding> {
     let unplaced = status.conditions.iter().flatten();
     let unplaced = unplaced.into_iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
     let message = format!("The endpoint's pod finds no node: {}", words(unplaced.message.as_ref()));
-    Some(ServiceStanding::Reconciling(Fault::new(reason::POD_PENDING, message)))
+    Some(ServiceStanding::Reconciling(Fault::new(Reason::PodPending, message)))
 }
 
 /// Returns the termination message of a container's last end.
@@ -289,7 +286,7 @@ mod tests {
             {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
             {"type": "Trusted", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let mut status = endpoint(&json!({}), &forged).status.unwrap();
-        ServiceStanding::Stalled(Fault::new("ClaimNotFound", "m")).write(
+        ServiceStanding::Stalled(Fault::new(Reason::ClaimNotFound, "m")).write(
             &mut status,
             3,
             Timestamp::UNIX_EPOCH,

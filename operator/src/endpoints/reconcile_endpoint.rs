@@ -3,6 +3,7 @@
 //! Everything is made from the spec anew each time, and what the endpoint's pod wrote into the status decides nothing
 //! but whether the pod still needs the right to store its key.
 
+use contract::{Reason, chain};
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -27,10 +28,7 @@ use super::{
     serve_config,
 };
 use crate::{
-    api::{
-        ServiceType, SyncEndpoint, SyncEndpointSpec, SyncEndpointStatus,
-        conditions::{self, reason},
-    },
+    api::{ServiceType, SyncEndpoint, SyncEndpointSpec, SyncEndpointStatus, conditions},
     controller::{
         apply::{ApplyError, apply},
         context::Context,
@@ -47,7 +45,6 @@ use crate::{
         placement::{self, Placement},
         security::{self, NamespaceUsers},
     },
-    telemetry::chain,
 };
 
 /// How long to wait before an endpoint is looked at again whose pod is not ready: no watch tells of its pods.
@@ -139,7 +136,7 @@ async fn set_aside(context: &Context, unreadable: &InvalidObject) -> Result<Acti
     );
     let metadata = unreadable.metadata.clone();
     let endpoint = SyncEndpoint { metadata, spec: SyncEndpointSpec::default(), status: None };
-    let standing = ServiceStanding::Stalled(Fault::new(reason::INVALID_SPEC, said));
+    let standing = ServiceStanding::Stalled(Fault::new(Reason::InvalidSpec, said));
     tell(context, &endpoint, &standing, None).await?;
     Ok(Action::await_change())
 }
@@ -216,7 +213,7 @@ fn refusal(error: &ApplyError) -> Option<Fault> {
         "The API server refuses the {kind} {name}: {words} Correct spec.service or spec.pods if that is what it names, else the \
          quota, the admission policy or the operator's rights that stand in the way."
     );
-    REFUSALS.contains(&answer.code).then(|| Fault::new(reason::CHILD_REFUSED, message))
+    REFUSALS.contains(&answer.code).then(|| Fault::new(Reason::ChildRefused, message))
 }
 
 /// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there. While the pod is

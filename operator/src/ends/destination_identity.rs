@@ -4,7 +4,7 @@
 //! folder was replaced. So the volume id that the engine stores on a destination is remembered in the status, and the
 //! next run expects it. A claim that was deleted and created again is another claim, with no expectation.
 
-use contract::{Report, RunResult, Side, VolumeId};
+use contract::{Reason, Report, RunResult, Side, VolumeId};
 use kube::ResourceExt;
 
 use super::remote_end;
@@ -18,7 +18,6 @@ use crate::{
 const MAX_NAMES_BYTES: usize = 512;
 
 /// The reason of a run that was refused because its destination is a different volume.
-pub const OTHER_DESTINATION: &str = "OtherDestination";
 /// The remedy for that, which follows the engine's message.
 pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
                           instead, annotate the SyncJob with its id, volferry.dev/accept-volume=ID, or, if it has none, \
@@ -35,7 +34,7 @@ pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str
 /// it: by its id, or, for a volume without one, by the name of that run.
 pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
     let Some(last) = status.last_run.as_ref().filter(|_| status.active_run.is_none()) else { return };
-    let Some(accepted) = accepted.filter(|_| last.reason.as_deref() == Some(OTHER_DESTINATION)) else {
+    let Some(accepted) = accepted.filter(|_| last.reason == Some(Reason::OtherDestination)) else {
         return;
     };
     if accepted == last.id {
@@ -172,9 +171,9 @@ mod tests {
             accept(&mut status, Some(id));
             expected(&status, &job("b", "/"), Some("u"))
         };
-        assert_eq!(accepted(Some(OTHER_DESTINATION), &other.to_string()), Some(other));
-        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-3"), None, "it has no id");
-        assert_eq!(accepted(Some(OTHER_DESTINATION), "web-2"), Some(ID), "that run was another");
+        assert_eq!(accepted(Some("OtherDestination"), &other.to_string()), Some(other));
+        assert_eq!(accepted(Some("OtherDestination"), "web-3"), None, "it has no id");
+        assert_eq!(accepted(Some("OtherDestination"), "web-2"), Some(ID), "that run was another");
         assert_eq!(
             accepted(None, &other.to_string()),
             Some(ID),

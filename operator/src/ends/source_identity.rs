@@ -1,7 +1,7 @@
 //! Remembers which claim a job's source is, so that a claim that was made anew under its name, which its application
 //! may have filled with defaults, does not replace the only copy. Pure.
 
-use contract::{OtherSource, RunResult, Side};
+use contract::{OtherSource, Reason, RunResult, Side};
 use kube::ResourceExt as _;
 
 use crate::{
@@ -13,7 +13,6 @@ use crate::{
 };
 
 /// The reason of a job whose source's claim is not the one of its last successful run.
-pub const OTHER_SOURCE: &str = "OtherSource";
 /// The remedy for a run that the destination refused for that reason, which follows the engine's message.
 pub const ACCEPT: &str = "If this source shall replace the copy, annotate the SyncJob with its id, \
                           volferry.dev/accept-source=ID, and start a run. Otherwise bring the data back first.";
@@ -47,7 +46,7 @@ pub fn check(
          Otherwise bring the data back first: a SyncJob from the destination to that claim does, and is recognised.",
         known.claim_uid
     );
-    Err(Blocked::Stalled(Fault::new(OTHER_SOURCE, message)))
+    Err(Blocked::Stalled(Fault::new(Reason::OtherSource, message)))
 }
 
 /// Returns whether the destination refuses another source than that of its copy, which it remembers: also after the
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(judged("u", None, false), Ok(()));
         for accepted in [None, Some("u"), Some("w")] {
             let Err(Blocked::Stalled(fault)) = judged("v", accepted, false) else { panic!("{accepted:?}") };
-            assert_eq!(fault.reason, OTHER_SOURCE);
+            assert_eq!(fault.reason, Reason::OtherSource);
             assert!(fault.message.contains("volferry.dev/accept-source=v"), "{}", fault.message);
         }
         assert_eq!(judged("v", Some("v"), false), Ok(()));

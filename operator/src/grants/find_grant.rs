@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use crate::{
-    api::{GrantAccess, GrantedNamespace, KnownNamespace, SyncGrant, conditions::reason},
+    api::{GrantAccess, GrantedNamespace, KnownNamespace, SyncGrant},
     fault::Fault,
     names,
     spec::validate::Claim,
@@ -190,7 +190,7 @@ fn refused(request: Request<'_>, short: Option<&(String, Shortage)>, used: Optio
          spec:\n  from:\n  - namespace: {own}\n  claims:\n  - name: {}\n  access: {access}\n",
         claim.name
     );
-    Fault::new(reason::NOT_GRANTED, message)
+    Fault::new(Reason::NotGranted, message)
 }
 
 /// Returns the fault of a claim in a namespace that the operator does not watch.
@@ -200,5 +200,5 @@ pub fn not_watched(side: Side, claim: &Claim) -> Fault {
         "The {end} claim {claim} is of a namespace that this operator does not watch, so it sees neither the claim nor a \
          SyncGrant for it. Add {namespace} to the operator's --watch-namespaces (watchNamespaces of the chart)."
     );
-    Fault::new(reason::NAMESPACE_NOT_WATCHED, message)
+    Fault::new(Reason::NamespaceNotWatched, message)
 }

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use contract::chain;
 use kube::{Api, Client, ResourceExt as _};
 
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     ends::end,
     names,
     pods::{cleanup, stored_fields::Job},
-    telemetry::chain,
 };
 
 /// How long to wait before the next attempt.

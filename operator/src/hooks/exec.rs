@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use contract::Escaping;
+use contract::{Escaping, chain};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
@@ -23,7 +23,6 @@ use crate::{
     api::Hook,
     human::{clipped, duration, sentence},
     spec::fields::ValidationError,
-    telemetry::chain,
 };
 
 /// The maximum number of pods that one hook runs in.

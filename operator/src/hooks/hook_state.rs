@@ -1,11 +1,12 @@
 //! Tracks the hooks of a run, and what the failure of one means for it. Pure.
 
+use contract::Reason;
 use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 
 use crate::{
-    api::{ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, SyncJobStatus, conditions::reason},
+    api::{ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, SyncJobStatus},
     fault::Fault,
     spec::fields::{ValidationError, duration, invalid},
 };
@@ -102,7 +103,7 @@ pub fn owes_after(run: &ActiveRun, hooks: &Hooks) -> bool {
 pub fn refusal(run: &ActiveRun, hooks: &Hooks) -> Option<Fault> {
     let failure = failure(run, Point::Before)?;
     let before = hooks.before.as_ref()?;
-    (before.on_failure == OnHookFailure::Fail).then(|| Fault::new(reason::HOOK_FAILED, failure))
+    (before.on_failure == OnHookFailure::Fail).then(|| Fault::new(Reason::HookFailed, failure))
 }
 
 /// Returns the failure message of a run's hook.

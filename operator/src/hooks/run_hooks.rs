@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use contract::chain;
 use kube::{Client, ResourceExt as _};
 
 use super::{hook_state::Point, hook_tasks::HookTasks};
@@ -16,7 +17,6 @@ use crate::{
         stages::situation::Step,
         write_record::{self, RecordError},
     },
-    telemetry::chain,
 };
 
 /// How long to wait before the next attempt to end a run whose SyncJob is gone.

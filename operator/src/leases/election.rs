@@ -89,7 +89,7 @@ impl Election {
                 }
                 Ok(Attempt::HeldBy(_) | Attempt::Raced) => {}
                 Err(error) => {
-                    tracing::warn!(error = crate::telemetry::chain(&error), "the lease cannot be had");
+                    tracing::warn!(error = contract::chain(&error), "the lease cannot be had");
                 }
             }
             sleep(PERIOD).await;
@@ -150,10 +150,7 @@ impl Leadership {
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         let Election { api, name, .. } = &self.election;
         if let Err(error) = api.replace(name, &PostParams::default(), &self.lease).await {
-            tracing::warn!(
-                error = crate::telemetry::chain(&error),
-                "the lease is not given up, and will run out"
-            );
+            tracing::warn!(error = contract::chain(&error), "the lease is not given up, and will run out");
         }
     }
 
@@ -169,7 +166,7 @@ impl Leadership {
                 }
                 Ok(Err(Refused::TakenOver(by))) => return Err(LeaseError::TakenOver(by)),
                 Ok(Err(Refused::Api(error))) => {
-                    tracing::warn!(error = crate::telemetry::chain(&error), "the lease is not renewed yet");
+                    tracing::warn!(error = contract::chain(&error), "the lease is not renewed yet");
                     sleep(PERIOD / 2).await;
                 }
                 Err(_) => return Err(LeaseError::NotRenewed),

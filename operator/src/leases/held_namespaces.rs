@@ -10,16 +10,14 @@ use std::{
     time::Duration,
 };
 
+use contract::chain;
 use futures::{StreamExt as _, stream};
 use kube::Client;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use super::election::{Attempt, Election, LastSeen};
-use crate::{
-    names,
-    telemetry::{chain, probes::Health},
-};
+use crate::{names, telemetry::probes::Health};
 
 /// How long a Lease is valid after its last renewal, and so how soon another release takes a namespace over.
 const VALID: Duration = Duration::from_secs(180);

@@ -167,8 +167,9 @@ pub(super) fn with_status(
 
 #[cfg(test)]
 mod tests {
+    use contract::chain;
+
     use super::*;
-    use crate::telemetry::chain;
 
     const JOB: &str = "
 apiVersion: volferry.dev/v1alpha1

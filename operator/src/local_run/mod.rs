@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{ExitCode, RunParams, Shard, Side};
+use contract::{ExitCode, RunParams, Shard, Side, chain};
 use futures::{TryStreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::{sync::watch, time::Instant};
@@ -35,7 +35,6 @@ use crate::{
     run::outcome::{self, Outcome},
     spec::validate::{EndFolder, ValidatedSyncJob},
     status::{run_status, synced},
-    telemetry::chain,
 };
 
 /// How long the source tries to reach the sink, which is already listening, in seconds.

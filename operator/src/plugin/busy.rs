@@ -133,7 +133,7 @@ impl<'a> Line<'a> {
     fn does(&self) -> String {
         match (self.run, self.progress) {
             (Some(run), Some(told)) if run.stage == Stage::Running => format!("{:?}", told.progress.phase),
-            (Some(run), _) => run.stage.word().into(),
+            (Some(run), _) => run.stage.reason().into(),
             (None, _) => lines::state(self.job),
         }
     }
@@ -143,7 +143,7 @@ impl<'a> Line<'a> {
         let status = self.job.status.as_ref()?;
         let told = match self.run {
             Some(run) => run.message.clone(),
-            None => readiness::told(status).map(|(_, message)| message).filter(|_| self.is_in_trouble()),
+            None => readiness::told(status).map(|told| told.message).filter(|_| self.is_in_trouble()),
         };
         told.map(|words| human::clipped(&words, MAX_WORDS_BYTES))
     }

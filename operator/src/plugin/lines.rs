@@ -21,7 +21,7 @@ const NONE: &str = "-";
 /// Returns the state of a SyncJob, with a line for each heading. `progress` is the one of its run under way.
 pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> {
     let status = job.status.clone().unwrap_or_default();
-    let (reason, message) = readiness::told(&status).unzip();
+    let (reason, message) = readiness::told(&status).map(|told| (told.reason.into(), told.message)).unzip();
     let last = status.last_run.as_ref();
     let synced = conditions::find(&status.conditions, conditions::SYNCED);
     let lines = [
@@ -81,7 +81,7 @@ fn job_cells(job: &SyncJob) -> [String; 8] {
         shown(condition(conditions::READY)),
         shown(condition(conditions::SYNCED)),
         state(job),
-        shown(readiness::told(&status).map(|(reason, _)| reason)),
+        shown(readiness::told(&status).map(|told| told.reason.into())),
         shown(status.last_success_time.as_ref().map(time)),
         shown(status.next_run_time.as_ref().map(time)),
         shown(status.summary.and_then(|summary| summary.duration)),
@@ -106,10 +106,10 @@ fn run_cells(run: &SyncRun) -> [String; 9] {
     [
         run.name_any(),
         shown(run.spec.cause.map(|cause| format!("{cause:?}"))),
-        shown(status.stage.map(|stage| stage.word().into())),
+        shown(status.stage.map(|stage| stage.reason().into())),
         shown(report.map(|report| format!("{:?}", report.result))),
         shown(match report {
-            Some(report) => report.reason.clone(),
+            Some(report) => report.reason.clone().map(String::from),
             None => waits.map(|ready| ready.reason.clone()),
         }),
         shown(summary.map(|summary| summary.files.clone())),
@@ -195,7 +195,7 @@ fn active(run: &ActiveRun, progress: Option<&RunProgress>) -> String {
         )
     });
     let retries = if run.retries > 0 { format!(", retry {}", run.retries) } else { String::new() };
-    format!("{}, {}{retries}{}", run.id, run.stage.word(), far.unwrap_or_default())
+    format!("{}, {}{retries}{}", run.id, run.stage.reason(), far.unwrap_or_default())
 }
 
 /// Returns the phases that took time, starting with the wait for pods.

@@ -35,7 +35,6 @@ use std::{io, process::ExitCode};
 
 pub use args::PluginArgs;
 
-use crate::telemetry;
 use error::PluginError;
 
 /// Runs one command. An error goes to standard error with a `hint:` line, and the exit code is 1.
@@ -49,7 +48,7 @@ pub async fn run(args: PluginArgs) -> ExitCode {
         // The program that failed has said why.
         Err(PluginError::Ended { status }) => status.into(),
         Err(error) => {
-            output::complain(&format!("error: {}", telemetry::chain(&error)));
+            output::complain(&format!("error: {}", contract::chain(&error)));
             output::complain(&format!("hint: {}", error.hint()));
             ExitCode::FAILURE
         }

@@ -15,10 +15,7 @@ use thiserror::Error;
 use trend::{FormFlags, Reports, TrendError};
 
 use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
-use crate::{
-    api::{RunCause, SyncRun},
-    telemetry,
-};
+use crate::api::{RunCause, SyncRun};
 
 /// The maximum number of bytes read from one file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -79,7 +76,7 @@ pub async fn run(args: ReportArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(ReportError::Trend(error)) if error.is_gone_reader() => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("error: {}", telemetry::chain(&error)));
+            output::complain(&format!("error: {}", contract::chain(&error)));
             error.hint().into_iter().for_each(|hint| output::complain(&format!("hint: {hint}")));
             ExitCode::FAILURE
         }

@@ -18,7 +18,6 @@ use super::{
     one_pod::show_errors,
     output,
 };
-use crate::telemetry;
 
 /// How long the last errors of the process may take to arrive.
 const LAST_ERRORS: Duration = Duration::from_secs(5);
@@ -29,7 +28,7 @@ pub(super) async fn run(cluster: &Cluster, pod: &str, command: &str) -> Result<(
     let status = match join(cluster, pod, command).await {
         Ok(status) => status,
         Err(error) => {
-            output::complain(&telemetry::chain(&error));
+            output::complain(&contract::chain(&error));
             LOST
         }
     };

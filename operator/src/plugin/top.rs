@@ -19,7 +19,6 @@ use super::{busy, cluster::Cluster, error::PluginError, output};
 use crate::{
     api::{SyncJob, SyncRun},
     signals::Stops,
-    telemetry,
 };
 
 /// How often times and rates are shown anew.
@@ -54,7 +53,7 @@ pub(super) async fn run(cluster: &Cluster, all_namespaces: bool, once: bool) -> 
             () = stops.next() => return Ok(()),
             _ = ticks.tick() => screen.show(trouble.iter().cloned().chain(lines()))?,
             change = changes.next() => trouble = change.and_then(Result::err).map(|error| {
-                format!("The API server does not answer, and is asked again: {}", telemetry::chain(&error))
+                format!("The API server does not answer, and is asked again: {}", contract::chain(&error))
             }),
         }
     }

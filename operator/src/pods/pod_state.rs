@@ -1,6 +1,6 @@
 //! Determines the state of one end of a try from its Job and its pods. Pure.
 
-use contract::{Report, RunResult, Side};
+use contract::{Reason, Report, RunResult, Side};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{ContainerStateTerminated, ContainerStateWaiting},
@@ -10,7 +10,6 @@ use kube::ResourceExt as _;
 
 use super::stored_fields::{ContainerStatus, Job, Pod, PodStatus};
 use crate::{
-    api::conditions::reason,
     fault::Fault,
     human::sentence,
     names::{ANNOTATION_PRIVILEGED, CONTAINER},
@@ -210,7 +209,7 @@ fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
 fn terminated_fault(side: Side, pod: &Pod, terminated: &ContainerStateTerminated) -> Option<Fault> {
     match terminated.reason.as_deref() {
         Some("OOMKilled") => Some(Fault::new(
-            "OutOfMemory",
+            Reason::OutOfMemory,
             format!(
                 "The {side} was killed because it used more memory than it may (OOMKilled). Raise \
                  spec.pods.resources.limits.memory."
@@ -230,7 +229,10 @@ fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
     let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
     let why = target.reason.as_deref().unwrap_or("unknown");
     let message = target.message.as_deref().unwrap_or_default();
-    Some(Fault::new("PodDisrupted", format!("The {side} pod was removed from its node ({why}). {message}")))
+    Some(Fault::new(
+        Reason::PodDisrupted,
+        format!("The {side} pod was removed from its node ({why}). {message}"),
+    ))
 }
 
 /// Returns the fault of a pod that was deleted while its Job stays, which the operator never does, if it says no more
@@ -239,7 +241,7 @@ fn deleted(side: Side, pod: &Pod, report: Option<&Report>) -> Option<Fault> {
     pod.metadata.deletion_timestamp.as_ref()?;
     report.filter(|report| report.result == RunResult::Canceled)?;
     let message = format!("The {side} pod was deleted before it had ended, by a person or a controller.");
-    Some(Fault::new("PodDeleted", message))
+    Some(Fault::new(Reason::PodDeleted, message))
 }
 
 fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
@@ -248,19 +250,19 @@ fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
     }
     let why = status.reason.as_deref().unwrap_or("no reason");
     let message = status.message.as_deref().unwrap_or_default();
-    let reason = if why == "DeadlineExceeded" { reason::TIMED_OUT } else { reason::POD_FAILED };
+    let reason = if why == "DeadlineExceeded" { Reason::TimedOut } else { Reason::PodFailed };
     Fault::new(reason, format!("The {side} pod failed ({why}). {message}").trim_end())
 }
 
 fn job_failed(side: Side, why: Option<&str>) -> Fault {
     if why == Some("DeadlineExceeded") {
         return Fault::new(
-            reason::TIMED_OUT,
+            Reason::TimedOut,
             format!("The {side} did not end in time; see spec.limits.timeout."),
         );
     }
     Fault::new(
-        "PodLost",
+        Reason::PodLost,
         format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
     )
 }
@@ -273,7 +275,7 @@ fn invalid_pod(place: &str, warning: &str) -> Option<Fault> {
         let words = sentence(warning);
         format!("{place}: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it.")
     };
-    is_invalid.then(|| Fault::new(reason::CHILD_REFUSED, message()))
+    is_invalid.then(|| Fault::new(Reason::ChildRefused, message()))
 }
 
 fn no_pod(place: &str, warning: &str) -> Fault {
@@ -288,7 +290,7 @@ fn no_pod(place: &str, warning: &str) -> Fault {
         String::new()
     };
     let words = sentence(warning);
-    Fault::new(reason::POD_PENDING, format!("{place}: {words}{cure} The run goes on as soon as it can."))
+    Fault::new(Reason::PodPending, format!("{place}: {words}{cure} The run goes on as soon as it can."))
 }
 
 fn starting_fault(
@@ -311,7 +313,7 @@ fn starting_fault(
     match why {
         "" | "ContainerCreating" | "PodInitializing" => warning.map(|warning| {
             Fault::new(
-                reason::POD_PENDING,
+                Reason::PodPending,
                 format!("The {side} pod {} waits on its node: {warning}", pod.name_any()),
             )
         }),
@@ -341,7 +343,7 @@ fn has_node(pod: &Pod) -> bool {
 
 fn no_node(side: Side, message: &str) -> Fault {
     Fault::new(
-        reason::POD_PENDING,
+        Reason::PodPending,
         format!(
             "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
              tolerations and affinity; the run goes on as soon as a node fits.",
@@ -356,7 +358,7 @@ fn no_turn(side: Side, pod: &Pod, message: &str) -> Fault {
     let claims =
         volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
     Fault::new(
-        reason::POD_PENDING,
+        Reason::PodPending,
         format!(
             "The {side} pod cannot be scheduled: {} A claim with the access mode {FOR_ONE_POD} is for one pod at a time; `kubectl \
              describe pvc {}` names its user (Used By). The run goes on as soon as that pod is gone.",
@@ -370,7 +372,7 @@ fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let image = containers.first().and_then(|container| container.image.as_deref()).unwrap_or("unknown");
     Fault::new(
-        reason::IMAGE_PULL_FAILED,
+        Reason::ImagePullFailed,
         format!(
             "The {side} pod cannot pull the image {image} ({why}): {} Correct the operator's --image or \
              spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there.",
@@ -381,7 +383,7 @@ fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
 
 fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
     Fault::new(
-        reason::POD_FAILED,
+        Reason::PodFailed,
         format!("The container of the {side} pod {} does not start ({why}): {message}", pod.name_any()),
     )
 }

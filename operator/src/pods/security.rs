@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::{Ownership, Report, RunResult, Side};
+use contract::{Ownership, Reason, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 use kube::ResourceExt;
 
@@ -70,7 +70,7 @@ impl NamespaceUsers {
                 "The namespace's annotation {ANNOTATION_MAX_PRIORITY} is {quoted:?}. Write the highest spec.priority that \
                  counts, such as \"100\"."
             );
-            Fault::new("InvalidAnnotation", message)
+            Fault::new(Reason::InvalidAnnotation, message)
         })?;
         Ok(asked.min(most))
     }
@@ -85,7 +85,7 @@ pub fn consent(annotation: Option<&str>, namespace: &str) -> Result<bool, Fault>
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(other) => Err(Fault::new(
-            "InvalidAnnotation",
+            Reason::InvalidAnnotation,
             format!(
                 "In namespace {namespace}, the annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
                  \"false\".",
@@ -124,7 +124,7 @@ pub fn check(
         }
         _ => return Ok(()),
     };
-    Err(Fault::new("RootNotAllowed", message))
+    Err(Fault::new(Reason::RootNotAllowed, message))
 }
 
 /// Returns whether a try failed, or left files out, for lack of a permission that root has.

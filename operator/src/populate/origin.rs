@@ -1,10 +1,11 @@
 //! Decides what a claim comes up with: a snapshot of a SyncJob's copy, its files, a VolumeSnapshot, or nothing. Pure.
 
+use contract::Reason;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 use kube::{Resource as _, ResourceExt as _};
 
 use crate::{
-    api::{GROUP, SyncJob, conditions::reason},
+    api::{GROUP, SyncJob},
     fault::Fault,
 };
 
@@ -93,7 +94,7 @@ pub fn nothing(claim: &PersistentVolumeClaim) -> Result<Origin<'static>, Fault> 
          copy. For one that may come up empty, make it anew with the annotation {ANNOTATION_IF_NONE}: Empty.",
         source(claim).unwrap_or_default()
     );
-    Err(Fault::new(reason::NO_COPY_YET, message))
+    Err(Fault::new(Reason::NoCopyYet, message))
 }
 
 /// Returns whether a claim that finds no snapshot may be one without a copy: not if it names the snapshot.
@@ -112,7 +113,7 @@ fn check_annotation(claim: &PersistentVolumeClaim) -> Result<(), Fault> {
     }
     let message =
         format!("The annotation {ANNOTATION_IF_NONE}: {if_none} means nothing; write Fail or Empty.");
-    Err(Fault::new(reason::INVALID_ANNOTATION, message))
+    Err(Fault::new(Reason::InvalidAnnotation, message))
 }
 
 /// Returns the SyncJob that a claim names, if its copy is in the claim's namespace.
@@ -122,22 +123,22 @@ fn named<'a>(claim: &PersistentVolumeClaim, job: Option<&'a SyncJob>) -> Result<
     if asked.is_some_and(|namespace| namespace != own) {
         let message =
             "The claim names a SyncJob of another namespace. Name one of its own namespace in dataSourceRef.";
-        return Err(Fault::new(reason::INVALID_SPEC, message));
+        return Err(Fault::new(Reason::InvalidSpec, message));
     }
     let job = job.ok_or_else(|| {
         let message = format!("The claim names the SyncJob {name}, which does not exist: create it.");
-        Fault::new(reason::JOB_NOT_FOUND, message)
+        Fault::new(Reason::JobNotFound, message)
     })?;
     let Some(copy) = &job.spec.destination.persistent_volume_claim else {
         let message =
             format!("The copy of the SyncJob {name} is at an endpoint, and not on a claim of this cluster.");
-        return Err(Fault::new(reason::INVALID_SPEC, message));
+        return Err(Fault::new(Reason::InvalidSpec, message));
     };
     if copy.namespace.as_ref().is_some_and(|it| *it != own) {
         let message = format!(
             "The copy of the SyncJob {name} is in another namespace, whose claims no pod here can mount."
         );
-        return Err(Fault::new(reason::INVALID_SPEC, message));
+        return Err(Fault::new(Reason::InvalidSpec, message));
     }
     Ok(job)
 }
@@ -170,5 +171,5 @@ fn no_claim(job: &SyncJob) -> Fault {
         job.name_any(),
         job.spec.destination.persistent_volume_claim.as_ref().map_or("", |claim| &claim.claim_name)
     );
-    Fault::new(reason::CLAIM_NOT_FOUND, message)
+    Fault::new(Reason::ClaimNotFound, message)
 }

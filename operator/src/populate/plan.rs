@@ -3,7 +3,7 @@
 //! A temporary claim is made beside it, and a SyncJob of its own restores the copy into that. Only then is the volume
 //! given to the claim. Each step is recognised by what it left, so the populator may stop at any point.
 
-use contract::{RunResult, SNAPSHOT_NOT_FOUND};
+use contract::{Reason, RunResult};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use kube::{Resource as _, ResourceExt as _};
 
@@ -12,10 +12,7 @@ use super::{
     temporary::{self, ANNOTATION_TOLD, is_of, selected_node},
 };
 use crate::{
-    api::{
-        SyncJob,
-        conditions::{self, reason},
-    },
+    api::{SyncJob, conditions},
     fault::Fault,
     names::{ANNOTATION_POPULATED, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY},
 };
@@ -79,7 +76,7 @@ pub fn next(at: Situation<'_>) -> Step {
     if others {
         let name = temporary::name(claim);
         let message = format!("A claim or SyncJob {name} is there and not the populator's: delete it.");
-        return tell(reason::NAME_TAKEN, message);
+        return tell(Reason::NameTaken, message);
     }
     if volume_of(claim).is_some() {
         return match (filler, temporary) {
@@ -104,7 +101,7 @@ fn not_filled(claim: &PersistentVolumeClaim) -> Step {
          does not look at dataSourceRef. Make the claim anew with a class of a CSI driver, or restore into this one with \
          a SyncJob."
     );
-    tell(reason::NOT_FILLED, message)
+    tell(Reason::NotFilled, message)
 }
 
 /// Begins, once it is known where the volume has to be and that there is a copy.
@@ -113,7 +110,7 @@ fn begin(at: Situation<'_>) -> Step {
     if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
         let message = "The claim names no storage class, and the cluster has no default one: make it anew with a class \
                        that `kubectl get storageclass` lists, or make one the default.";
-        return tell(reason::CLAIM_NOT_BOUND, message.into());
+        return tell(Reason::ClaimNotBound, message.into());
     }
     if is_lazy && selected_node(claim).is_none() {
         return Step::Wait;
@@ -158,7 +155,7 @@ fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
         };
     }
     if volume_of(temporary).is_none() {
-        let told = |warning| tell(reason::CLAIM_NOT_BOUND, format!("The storage makes no volume: {warning}"));
+        let told = |warning| tell(Reason::ClaimNotBound, format!("The storage makes no volume: {warning}"));
         return warning.map_or(Step::Wait, told);
     }
     let image = temporary.spec.as_ref().and_then(|spec| spec.data_source.as_ref());
@@ -193,10 +190,10 @@ fn filled(at: Situation<'_>, filler: &SyncJob) -> Step {
         return mark(&run.id);
     }
     match conditions::find(&status.conditions, conditions::STALLED) {
-        Some(stalled) if is_current && stalled.reason == SNAPSHOT_NOT_FOUND => {
+        Some(stalled) if is_current && stalled.reason == *Reason::SnapshotNotFound => {
             not_found(at, filler, &stalled.message)
         }
-        Some(stalled) if is_current => failed(filler, &stalled.reason, &stalled.message),
+        Some(stalled) if is_current => failed(filler, stalled.reason.as_str(), &stalled.message),
         _ => Step::Wait,
     }
 }
@@ -213,11 +210,11 @@ fn not_found(at: Situation<'_>, filler: &SyncJob, message: &str) -> Step {
                 Err(fault) => Step::Tell(fault),
             }
         }
-        _ => failed(filler, SNAPSHOT_NOT_FOUND, message),
+        _ => failed(filler, Reason::SnapshotNotFound, message),
     }
 }
 
-fn failed(filler: &SyncJob, reason: &str, message: &str) -> Step {
+fn failed(filler: &SyncJob, reason: impl Into<Reason>, message: &str) -> Step {
     let name = filler.name_any();
     tell(
         reason,
@@ -243,7 +240,7 @@ fn rebind(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
             "The volume {}, which was filled for the claim, has gone to another one.",
             volume.name_any()
         );
-        return tell(reason::FAILED, message);
+        return tell(Reason::Failed, message);
     }
     Step::Rebind(Box::new(claim.object_ref(&())))
 }
@@ -253,7 +250,7 @@ fn mark(from: &str) -> Step {
     Step::Mark(vec![(ANNOTATION_POPULATED, Some(from.into()))])
 }
 
-fn tell(reason: &str, message: String) -> Step {
+fn tell(reason: impl Into<Reason>, message: String) -> Step {
     Step::Tell(Fault::new(reason, message))
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use clap::Args;
+use contract::{Reason, chain};
 use futures::StreamExt as _;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -32,17 +33,14 @@ use super::{
     temporary::{self, POPULATOR},
 };
 use crate::{
-    api::{SyncJob, conditions::reason},
+    api::SyncJob,
     controller::read::{DereferenceError, Guarded},
     fault::Fault,
     leases::election::{Election, LeaseError},
     names::{self, ANNOTATION_POPULATED, POPULATED_EMPTY},
     pods::read_warnings::last_warning,
     signals::Stops,
-    telemetry::{
-        chain,
-        events::{Events, Note},
-    },
+    telemetry::events::{Events, Note},
 };
 
 /// How long a failed step waits before it is tried again.
@@ -229,7 +227,7 @@ impl Populator {
             Err(StepError { what, source: kube::Error::Api(answer) })
                 if [400, 403, 422].contains(&answer.code) =>
             {
-                Step::Tell(Fault::new(reason::CHILD_REFUSED, format!("Cannot {what}: {}", answer.message)))
+                Step::Tell(Fault::new(Reason::ChildRefused, format!("Cannot {what}: {}", answer.message)))
             }
             step => step?,
         };
@@ -356,7 +354,7 @@ impl Populator {
             }
             _ => format!("The claim came up with the copy of the SyncJob {job} ({from})."),
         };
-        self.events.publish(claim, &Note { warning: false, reason: "Populated".into(), message }).await;
+        self.events.publish(claim, &Note { warning: false, reason: Reason::Populated, message }).await;
         Ok(())
     }
 
@@ -367,7 +365,7 @@ impl Populator {
             return;
         }
         let (namespace, name) = (claim.namespace(), claim.name_any());
-        tracing::warn!(namespace, name, reason = fault.reason, "{}", fault.message);
+        tracing::warn!(namespace, name, reason = fault.reason.as_str(), "{}", fault.message);
         let note = Note { warning: true, reason: fault.reason.clone(), message: fault.message.clone() };
         self.events.publish(claim, &note).await;
     }
@@ -429,7 +427,7 @@ async fn reconcile(
             populator.told.lock().await.remove(&claim.uid().unwrap_or_default());
             Action::await_change()
         }
-        Step::Tell(fault) if fault.reason == reason::NOT_FILLED => Action::await_change(),
+        Step::Tell(fault) if fault.reason == Reason::NotFilled => Action::await_change(),
         // Neither volumes nor events nor the claim of the copy are watched.
         Step::Wait | Step::Tell(_) => Action::requeue(LOOK),
         _ => Action::requeue(Duration::ZERO),

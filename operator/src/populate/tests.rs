@@ -148,7 +148,7 @@ impl World {
         let mut status = SyncJobStatus { observed_generation: Some(1), ..SyncJobStatus::default() };
         status.last_run = Some(Run { id: "vf-1".into(), result, ..Run::default() });
         if let Err(reason) = end {
-            let cause = Cause { reason, message: "It is too small.", generation: 1 };
+            let cause = Cause { reason: &reason.into(), message: "It is too small.", generation: 1 };
             conditions::stalled(&mut status.conditions, cause, jiff::Timestamp::UNIX_EPOCH);
         }
         filler.status = Some(status);

@@ -3,14 +3,14 @@
 //!
 //! `operator/doc/design.md` explains why two such runs never start together, and why none waits forever.
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimVolumeSource;
 use kube::ResourceExt as _;
 
 use super::place::{self, Place};
 use crate::{
-    api::{ActiveRun, RunFolder, SyncJob, conditions::reason},
+    api::{ActiveRun, RunFolder, SyncJob},
     ends::end,
     fault::Fault,
     names,
@@ -235,7 +235,7 @@ fn folder(run: &ActiveRun, side: Side) -> Option<&RunFolder> {
 
 fn waiting(run: &ActiveRun, said: &[String]) -> Fault {
     Fault::new(
-        reason::WAITING_FOR_RUN,
+        Reason::WaitingForRun,
         format!(
             "Run {} waits for {}. It starts as soon as that is over; waiting uses up neither retries nor spec.limits.timeout.",
             run.id,

@@ -2,6 +2,7 @@
 //!
 //! `operator/doc/design.md` explains why the limits hold in any interleaving, and why no run waits forever.
 
+use contract::Reason;
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
@@ -9,7 +10,7 @@ use kube::ResourceExt as _;
 
 use super::place::{self, Place};
 use crate::{
-    api::{ActiveRun, CaptureMethod, SyncJob, conditions::reason},
+    api::{ActiveRun, CaptureMethod, SyncJob},
     fault::Fault,
     sets::members,
 };
@@ -325,7 +326,7 @@ fn queued(run: &ActiveRun, full: &Full) -> Queued {
          neither retries nor spec.limits.timeout.",
         run.id, ahead.started
     );
-    Queued { fault: Fault::new(reason::QUEUED, message), position }
+    Queued { fault: Fault::new(Reason::Queued, message), position }
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use contract::{BenchFigures, BenchPlace, BenchStepName, History, Report, Side};
+use contract::{BenchFigures, BenchPlace, BenchStepName, History, Reason, Report, Side};
 use kube::ResourceExt as _;
 
 use crate::{
-    api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun, conditions::reason},
+    api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun},
     fault::Fault,
     human, names,
     pods::stored_fields::Pod,
@@ -36,7 +36,7 @@ pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
 /// Returns why the benchmark under way cannot be run; `None` if it can.
 pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]) -> Option<Fault> {
     let benchmark = run?.benchmark.as_ref()?;
-    let fault = |message: String| Some(Fault::new(reason::BENCHMARK_REFUSED, message));
+    let fault = |message: String| Some(Fault::new(Reason::BenchmarkRefused, message));
     if let Some((_, remote)) = job.remote() {
         return fault(format!("A benchmark is between two claims, and {remote} is an endpoint."));
     }

@@ -1,5 +1,6 @@
 //! Finds, creates, writes and deletes the SyncRuns of a SyncJob, which are the records of its runs.
 
+use contract::Reason;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -10,7 +11,7 @@ use super::{
     write_record::{self, RecordError},
 };
 use crate::{
-    api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun, conditions},
+    api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference::Found, error::Error, view::View},
     fault::Fault,
     names::TryNames,
@@ -84,7 +85,7 @@ pub(crate) async fn tell_run(
     // A run that waits for its next try still has the words of the last one.
     let waits = matches!(step, Step::Await).then(|| Some((run.reason.clone()?, run.message.clone()?)));
     let waits = waits.flatten().map(|(reason, message)| Fault::new(reason, message));
-    let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != conditions::reason::QUEUED);
+    let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != Reason::Queued);
     let stage = step.stage(run.stage);
     let mut new = record::under_way(&old, run, stage, why, generation(kept), now);
     view.absent_ends(step).for_each(|side| record::forget_end(&mut new, side));

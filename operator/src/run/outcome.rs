@@ -2,30 +2,16 @@
 
 use std::time::Duration;
 
-use contract::{
-    ExitCode, HISTORY_FAILED, HISTORY_NOT_WHOLE, Report, RunResult, SNAPSHOT_NOT_FOUND, SNAPSHOTS_DAMAGED,
-    Side, Work,
-    reason::{KEY_NOT_ACCEPTED, QUEUE_FULL},
-};
+use contract::{ExitCode, Reason, Report, RunResult, Side, Work};
 use jiff::Timestamp;
 
 use super::benchmark;
 use crate::{
-    api::conditions::reason,
-    ends::{
-        destination_identity::{OTHER_DESTINATION, REMEDY},
-        source_identity::{ACCEPT, OTHER_SOURCE},
-    },
+    ends::{destination_identity::REMEDY, source_identity::ACCEPT},
     fault::Fault,
     human::{self, sentence},
     pods::security,
 };
-
-/// The reasons by which a syncer reports that a volume is in use by another one, with the end whose volume it is.
-const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
-
-/// The reasons of runs whose next try would end the same, because it finds the same snapshots or the same room.
-const NOT_TRIED_AGAIN: [&str; 4] = [SNAPSHOTS_DAMAGED, SNAPSHOT_NOT_FOUND, HISTORY_FAILED, HISTORY_NOT_WHOLE];
 
 /// The flag by which the engine advises to delete before it writes.
 const DELETES_FIRST: &str = "--delete=before";
@@ -142,27 +128,30 @@ impl Outcome {
 
     /// Returns whether the try ended because another syncer uses a volume, or too many wait at an endpoint.
     pub fn found_in_use(&self) -> bool {
-        let is_full = self.report.reason.as_deref() == Some(QUEUE_FULL);
+        let is_full = self.report.reason == Some(Reason::QueueFull);
         self.may_retry && (is_full || self.volume_in_use().is_some())
     }
 
     /// Returns whether the try ended because the endpoint does not list the job's key yet.
     pub fn is_stranger(&self) -> bool {
-        self.report.reason.as_deref() == Some(KEY_NOT_ACCEPTED)
+        self.report.reason == Some(Reason::KeyNotAccepted)
     }
 
     /// Returns the end whose volume another syncer uses, if the try ended because of that.
     pub fn volume_in_use(&self) -> Option<Side> {
-        let reason = self.report.reason.as_deref()?;
-        IN_USE.iter().find(|(word, _)| *word == reason).map(|(_, side)| *side)
+        match self.report.reason.as_ref()? {
+            Reason::SourceBusy => Some(Side::Source),
+            Reason::DestinationBusy => Some(Side::Sink),
+            _ => None,
+        }
     }
 
     /// Returns whether another run would end the same until a person acts: a check or the API server refused this one,
     /// or snapshots are damaged or missing.
     pub fn needs_person(&self) -> bool {
-        let refused = [Some(reason::CHILD_REFUSED), Some(SNAPSHOTS_DAMAGED), Some(SNAPSHOT_NOT_FOUND)];
+        let refused = [Reason::ChildRefused, Reason::SnapshotsDamaged, Reason::SnapshotNotFound];
         matches!(self.exit, ExitCode::Guard | ExitCode::Identity | ExitCode::Usage)
-            || refused.contains(&self.report.reason.as_deref())
+            || self.report.reason.as_ref().is_some_and(|reason| refused.contains(reason))
     }
 
     /// Returns whether the other shards of the run cannot succeed after this outcome.
@@ -173,13 +162,13 @@ impl Outcome {
     /// Returns how much this shard's outcome explains the run's. Failures that only follow from another shard's explain
     /// least.
     fn weight(&self) -> u8 {
-        match (self.exit, self.report.reason.as_deref()) {
+        match (self.exit, self.report.reason.as_ref()) {
             (ExitCode::Done, _) => 0,
             (ExitCode::Partial, _) => 1,
             (ExitCode::Identity | ExitCode::Guard | ExitCode::Usage, _) => 6,
             _ if self.report.result == RunResult::Canceled => 2,
-            (_, Some("ShardLost")) => 3,
-            (_, Some("PeerLost" | "SyncerFailed")) => 4,
+            (_, Some(Reason::ShardLost)) => 3,
+            (_, Some(Reason::PeerLost | Reason::SyncerFailed)) => 4,
             _ => 5,
         }
     }
@@ -260,21 +249,19 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
         report.reason = None;
         report.message = no_report(side, end);
     }
-    if report.reason.as_deref() == Some(OTHER_DESTINATION) {
+    if report.reason == Some(Reason::OtherDestination) {
         report.message = format!("{} {REMEDY}", sentence(&report.message));
     }
-    if report.reason.as_deref() == Some(OTHER_SOURCE) {
+    if report.reason == Some(Reason::OtherSource) {
         report.message = format!("{} {ACCEPT}", sentence(&report.message));
     }
-    report.reason.get_or_insert_with(|| default_reason(code).into());
-    let is_refused = end.fault.as_ref().is_some_and(|fault| fault.reason == reason::CHILD_REFUSED);
+    let repeats = !report.reason.get_or_insert_with(|| default_reason(code)).may_retry();
     report.message = report.message.replace(DELETES_FIRST, "spec.files.deleteTiming: Before");
     // Another try would add another snapshot.
     let has_snapshot = report.snapshot.as_ref().is_some_and(|snapshot| snapshot.made.is_some());
-    let is_known = has_snapshot || NOT_TRIED_AGAIN.contains(&report.reason.as_deref().unwrap_or_default());
     Outcome {
         report,
-        may_retry: code.is_none_or(ExitCode::may_retry) && !is_refused && !is_known,
+        may_retry: code.is_none_or(ExitCode::may_retry) && !repeats && !has_snapshot,
         exit: code.unwrap_or(ExitCode::Failed),
     }
 }
@@ -283,7 +270,7 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
 pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
     let limit = human::duration(timeout);
     Fault::new(
-        reason::TIMED_OUT,
+        Reason::TimedOut,
         format!(
             "The run did not end within {limit} (spec.limits.timeout).{obstacle} The next run goes on from the files that are \
              at the destination, and from the parts of large files that had arrived."
@@ -301,14 +288,14 @@ fn no_report(side: Side, end: &Ending) -> String {
 }
 
 /// Returns the reason for a report without one.
-fn default_reason(code: Option<ExitCode>) -> &'static str {
+fn default_reason(code: Option<ExitCode>) -> Reason {
     match code {
-        Some(ExitCode::Partial) => "PartiallyFailed",
-        Some(ExitCode::Guard) => "GuardRefused",
-        Some(ExitCode::PeerLost) => "PeerLost",
-        Some(ExitCode::Identity) => "IdentityRefused",
-        Some(ExitCode::Usage) => "SyncerUsage",
-        Some(ExitCode::Done | ExitCode::Failed) | None => "SyncerFailed",
+        Some(ExitCode::Partial) => Reason::PartiallyFailed,
+        Some(ExitCode::Guard) => Reason::GuardRefused,
+        Some(ExitCode::PeerLost) => Reason::PeerLost,
+        Some(ExitCode::Identity) => Reason::IdentityRefused,
+        Some(ExitCode::Usage) => Reason::SyncerUsage,
+        Some(ExitCode::Done | ExitCode::Failed) | None => Reason::SyncerFailed,
     }
 }
 
@@ -384,13 +371,14 @@ mod tests {
     #[test]
     fn a_pod_that_a_person_deletes_cancels_nothing() {
         let stopped = report(RunResult::Canceled, Some("Stopped"));
-        let deleted = Ending { exit: Some(1), report: stopped, ..Ending::of(Fault::new("PodDeleted", "d")) };
+        let deleted =
+            Ending { exit: Some(1), report: stopped, ..Ending::of(Fault::new(Reason::PodDeleted, "d")) };
         let outcome = judge(&end(5, report(RunResult::Failed, Some("PeerLost"))), &deleted);
         assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "PodDeleted"));
         assert!(outcome.may_retry);
         // One that is deleted by force is gone at once, and its Job says no more than that; its peer was stopped by it.
         let stopped = || report(RunResult::Canceled, Some("Stopped"));
-        let lost = Ending { report: stopped(), ..Ending::of(Fault::new("PodLost", "l")) };
+        let lost = Ending { report: stopped(), ..Ending::of(Fault::new(Reason::PodLost, "l")) };
         for peer in
             [end(1, stopped()), end(5, report(RunResult::Failed, Some("PeerLost"))), Ending::default()]
         {
@@ -425,10 +413,10 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_not_there_is_not_looked_for_again() {
-        let missing = end(1, report(RunResult::Failed, Some(SNAPSHOT_NOT_FOUND)));
+        let missing = end(1, report(RunResult::Failed, Some("SnapshotNotFound")));
         let outcome = judge(&missing, &missing);
         assert_eq!((outcome.may_retry, outcome.needs_person()), (false, true));
-        for reason in [HISTORY_FAILED, HISTORY_NOT_WHOLE] {
+        for reason in ["HistoryFailed", "HistoryNotWhole"] {
             let partial = end(3, report(RunResult::PartiallyFailed, Some(reason)));
             let outcome = judge(&partial, &partial);
             assert_eq!((outcome.may_retry, outcome.needs_person()), (false, false), "{reason}");
@@ -437,9 +425,9 @@ mod tests {
 
     #[test]
     fn a_refusal_of_another_destination_says_how_to_accept_it() {
-        let refused = end(4, report(RunResult::Failed, Some(OTHER_DESTINATION)));
+        let refused = end(4, report(RunResult::Failed, Some("OtherDestination")));
         let outcome = judge(&refused, &refused);
-        assert_eq!((reason_of(&outcome), outcome.may_retry), (OTHER_DESTINATION, false));
+        assert_eq!((reason_of(&outcome), outcome.may_retry), ("OtherDestination", false));
         assert!(outcome.report.message.starts_with("m. The expected id"), "{}", outcome.report.message);
         assert!(outcome.report.message.contains("volferry.dev/accept-volume"), "{}", outcome.report.message);
     }
@@ -462,7 +450,8 @@ mod tests {
         let work = Work { files_created: 7, ..Work::default() };
         let lost = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work, ..report });
         let killed = report(RunResult::Failed, Some("SyncerKilled"));
-        let killed = Ending { report: killed, ..Ending::of(Fault::new("OutOfMemory", "raise the limit")) };
+        let killed =
+            Ending { report: killed, ..Ending::of(Fault::new(Reason::OutOfMemory, "raise the limit")) };
         let outcome = judge(&killed, &end(5, lost));
         assert_eq!((reason_of(&outcome), outcome.report.work), ("OutOfMemory", work));
         assert!(outcome.report.notes.is_empty(), "the sink told all");
@@ -472,7 +461,7 @@ mod tests {
     fn of_a_sink_that_was_killed_the_source_tells_what_it_knows_and_the_rest_is_said_to_be_unknown() {
         let work = Work { files_scanned: 7, bytes_on_wire: 9, ..Work::default() };
         let lost = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work, ..report });
-        let killed = Ending::of(Fault::new("OutOfMemory", "raise the limit"));
+        let killed = Ending::of(Fault::new(Reason::OutOfMemory, "raise the limit"));
         let outcome = judge(&end(5, lost.clone()), &killed);
         assert_eq!((reason_of(&outcome), outcome.report.work), ("OutOfMemory", work));
         assert_eq!(outcome.report.notes, [SINK_IS_SILENT]);

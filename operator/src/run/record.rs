@@ -1,6 +1,6 @@
 //! Builds SyncRuns and their status, and judges whether a SyncRun belongs to the run under way. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
@@ -8,7 +8,7 @@ use crate::{
     api::{
         ActiveRun, Reports, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,
         SyncRun, SyncRunSpec, SyncRunStatus,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
     fault::Fault,
     human, names,
@@ -81,7 +81,7 @@ pub fn judge(run: &ActiveRun, owner: Owner<'_>, found: Option<&SyncRun>) -> Reco
 
 fn taken(run: &ActiveRun) -> Fault {
     Fault::new(
-        reason::CHILD_REFUSED,
+        Reason::ChildRefused,
         format!(
             "There is a SyncRun {} that is not of this SyncJob. Delete it; the run goes on as soon as it is gone.",
             run.id
@@ -141,11 +141,8 @@ pub fn under_way(
     new.report = None;
     new.retries = run.retries;
     new.hooks.clone_from(&run.hooks);
-    let message = readiness::stage_message(run, stage);
-    let (reason, message) =
-        why.map_or((stage.word(), message.as_str()), |why| (why.reason.as_str(), why.message.as_str()));
-    let cause = Cause { reason, message, generation };
-    conditions::reconciling(&mut new.conditions, cause, now);
+    let usual = Fault::new(stage.reason(), readiness::stage_message(run, stage));
+    conditions::reconciling(&mut new.conditions, why.unwrap_or(&usual).cause(generation), now);
     new
 }
 
@@ -219,7 +216,7 @@ pub fn ended(
         ..SyncRunStatus::default()
     };
     let message = readiness::standing_message(run);
-    let cause = Cause { reason: readiness::standing_reason(run), message: &message, generation };
+    let cause = Cause { reason: &readiness::standing_reason(run), message: &message, generation };
     match run.result {
         contract::RunResult::Succeeded => conditions::ready(&mut new.conditions, cause, now),
         _ => conditions::stalled(&mut new.conditions, cause, now),
@@ -236,7 +233,7 @@ pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
          that names another."
     );
     let generation = run.metadata.generation.unwrap_or(1);
-    let cause = Cause { reason: reason::JOB_NOT_FOUND, message: &message, generation };
+    let cause = Cause { reason: &Reason::JobNotFound, message: &message, generation };
     new.observed_generation = Some(generation);
     conditions::stalled(&mut new.conditions, cause, now);
     new
@@ -250,7 +247,7 @@ pub fn unreadable(run: &SyncRun, why: &str) -> SyncRunStatus {
         human::sentence(&human::clipped(why, MAX_REASON_BYTES))
     );
     let generation = run.metadata.generation.unwrap_or(1);
-    let cause = Cause { reason: reason::INVALID_SPEC, message: &message, generation };
+    let cause = Cause { reason: &Reason::InvalidSpec, message: &message, generation };
     let mut status = SyncRunStatus { observed_generation: Some(generation), ..SyncRunStatus::default() };
     conditions::stalled(&mut status.conditions, cause, run.created().unwrap_or(Timestamp::UNIX_EPOCH));
     status
@@ -260,12 +257,12 @@ pub fn unreadable(run: &SyncRun, why: &str) -> SyncRunStatus {
 pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     let mut new = run.status.clone().unwrap_or_default();
     let told = conditions::find(&new.conditions, conditions::STALLED)?;
-    if told.reason != reason::JOB_NOT_FOUND {
+    if told.reason != *Reason::JobNotFound {
         return None;
     }
     let message = format!("The SyncJob {} has not begun this run yet.", run.spec.sync_job.name);
     let generation = run.metadata.generation.unwrap_or(1);
-    let cause = Cause { reason: reason::QUEUED, message: &message, generation };
+    let cause = Cause { reason: &Reason::Queued, message: &message, generation };
     new.observed_generation = Some(generation);
     conditions::reconciling(&mut new.conditions, cause, now);
     Some(new)
@@ -281,7 +278,7 @@ pub fn preset(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     let message = "The operator fills in spec.number and spec.cause of a SyncRun, and starts no run for one that has \
                    them already. Create one with spec.syncJob alone, and restore or benchmark where wanted.";
     let generation = run.metadata.generation.unwrap_or(1);
-    let cause = Cause { reason: reason::INVALID_SPEC, message, generation };
+    let cause = Cause { reason: &Reason::InvalidSpec, message, generation };
     new.observed_generation = Some(generation);
     conditions::stalled(&mut new.conditions, cause, now);
     Some(new)
@@ -375,7 +372,7 @@ mod tests {
     #[test]
     fn the_usual_run_is_not_told_what_its_pods_will_say() {
         let says_itself = is_told_by_agents;
-        let fault = Fault::new("PodPending", "no node");
+        let fault = Fault::new(Reason::PodPending, "no node");
         assert!(says_itself(&made(), &run(), Stage::Starting, None));
         assert!(says_itself(&made(), &run(), Stage::Running, None));
         assert!(says_itself(&made(), &run(), Stage::Queued, None), "it gave its start back");

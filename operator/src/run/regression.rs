@@ -3,13 +3,14 @@
 //! The rule is the one of `volferry report`, in [`contract::regression`]. Since a history forgets, the baseline for
 //! later runs is stored in the status, for each kind of run.
 
+use contract::Reason;
 use contract::regression::{self, Rule, Sample, Slower, Verdict};
 use jiff::Timestamp;
 
 use crate::{
     api::{
         Baseline, HistoryEntry, SyncJobStatus,
-        conditions::{self, Cause, PERFORMANCE_REGRESSED, reason},
+        conditions::{self, Cause, PERFORMANCE_REGRESSED},
     },
     human,
 };
@@ -48,8 +49,8 @@ pub fn forget(status: &mut SyncJobStatus) {
 fn set_condition(status: &mut SyncJobStatus, said: Option<String>, generation: i64, now: Timestamp) {
     let slower = status.baseline.iter().find_map(|it| it.slower.clone());
     let (is_slower, reason) = match &slower {
-        Some(_) => (true, reason::SLOWER),
-        None => (false, reason::AS_USUAL),
+        Some(_) => (true, &Reason::Slower),
+        None => (false, &Reason::AsUsual),
     };
     let Some(message) = slower.or(said) else {
         return conditions::remove(&mut status.conditions, PERFORMANCE_REGRESSED);

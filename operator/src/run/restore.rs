@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use contract::History;
+use contract::{History, MAX_TAG_BYTES, Reason};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -12,14 +12,11 @@ use crate::{
     api::{
         ActiveRun, DeletionPolicy, EndPodSettings, Files, Placement, Restore, SourceEndpoint, SyncJob,
         SyncJobSpec, SyncJobStatus, SyncRun, Transfer,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
     fault::Fault,
     human, names,
 };
-
-/// The maximum length of a tag, in bytes.
-const MAX_TAG_BYTES: usize = 128;
 
 /// Returns the job as the run under way, or else the run `asked` for, requires it. For a restore in place, the source
 /// is a snapshot on the destination's own claim, so that the job's source need not exist. For a benchmark, the job is
@@ -76,7 +73,7 @@ pub fn refusal(wished: &SyncJobSpec) -> Option<Fault> {
                    `volferry snapshot restore`, or fetch the snapshot by another SyncJob with source.endpoint and \
                    source.snapshot.";
     let is_remote = is_restore && source.endpoint.is_none() && destination.endpoint.is_some();
-    is_remote.then(|| Fault::new(reason::INVALID_SPEC, message))
+    is_remote.then(|| Fault::new(Reason::InvalidSpec, message))
 }
 
 /// Returns the tag of the safety snapshot that a restore takes before it starts; `None` if the run takes none.
@@ -110,7 +107,7 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
         restore.snapshot,
         names::ANNOTATION_RESUME
     );
-    let cause = Cause { reason: reason::RESTORED_IN_PLACE, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::RestoredInPlace, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
 }
 

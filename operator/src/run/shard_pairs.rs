@@ -1,6 +1,6 @@
 //! Combines the states of the pairs of pods that share a run, one pair for each shard. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{self, Ending, Outcome};
@@ -49,7 +49,7 @@ impl Pair {
     pub fn settled(&self, run: &ActiveRun) -> Self {
         let settled = |end: &EndState| match end {
             EndState::Absent if run.pods_ready_time.is_some() => {
-                let fault = Fault::new("JobDeleted", "A syncer's Job was deleted while it ran.");
+                let fault = Fault::new(Reason::JobDeleted, "A syncer's Job was deleted while it ran.");
                 EndState::Ended(Box::new(Ending::of(fault)))
             }
             other => other.clone(),
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_end_that_met_its_peer_waits_for_it_although_the_peer_seems_not_to_run_yet() {
-        let starting = || EndState::Starting(Some(Fault::new("PodPending", "FailedMount")));
+        let starting = || EndState::Starting(Some(Fault::new(Reason::PodPending, "FailedMount")));
         let pair = |exit| [Pair { source: ended(exit, None, 5), sink: starting() }];
         for exit in [0, 3, 5] {
             assert_eq!(stand(&pair(exit), at(6)), Stand::Ending(at(35)), "{exit}");
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn one_shard_that_stops_is_missing_or_starts_decides_over_those_that_run() {
-        let fault = Fault::new("PodPending", "no node");
+        let fault = Fault::new(Reason::PodPending, "no node");
         let cases = [
             (EndState::Stopping, Stand::Stopping),
             (EndState::Absent, Stand::Absent),

@@ -1,6 +1,7 @@
 //! Handles SyncRuns that no reconciliation of a SyncJob takes care of: those that ask for a run of a SyncJob that does
 //! not exist, and those that cannot be read.
 
+use contract::chain;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -8,7 +9,7 @@ use super::{
     record,
     write_record::{self, RecordError},
 };
-use crate::{api::SyncRun, controller::context::Context, names, telemetry::chain};
+use crate::{api::SyncRun, controller::context::Context, names};
 
 /// Writes to each SyncRun that asks for a run of this missing SyncJob that the SyncJob does not exist.
 pub(crate) async fn tell(context: &Context, namespace: &str, job: &str) {

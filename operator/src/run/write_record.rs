@@ -1,6 +1,7 @@
 //! Writes the SyncRun of a run. It is created before all other objects of the run, and the stage of a run is written to
 //! it before the stage is acted on.
 
+use contract::Reason;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -11,7 +12,7 @@ use thiserror::Error;
 
 use super::record::{self, Record};
 use crate::{
-    api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, conditions::reason, is_namespace},
+    api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, is_namespace},
     controller::read::GuardedRun,
     fault::Fault,
     human::{clipped, sentence},
@@ -40,7 +41,7 @@ impl RecordError {
         let fault = || {
             let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
             let message = format!("The API server refuses the SyncRun {}: {words}", self.name);
-            Fault::new(reason::CHILD_REFUSED, message)
+            Fault::new(Reason::ChildRefused, message)
         };
         [400, 403, 422].contains(&answer.code).then(fault)
     }

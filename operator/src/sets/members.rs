@@ -1,5 +1,6 @@
 //! Decides which SyncJobs a SyncJobSet makes, changes, suspends and deletes, and how it stands. Pure.
 
+use contract::Reason;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::template::{self, Filled, Values};
 use crate::{
-    api::{SetDeletionPolicy, SetProblem, SyncJob, SyncJobSet, SyncJobSpec, conditions::reason},
+    api::{SetDeletionPolicy, SetProblem, SyncJob, SyncJobSet, SyncJobSpec},
     fault::Fault,
     names,
 };
@@ -81,7 +82,7 @@ pub fn selects(set: &SyncJobSet, claim: &PersistentVolumeClaim) -> Result<bool, 
     let is_empty = set.spec.claim_selector.match_labels.iter().flatten().next().is_none()
         && set.spec.claim_selector.match_expressions.iter().flatten().next().is_none();
     let selector = Selector::try_from(set.spec.claim_selector.clone())
-        .map_err(|error| Fault::new(reason::INVALID_TEMPLATE, format!("spec.claimSelector: {error}")))?;
+        .map_err(|error| Fault::new(Reason::InvalidTemplate, format!("spec.claimSelector: {error}")))?;
     let is_of_run = claim.labels().contains_key(names::LABEL_RUN);
     Ok(!is_empty && !is_of_run && selector.matches(claim.labels()))
 }
@@ -195,7 +196,7 @@ impl Plan {
                 "spec.template.metadata.name: the claims {other} and {claim} would share the SyncJob {name}; write \
                  {{{{ .claim.name }}}} in it"
             );
-            return self.complain(Some(claim), Some(name), Fault::new(reason::INVALID_TEMPLATE, message));
+            return self.complain(Some(claim), Some(name), Fault::new(Reason::InvalidTemplate, message));
         }
         let there = jobs.iter().find(|job| job.name_any() == name);
         if let Some(there) = there.filter(|it| !is_own(it.as_ref(), set)) {
@@ -247,7 +248,7 @@ pub fn name_taken(name: &str, other: Option<&str>) -> Fault {
         "The SyncJob {name} is there already, and is {whose}: it is left as it is. Delete it, or write another name in \
          spec.template.metadata.name."
     );
-    Fault::new(reason::NAME_TAKEN, message)
+    Fault::new(Reason::NameTaken, message)
 }
 
 /// Returns the manifest of a SyncJob as it is, but suspended. It has no hash, so that the template is applied again if

@@ -1,6 +1,7 @@
 //! Reconciles SyncJobSets: makes a SyncJob for each claim that matches, deals with those whose claim went away, and
 //! writes how the set stands.
 
+use contract::{Reason, chain};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
@@ -23,10 +24,7 @@ use super::{
     set_standing,
 };
 use crate::{
-    api::{
-        SyncJobSet, SyncJobSetSpec, SyncJobSetStatus,
-        conditions::{self, reason},
-    },
+    api::{SyncJobSet, SyncJobSetSpec, SyncJobSetStatus, conditions},
     controller::{
         apply::{ApplyError, REFUSALS},
         context::Context,
@@ -38,7 +36,7 @@ use crate::{
     human,
     names::FIELD_MANAGER,
     status::run_status,
-    telemetry::{chain, events::Note},
+    telemetry::events::Note,
 };
 
 /// How many SyncJobs of a set are written at a time.
@@ -234,7 +232,7 @@ fn refused(name: &str, words: &str) -> Fault {
          the admission policy that stands in the way. Where it names a field that cannot change, delete the SyncJob: the \
          set makes it anew."
     );
-    Fault::new(reason::CHILD_REFUSED, message)
+    Fault::new(Reason::ChildRefused, message)
 }
 
 /// Deletes a SyncJob whose claim went away, after another look at the claim.
@@ -316,7 +314,7 @@ async fn tell(context: &Context, set: &SyncJobSet, old: &SyncJobSetStatus, new: 
     let (namespace, name) = (set.namespace(), set.name_any());
     tracing::info!(namespace, name, reason = ready.reason, "{}", ready.message);
     if stalled(old) != stalled(new) {
-        let (reason, message) = (ready.reason.clone(), ready.message.clone());
+        let (reason, message) = (ready.reason.as_str().into(), ready.message.clone());
         context.events.publish(set, &Note { warning: stalled(new).is_some(), reason, message }).await;
     }
 }
@@ -328,7 +326,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     let set = SyncJobSet { metadata, spec: SyncJobSetSpec::default(), status: None };
     let message = format!("This operator cannot read the SyncJobSet, which may be of a newer one: {error}.");
     let mut new = SyncJobSetStatus { observed_generation: Some(generation), ..SyncJobSetStatus::default() };
-    let cause = conditions::Cause { reason: reason::INVALID_SPEC, message: &message, generation };
+    let cause = conditions::Cause { reason: &Reason::InvalidSpec, message: &message, generation };
     conditions::stalled(&mut new.conditions, cause, Timestamp::now());
     let told = json!({"observedGeneration": generation, "conditions": new.conditions});
     patch_status(context, &set, json!({"status": told})).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contract::RunResult;
+use contract::{Reason, RunResult};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, core::DeserializeGuard};
 
@@ -10,7 +10,7 @@ use super::members::Plan;
 use crate::{
     api::{
         ActiveRun, SyncJob, SyncJobSet, SyncJobSetStatus, WorstJob,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
     human,
 };
@@ -83,17 +83,17 @@ fn stand(status: &mut SyncJobSetStatus, stalled: usize, generation: i64, now: Ti
             "Of {matched} SyncJobs, {stalled} cannot go on until a person acts. The first to look at is {}: {}",
             worst.name, worst.message
         );
-        let cause = Cause { reason: reason::JOB_STALLED, message: &message, generation };
+        let cause = Cause { reason: &Reason::JobStalled, message: &message, generation };
         return conditions::stalled(&mut status.conditions, cause, now);
     }
     if ready < matched {
         let message = format!("Of {matched} SyncJobs, {ready} are ready.");
-        let cause = Cause { reason: reason::JOBS_NOT_READY, message: &message, generation };
+        let cause = Cause { reason: &Reason::JobsNotReady, message: &message, generation };
         return conditions::reconciling(&mut status.conditions, cause, now);
     }
     let (reason, message) = match matched {
-        0 => (reason::NO_CLAIM_MATCHES, "No claim matches spec.claimSelector.".to_string()),
-        _ => (reason::JOBS_READY, format!("All SyncJobs are ready, one for each of {matched} claims.")),
+        0 => (&Reason::NoClaimMatches, "No claim matches spec.claimSelector.".to_string()),
+        _ => (&Reason::JobsReady, format!("All SyncJobs are ready, one for each of {matched} claims.")),
     };
     conditions::ready(&mut status.conditions, Cause { reason, message: &message, generation }, now);
 }
@@ -101,15 +101,15 @@ fn stand(status: &mut SyncJobSetStatus, stalled: usize, generation: i64, now: Ti
 /// Returns how badly a SyncJob stands; `None` if nothing is wrong.
 fn trouble(job: &SyncJob) -> Option<(Trouble, WorstJob)> {
     let status = job.status.as_ref()?;
-    let told = |reason: &str, message: &str| WorstJob {
+    let told = |reason: Reason, message: &str| WorstJob {
         name: job.name_any(),
-        reason: reason.into(),
+        reason,
         message: human::clipped(message, MAX_MESSAGE_BYTES),
     };
     for (how, kind) in [(Trouble::Stalled, conditions::STALLED), (Trouble::Corrupt, conditions::CORRUPT)] {
         let there = conditions::find(&status.conditions, kind).filter(|it| it.status == "True");
         if let Some(condition) = there {
-            return Some((how, told(&condition.reason, &condition.message)));
+            return Some((how, told(condition.reason.as_str().into(), &condition.message)));
         }
     }
     let run = status.last_run.as_ref()?;
@@ -118,7 +118,7 @@ fn trouble(job: &SyncJob) -> Option<(Trouble, WorstJob)> {
         RunResult::PartiallyFailed => Trouble::Incomplete,
         RunResult::Succeeded | RunResult::Canceled => return None,
     };
-    let reason = run.reason.as_deref().unwrap_or(reason::FAILED);
+    let reason = run.reason.clone().unwrap_or(Reason::Failed);
     Some((how, told(reason, run.message.as_deref().unwrap_or_default())))
 }
 
@@ -166,7 +166,7 @@ mod tests {
         job.metadata.generation = Some(1);
         let status = job.status.get_or_insert_default();
         status.observed_generation = Some(1);
-        let cause = Cause { reason: "Succeeded", message: "m", generation: 1 };
+        let cause = Cause { reason: &Reason::Succeeded, message: "m", generation: 1 };
         conditions::ready(&mut status.conditions, cause, NOW);
         conditions::set(&mut status.conditions, conditions::SYNCED, true, cause, NOW);
         change(status);
@@ -177,12 +177,12 @@ mod tests {
         let message = Some(format!("it {result:?}"));
         status.last_run = Some(Run { result, reason: Some("PeerLost".into()), message, ..Run::default() });
         status.last_success_time = success.map(|at| Time(Timestamp::from_second(at).unwrap()));
-        let cause = Cause { reason: "PeerLost", message: "m", generation: 1 };
+        let cause = Cause { reason: &Reason::PeerLost, message: "m", generation: 1 };
         conditions::set(&mut status.conditions, conditions::SYNCED, false, cause, NOW);
     }
 
     fn stall(status: &mut SyncJobStatus) {
-        let cause = Cause { reason: "ClaimNotFound", message: "Create it.", generation: 1 };
+        let cause = Cause { reason: &Reason::ClaimNotFound, message: "Create it.", generation: 1 };
         conditions::stalled(&mut status.conditions, cause, NOW);
     }
 

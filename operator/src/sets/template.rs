@@ -3,6 +3,7 @@
 //! Placeholders are replaced in texts of the parsed template, so that no value of a claim becomes a field, and nothing
 //! is computed. `operator/doc/api.md` says why.
 
+use contract::Reason;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,7 +14,6 @@ use crate::{
     api::{
         GROUP, SyncJobSet, SyncJobSpec, TemplateMetadata, VERSION,
         admission::{self, AdmissionError, Admitted},
-        conditions::reason,
     },
     fault::Fault,
     names,
@@ -177,7 +177,7 @@ fn names_claim(spec: &SyncJobSpec, claim: &str, own: &str) -> Result<(), Fault> 
 }
 
 fn invalid(problem: &str) -> Fault {
-    Fault::new(reason::INVALID_TEMPLATE, problem)
+    Fault::new(Reason::InvalidTemplate, problem)
 }
 
 fn filled(value: &Value, values: Values<'_>, path: &str) -> Result<Value, Fault> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::RunResult;
+use contract::{Reason, RunResult};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference},
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::source_capture::{self, Captured, SNAPSHOT_GROUP};
 use crate::{
-    api::{ActiveRun, Capture, SyncJobPhase, SyncJobStatus, VolumeSnapshots, conditions::reason},
+    api::{ActiveRun, Capture, SyncJobPhase, SyncJobStatus, VolumeSnapshots},
     fault::Fault,
     names,
     spec::validate::ValidatedSyncJob,
@@ -78,9 +78,9 @@ pub fn begin(status: &mut SyncJobStatus, name: String, now: Timestamp) {
 pub fn under_way(status: &mut SyncJobStatus, complaint: Option<&Fault>, now: Timestamp) {
     let Some(run) = &status.active_run else { return };
     let message = format!("Run {} has ended, and the storage takes a VolumeSnapshot of the copy.", run.id);
-    let said = complaint.map(|fault| (&*fault.reason, &*fault.message));
-    readiness::under_way(status, SyncJobPhase::Running, said.unwrap_or((reason::CAPTURING, &message)), now);
-    readiness::hindered(status, said);
+    let usual = Fault::new(Reason::Capturing, message);
+    readiness::under_way(status, SyncJobPhase::Running, complaint.unwrap_or(&usual), now);
+    readiness::hindered(status, complaint);
 }
 
 /// Records the VolumeSnapshot of a run that has ended as the newest one, if it was taken.

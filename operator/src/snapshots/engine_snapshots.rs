@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use contract::{
-    AS_OF, History, HistoryReport, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams,
-    SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport,
+    AS_OF, Flag, History, HistoryReport, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, Reason, Retention, RunParams,
+    SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -16,7 +16,7 @@ use crate::{
         conditions::{self, Cause},
     },
     human,
-    spec::fields::{ValidationError, duration, field_of, invalid, number},
+    spec::fields::{ValidationError, duration, invalid, number},
 };
 
 /// The maximum length of a message from a pod, in bytes.
@@ -28,8 +28,6 @@ const MAX_WORD_BYTES: usize = 128;
 const MAX_NAME_BYTES: usize = 512;
 /// The number of snapshots that a SyncJob's status lists.
 const LISTED: usize = 10;
-/// The reason of a run that took no snapshot because it did not succeed, which is no failure of the snapshot.
-const RUN_NOT_WHOLE: &str = "RunNotWhole";
 
 /// Returns the snapshot parameters for the engine; `None` if the spec has none. `job` is the SyncJob's namespace and
 /// name, because SyncJobs of several namespaces may share a volume.
@@ -124,7 +122,7 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
         let problem = "above 1 cannot restore a snapshot, which is copied by one run; write 1";
         return Err(invalid("parallelism", problem));
     }
-    match params.flags_of_live_sources().next().map(field_of) {
+    match params.flags_of_live_sources().next().map(Flag::field_or_name) {
         Some(field) => Err(invalid(
             "source.snapshot",
             format!("is copied as a whole; remove {field}, or source.snapshot"),
@@ -154,7 +152,7 @@ pub fn check_history(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valid
     if spec.parallelism > 1 {
         return problem("is copied by one run; remove it, or set parallelism back to 1".into());
     }
-    match params.flags_without_history().next().map(field_of) {
+    match params.flags_without_history().next().map(Flag::field_or_name) {
         Some(field) => problem(format!("copies snapshots as a whole; remove {field}, or source.history")),
         None => Ok(()),
     }
@@ -239,7 +237,7 @@ pub fn tell_gone(
          change of the spec, such as of spec.trigger, ends this condition.",
         run.id, before.count, before.items[0].name
     );
-    let cause = Cause { reason: conditions::SNAPSHOTS_GONE, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::SnapshotsGone, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::SNAPSHOTS_GONE, true, cause, now);
 }
 
@@ -267,9 +265,9 @@ fn kept(entry: &SnapshotEntry) -> KeptSnapshot {
 /// Sets the condition that says whether the snapshot of a completed run failed. A run that did not succeed leaves it
 /// unchanged.
 pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
-    let reason = run.snapshot.as_ref().and_then(|snapshot| snapshot.reason.as_deref());
+    let reason = run.snapshot.as_ref().and_then(|snapshot| snapshot.reason.as_ref());
     match (&run.snapshot, reason) {
-        (_, Some(RUN_NOT_WHOLE | SNAPSHOTS_DAMAGED)) => {}
+        (_, Some(Reason::RunNotWhole | Reason::SnapshotsDamaged)) => {}
         (Some(snapshot), Some(reason)) => {
             let message = format!("Run {}: {}", run.id, human::sentence(&snapshot.message));
             let cause = Cause { reason, message: &message, generation: run.generation };
@@ -288,7 +286,7 @@ pub fn tell_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
     };
     let message = format!("Run {} found {}", run.id, human::sentence(&damage));
     let message = human::clipped(&message, MAX_MESSAGE_BYTES);
-    let cause = Cause { reason: SNAPSHOTS_DAMAGED, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::SnapshotsDamaged, message: &message, generation: run.generation };
     conditions::set(&mut status.conditions, conditions::CORRUPT, true, cause, now);
 }
 
@@ -302,7 +300,7 @@ pub fn forget_damage(status: &mut SyncJobStatus) {
 
 /// Returns whether a run completed the copy and took its snapshot, and failed only because of old damage in the store.
 pub fn found_only_damage(run: &Run) -> bool {
-    run.reason.as_deref() == Some(SNAPSHOTS_DAMAGED)
+    run.reason == Some(Reason::SnapshotsDamaged)
 }
 
 #[cfg(test)]
@@ -378,7 +376,7 @@ mod tests {
         let id = "0123456789abcdef";
         let report = SnapshotReport {
             made: Some(entry("../../etc")),
-            reason: Some("a b\n".repeat(100)),
+            reason: Some("a b\n".repeat(100).into()),
             message: "m".repeat(100_000),
             kept: vec![entry(id); 1000],
             dropped: vec![id.into(), "x".repeat(100_000)],

@@ -1,6 +1,7 @@
 //! Captures the source of a run at one instant: makes the VolumeSnapshot and the temporary claim, and removes them once
 //! no run reads from them.
 
+use contract::Reason;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -13,7 +14,7 @@ use super::{
     storage_progress::{self, class, is_ours, snapshot, snapshots},
 };
 use crate::{
-    api::{CaptureMethod, SyncJob, SyncJobStatus, conditions::reason},
+    api::{CaptureMethod, SyncJob, SyncJobStatus},
     controller::{apply::Refusal, context::Context, dereference::Found, read, view::View},
     fault::Fault,
     human::{clipped, sentence},
@@ -51,7 +52,7 @@ impl CaptureError {
              policy or the operator's rights that stand in the way."
         );
         let is_refused = matches!(answer.code, 400 | 403 | 404 | 422);
-        is_refused.then(|| Fault::new(reason::CHILD_REFUSED, message))
+        is_refused.then(|| Fault::new(Reason::ChildRefused, message))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -25,10 +25,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    api::{
-        ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJobPhase, SyncJobSpec, SyncJobStatus,
-        conditions::reason,
-    },
+    api::{ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJobPhase, SyncJobSpec, SyncJobStatus},
     fault::Fault,
     human::{clipped, sentence},
     names,
@@ -84,7 +81,7 @@ pub fn judge_snapshot(snapshot: Option<&DynamicObject>) -> Captured {
     }
     let complaint = status["error"]["message"].as_str().map(|words| {
         let words = sentence(&clipped(words, MAX_WORDS_BYTES));
-        Fault::new(reason::CAPTURING, format!("The storage cannot take the VolumeSnapshot yet: {words}"))
+        Fault::new(Reason::Capturing, format!("The storage cannot take the VolumeSnapshot yet: {words}"))
     });
     Captured::Taking(complaint)
 }
@@ -111,7 +108,7 @@ pub fn check_class(class: &StorageClass) -> Result<(), Fault> {
         "The storage class {name} keeps volumes whose claims are deleted (reclaimPolicy: Retain), so the copy of each run would \
          stay in the storage. Name another class of the same driver in spec.source.pointInTime.storageClassName."
     );
-    Err(Fault::new(reason::CAPTURE_FAILED, message))
+    Err(Fault::new(Reason::CaptureFailed, message))
 }
 
 /// What owns and names the objects of a capture.
@@ -226,7 +223,7 @@ pub fn not_of_run(kind: &str, name: &str) -> Fault {
     let message = format!(
         "The {kind} {name} has the name of one of this run, and was made by somebody else. Delete it."
     );
-    Fault::new(reason::CAPTURE_FAILED, message)
+    Fault::new(Reason::CaptureFailed, message)
 }
 
 /// Returns the job whose pods read the temporary claim of a run, if it has one.
@@ -251,11 +248,9 @@ pub fn begin(status: &mut SyncJobStatus, name: String, now: Timestamp) {
 /// Records that the storage is at work, with its complaint if any.
 pub fn under_way(status: &mut SyncJobStatus, complaint: Option<&Fault>, now: Timestamp) {
     let Some(run) = &status.active_run else { return };
-    let message = readiness::stage_message(run, Stage::Capturing);
-    let said = complaint.map(|fault| (&*fault.reason, &*fault.message));
-    let doing = said.unwrap_or((reason::CAPTURING, &message));
-    readiness::under_way(status, SyncJobPhase::Preparing, doing, now);
-    readiness::hindered(status, said);
+    let usual = Fault::new(Reason::Capturing, readiness::stage_message(run, Stage::Capturing));
+    readiness::under_way(status, SyncJobPhase::Preparing, complaint.unwrap_or(&usual), now);
+    readiness::hindered(status, complaint);
 }
 
 /// Records that it is captured.

@@ -1,6 +1,7 @@
 //! Looks how far the storage is with the capture of a run's source and with the VolumeSnapshot of its destination, and
 //! what is left of earlier captures. Writes nothing.
 
+use contract::Reason;
 use k8s_openapi::{
     api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -12,7 +13,7 @@ use super::{
     source_capture::{self, Captured},
 };
 use crate::{
-    api::{ActiveRun, CaptureMethod, PointInTime, SyncJob, conditions::reason},
+    api::{ActiveRun, CaptureMethod, PointInTime, SyncJob},
     controller::read::{self, is_forbidden, reading},
     fault::Fault,
     names::{self, FIELD_MANAGER},
@@ -68,7 +69,7 @@ pub(crate) async fn look_at_image(client: &Client, job: &SyncJob, run: &ActiveRu
             let message = format!(
                 "{NO_SNAPSHOTS} Or remove spec.destination.volumeSnapshots; spec.snapshots keeps snapshots on the volume itself."
             );
-            Ok(Captured::Impossible(Fault::new(reason::VOLUME_SNAPSHOT_FAILED, message)))
+            Ok(Captured::Impossible(Fault::new(Reason::VolumeSnapshotFailed, message)))
         }
         found => Ok(destination_image::judge(found.as_ref())),
     }
@@ -94,7 +95,7 @@ pub(crate) async fn claim(
 async fn possible(client: &Client, of: &PointInTime, claims: &[Claim]) -> read::Result<Option<Fault>> {
     if of.method == CaptureMethod::Snapshot && !knows_snapshots(client).await? {
         let message = format!("{NO_SNAPSHOTS} Or set spec.source.pointInTime.method to Clone.");
-        return Ok(Some(Fault::new(reason::CAPTURE_FAILED, message)));
+        return Ok(Some(Fault::new(Reason::CaptureFailed, message)));
     }
     let class = class(client, of, claims).await?;
     Ok(class.as_ref().and_then(|class| source_capture::check_class(class).err()))

@@ -1,10 +1,11 @@
-//! Parses fields of a spec, reports invalid ones, and maps the engine's flags to fields.
+//! Parses fields of a spec, and reports invalid ones.
 
 use std::time::Duration;
 
+use contract::Reason;
 use thiserror::Error;
 
-use crate::{api::conditions::reason, fault::Fault, run::schedule::ScheduleError};
+use crate::{fault::Fault, run::schedule::ScheduleError};
 
 /// The reasons why a spec cannot be run. Only a change of the spec can help.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub enum ValidationError {
 
 impl ValidationError {
     /// Returns the reason for the condition `Stalled`.
-    pub fn reason(&self) -> &'static str {
-        reason::INVALID_SPEC
+    pub fn reason(&self) -> Reason {
+        Reason::InvalidSpec
     }
 }
 
@@ -52,32 +53,4 @@ pub(crate) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result
 /// Returns the error for an invalid field.
 pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
     ValidationError::Invalid { field, problem: problem.into() }
-}
-
-/// The spec fields that apply only to files and folders, each with its engine flag.
-pub(crate) const FIELDS: [(&str, &str); 19] = [
-    ("--delete", "files.delete"),
-    ("--adopt", "files.delete"),
-    ("--delete-anyway", "files.deleteAnyway"),
-    ("--delete-limit", "files.deleteLimit"),
-    ("--include", "files.include"),
-    ("--exclude", "files.exclude"),
-    ("--ignore-files", "files.ignoreFiles"),
-    ("--min-size", "files.minSize"),
-    ("--max-size", "files.maxSize"),
-    ("--ownership", "files.preserve.ownership"),
-    ("--no-permissions", "files.preserve.permissions"),
-    ("--no-times", "files.preserve.times"),
-    ("--no-xattrs", "files.preserve.xattrs"),
-    ("--no-acls", "files.preserve.acls"),
-    ("--no-hard-links", "files.preserve.hardLinks"),
-    ("--no-specials", "files.preserve.specials"),
-    ("--snapshot", "snapshots"),
-    ("--source-snapshot", "source.snapshot"),
-    ("--history", "source.history"),
-];
-
-/// Returns the field of a flag; the flag itself if it has none.
-pub(crate) fn field_of(flag: &'static str) -> &'static str {
-    FIELDS.iter().find(|(its, _)| *its == flag).map_or(flag, |(_, field)| *field)
 }

@@ -65,7 +65,12 @@ pub(crate) async fn tell(
         .chain(events::of_owners(old, new))
     {
         let Note { reason, message, .. } = &note;
-        tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
+        tracing::info!(
+            namespace = labels.namespace,
+            name = labels.name,
+            reason = reason.as_str(),
+            "{message}"
+        );
         // While many runs are under way, only warnings become events. The SyncRuns record all else.
         if note.warning || !crowd.is_dense() {
             context.events.publish(job, &note).await;

@@ -1,11 +1,11 @@
 //! The status of a SyncJob after a step of its reconciliation.
 
-use contract::Side;
+use contract::{Reason, Side};
 use jiff::Timestamp;
 
 use super::{readiness, run_status, synced};
 use crate::{
-    api::{ActiveRun, RunCause, Stage, SyncJobStatus, conditions::reason},
+    api::{ActiveRun, RunCause, Stage, SyncJobStatus},
     controller::{context::Context, dereference::Found, view::View},
     ends::{destination_identity, source_identity},
     fault::Fault,
@@ -146,7 +146,7 @@ fn note_identity(
     let told = found.run.as_ref().and_then(|run| run.status.as_ref()?.identity);
     let is_lost = match step {
         Step::Retry(outcome, _) | Step::Finish(outcome) => {
-            outcome.report.reason.as_deref() == Some(reason::KEY_NOT_STORED)
+            outcome.report.reason == Some(Reason::KeyNotStored)
         }
         _ => false,
     };
@@ -160,7 +160,7 @@ fn note_identity(
 /// Returns whether the claim with the copy was lost or made anew since the last success.
 fn is_copy_gone(status: &SyncJobStatus, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> bool {
     let is_lost =
-        |(side, fault): (Side, Fault)| side == Side::Sink && fault.reason != reason::CLAIM_TERMINATING;
+        |(side, fault): (Side, Fault)| side == Side::Sink && fault.reason != Reason::ClaimTerminating;
     found.lost().is_some_and(is_lost)
         || valid
             .as_ref()

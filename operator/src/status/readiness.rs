@@ -3,14 +3,14 @@
 //! A run that a person or the spec asked for is `Reconciling`. A run of the schedule leaves the conditions as the last
 //! run left them, so that tools which read them see no change each night.
 
-use contract::RunResult;
+use contract::{Reason, RunResult};
 use jiff::Timestamp;
 
 use super::printer_columns;
 use crate::{
     api::{
         ActiveRun, Run, RunCause, Stage, SyncJobPhase, SyncJobStatus,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
     fault::Fault,
     hooks::hook_state,
@@ -20,26 +20,21 @@ use crate::{
 };
 
 /// Records what the run under way does or what is in its way.
-pub(crate) fn under_way(
-    status: &mut SyncJobStatus,
-    phase: SyncJobPhase,
-    (reason, message): (&str, &str),
-    now: Timestamp,
-) {
+pub(crate) fn under_way(status: &mut SyncJobStatus, phase: SyncJobPhase, doing: &Fault, now: Timestamp) {
     let Some(run) = &status.active_run else { return };
     let generation = run.generation;
     if run.is_routine() {
         stand(status, true, generation, now);
     } else {
-        conditions::reconciling(&mut status.conditions, Cause { reason, message, generation }, now);
+        conditions::reconciling(&mut status.conditions, doing.cause(generation), now);
     }
     status.phase = Some(phase);
 }
 
 /// Records what is in the way of the run under way, for those who look at it; `None` if nothing is.
-pub(crate) fn hindered(status: &mut SyncJobStatus, by: Option<(&str, &str)>) {
+pub(crate) fn hindered(status: &mut SyncJobStatus, by: Option<&Fault>) {
     let Some(run) = &mut status.active_run else { return };
-    (run.reason, run.message) = by.map(|(reason, message)| (reason.into(), message.into())).unzip();
+    (run.reason, run.message) = by.map(|fault| (fault.reason.clone(), fault.message.clone())).unzip();
 }
 
 /// Records that nothing is due: the last run decides about the conditions.
@@ -51,20 +46,19 @@ pub fn rest(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
 /// Sets the conditions as the last run left them.
 fn stand(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64, now: Timestamp) {
     let is_stalled = failed(status, is_scheduled).is_some();
-    let (reason, message) = standing(status, is_stalled);
-    let cause = Cause { reason: &reason, message: &message, generation };
+    let standing = standing(status, is_stalled);
     let set = if is_stalled { conditions::stalled } else { conditions::ready };
-    set(&mut status.conditions, cause, now);
+    set(&mut status.conditions, standing.cause(generation), now);
     status.observed_generation = Some(generation);
 }
 
 /// Returns the reason and the message of `Ready` between runs.
-fn standing(status: &SyncJobStatus, is_stalled: bool) -> (String, String) {
+fn standing(status: &SyncJobStatus, is_stalled: bool) -> Fault {
     let next = status.next_run_time.as_ref().map(|time| human::seconds(time.0));
     let Some(run) = &status.last_run else {
         let first = |next| format!("The first run starts at {next}.");
         let message = next.map_or_else(|| "No run has ended yet.".into(), first);
-        return (reason::SCHEDULED.into(), message);
+        return Fault::new(Reason::Scheduled, message);
     };
     let ahead = match (run.result, next) {
         (RunResult::Succeeded, _) => String::new(),
@@ -76,8 +70,8 @@ fn standing(status: &SyncJobStatus, is_stalled: bool) -> (String, String) {
         (_, None) => " Change spec.trigger to run again.".into(),
     };
     let is_over = run.result == RunResult::Succeeded || is_stalled;
-    let reason = if is_over { standing_reason(run) } else { reason::SCHEDULED };
-    (reason.into(), standing_message(run) + &ahead)
+    let reason = if is_over { standing_reason(run) } else { Reason::Scheduled };
+    Fault::new(reason, standing_message(run) + &ahead)
 }
 
 /// Returns the last run if it failed, and no run follows that may end otherwise without a person.
@@ -91,10 +85,10 @@ pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64
     let last = status.last_run.as_ref().map(|run| format!(" {}", standing_message(run)));
     let message =
         format!("No run is started while spec.suspend is true.{}", last.as_deref().unwrap_or_default());
-    let stalled = failed(status, is_scheduled).map(|run| standing_reason(run).to_string());
+    let stalled = failed(status, is_scheduled).map(standing_reason);
     let cause = |reason| Cause { reason, message: &message, generation };
     let conditions = &mut status.conditions;
-    conditions::set(conditions, conditions::READY, stalled.is_none(), cause(reason::SUSPENDED), now);
+    conditions::set(conditions, conditions::READY, stalled.is_none(), cause(&Reason::Suspended), now);
     restore::resume(conditions);
     conditions::remove(conditions, conditions::RECONCILING);
     match &stalled {
@@ -124,7 +118,7 @@ pub fn refused(status: &mut SyncJobStatus, fault: &Fault, generation: i64, now: 
 /// Records that a run is due, but cannot start.
 pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: Timestamp) {
     let (Blocked::Waiting(fault) | Blocked::Stalled(fault)) = why;
-    let cause = Cause { reason: &fault.reason, message: &fault.message, generation };
+    let cause = fault.cause(generation);
     match why {
         Blocked::Waiting(_) => {
             conditions::reconciling(&mut status.conditions, cause, now);
@@ -135,7 +129,7 @@ pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: 
             status.phase = Some(SyncJobPhase::Stalled);
         }
     }
-    hindered(status, Some((&fault.reason, &fault.message)));
+    hindered(status, Some(fault));
     status.observed_generation = Some(generation);
     leave_queue(status);
 }
@@ -144,11 +138,11 @@ pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: 
 pub fn give_way(status: &mut SyncJobStatus, now: Timestamp) {
     let Some(run) = &status.last_run else { return };
     let is_stalled = conditions::is_true(&status.conditions, conditions::STALLED);
-    if run.reason.as_deref() != Some(reason::REPLACED) || !is_stalled {
+    if run.reason != Some(Reason::Replaced) || !is_stalled {
         return;
     }
     let message = run.message.clone().unwrap_or_default();
-    let cause = Cause { reason: reason::REPLACED, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::Replaced, message: &message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
     status.phase = Some(SyncJobPhase::Preparing);
 }
@@ -164,28 +158,27 @@ pub(crate) fn leave_queue(status: &mut SyncJobStatus) {
 /// Returns the obstacle of the run under way, if any.
 pub fn obstacle(status: &SyncJobStatus) -> Option<&str> {
     let run = status.active_run.as_ref()?;
-    let is_calm = |reason: &&str| [reason::PREPARING, reason::RETRYING].contains(reason);
-    run.reason.as_deref().filter(|reason| !is_calm(reason))?;
+    run.reason.as_ref().filter(|reason| ![Reason::Preparing, Reason::Retrying].contains(reason))?;
     run.message.as_deref()
 }
 
 /// Returns what people are told of a job, as a reason and a message: its run under way, what it waits for or needs, or
 /// how its last run ended.
-pub fn told(status: &SyncJobStatus) -> Option<(String, String)> {
+pub fn told(status: &SyncJobStatus) -> Option<Fault> {
     if let Some(run) = &status.active_run {
         let message = run.message.clone().unwrap_or_else(|| stage_message(run, run.stage));
-        return Some((run.reason.clone().unwrap_or_else(|| run.stage.word().into()), message));
+        return Some(Fault::new(run.reason.clone().unwrap_or_else(|| run.stage.reason()), message));
     }
     let ready = conditions::find(&status.conditions, conditions::READY)?;
     let synced = conditions::find(&status.conditions, conditions::SYNCED);
     let missed = synced.filter(|synced| {
         ready.status == "True"
-            && ready.reason == reason::SCHEDULED
+            && ready.reason == *Reason::Scheduled
             && synced.status != "True"
-            && synced.reason != reason::NO_COPY_YET
+            && synced.reason != *Reason::NoCopyYet
     });
     let said = missed.unwrap_or(ready);
-    Some((said.reason.clone(), said.message.clone()))
+    Some(Fault::new(said.reason.as_str(), said.message.clone()))
 }
 
 /// Returns the message for a run in that stage without an obstacle.
@@ -226,10 +219,10 @@ pub fn standing_message(run: &Run) -> String {
 }
 
 /// Returns the condition reason for how a run ended.
-pub fn standing_reason(run: &Run) -> &str {
+pub fn standing_reason(run: &Run) -> Reason {
     match run.result {
-        RunResult::Succeeded => reason::SUCCEEDED,
-        _ => run.reason.as_deref().unwrap_or(reason::FAILED),
+        RunResult::Succeeded => Reason::Succeeded,
+        _ => run.reason.clone().unwrap_or(Reason::Failed),
     }
 }
 

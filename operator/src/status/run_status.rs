@@ -1,9 +1,7 @@
 //! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
 //! these functions.
 
-use contract::{
-    Bottleneck, Rates, Report, RunResult, Timings, Work, reason::KEY_NOT_ACCEPTED, regression::RunKind,
-};
+use contract::{Bottleneck, Rates, Reason, Report, RunResult, Timings, Work, regression::RunKind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::Serialize;
@@ -14,7 +12,7 @@ use crate::{
     api::{
         ActiveRun, EarlierTries, HistoryEntry, HookRun, JobIdentity, Run, RunCause, RunHooks, Stage,
         StoppedRun, SyncJobPhase, SyncJobStatus,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
     fault::Fault,
     hooks::hook_state::{self, Point},
@@ -85,7 +83,7 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     }
     let message = format!("Run {} begins.", run.id);
     status.active_run = Some(ActiveRun { reason: None, message: None, ..run });
-    readiness::under_way(status, SyncJobPhase::Preparing, (reason::PREPARING, &message), now);
+    readiness::under_way(status, SyncJobPhase::Preparing, &Fault::new(Reason::Preparing, message), now);
 }
 
 /// Queues the run in that round and on those nodes.
@@ -113,13 +111,9 @@ pub fn admit(status: &mut SyncJobStatus, now: Timestamp) {
 /// Records that the run's pods are being created or starting; `fault` is the obstacle, if any.
 pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timestamp) {
     let Some(run) = &status.active_run else { return };
-    let message = format!("The pods of run {} start.", run.id);
-    let (reason, message) = match fault {
-        Some(fault) => (fault.reason.as_str(), fault.message.as_str()),
-        None => (reason::PREPARING, message.as_str()),
-    };
-    readiness::under_way(status, SyncJobPhase::Preparing, (reason, message), now);
-    readiness::hindered(status, fault.map(|fault| (&*fault.reason, &*fault.message)));
+    let usual = Fault::new(Reason::Preparing, format!("The pods of run {} start.", run.id));
+    readiness::under_way(status, SyncJobPhase::Preparing, fault.unwrap_or(&usual), now);
+    readiness::hindered(status, fault);
 }
 
 /// Records that both ends of the run are running.
@@ -127,7 +121,7 @@ pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     run.pods_ready_time.get_or_insert(MicroTime(now));
     let message = format!("Run {} is under way.", run.id);
-    readiness::under_way(status, SyncJobPhase::Running, (reason::RUNNING, &message), now);
+    readiness::under_way(status, SyncJobPhase::Running, &Fault::new(Reason::Running, message), now);
     readiness::hindered(status, None);
 }
 
@@ -162,8 +156,9 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
         human::seconds(at),
         run.retries
     );
-    readiness::under_way(status, SyncJobPhase::Preparing, (reason::RETRYING, &message), now);
-    readiness::hindered(status, Some((reason::RETRYING, &message)));
+    let fault = Fault::new(Reason::Retrying, message);
+    readiness::under_way(status, SyncJobPhase::Preparing, &fault, now);
+    readiness::hindered(status, Some(&fault));
 }
 
 /// Records that a try found a volume in use. The run gives its place up, and takes one again `at` that time. `suspects`
@@ -197,7 +192,7 @@ fn in_use(run: &ActiveRun, outcome: &Outcome, suspects: &str, at: Timestamp) -> 
         human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
         human::seconds(at)
     );
-    Fault::new(reason::WAITING_FOR_RUN, message)
+    Fault::new(Reason::WaitingForRun, message)
 }
 
 /// Returns the fault of a run whose key the endpoint does not list yet.
@@ -211,7 +206,7 @@ fn stranger(run: &ActiveRun, identity: Option<JobIdentity>, at: Timestamp) -> Fa
         run.id,
         human::seconds(at)
     );
-    Fault::new(KEY_NOT_ACCEPTED, message)
+    Fault::new(Reason::KeyNotAccepted, message)
 }
 
 /// Stops the run, which starts again once a person has acted.
@@ -278,7 +273,7 @@ fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) 
         return readiness::rest(status, generation, now);
     }
     let message = "A benchmark has ended, and no run has begun yet.";
-    let cause = Cause { reason: reason::QUEUED, message, generation };
+    let cause = Cause { reason: &Reason::Queued, message, generation };
     conditions::reconciling(&mut status.conditions, cause, now);
     status.phase = Some(SyncJobPhase::Pending);
 }
@@ -309,7 +304,7 @@ fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let message =
         format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
     let message = human::clipped(&message, MAX_MESSAGE_BYTES);
-    let cause = Cause { reason: reason::FILES_LEFT_OUT, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::FilesLeftOut, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
 }
 
@@ -326,9 +321,9 @@ pub fn hook_begun(status: &mut SyncJobStatus, point: Point, stopped: Option<&Sto
         }
     }
     let message = hook_state::message(run, point);
-    let reason = if point == Point::Before { reason::PREPARING } else { reason::RUNNING };
+    let reason = if point == Point::Before { Reason::Preparing } else { Reason::Running };
     let phase = if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running };
-    readiness::under_way(status, phase, (reason, &message), now);
+    readiness::under_way(status, phase, &Fault::new(reason, message), now);
     readiness::hindered(status, None);
 }
 

@@ -1,6 +1,6 @@
 //! Sets the conditions about the copy: `Synced`, and `OwnersNotKept`. Pure.
 
-use contract::RunResult;
+use contract::{Reason, RunResult};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -8,8 +8,9 @@ use super::readiness;
 use crate::{
     api::{
         Run, RunCause, SyncJobStatus,
-        conditions::{self, Cause, reason},
+        conditions::{self, Cause},
     },
+    fault::Fault,
     human, names,
     snapshots::engine_snapshots,
 };
@@ -18,15 +19,26 @@ use crate::{
 /// generation before, so that `kubectl wait` goes on waiting. `is_gone` tells that the destination's claim was lost or
 /// made anew since the last success.
 pub fn tell(status: &mut SyncJobStatus, settles: bool, is_gone: bool, generation: i64, now: Timestamp) {
-    let (is_synced, reason, message) = judged(status, is_gone);
+    let Judged { is_synced, why } = judged(status, is_gone);
     let known = conditions::find(&status.conditions, conditions::SYNCED);
     let known = known.and_then(|known| known.observed_generation).filter(|_| !settles);
     let generation = known.or(status.observed_generation).unwrap_or(generation);
-    let cause = Cause { reason: &reason, message: &message, generation };
-    conditions::set(&mut status.conditions, conditions::SYNCED, is_synced, cause, now);
+    conditions::set(&mut status.conditions, conditions::SYNCED, is_synced, why.cause(generation), now);
 }
 
-fn judged(status: &SyncJobStatus, is_gone: bool) -> (bool, String, String) {
+/// Whether the copy is in step, and why.
+struct Judged {
+    is_synced: bool,
+    why: Fault,
+}
+
+impl Judged {
+    fn no(reason: Reason, message: impl Into<String>) -> Self {
+        Self { is_synced: false, why: Fault::new(reason, message) }
+    }
+}
+
+fn judged(status: &SyncJobStatus, is_gone: bool) -> Judged {
     let restore = status.active_run.as_ref().filter(|run| run.restore.is_some()).map(|run| &run.id);
     let last = status.last_run.as_ref();
     let restored = last.filter(|run| run.cause == Some(RunCause::Restore)).map(|run| &run.id);
@@ -34,24 +46,24 @@ fn judged(status: &SyncJobStatus, is_gone: bool) -> (bool, String, String) {
         let message = format!(
             "Run {id} brings the destination back to a snapshot, and no run that copies the source has followed."
         );
-        return (false, reason::RESTORED_IN_PLACE.into(), message);
+        return Judged::no(Reason::RestoredInPlace, message);
     }
     let Some(run) = last else {
-        return (false, reason::NO_COPY_YET.into(), "No run has made a copy yet.".into());
+        return Judged::no(Reason::NoCopyYet, "No run has made a copy yet.");
     };
     if is_gone {
         let message = "The destination's claim was lost or made anew since the last success.";
-        return (false, reason::COPY_GONE.into(), message.into());
+        return Judged::no(Reason::CopyGone, message);
     }
     if is_copied(run) {
         let at = run.completion_time.as_ref().map(|at| format!(" at {}", human::seconds(at.0)));
         let message = format!("Run {} made the copy{}.", run.id, at.unwrap_or_default());
-        return (true, reason::SUCCEEDED.into(), message);
+        return Judged { is_synced: true, why: Fault::new(Reason::Succeeded, message) };
     }
     let success = status.last_success_time.as_ref().map(|at| human::seconds(at.0));
     let before = success
         .map_or_else(|| "No run has succeeded yet.".into(), |at| format!("The last success was at {at}."));
-    (false, readiness::standing_reason(run).into(), format!("{} {before}", readiness::standing_message(run)))
+    Judged::no(readiness::standing_reason(run), format!("{} {before}", readiness::standing_message(run)))
 }
 
 /// Returns whether a run made the copy, even if it found damage in old snapshots.
@@ -71,7 +83,7 @@ pub(crate) fn tell_owners(conditions: &mut Vec<Condition>, run: &Run, now: Times
          `{}: \"true\"`; to do without, set spec.files.preserve.ownership to Never.",
         names::ANNOTATION_PRIVILEGED
     );
-    let cause = Cause { reason: reason::OTHER_OWNERS, message: &message, generation: run.generation };
+    let cause = Cause { reason: &Reason::OtherOwners, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::OWNERS_NOT_KEPT, true, cause, now);
 }
 

@@ -1,5 +1,6 @@
 //! Publishes Kubernetes events about the changes of SyncJobs and SyncJobSets.
 
+use contract::{Reason, chain};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::events::v1::Event,
@@ -7,12 +8,12 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt as _, api::PostParams};
 
-use super::chain;
 use crate::{
     api::{
         Stage, SyncJobStatus,
-        conditions::{self, CORRUPT, OWNERS_NOT_KEPT, PERFORMANCE_REGRESSED, reason},
+        conditions::{self, CORRUPT, OWNERS_NOT_KEPT, PERFORMANCE_REGRESSED},
     },
+    fault::Fault,
     hooks::hook_state::Point,
     human,
     names::{FIELD_MANAGER, shorten},
@@ -29,8 +30,8 @@ const MAX_NAME: usize = 253 - 17;
 pub struct Note {
     /// Whether a person should look.
     pub warning: bool,
-    /// The reason, a CamelCase word.
-    pub reason: String,
+    /// The reason.
+    pub reason: Reason,
     /// The message.
     pub message: String,
 }
@@ -77,7 +78,7 @@ fn event(
         metadata: ObjectMeta { name: Some(name), namespace: about.namespace(), ..ObjectMeta::default() },
         event_time: Some(MicroTime(now)),
         type_: Some(if note.warning { "Warning" } else { "Normal" }.into()),
-        reason: Some(note.reason.clone()),
+        reason: Some(note.reason.to_string()),
         note: Some(human::clipped(&note.message, MAX_NOTE_BYTES)),
         action: Some("Reconcile".into()),
         regarding: Some(about.object_ref(&())),
@@ -89,26 +90,26 @@ fn event(
 
 /// Returns the note about a status change: what the job does, waits for or came to.
 pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
-    let (reason, message) = readiness::told(new)?;
-    if readiness::told(old).is_some_and(|(before, _)| before == reason) {
+    let Fault { reason, message } = readiness::told(new)?;
+    if readiness::told(old).is_some_and(|before| before.reason == reason) {
         return None;
     }
     // A run that is starting is reported once it runs, and one that is ending once it has ended.
     let untold = [Stage::Preparing, Stage::Capturing, Stage::Queued, Stage::Starting, Stage::Finishing]
-        .map(Stage::word);
-    if untold.contains(&&*reason) {
+        .map(Stage::reason);
+    if untold.contains(&reason) {
         return None;
     }
     let calm = [
-        reason::WAITING_FOR_RUN,
-        reason::CLAIM_GROWS,
-        reason::RUNNING,
-        reason::REPLACED,
-        reason::SUCCEEDED,
-        reason::SUSPENDED,
-        reason::SCHEDULED,
+        Reason::WaitingForRun,
+        Reason::ClaimGrows,
+        Reason::Running,
+        Reason::Replaced,
+        Reason::Succeeded,
+        Reason::Suspended,
+        Reason::Scheduled,
     ];
-    Some(Note { warning: !calm.contains(&&*reason), reason, message })
+    Some(Note { warning: !calm.contains(&reason), reason, message })
 }
 
 /// Returns the note that a copy has come to lack its owners.
@@ -128,8 +129,8 @@ pub fn of_trend(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
         return None;
     }
     let now = conditions::find(&new.conditions, PERFORMANCE_REGRESSED)?;
-    let reason = if warning { PERFORMANCE_REGRESSED } else { "PerformanceRecovered" };
-    Some(Note { warning, reason: reason.into(), message: now.message.clone() })
+    let reason = if warning { Reason::PerformanceRegressed } else { Reason::PerformanceRecovered };
+    Some(Note { warning, reason, message: now.message.clone() })
 }
 
 /// Returns a note for each hook of a run that failed, whether the run continues or not.
@@ -141,7 +142,7 @@ pub fn of_hooks(old: &SyncJobStatus, new: &SyncJobStatus) -> Vec<Note> {
     };
     let known = failures(old);
     let new = failures(new).into_iter().filter(|failure| !known.contains(failure));
-    new.map(|message| Note { warning: true, reason: reason::HOOK_FAILED.into(), message }).collect()
+    new.map(|message| Note { warning: true, reason: Reason::HookFailed, message }).collect()
 }
 
 /// Returns the note about a snapshot verification: damage without a good copy, or that no damage is left.
@@ -162,7 +163,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{fault::Fault, status::run_status};
+    use crate::status::run_status;
 
     fn changed(change: impl Fn(&mut SyncJobStatus)) -> (SyncJobStatus, SyncJobStatus) {
         let mut old = SyncJobStatus::default();
@@ -184,7 +185,7 @@ mod tests {
         });
         let note = of_change(&old, &new).unwrap();
         assert_eq!((note.warning, note.reason.as_str()), (false, "Running"));
-        let fault = Fault::new("PodPending", "no node");
+        let fault = Fault::new(Reason::PodPending, "no node");
         let (old, new) = changed(|status| run_status::preparing(status, Some(&fault), Timestamp::UNIX_EPOCH));
         let note = of_change(&old, &new).unwrap();
         assert_eq!((note.warning, note.message.as_str()), (true, "no node"));
@@ -212,7 +213,7 @@ mod tests {
     fn slower_runs_are_one_warning_until_they_are_as_usual_again() {
         let with = |slower: bool, message: &str| {
             let mut status = SyncJobStatus::default();
-            let cause = conditions::Cause { reason: "Slower", message, generation: 1 };
+            let cause = conditions::Cause { reason: &Reason::Slower, message, generation: 1 };
             let kind = PERFORMANCE_REGRESSED;
             conditions::set(&mut status.conditions, kind, slower, cause, Timestamp::UNIX_EPOCH);
             status

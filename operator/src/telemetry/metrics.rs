@@ -308,7 +308,7 @@ impl Metrics {
         self.phases_ended(&run.timings);
         self.hooks_ended(run);
         if run.result != RunResult::Succeeded {
-            let reason = run.reason.clone().unwrap_or_else(|| "Unknown".into());
+            let reason = run.reason.as_deref().unwrap_or("Unknown").into();
             self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
         }
         let kind = |kind| KindLabels { namespace: namespace.clone(), kind };

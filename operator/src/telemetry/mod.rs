@@ -64,21 +64,6 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
     .delimited(" ")
 }
 
-/// Formats an error and all its sources on one line. Sources that the error's own text already ends with are not
-/// repeated.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -87,10 +72,6 @@ mod tests {
     };
 
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer: {0}")]
-    struct Repeats(#[source] std::fmt::Error);
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -123,11 +104,5 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
         assert_eq!(text.matches(r"a\r\nWARN forged\u{1b}[2J").count(), 3, "{text}");
-    }
-
-    #[test]
-    fn a_chain_says_each_thing_once() {
-        let inner = std::fmt::Error.to_string();
-        assert_eq!(chain(&Repeats(std::fmt::Error)), format!("outer: {inner}"));
     }
 }

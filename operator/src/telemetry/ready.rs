@@ -10,8 +10,6 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::telemetry;
-
 /// The most bytes that are read of an answer.
 const MAX_ANSWER_BYTES: u64 = 16 << 10;
 /// The pause between two questions.
@@ -47,7 +45,7 @@ pub async fn ready(args: &ReadyArgs) -> ExitCode {
             return ExitCode::SUCCESS;
         };
         if Instant::now() + PAUSE > end {
-            eprintln!("error: {}", telemetry::chain(&error));
+            eprintln!("error: {}", contract::chain(&error));
             eprintln!("hint: the operator's log says why; a NetworkPolicy may keep this pod from it");
             return ExitCode::FAILURE;
         }

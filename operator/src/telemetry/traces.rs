@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use contract::chain;
 use opentelemetry::KeyValue;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithHttpConfig as _};
@@ -14,7 +15,6 @@ use opentelemetry_sdk::{
 };
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
-use super::chain;
 pub use super::spans::{of_end, of_run};
 
 /// The environment variables that name a collector; the signal-specific one takes precedence.

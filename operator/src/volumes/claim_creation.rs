@@ -1,6 +1,6 @@
 //! Builds the claim that `spec.destination.create` asks for. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
@@ -9,7 +9,7 @@ use kube::{Resource as _, api::ObjectMeta};
 
 use super::claims::{self, Claim};
 use crate::{
-    api::{AccessMode, CreateClaim, DeletionPolicy, SyncJob, conditions::reason},
+    api::{AccessMode, CreateClaim, DeletionPolicy, SyncJob},
     fault::Fault,
     names,
     spec::validate::ValidatedSyncJob,
@@ -70,7 +70,7 @@ pub fn announced(claim: &PersistentVolumeClaim) -> Fault {
     let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
     let class =
         class.map_or("the default storage class".into(), |class| format!("the storage class {class}"));
-    Fault::new(reason::PREPARING, format!("The claim {name} is created, with {size} of {class}."))
+    Fault::new(Reason::Preparing, format!("The claim {name} is created, with {size} of {class}."))
 }
 
 fn modes(wanted: &CreateClaim) -> Vec<String> {

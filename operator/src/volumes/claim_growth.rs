@@ -1,6 +1,6 @@
 //! Expands a destination's claim that is smaller than `spec.destination.create` asks for. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus},
     apimachinery::pkg::api::resource::Quantity,
@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::claims::{Blocked, Claim, Class};
 use crate::{
-    api::{CreateClaim, conditions::reason},
+    api::CreateClaim,
     fault::Fault,
     human::{clipped, sentence},
 };
@@ -69,7 +69,7 @@ pub fn judge(create: Option<&CreateClaim>, claims: &[Claim]) -> Growth {
 pub fn announced(growing: &Growing) -> Fault {
     let Growing { claim, from, to } = growing;
     let message = format!("The destination claim {} grows from {} to {}.", claim.name_any(), from.0, to.0);
-    Fault::new(reason::CLAIM_GROWS, message)
+    Fault::new(Reason::ClaimGrows, message)
 }
 
 /// Returns the destination's claim and the size that it should have, if the spec allows it to grow.
@@ -112,7 +112,7 @@ fn refused(growing: &Growing, obstacle: &str) -> Fault {
     let Growing { claim, from, to } = growing;
     let name = claim.name_any();
     Fault::new(
-        reason::CLAIM_TOO_SMALL,
+        Reason::ClaimTooSmall,
         format!(
             "The destination claim {name} asks for {} and is to grow to {}, and {obstacle}. Set allowVolumeExpansion of the class \
              to true if its driver can expand volumes, name a larger claim in another SyncJob, or set \
@@ -152,14 +152,14 @@ fn under_way(
              in another SyncJob, or set spec.destination.create.grow to false to go on with the claim as it is.",
             wanted.0
         );
-        return Blocked::Stalled(Fault::new(reason::CLAIM_TOO_SMALL, message));
+        return Blocked::Stalled(Fault::new(Reason::ClaimTooSmall, message));
     }
     let message = format!(
         "The destination claim {name} grows to {}; a run begins once the volume has that size.{words} If this lasts, `kubectl \
          describe pvc {name}` says why.",
         wanted.0
     );
-    Blocked::Waiting(Fault::new(reason::CLAIM_GROWS, message))
+    Blocked::Waiting(Fault::new(Reason::ClaimGrows, message))
 }
 
 /// Returns the larger of two sizes; the first if one cannot be read.

@@ -1,10 +1,10 @@
 //! Checks whether the claims of a job can be mounted, and says what to do if not. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use crate::{
-    api::{GROUP, conditions::reason},
+    api::GROUP,
     fault::Fault,
     pods::placement::{self, Sharing},
 };
@@ -101,14 +101,14 @@ fn unbound(claim: &Claim) -> Result<(), Blocked> {
     match &claim.class {
         // Its copy may be what this run would write to, so a pod that waits for it would wait for ever.
         _ if is_to_be_populated(claim) => Err(Blocked::Waiting(Fault::new(
-            reason::CLAIM_NOT_BOUND,
+            Reason::ClaimNotBound,
             format!(
                 "{name} is to come up with a copy, and has not yet. If this lasts, `kubectl describe pvc` says why; a \
                  class with WaitForFirstConsumer needs a pod that uses the claim first."
             ),
         ))),
         Class::Missing(class) => Err(Blocked::Stalled(Fault::new(
-            reason::CLAIM_NOT_BOUND,
+            Reason::ClaimNotBound,
             format!(
                 "{name} is not bound: its storage class {class} does not exist. Create the class, or make the claim \
                  anew with one that `kubectl get storageclass` lists."
@@ -118,7 +118,7 @@ fn unbound(claim: &Claim) -> Result<(), Blocked> {
         // If the class could not be read, the pod is created; the scheduler then reports a claim that cannot be bound.
         Class::Unknown => Ok(()),
         Class::Found(class) => Err(Blocked::Waiting(Fault::new(
-            reason::CLAIM_NOT_BOUND,
+            Reason::ClaimNotBound,
             format!(
                 "{name} is not bound yet; the provisioner {} of its storage class has not made a volume. If this \
                  lasts, `kubectl describe pvc` says why.",
@@ -138,7 +138,7 @@ fn is_to_be_populated(claim: &Claim) -> bool {
 fn missing(claim: &Claim) -> Fault {
     let side = field(claim.side);
     Fault::new(
-        reason::CLAIM_NOT_FOUND,
+        Reason::ClaimNotFound,
         format!(
             "{} does not exist. Create it, or correct spec.{side}.persistentVolumeClaim.claimName; the job goes on \
              as soon as the claim is there.",
@@ -149,14 +149,14 @@ fn missing(claim: &Claim) -> Fault {
 
 fn terminating(claim: &Claim) -> Fault {
     Fault::new(
-        reason::CLAIM_TERMINATING,
+        Reason::ClaimTerminating,
         format!("{} is being deleted. Create it anew when it is gone, or name another.", described(claim)),
     )
 }
 
 fn lost(claim: &Claim) -> Fault {
     Fault::new(
-        "ClaimLost",
+        Reason::ClaimLost,
         format!("{} has lost its volume. Bring the volume back, or make the claim anew.", described(claim)),
     )
 }
@@ -164,7 +164,7 @@ fn lost(claim: &Claim) -> Fault {
 fn not_shared(claim: &Claim, pods: u32) -> Fault {
     let side = field(claim.side);
     Fault::new(
-        reason::CLAIM_NOT_SHAREABLE,
+        Reason::ClaimNotShareable,
         format!(
             "{} has the access mode ReadWriteOncePod, which lets one pod use it, and spec.parallelism asks for {pods}. \
              Set spec.parallelism to 1, or name a claim in spec.{side}.persistentVolumeClaim that has ReadWriteMany, or \
@@ -176,7 +176,7 @@ fn not_shared(claim: &Claim, pods: u32) -> Fault {
 
 fn not_for_both_ends(claim: &Claim) -> Fault {
     Fault::new(
-        reason::CLAIM_NOT_SHAREABLE,
+        Reason::ClaimNotShareable,
         format!(
             "The claim {} has the access mode ReadWriteOncePod, which lets one pod use it, and is both source and \
              destination, each of which has a pod of its own here. Set spec.transfer.placement to Local, or to Auto \

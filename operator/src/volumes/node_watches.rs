@@ -62,7 +62,7 @@ where
 {
     let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default().limit(1)).await;
     if let Err(error) = &listed {
-        tracing::info!(error = crate::telemetry::chain(error), "{} are not read", K::plural(&()));
+        tracing::info!(error = contract::chain(error), "{} are not read", K::plural(&()));
     }
     listed.is_ok()
 }

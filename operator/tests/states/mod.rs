@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each program that includes this asks some of the tools
 
-use contract::{ExitCode, Report, RunResult};
+use contract::{ExitCode, Reason, Report, RunResult};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use operator::{
@@ -58,8 +58,8 @@ fn asked_for() -> Vec<State> {
     let needs_person = [FAILED, FAILED, "Degraded"];
     let done = || over(begun(RunCause::Spec), &good());
     let again = |before| begins(before, RunCause::Manual);
-    let lost = Fault::new("ClaimNotFound", "no claim");
-    let pending = Fault::new("ClaimNotBound", "not bound");
+    let lost = Fault::new(Reason::ClaimNotFound, "no claim");
+    let pending = Fault::new(Reason::ClaimNotBound, "not bound");
     vec![
         state("begun", begun(RunCause::Spec), progressing),
         state("pods start", stuck(begun(RunCause::Spec)), progressing),
@@ -135,7 +135,7 @@ fn running(mut status: SyncJobStatus) -> SyncJobStatus {
 }
 
 fn stuck(mut status: SyncJobStatus) -> SyncJobStatus {
-    run_status::preparing(&mut status, Some(&Fault::new("PodPending", "no node")), NOW);
+    run_status::preparing(&mut status, Some(&Fault::new(Reason::PodPending, "no node")), NOW);
     tell(status)
 }
 

@@ -83,7 +83,7 @@ pub fn prune_store(
         if is_dry {
             return Ok(plan.pruned(gone, 0));
         }
-        if let Some(written) = carry_out(store, &list, &index, (&plan, &gone))? {
+        if let Some(written) = carry_out(store, &list, &index, &plan, &gone)? {
             return Ok(plan.pruned(gone, written));
         }
     }
@@ -209,7 +209,8 @@ fn carry_out(
     store: &Arc<BucketStore>,
     before: &StoreList,
     index: &BlobIndex,
-    (plan, gone): (&PackPlan, &BTreeSet<SnapshotId>),
+    plan: &PackPlan,
+    gone: &BTreeSet<SnapshotId>,
 ) -> Result<Option<u64>, BucketError> {
     if plan.is_over && gone.is_empty() && before.indexes.len() < FEW_PACKS {
         return Ok(Some(0));

@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use contract::{AuthorizedKey, ExitCode, Identity, IdentityError, OwnKey, PublicKey, Side, service_job};
+use contract::{
+    AuthorizedKey, ExitCode, Identity, IdentityError, OwnKey, PublicKey, Side, chain, service_job,
+};
 use rustix::system::uname;
 use syncer::{
     monitor::Monitor,
     session::{SessionError, show_key},
 };
 use thiserror::Error;
-use trend::human::chain;
 
 use crate::{
     flags::{CONNECT_TIMEOUT, EnrollAccess, EnrollFlags},
@@ -75,7 +76,7 @@ pub(super) fn run(flags: &EnrollFlags) -> ExitCode {
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {}", chain(&error));
             match error {
-                EnrollError::Remote(error) => error.refusal().0,
+                EnrollError::Remote(error) => error.reason().exit(),
                 EnrollError::OtherService { .. } => ExitCode::Identity,
                 _ => ExitCode::Failed,
             }

@@ -7,14 +7,13 @@ use std::{
 };
 
 use clap::CommandFactory as _;
-use contract::ExitCode;
+use contract::{ExitCode, chain};
 
 use crate::{
     completions,
     flags::{Flags, GenerateFlags, rsync_flags},
     own_place,
 };
-use trend::human::chain;
 
 /// Makes the requested output. An error is printed, and names the folder.
 pub(super) fn run(flags: &GenerateFlags) -> ExitCode {

@@ -69,10 +69,7 @@ fn letters(planned: &PlannedAction) -> String {
     let differs =
         |difference: &Option<Difference>| difference.is_some_and(|it| planned.differs.contains(&it));
     let letter = |(difference, letter): &(_, char)| if differs(difference) { *letter } else { '.' };
-    match is_new {
-        true => "+".repeat(LETTERS.len()),
-        false => LETTERS.iter().map(letter).collect(),
-    }
+    if is_new { "+".repeat(LETTERS.len()) } else { LETTERS.iter().map(letter).collect() }
 }
 
 #[cfg(test)]

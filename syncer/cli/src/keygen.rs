@@ -5,11 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::{ExitCode, IdentityError, IdentityPair};
+use contract::{ExitCode, IdentityError, IdentityPair, chain};
 use thiserror::Error;
 
 use crate::own_place;
-use trend::human::chain;
 
 #[derive(Debug, Error)]
 enum KeygenError {

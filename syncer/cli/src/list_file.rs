@@ -9,9 +9,10 @@ use std::{
 /// Reads the file at `path`, or standard input if that is `-`. `None` if it has more than `max` bytes.
 pub(super) fn read_at_most(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    match path == Path::new("-") {
-        true => io::stdin().lock().take(max + 1).read_to_end(&mut bytes)?,
-        false => File::open(path)?.take(max + 1).read_to_end(&mut bytes)?,
+    if path == Path::new("-") {
+        io::stdin().lock().take(max + 1).read_to_end(&mut bytes)?
+    } else {
+        File::open(path)?.take(max + 1).read_to_end(&mut bytes)?
     };
     Ok((bytes.len() as u64 <= max).then_some(bytes))
 }

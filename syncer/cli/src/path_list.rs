@@ -59,10 +59,7 @@ fn path(written: &[u8]) -> Result<RelPath, String> {
     let path =
         names.try_fold(RelPath::root(), |at, name| at.join(name)).map_err(|error| error.to_string())?;
     let is_own = path.names().next() == Some(OWN_DIR);
-    match is_own {
-        true => Err(".volferry is Volferry's own folder".into()),
-        false => Ok(path),
-    }
+    if is_own { Err(".volferry is Volferry's own folder".into()) } else { Ok(path) }
 }
 
 #[cfg(test)]

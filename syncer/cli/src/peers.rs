@@ -6,10 +6,9 @@ use std::{
     path::Path,
 };
 
-use contract::{AuthorizedKey, ExitCode, IdentityError, PublicKey};
+use contract::{AuthorizedKey, ExitCode, IdentityError, PublicKey, chain};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use trend::human::chain;
 
 use crate::{
     flags::{AddPeerFlags, PeersCommand, RevokePeerFlags},

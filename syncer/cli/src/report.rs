@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 
-use contract::ExitCode;
-use trend::{Reports, TrendError, human::chain};
+use contract::{ExitCode, chain};
+use trend::{Reports, TrendError};
 
 use crate::flags::ReportFlags;
 

@@ -8,11 +8,10 @@ use std::{
 };
 
 use contract::{
-    BusyAnswer, Contact, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side,
+    BusyAnswer, Contact, Event, ExitCode, Identity, IdentityError, PlannedAction, Reason, Report, RunResult,
+    Side, chain,
 };
 use thiserror::Error;
-
-use trend::human::chain;
 
 use super::{
     asks::AskError,
@@ -56,7 +55,7 @@ impl LinkError {
     /// Returns the outcome of a run that could not begin without a peer or an identity. A missing file was mistyped on
     /// the command line; any other refusal of it concerns the identity of the ends.
     fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
-        let (exit, reason) = self.refusal();
+        let (exit, reason) = (self.exit(), self.reason());
         match self {
             Self::Session(error) | Self::Remote(RemoteError::Session(error)) => {
                 session::not_begun(run, error, monitor)
@@ -65,18 +64,25 @@ impl LinkError {
         }
     }
 
-    /// Returns the exit code for the error, and its word for programs.
-    pub(super) fn refusal(&self) -> (ExitCode, &'static str) {
+    /// Returns the exit code. A missing file was mistyped on the command line.
+    pub(super) fn exit(&self) -> ExitCode {
         match self {
-            Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
-            Self::Remote(error) => error.refusal(),
             Self::Identity(IdentityError::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
-                (ExitCode::Usage, "IdentityUnusable")
+                ExitCode::Usage
             }
-            Self::Identity(_) | Self::Ask(_) => (ExitCode::Identity, "IdentityUnusable"),
-            Self::OtherSide { .. } => (ExitCode::Identity, "IdentityOfOtherSide"),
+            _ => self.reason().exit(),
+        }
+    }
+
+    /// Returns the reason for the report.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Session(_) => Reason::PeerLost,
+            Self::Remote(error) => error.reason(),
+            Self::Identity(_) | Self::Ask(_) => Reason::IdentityUnusable,
+            Self::OtherSide { .. } => Reason::IdentityOfOtherSide,
         }
     }
 }
@@ -274,9 +280,10 @@ pub(super) fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Resu
 /// Reads an identity file of the end on this `side`.
 fn identity_of(side: Side, path: PathBuf) -> Result<Identity, LinkError> {
     let identity = Identity::read(&path)?;
-    match identity.side() == side {
-        true => Ok(identity),
-        false => Err(LinkError::OtherSide { path, of: identity.side(), end: side }),
+    if identity.side() == side {
+        Ok(identity)
+    } else {
+        Err(LinkError::OtherSide { path, of: identity.side(), end: side })
     }
 }
 
@@ -291,12 +298,12 @@ fn hear_contact() -> io::Result<Contact> {
 }
 
 /// Returns the outcome of a run that could not begin without an identity.
-fn refused(run: &str, reason: &str, exit: ExitCode, message: String) -> Outcome {
+fn refused(run: &str, reason: Reason, exit: ExitCode, message: String) -> Outcome {
     let now = contract::timestamp(SystemTime::now());
     let report = Report {
         run: run.into(),
         result: RunResult::Failed,
-        reason: Some(reason.into()),
+        reason: Some(reason),
         message,
         start_time: now.clone(),
         completion_time: now,

@@ -21,7 +21,7 @@ macro_rules! line {
             peer = peer.map(tracing::field::display),
             link = link.map(tracing::field::display),
             ?result,
-            reason,
+            reason = reason.as_deref(),
             cause = Some(message.as_str()).filter(|message| !message.is_empty()),
             created = work.files_created,
             updated = work.files_updated,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{Failure, HistoryReport, Report, RunResult, Timings, Work, reason};
+use contract::{Failure, HistoryReport, Reason, Report, RunResult, Timings, Work};
 
 use trend::human::{bytes, count, counted, measured};
 
@@ -38,7 +38,7 @@ pub(super) fn trouble(report: &Report) -> String {
     if unnamed > 0 && !report.failures.is_empty() {
         text.push_str(&format!("  and {} more\n", count(unnamed)));
     }
-    let hint = report.reason.as_deref().and_then(hint).or_else(|| hint_of_failures(report));
+    let hint = report.reason.as_ref().and_then(Reason::hint).or_else(|| hint_of_failures(report));
     if let Some(hint) = hint.filter(|_| !messages::has_hint(&report.message)) {
         add(&mut text, "hint", hint);
     }
@@ -53,82 +53,6 @@ fn hint_of_failures(report: &Report) -> Option<&'static str> {
         .iter()
         .any(is_in_the_way)
         .then_some("a folder gives way only with --delete, and only if --exclude keeps nothing in it")
-}
-
-/// Returns the option that helps after a run that failed for this reason.
-pub(super) fn hint(reason: &str) -> Option<&'static str> {
-    Some(match reason {
-        "DeleteLimitExceeded" => {
-            "raise --delete-limit or --max-delete at the end that sets it; --force overrides the limit of the source's end"
-        }
-        "NotAdopted" => {
-            "see that DST is the folder itself: its entries become those of SRC. --adopt or --force deletes the others"
-        }
-        "DestinationMissing" => "make it first, or name another folder: only the last name of DST is made",
-        "SourceEmpty" | "WrongDirection" => {
-            "see what is mounted at SRC and DST; --force overrides this guard"
-        }
-        "RsyncPattern" => "--exclude and --include say which: leave the first two characters out",
-        "NothingIncluded" => {
-            "with --include, only its matches are synced, so leave that --exclude out, and `*/`, which matches whole folders; \
-             --filter takes rsync's rules: '+ */', '+ *.jpg', '- *'"
-        }
-        "InvalidPattern" => {
-            "patterns are those of .gitignore, below SRC: `sub/` or `/sub/`, and `\\[` for a bracket"
-        }
-        "Canceled" => "the next run continues where this one stopped",
-        "OtherDestination" => "give --expect-volume the id of this destination, or leave it out",
-        "OtherFile" => "a folder as DST keeps the name; --force replaces the file all the same",
-        "OtherJobsDestination" => "leave the folder out with --exclude; --force overrides this guard",
-        "NotEnoughSpace" => "--delete=before makes room first; --force tries all the same",
-        "IdentityUnusable" => "`volferry keygen --out DIR` makes the files of both ends",
-        "HostKeyRefused" => "if the machine is the right one, `ssh-keygen -R HOST` forgets its old key",
-        "SshFailed" | "RemoteEnded" => {
-            "`ssh HOST true` has to work; -e gives ssh flags, such as -e 'ssh -p 2222'"
-        }
-        "PeerLost" => {
-            "the next run continues with what has arrived; if none gets through, see that UDP or TCP is open, and leave --link out"
-        }
-        "RemoteShellFailed" => "see what it said; it has to lead there as `ssh HOST COMMAND` does",
-        "RemoteShellMissing" => "install ssh, or name another command with --rsh",
-        "NoRemoteProgram" => {
-            "install volferry there, name it with --remote-program, or let --bootstrap copy this program"
-        }
-        "OtherProtocol" => {
-            "run the same version at both ends; `volferry sync --bootstrap` copies this one to the other machine"
-        }
-        "RemoteCopyUnusable" => {
-            "a static program of `make dist` runs on any Linux; see that HOME is not mounted noexec"
-        }
-        "RemoteCopyFailed" => "install volferry there, and name it with --remote-program",
-        "BackupDirUnusable" => "name a new folder, or one of this user; a relative one is made below DST",
-        "SnapshotUnusable" => {
-            "`volferry snapshot verify` names what is damaged; --keep-going takes all that is whole, and `snapshot restore` \
-             has --path for a part"
-        }
-        "DestinationUnusable" => {
-            "see that DST is mounted and that this user may write to it; `volferry doctor SRC DST` looks for more"
-        }
-        "TreeUnreadable" => "see that SRC is there and mounted, and that this user may read it",
-        "DeviceUnreadable" => "see that the device is attached, and that this user may read it",
-        "SnapshotNotFound" => "`volferry snapshot list DIR` shows those that there are",
-        "InvalidPath" => "paths of the list are relative to SRC, without `..`",
-        "NotAllowed" => {
-            "the owner of the service gives such a right in its configuration, or in the file of authorized keys"
-        }
-        "IdentityRefused" => {
-            "both ends need files of one `volferry keygen`; `volferry enroll HOST` notes the new key of a service"
-        }
-        "KeyNotAccepted" => {
-            "`volferry enroll HOST` makes this user known to a service; both ends of a pair need files of one `volferry keygen`"
-        }
-        "AddressUnusable" => {
-            "see that host and port are right, and that no other program listens at this one"
-        }
-        "ProtocolViolation" => "run the same version at both ends",
-        "DestinationBusy" | "SourceBusy" => "wait until the other run is over, and run again",
-        _ => return None,
-    })
 }
 
 fn outcome(report: &Report) -> String {
@@ -160,11 +84,9 @@ fn add(text: &mut String, what: &str, message: &str) {
 
 /// Returns the message, or what the reason means if there is none.
 fn what_happened(report: &Report) -> &str {
-    match (report.message.as_str(), report.reason.as_deref().and_then(reason::find)) {
-        ("", Some(reason)) => reason.meaning,
-        ("", None) => "the run did not get to its end",
-        (message, _) => message,
-    }
+    let meaning = report.reason.as_ref().map_or("", Reason::meaning);
+    let known = [&*report.message, meaning].into_iter().find(|words| !words.is_empty());
+    known.unwrap_or("the run did not get to its end")
 }
 
 fn changes(work: &Work) -> String {

@@ -102,10 +102,7 @@ impl FromStr for AuthorizedKey {
 }
 
 fn name(text: &str) -> Result<String, AuthorizedKeyError> {
-    match is_name(text) {
-        true => Ok(text.into()),
-        false => Err(AuthorizedKeyError::Name(text.into())),
-    }
+    if is_name(text) { Ok(text.into()) } else { Err(AuthorizedKeyError::Name(text.into())) }
 }
 
 impl fmt::Display for AuthorizedKey {

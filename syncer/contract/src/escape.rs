@@ -7,9 +7,8 @@ pub struct Escaping<'a, W: ?Sized>(pub &'a mut W);
 
 impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|c| match c.is_control() {
-            true => write!(self.0, "{}", c.escape_default()),
-            false => self.0.write_char(c),
+        text.chars().try_for_each(|c| {
+            if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
         })
     }
 }

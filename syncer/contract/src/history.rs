@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     parse_error::{ParseParamError, bad},
     plural::plural,
+    reason::Reason,
 };
 
 /// The snapshots that are copied.
@@ -93,32 +94,26 @@ pub struct HistoryReport {
     pub failed: u64,
     /// Bytes of contents that the destination lacked.
     pub bytes: u64,
-    /// A word for programs if something is missing: [`HISTORY_FAILED`] or [`HISTORY_NOT_WHOLE`].
+    /// A word for programs if something is missing: `HistoryFailed` or `HistoryNotWhole`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What happened, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// The reason of a run that succeeded otherwise, and whose snapshots could not be copied.
-pub const HISTORY_FAILED: &str = "HistoryFailed";
-
-/// The reason of a run that succeeded otherwise, and which could not copy all snapshots.
-pub const HISTORY_NOT_WHOLE: &str = "HistoryNotWhole";
-
 impl HistoryReport {
     /// Reports that no more snapshots could be copied, because of an error.
     #[must_use]
     pub fn failed_by(mut self, error: &str) -> Self {
-        self.reason = Some(HISTORY_FAILED.into());
+        self.reason = Some(Reason::HistoryFailed);
         self.message = format!("the snapshots of the source could not be copied: {error}");
         self
     }
 
     /// Says what was not copied, of which this is the first.
     pub fn tell_failed(&mut self, id: &str, error: &str) {
-        self.reason = Some(HISTORY_NOT_WHOLE.into());
+        self.reason = Some(Reason::HistoryNotWhole);
         let failed = plural(self.failed, "snapshot", "snapshots");
         self.message = format!("{failed} of the source could not be copied, first {id}: {error}");
     }

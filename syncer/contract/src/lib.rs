@@ -10,8 +10,10 @@ mod bench_result;
 mod bottleneck;
 mod busy;
 mod contact;
+mod error_chain;
 mod escape;
 mod exit;
+mod flag_table;
 mod folder_request;
 mod history;
 pub mod human_bytes;
@@ -23,11 +25,12 @@ mod param_types;
 mod params;
 mod parse_error;
 mod phase;
+mod phase_effort;
 mod planned_action;
 mod plural;
 mod private_file;
 mod public_key;
-pub mod reason;
+mod reason;
 pub mod regression;
 mod report;
 mod reshape;
@@ -35,6 +38,7 @@ mod snapshots;
 mod store_key;
 mod timings;
 mod volume;
+mod work;
 
 pub use authorized::{
     AuthorizedFileError, AuthorizedKey, AuthorizedKeyError, MAX_NAME_BYTES, is_name, read_authorized,
@@ -44,13 +48,15 @@ pub use bench::{
     MAX_BENCH_FILES, MAX_BENCH_GROUPS,
 };
 pub use bench_result::BenchResult;
-pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
+pub use bottleneck::{Bottleneck, Cause, MIN_JUDGED_US, Measured, bottleneck};
 pub use busy::{BusyAnswer, BusyAnswerError, BusyAnswers, MAX_BUSY_ANSWER_BYTES};
 pub use contact::{Contact, Fingerprint};
+pub use error_chain::chain;
 pub use escape::Escaping;
 pub use exit::ExitCode;
+pub use flag_table::Flag;
 pub use folder_request::{FolderAccess, FolderRequest, service_job};
-pub use history::{CopySelection, HISTORY_FAILED, HISTORY_NOT_WHOLE, History, HistoryReport, HistoryRequest};
+pub use history::{CopySelection, History, HistoryReport, HistoryRequest};
 pub use identity::{Identity, IdentityPair, MAX_JOB_BYTES};
 pub use identity_error::IdentityError;
 pub use link::{LinkKind, RunLink};
@@ -62,19 +68,19 @@ pub use param_types::{
 pub use params::{Demands, FilesFrom, RunParams};
 pub use parse_error::ParseParamError;
 pub use phase::Phase;
+pub use phase_effort::{Effort, Efforts, MAX_EFFORTS};
 pub use planned_action::{Action, Difference, EntryKind, PlannedAction};
 pub use plural::plural;
 pub use private_file::KeyOwner;
 pub use public_key::PublicKey;
-pub use report::{
-    Event, Failure, MAX_FAILURES, Progress, Rates, Report, RunResult, ServedRun, Side, Usage, Work, timestamp,
-};
+pub use reason::Reason;
+pub use report::{Event, Failure, MAX_FAILURES, Progress, Report, RunResult, ServedRun, Side, timestamp};
 pub use reshape::{Chmod, Chown, ModeChange};
 pub use snapshots::{
-    AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, MAX_TAG_BYTES, Retention, SNAPSHOT_NOT_FOUND,
-    SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams, SnapshotReport, SnapshotVerify,
-    VerifyReport, is_tag,
+    AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, MAX_TAG_BYTES, Retention, SnapshotEngine, SnapshotEntry,
+    SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport, is_tag,
 };
 pub use store_key::StoreKey;
 pub use timings::Timings;
 pub use volume::VolumeId;
+pub use work::{Rates, Usage, Work};

@@ -1,10 +1,8 @@
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 use crate::{
     history::History,
-    param_types::{
-        Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Ownership, Preserve, Shard, WriteMode,
-    },
+    param_types::{Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Preserve, Shard, WriteMode},
     reshape::{Chmod, Chown},
     snapshots::SnapshotParams,
     volume::VolumeId,
@@ -81,51 +79,6 @@ impl Demands {
             backup_dir: params.demands.backup_dir.clone(),
             other_source: params.demands.other_source,
         }
-    }
-
-    /// Returns the flags of `volferry receive` that express these demands.
-    pub fn to_args(&self) -> Vec<String> {
-        let mut args = Vec::new();
-        let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
-        flag(self.dry_run, "--dry-run");
-        flag(self.no_delete, "--no-delete");
-        flag(self.image, "--image");
-        let mut value = |name: &str, value: &dyn fmt::Display| args.push(format!("{name}={value}"));
-        if !self.run.is_empty() {
-            value("--run", &self.run);
-        }
-        if let Some(DeleteLimit(percent)) = self.delete_limit {
-            value("--delete-limit", &percent);
-        }
-        self.exclude.iter().for_each(|pattern| value("--exclude", pattern));
-        if let Some(volume) = self.expect_volume {
-            value("--expect-volume", &volume);
-        }
-        if let Some(dir) = &self.backup_dir {
-            value("--backup-dir", &dir.display());
-        }
-        if let Some(rule) = self.other_source {
-            value("--other-source", &rule);
-        }
-        if self.history != History::None {
-            value("--history", &self.history);
-        }
-        args.extend(self.snapshot.iter().flat_map(SnapshotParams::to_args));
-        args
-    }
-
-    /// Returns the flags among these demands that do not apply to a block device, or to an image of one.
-    pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
-        let asked = [
-            (self.delete_limit.is_some(), "--delete-limit"),
-            (!self.exclude.is_empty(), "--exclude"),
-            (self.expect_volume.is_some(), "--expect-volume"),
-            (self.snapshot.is_some(), "--snapshot"),
-            (self.backup_dir.is_some(), "--backup-dir"),
-            (self.other_source.is_some(), "--other-source"),
-            (self.history != History::None, "--history"),
-        ];
-        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
     }
 }
 
@@ -265,201 +218,16 @@ pub struct RunParams {
     pub demands: Demands,
 }
 
-/// A flag for files, folders or metadata, which a block device does not have.
-type OfTrees = (&'static str, fn(&RunParams) -> bool);
-
-const OF_TREES: [OfTrees; 33] = [
-    ("--delete", |params| params.delete),
-    ("--adopt", |params| params.adopt),
-    ("--delete-anyway", |params| params.delete_anyway),
-    ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
-    ("--max-delete", |params| params.max_delete.is_some()),
-    ("--force", |params| params.force),
-    ("--include", |params| !params.include.is_empty()),
-    ("--exclude", |params| !params.exclude.is_empty()),
-    ("--filter", |params| !params.filter.is_empty()),
-    ("--ignore-files", |params| params.ignore_files),
-    ("--min-size", |params| params.min_size.is_some()),
-    ("--max-size", |params| params.max_size.is_some()),
-    ("--update", |params| params.update),
-    ("--existing", |params| params.existing),
-    ("--ignore-existing", |params| params.ignore_existing),
-    ("--compare=size", |params| params.compare == Compare::Size),
-    ("--remove-source-files", |params| params.remove_source_files),
-    ("--chmod", |params| params.chmod.is_some()),
-    ("--chown", |params| params.chown.is_some()),
-    ("--files-from", |params| params.files_from.is_some()),
-    ("--one-file-system", |params| params.one_file_system),
-    ("--cross-mounts", |params| params.cross_mounts),
-    ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
-    ("--no-permissions", |params| !params.preserve.permissions),
-    ("--no-times", |params| !params.preserve.times),
-    ("--no-xattrs", |params| !params.preserve.xattrs),
-    ("--no-acls", |params| !params.preserve.acls),
-    ("--no-hard-links", |params| !params.preserve.hard_links),
-    ("--no-specials", |params| !params.preserve.specials),
-    ("--shard", |params| params.shard.is_some_and(|shard| shard.count > 1)),
-    ("--expect-volume", |params| params.expect_volume.is_some()),
-    ("--source-snapshot", |params| params.source_snapshot.is_some()),
-    ("--history", |params| params.history != History::None),
-];
-
 impl RunParams {
     /// Returns whether failures keep no deletes back. What is damaged in a snapshot says nothing about what it lacks.
     pub fn deletes_anyway(&self) -> bool {
         self.delete_anyway || self.keep_going
-    }
-
-    /// Returns the flags of these parameters that a run of block devices, or of images of them, refuses.
-    pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
-        OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
-    }
-
-    /// Returns the flags of these parameters that a run of a single file refuses, because they choose among the entries
-    /// of a folder.
-    pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
-        const OF_FOLDERS: [&str; 16] = [
-            "--delete",
-            "--max-delete",
-            "--delete-limit",
-            "--include",
-            "--exclude",
-            "--filter",
-            "--ignore-files",
-            "--min-size",
-            "--max-size",
-            "--files-from",
-            "--one-file-system",
-            "--cross-mounts",
-            "--no-hard-links",
-            "--no-specials",
-            "--shard",
-            "--history",
-        ];
-        self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
-    }
-
-    /// Returns the flags of these parameters that a run with history refuses, because snapshots are copied as a whole.
-    pub fn flags_without_history(&self) -> impl Iterator<Item = &'static str> {
-        let others = self.flags_of_live_sources();
-        others
-            .filter(|flag| *flag != "--history")
-            .chain(self.source_snapshot.iter().map(|_| "--source-snapshot"))
-    }
-
-    /// Returns the flags of these parameters that a run from a snapshot refuses, because it copies all of the snapshot.
-    pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
-        const OF_LIVE: [&str; 15] = [
-            "--include",
-            "--exclude",
-            "--filter",
-            "--ignore-files",
-            "--min-size",
-            "--max-size",
-            "--existing",
-            "--ignore-existing",
-            "--remove-source-files",
-            "--chmod",
-            "--chown",
-            "--files-from",
-            "--one-file-system",
-            "--shard",
-            "--history",
-        ];
-        self.flags_of_trees().filter(|flag| OF_LIVE.contains(flag))
-    }
-
-    /// Returns the flags of `volferry send` and `sync` that express these parameters. Values are joined with `=`, so
-    /// that a pattern may begin with a dash.
-    pub fn to_args(&self) -> Vec<String> {
-        let defaults = Self::default();
-        let mut args = Vec::new();
-        let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
-        flag(self.dry_run, "--dry-run");
-        flag(self.verify, "--verify");
-        flag(self.image, "--image");
-        let before = self.delete_timing == DeleteTiming::Before;
-        flag(self.delete && !before, "--delete");
-        flag(self.delete && before, "--delete=before");
-        flag(self.adopt, "--adopt");
-        flag(self.delete_anyway, "--delete-anyway");
-        flag(self.force, "--force");
-        flag(self.ignore_files, "--ignore-files");
-        flag(self.update, "--update");
-        flag(self.existing, "--existing");
-        flag(self.ignore_existing, "--ignore-existing");
-        flag(self.remove_source_files, "--remove-source-files");
-        flag(self.one_file_system, "--one-file-system");
-        flag(self.trust_store, "--trust-store");
-        flag(self.keep_going, "--keep-going");
-        flag(self.cross_mounts, "--cross-mounts");
-        flag(self.files_from.as_ref().is_some_and(|list| list.from0), "--from0");
-        flag(!self.preserve.permissions, "--no-permissions");
-        flag(!self.preserve.times, "--no-times");
-        flag(!self.preserve.xattrs, "--no-xattrs");
-        flag(!self.preserve.acls, "--no-acls");
-        flag(!self.preserve.hard_links, "--no-hard-links");
-        flag(!self.preserve.sparse, "--no-sparse");
-        flag(!self.preserve.specials, "--no-specials");
-        let mut value = |on: bool, name: &str, value: &dyn fmt::Display| {
-            on.then(|| args.push(format!("{name}={value}")));
-        };
-        value(!self.run.is_empty(), "--run", &self.run);
-        value(self.delete_limit != defaults.delete_limit, "--delete-limit", &self.delete_limit.0);
-        self.include.iter().for_each(|pattern| value(true, "--include", pattern));
-        self.exclude.iter().for_each(|pattern| value(true, "--exclude", pattern));
-        self.filter.iter().for_each(|rule| value(true, "--filter", rule));
-        if let Some(list) = &self.files_from {
-            value(true, "--files-from", &list.file);
-        }
-        if let Some(most) = self.max_delete {
-            value(true, "--max-delete", &most);
-        }
-        if let Some(size) = self.min_size {
-            value(true, "--min-size", &size);
-        }
-        if let Some(size) = self.max_size {
-            value(true, "--max-size", &size);
-        }
-        value(self.history != defaults.history, "--history", &self.history);
-        value(self.compare != defaults.compare, "--compare", &self.compare);
-        if let Some(chmod) = &self.chmod {
-            value(true, "--chmod", chmod);
-        }
-        if let Some(chown) = &self.chown {
-            value(true, "--chown", chown);
-        }
-        value(self.preserve.ownership != Ownership::Auto, "--ownership", &self.preserve.ownership);
-        value(self.write != defaults.write, "--write", &self.write);
-        value(self.compression != defaults.compression, "--compression", &self.compression);
-        if let Some(limit) = self.bandwidth_limit {
-            value(true, "--bandwidth-limit", &limit);
-        }
-        if let Some(shard) = self.shard {
-            value(true, "--shard", &shard);
-        }
-        if let Some(volume) = self.expect_volume {
-            value(true, "--expect-volume", &volume);
-        }
-        if let Some(snapshot) = &self.source_snapshot {
-            value(true, "--source-snapshot", snapshot);
-        }
-        if let Some(tag) = &self.snapshot_before {
-            value(true, "--snapshot-before", tag);
-        }
-        self.restore_paths.iter().for_each(|path| value(true, "--restore-path", path));
-        args
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn default_parameters_need_no_flags() {
-        assert!(RunParams::default().to_args().is_empty());
-    }
 
     #[test]
     fn a_forced_job_demands_no_guards_of_its_own_destination() {
@@ -477,71 +245,5 @@ mod tests {
         assert_eq!(Demands::of(&forced).to_args(), ["--exclude=-x"]);
         let keeps = RunParams { delete: false, dry_run: true, run: "r".into(), ..RunParams::default() };
         assert_eq!(Demands::of(&keeps).to_args(), ["--dry-run", "--no-delete", "--run=r"]);
-    }
-
-    #[test]
-    fn each_flag_that_is_for_trees_only_is_known_by_its_name() {
-        let preserve = |change: fn(&mut Preserve)| {
-            let mut preserve = Preserve::default();
-            change(&mut preserve);
-            RunParams { preserve, ..RunParams::default() }
-        };
-        let asking = [
-            RunParams { delete: true, ..RunParams::default() },
-            RunParams { adopt: true, ..RunParams::default() },
-            RunParams { delete_anyway: true, ..RunParams::default() },
-            RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
-            RunParams { max_delete: Some(1), ..RunParams::default() },
-            RunParams { force: true, ..RunParams::default() },
-            RunParams { include: vec!["a".into()], ..RunParams::default() },
-            RunParams { exclude: vec!["a".into()], ..RunParams::default() },
-            RunParams { filter: vec!["- a".into()], ..RunParams::default() },
-            RunParams { ignore_files: true, ..RunParams::default() },
-            RunParams { min_size: Some(1), ..RunParams::default() },
-            RunParams { max_size: Some(1), ..RunParams::default() },
-            RunParams { update: true, ..RunParams::default() },
-            RunParams { existing: true, ..RunParams::default() },
-            RunParams { ignore_existing: true, ..RunParams::default() },
-            RunParams { compare: Compare::Size, ..RunParams::default() },
-            RunParams { remove_source_files: true, ..RunParams::default() },
-            RunParams { chmod: Some("u+w".parse().unwrap()), ..RunParams::default() },
-            RunParams { chown: Some(Chown { uid: Some(1), gid: None }), ..RunParams::default() },
-            RunParams { files_from: Some(FilesFrom::default()), ..RunParams::default() },
-            RunParams { one_file_system: true, ..RunParams::default() },
-            RunParams { cross_mounts: true, ..RunParams::default() },
-            preserve(|preserve| preserve.ownership = Ownership::Always),
-            preserve(|preserve| preserve.permissions = false),
-            preserve(|preserve| preserve.times = false),
-            preserve(|preserve| preserve.xattrs = false),
-            preserve(|preserve| preserve.acls = false),
-            preserve(|preserve| preserve.hard_links = false),
-            preserve(|preserve| preserve.specials = false),
-            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
-            RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
-            RunParams { source_snapshot: Some("latest".into()), ..RunParams::default() },
-            RunParams { history: History::Kept, ..RunParams::default() },
-        ];
-        assert_eq!(asking.len(), OF_TREES.len(), "a flag has no parameters here");
-        for (params, (flag, _)) in asking.iter().zip(OF_TREES) {
-            assert_eq!(params.flags_of_trees().collect::<Vec<_>>(), [flag]);
-            let args = params.to_args();
-            assert!(args[0] == flag || args[0].starts_with(&format!("{flag}=")), "{args:?}");
-        }
-        let of_devices = RunParams {
-            verify: true,
-            dry_run: true,
-            compare: Compare::Content,
-            write: WriteMode::InPlace,
-            compression: Compression::None,
-            bandwidth_limit: Some(1),
-            ..preserve(|preserve| preserve.sparse = false)
-        };
-        assert_eq!(of_devices.flags_of_trees().count(), 0);
-    }
-
-    #[test]
-    fn a_pattern_that_begins_with_a_dash_stays_one_argument() {
-        let params = RunParams { exclude: vec!["-x".into()], ..RunParams::default() };
-        assert_eq!(params.to_args(), ["--exclude=-x"]);
     }
 }

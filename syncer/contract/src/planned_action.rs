@@ -86,10 +86,8 @@ impl fmt::Display for PlannedAction {
 }
 
 fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars().try_for_each(|c| match c.is_control() {
-        true => write!(f, "{}", c.escape_default()),
-        false => write!(f, "{c}"),
-    })
+    text.chars()
+        .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
 }
 
 /// The kind of change to an entry.

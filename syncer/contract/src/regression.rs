@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     phase::Phase,
-    report::{Report, RunResult, Work},
+    report::{Report, RunResult},
     timings::Timings,
+    work::Work,
 };
 
 /// The number of runs in a row that must be slow, so that one that was disturbed raises no alarm.

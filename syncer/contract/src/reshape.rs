@@ -99,9 +99,10 @@ fn then(change: ModeChange, text: &str) -> Option<ModeChange> {
         ("F", rest) => (false, true, rest),
         _ => (true, true, text),
     };
-    let (next, of_plain) = match rest.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => octal(rest).map(|change| (change, change))?,
-        false => symbolic(rest)?,
+    let (next, of_plain) = if rest.bytes().all(|byte| byte.is_ascii_digit()) {
+        octal(rest).map(|change| (change, change))?
+    } else {
+        symbolic(rest)?
     };
     let ModeChange { folder, program, file } = change;
     Some(ModeChange {

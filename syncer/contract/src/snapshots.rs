@@ -3,6 +3,8 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Reason;
+
 /// The number of snapshots that a report names; [`SnapshotReport::count`] counts all of them.
 pub const MAX_SNAPSHOTS: usize = 20;
 
@@ -99,11 +101,10 @@ impl Retention {
 }
 
 impl SnapshotParams {
-    /// Returns the flags of `volferry receive` and `sync` that express these parameters.
+    /// Returns the flags that follow `--snapshot` of `volferry receive` and `sync`, and express these parameters.
     pub fn to_args(&self) -> Vec<String> {
         let Self { tags, job, engine, keep, min_keep, verify } = self;
-        let mut args = vec!["--snapshot".to_string()];
-        args.extend(tags.iter().map(|tag| format!("--snapshot-tag={tag}")));
+        let mut args: Vec<_> = tags.iter().map(|tag| format!("--snapshot-tag={tag}")).collect();
         if !job.is_empty() {
             args.push(format!("--snapshot-job={job}"));
         }
@@ -144,9 +145,9 @@ pub struct SnapshotReport {
     pub made: Option<SnapshotEntry>,
     /// A word for programs if something is missing: `RunNotWhole`, because only a run that succeeds takes a snapshot;
     /// `SnapshotFailed`, `SnapshotNotWhole`, `SnapshotInMotion`, `RetentionFailed`, `VerifyFailed`, or
-    /// [`SNAPSHOTS_DAMAGED`].
+    /// `SnapshotsDamaged`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What happened, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -170,12 +171,6 @@ pub struct SnapshotReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyReport>,
 }
-
-/// The reason of a run that is to read a snapshot that its volume does not have.
-pub const SNAPSHOT_NOT_FOUND: &str = "SnapshotNotFound";
-
-/// The reason of a run that succeeded otherwise, and whose check found damage that it could not heal.
-pub const SNAPSHOTS_DAMAGED: &str = "SnapshotsDamaged";
 
 /// The result of a check of one part of the volume's snapshots, of all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -236,7 +231,7 @@ impl SnapshotReport {
     /// Reports that a run that did not succeed takes no snapshot.
     pub fn of_failed_run() -> Self {
         Self {
-            reason: Some("RunNotWhole".into()),
+            reason: Some(Reason::RunNotWhole),
             message: "no snapshot was taken, because the run did not succeed".into(),
             ..Self::default()
         }

@@ -72,7 +72,7 @@ pub(crate) fn refuse_folder(
 /// Refuses parameters that only make sense for a tree.
 pub(crate) fn refuse_params(params: &RunParams) -> Result<(), SessionError> {
     match params.flags_of_trees().chain(params.demands.flags_of_trees()).next() {
-        Some(flag) => Err(SessionError::NotForDevices { flag }),
+        Some(flag) => Err(SessionError::NotForDevices { flag: flag.name }),
         None => Ok(()),
     }
 }

@@ -47,8 +47,8 @@ impl Subject {
         }
         // Patterns of the owner alone do not concern a file: a service has matched them with its path.
         let of_owner = params.exclude.len() == params.demands.exclude.len();
-        if let Some(flag) = params.flags_of_folders().find(|flag| *flag != "--exclude" || !of_owner) {
-            return Err(SessionError::NotForFiles { flag });
+        if let Some(flag) = params.flags_of_folders().find(|flag| flag.name != "--exclude" || !of_owner) {
+            return Err(SessionError::NotForFiles { flag: flag.name });
         }
         if !place.below.is_root() {
             return Ok(Self::of_file(place));

@@ -128,7 +128,7 @@ fn chart(html: &mut String, title: &str, scale: Scale, bars: &[Bar]) {
     let width = (step * 0.8).min(40.0);
     for (at, bar) in bars.iter().enumerate() {
         let x = LEFT + step * at as f64;
-        draw(html, bar, (x + (step - width) / 2.0, width), &y);
+        draw(html, bar, x + (step - width) / 2.0, width, &y);
         let Some((usual, limit)) = bar.usual else { continue };
         for (class, value) in [("usual", usual), ("limit", limit)] {
             let _ = writeln!(
@@ -142,7 +142,7 @@ fn chart(html: &mut String, title: &str, scale: Scale, bars: &[Bar]) {
     html.push_str("</svg>\n</section>\n");
 }
 
-fn draw(html: &mut String, bar: &Bar, (x, width): (f64, f64), y: &dyn Fn(f64) -> f64) {
+fn draw(html: &mut String, bar: &Bar, x: f64, width: f64, y: &dyn Fn(f64) -> f64) {
     let title = escaped(&bar.title);
     let _ = write!(html, "<a href=\"#run-{}\" aria-label=\"{title}\"><title>{title}</title>", bar.run);
     let mut below = 0.0;

@@ -1,6 +1,6 @@
 //! Formats numbers, durations and foreign text for people.
 
-use std::{borrow::Cow, error::Error, iter, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 pub use contract::human_bytes::{bytes, bytes_of};
 
@@ -64,12 +64,6 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     safe
-}
-
-/// Returns an error and its causes on one line.
-pub fn chain(error: &dyn Error) -> String {
-    let errors = iter::successors(Some(error), |error| Error::source(*error));
-    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

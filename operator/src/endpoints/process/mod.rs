@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Event, ExitCode, PublicKey};
+use contract::{Event, ExitCode, PublicKey, chain};
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use kube::{
     Api, Client, Config, ResourceExt as _,
@@ -36,7 +36,6 @@ use crate::{
     fault::Fault,
     pods::owner,
     signals::Stops,
-    telemetry::chain,
 };
 
 /// How long to wait until the endpoint's key is stored.

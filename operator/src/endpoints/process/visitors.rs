@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{FolderAccess, PublicKey, Report, ServedRun};
+use contract::{FolderAccess, PublicKey, Report, ServedRun, chain};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -23,7 +23,6 @@ use crate::{
     },
     human::clipped,
     snapshots::engine_snapshots,
-    telemetry::chain,
 };
 
 /// How many runs and peers the status has at most.

@@ -182,9 +182,10 @@ impl PvMigrate {
         let kubeconfig =
             if files.is_empty() { String::new() } else { format!("KUBECONFIG={} ", files.join(":")) };
         let delete = if self.dest_delete_extraneous_files { " -- --delete" } else { "" };
-        let what = match self.is_far() {
-            true => "The claims are in two clusters, which a SyncJob needs a SyncEndpoint for. To copy once",
-            false => "To copy once as the strategy local does",
+        let what = if self.is_far() {
+            "The claims are in two clusters, which a SyncJob needs a SyncEndpoint for. To copy once"
+        } else {
+            "To copy once as the strategy local does"
         };
         Some(format!("{what}, through this machine: {kubeconfig}kubectl volferry copy {from} {to}{delete}"))
     }

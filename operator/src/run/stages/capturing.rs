@@ -1,12 +1,13 @@
 //! The stage Capturing: the storage captures the source at one instant, between the hook `before` and the pods. Pure.
 
+use contract::Reason;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{Situation, Step, after};
 use crate::{
-    api::{ActiveRun, Capture, conditions::reason},
+    api::{ActiveRun, Capture},
     fault::Fault,
     hooks::hook_state::{self, Point},
     human,
@@ -62,6 +63,6 @@ fn late(situation: &Situation<'_>, run: &ActiveRun, timeout: Duration) -> Step {
     let waited = human::duration(timeout);
     let message =
         format!("The source was not captured within {waited} (spec.source.pointInTime.timeout).{why}");
-    let outcome = Outcome::stopped(Fault::new(reason::CAPTURE_FAILED, message));
+    let outcome = Outcome::stopped(Fault::new(Reason::CaptureFailed, message));
     super::hook_stage::around(situation, run, false, (Step::Finish(outcome), None)).0
 }

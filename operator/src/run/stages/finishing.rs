@@ -1,12 +1,13 @@
 //! The stage Finishing: a try has ended, and either is followed by another or ends the run. Pure.
 
+use contract::Reason;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::situation::{Situation, Step, after, deadline};
 use crate::{
-    api::{ActiveRun, RunCause, conditions::reason},
+    api::{ActiveRun, RunCause},
     fault::Fault,
     human,
     run::{outcome::Outcome, retry},
@@ -58,7 +59,7 @@ pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
         RunCause::Restore => {
             let message =
                 format!("Run {} was stopped, because a restore was asked for, which goes first.", run.id);
-            return Fault::new(reason::REPLACED, message);
+            return Fault::new(Reason::Replaced, message);
         }
         RunCause::Trigger => "spec.trigger changed",
         RunCause::Schedule => "the next one fell due by the schedule",
@@ -68,14 +69,14 @@ pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
         "Run {} was stopped, because {why} and spec.concurrencyPolicy is Replace. The next run follows.",
         run.id
     );
-    Fault::new(reason::REPLACED, message)
+    Fault::new(Reason::Replaced, message)
 }
 
 /// Returns the fault of a run that a person canceled.
 pub(super) fn canceled(run: &ActiveRun) -> Fault {
     let message =
         format!("Run {} was canceled. Change spec.trigger, or create a SyncRun, to run again.", run.id);
-    Fault::new("Canceled", message)
+    Fault::new(Reason::Canceled, message)
 }
 
 pub(super) fn deleted(run: &ActiveRun) -> Fault {
@@ -83,5 +84,5 @@ pub(super) fn deleted(run: &ActiveRun) -> Fault {
         "The SyncRun {} was deleted, which ends the run. Change spec.trigger, or create a SyncRun, to run again.",
         run.id
     );
-    Fault::new("RunDeleted", message)
+    Fault::new(Reason::RunDeleted, message)
 }

@@ -1,12 +1,12 @@
 //! Inserts the hooks of a run: `before` once its pods have found both volumes free, or ahead of a capture, `after`
 //! before the run ends or loses its turn. Pure.
 
-use contract::{ExitCode, Report, RunResult};
+use contract::{ExitCode, Reason, Report, RunResult};
 use jiff::Timestamp;
 
 use super::situation::{Situation, Step, WARNINGS_PERIOD, after};
 use crate::{
-    api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun, conditions::reason},
+    api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun},
     fault::Fault,
     hooks::hook_state::{self, Point},
     human,
@@ -104,7 +104,7 @@ fn judged(mut outcome: Outcome, run: &ActiveRun, asked: &Hooks) -> Outcome {
         outcome.report.notes.push(failure.into());
     } else if outcome.report.result == RunResult::Succeeded {
         outcome.report.result = RunResult::PartiallyFailed;
-        outcome.report.reason = Some(reason::HOOK_FAILED.into());
+        outcome.report.reason = Some(Reason::HookFailed);
         outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
         (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
     } else {

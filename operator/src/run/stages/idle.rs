@@ -1,6 +1,6 @@
 //! The stage Done: no run is under way, and the next one is awaited. Pure.
 
-use contract::RunResult;
+use contract::{Reason, RunResult};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
@@ -9,7 +9,7 @@ use super::{
     situation::{Demand, SLOW_PERIOD, Situation, Step, after},
 };
 use crate::{
-    api::{ActiveRun, RunCause, SyncRun, conditions::reason},
+    api::{ActiveRun, RunCause, SyncRun},
     run::{restore, schedule::Past},
     status::run_status,
     volumes::claims::Blocked,
@@ -104,7 +104,7 @@ fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
         return due_time(situation, demand).filter(|due| *due <= situation.now).map(|_| RunCause::Schedule);
     }
     let Some(last) = &situation.status.last_run else { return Some(RunCause::Spec) };
-    if last.reason.as_deref() == Some(reason::NOT_GRANTED) {
+    if last.reason == Some(Reason::NotGranted) {
         return Some(RunCause::Spec);
     }
     let is_new =

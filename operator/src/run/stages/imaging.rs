@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{ExitCode, RunResult};
+use contract::{ExitCode, Reason, RunResult};
 use jiff::Timestamp;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     situation::{Situation, Step, after},
 };
 use crate::{
-    api::{ActiveRun, Capture, conditions::reason},
+    api::{ActiveRun, Capture},
     fault::Fault,
     human,
     names::{self, TryNames},
@@ -62,7 +62,7 @@ fn late(situation: &Situation<'_>, timeout: Duration) -> String {
 fn without(outcome: &Outcome, why: &str) -> Outcome {
     let mut outcome = outcome.clone();
     outcome.report.result = RunResult::PartiallyFailed;
-    outcome.report.reason = Some(reason::VOLUME_SNAPSHOT_FAILED.into());
+    outcome.report.reason = Some(Reason::VolumeSnapshotFailed);
     outcome.report.message = format!("The files are in step, and there is no VolumeSnapshot of them. {why}");
     (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
     outcome

@@ -1,6 +1,7 @@
 //! The stage Preparing: a run has its turn. Objects of earlier tries are removed and its SyncRun is created before its
 //! pods. Pure.
 
+use contract::Reason;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -8,7 +9,7 @@ use super::{
     situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, wait},
 };
 use crate::{
-    api::{ActiveRun, conditions::reason},
+    api::ActiveRun,
     fault::Fault,
     run::{outcome::Outcome, record::Record},
     snapshots::source_capture::Captured,
@@ -23,7 +24,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
         return (Step::Finish(Outcome::stopped(fault.clone())), None);
     }
     if let Some(leftovers) = &situation.leftovers {
-        let fault = Fault::new(reason::PREPARING, leftovers);
+        let fault = Fault::new(Reason::Preparing, leftovers);
         return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
     }
     if is_behind(situation, run) {

@@ -1,16 +1,11 @@
 //! The stage Running: decides when to record it, and explains why a run exceeded its timeout. Pure.
 
-use contract::Phase;
+use contract::{Phase, Reason};
 use jiff::Timestamp;
 
 use super::situation::{Situation, Step, moment};
 use crate::{
-    api::{ActiveRun, conditions::reason},
-    fault::Fault,
-    human,
-    names::LABEL_SIDE,
-    pods::job::PORT,
-    run::shard_pairs::Stand,
+    api::ActiveRun, fault::Fault, human, names::LABEL_SIDE, pods::job::PORT, run::shard_pairs::Stand,
     status::readiness,
 };
 
@@ -37,7 +32,7 @@ fn waits_at_endpoint(situation: &Situation<'_>, run: &ActiveRun) -> Option<Fault
     let told = situation.progress?.waiting.as_deref()?;
     let told = human::clipped(told, MAX_ANSWER_BYTES);
     let message = format!("The endpoint is {told}. Run {} begins when it is its turn.", run.id);
-    Some(Fault::new(reason::WAITING_FOR_ENDPOINT, message))
+    Some(Fault::new(Reason::WaitingForEndpoint, message))
 }
 
 /// Returns a sentence about the obstacle of a run that took too long, with a leading space; empty if none is known.

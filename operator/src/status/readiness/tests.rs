@@ -1,3 +1,4 @@
+use contract::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
@@ -32,7 +33,7 @@ fn a_suspended_job_is_ready_with_that_reason() {
 
 #[test]
 fn the_same_step_taken_twice_writes_nothing() {
-    let fault = Fault::new("PodPending", "no node");
+    let fault = Fault::new(Reason::PodPending, "no node");
     let steps: [fn(&mut SyncJobStatus, &Fault, Timestamp); 5] = [
         |status, fault, now| preparing(status, Some(fault), now),
         |status, _, now| running(status, now),
@@ -71,7 +72,7 @@ fn read_by_programs(status: &SyncJobStatus) -> Vec<(&str, &str)> {
 
 #[test]
 fn a_run_of_the_schedule_changes_no_condition_until_it_ends_whatever_is_in_its_way() {
-    let fault = Fault::new("PodPending", "no node");
+    let fault = Fault::new(Reason::PodPending, "no node");
     let refused = Outcome { exit: contract::ExitCode::Guard, ..failed("DeleteLimitExceeded") };
     for outcome in [succeeded(), failed("NoSpace"), refused] {
         let mut status = scheduled(&outcome);
@@ -80,10 +81,14 @@ fn a_run_of_the_schedule_changes_no_condition_until_it_ends_whatever_is_in_its_w
         assert_eq!(status.conditions, before);
         preparing(&mut status, Some(&fault), at(5000));
         assert_eq!(status.conditions, before);
-        assert_eq!(told(&status), Some(("PodPending".into(), "no node".into())));
+        assert_eq!(told(&status).as_ref(), Some(&fault));
         running(&mut status, at(6000));
         assert_eq!(status.conditions, before);
-        assert_eq!(told(&status).unwrap().1, "Run web-1 waits for its turn.", "the stage is recorded later");
+        assert_eq!(
+            told(&status).unwrap().message,
+            "Run web-1 waits for its turn.",
+            "the stage is recorded later"
+        );
     }
 }
 
@@ -99,7 +104,7 @@ fn a_run_that_a_person_asked_for_is_reconciling_also_with_a_schedule() {
 fn what_blocked_a_run_of_the_schedule_is_taken_back_when_it_goes_on() {
     let mut status = scheduled(&succeeded());
     begins_by_schedule(&mut status);
-    blocked(&mut status, &Blocked::Stalled(Fault::new("ClaimNotFound", "no claim")), 3, at(5000));
+    blocked(&mut status, &Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "no claim")), 3, at(5000));
     assert_eq!(read_by_programs(&status), [(READY, "False"), (STALLED, "True")]);
     preparing(&mut status, None, at(6000));
     assert_eq!(read_by_programs(&status), [(READY, "True")]);
@@ -118,8 +123,8 @@ fn a_job_whose_next_run_may_succeed_by_itself_is_ready_and_says_when_that_is() {
 fn a_job_whose_next_run_would_be_refused_too_is_stalled_in_spite_of_its_schedule() {
     for (exit, reason) in [
         (contract::ExitCode::Guard, "DeleteLimitExceeded"),
-        (contract::ExitCode::Partial, contract::SNAPSHOTS_DAMAGED),
-        (contract::ExitCode::Failed, reason::CHILD_REFUSED),
+        (contract::ExitCode::Partial, "SnapshotsDamaged"),
+        (contract::ExitCode::Failed, "ChildRefused"),
     ] {
         let refused = Outcome { exit, ..failed(reason) };
         let status = scheduled(&refused);

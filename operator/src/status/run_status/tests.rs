@@ -1,4 +1,4 @@
-use contract::{Failure, Timings, Work};
+use contract::{Failure, Reason, Timings, Work};
 
 use super::*;
 use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, is_true};
@@ -151,12 +151,12 @@ fn the_time_that_a_run_waits_for_a_quota_is_not_its_duration() {
 fn a_try_that_ran_and_left_no_report_counts_as_run() {
     let mut status = begun();
     running(&mut status, at(1000));
-    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
+    finish(&mut status, &Outcome::stopped(Fault::new(Reason::TimedOut, "Too late.")), KEEP, at(9000));
     let t = last(&status).timings;
     assert_eq!((t.queue, t.pod_start, t.running(), t.total), (0, 1000, 8000, 9000));
     let mut untold = begun();
     ran_since(&mut untold, at(1000));
-    finish(&mut untold, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
+    finish(&mut untold, &Outcome::stopped(Fault::new(Reason::TimedOut, "Too late.")), KEEP, at(9000));
     assert_eq!(last(&untold).timings, t);
 }
 
@@ -242,7 +242,7 @@ fn owners_that_differ_are_a_condition_as_long_as_they_do_and_no_part_of_other_me
 #[test]
 fn a_run_whose_pods_never_ran_spent_its_time_on_starting_them() {
     let mut status = begun();
-    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
+    finish(&mut status, &Outcome::stopped(Fault::new(Reason::TimedOut, "Too late.")), KEEP, at(9000));
     let t = last(&status).timings;
     assert_eq!((t.pod_start, t.total), (9000, 9000));
 }

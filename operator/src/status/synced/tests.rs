@@ -78,10 +78,7 @@ fn a_restore_in_place_leaves_no_copy_from_its_beginning_on() {
 
 #[test]
 fn damage_in_old_snapshots_makes_no_copy_old() {
-    let run = Run {
-        result: RunResult::PartiallyFailed,
-        reason: Some(contract::SNAPSHOTS_DAMAGED.into()),
-        ..Run::default()
-    };
+    let run =
+        Run { result: RunResult::PartiallyFailed, reason: Some("SnapshotsDamaged".into()), ..Run::default() };
     assert!(is_copied(&run));
 }

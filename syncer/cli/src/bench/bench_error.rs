@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::SystemTime};
 
-use contract::{ExitCode, Report, RunResult};
+use contract::{ExitCode, Reason, Report, RunResult};
 use thiserror::Error;
 
 use crate::run::LinkError;
@@ -55,7 +55,7 @@ impl BenchError {
     pub(super) fn exit(&self) -> ExitCode {
         match self {
             Self::Run { exit, .. } => *exit,
-            Self::Link(error) => error.refusal().0,
+            Self::Link(error) => error.exit(),
             _ => ExitCode::Failed,
         }
     }
@@ -63,11 +63,11 @@ impl BenchError {
     /// Returns the report of a bench that began at that time and failed, as one run of this name.
     pub(super) fn report(&self, run: &str, start_time: String, message: String) -> Report {
         let (result, reason) = match self {
-            Self::Stopped => (RunResult::Canceled, "Canceled".into()),
-            Self::NoRoom { .. } => (RunResult::Failed, "NoRoom".into()),
-            Self::Run { report, .. } => (report.result, report.reason.clone().unwrap_or_default()),
-            Self::Link(error) => (RunResult::Failed, error.refusal().1.into()),
-            _ => (RunResult::Failed, "BenchFailed".into()),
+            Self::Stopped => (RunResult::Canceled, Reason::Canceled),
+            Self::NoRoom { .. } => (RunResult::Failed, Reason::NoRoom),
+            Self::Run { report, .. } => (report.result, report.reason.clone().unwrap_or(Reason::BenchFailed)),
+            Self::Link(error) => (RunResult::Failed, error.reason()),
+            _ => (RunResult::Failed, Reason::BenchFailed),
         };
         Report {
             run: run.into(),

@@ -18,7 +18,7 @@ use std::{
 
 use contract::{
     BenchFigures, BenchResult, BenchStep, BenchStepName, BenchTree, Event, ExitCode, Report, RunParams,
-    RunResult, Side, Timings,
+    RunResult, Side, Timings, chain,
 };
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
@@ -35,15 +35,15 @@ use crate::{
 };
 use bench_error::BenchError;
 use own_folder::OwnFolder;
-use trend::human::chain;
 use way::Way;
 
 /// Runs the bench, and prints the result in the requested form.
 pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
     let start_time = contract::timestamp(SystemTime::now());
-    let done = match flags.schema {
-        true => print(&schemars::schema_for!(BenchResult)).map_err(Into::into),
-        false => measure(flags, link, &start_time).and_then(|result| tell(&result, flags)),
+    let done = if flags.schema {
+        print(&schemars::schema_for!(BenchResult)).map_err(Into::into)
+    } else {
+        measure(flags, link, &start_time).and_then(|result| tell(&result, flags))
     };
     match done {
         Ok(()) => ExitCode::Done,
@@ -224,9 +224,10 @@ fn tell(result: &BenchResult, flags: &BenchFlags) -> Result<(), BenchError> {
         let text = serde_json::to_string_pretty(result).map_err(io::Error::from)? + "\n";
         report_file::write(path, &text).map_err(failed)?;
     }
-    match flags.json {
-        true => print(result)?,
-        false => io::stdout().write_all(trend::bench_table(&result.figures).as_bytes())?,
+    if flags.json {
+        print(result)?;
+    } else {
+        io::stdout().write_all(trend::bench_table(&result.figures).as_bytes())?;
     }
     Ok(())
 }

@@ -57,10 +57,10 @@ pub(super) fn check_params(params: RunParams) -> Result<RunParams, ConfigError> 
         return Err(ConfigError::ShardOfNoRun);
     }
     if let Some(flag) = params.flags_of_live_sources().next().filter(|_| params.source_snapshot.is_some()) {
-        return Err(ConfigError::NotForSnapshots(flag));
+        return Err(ConfigError::NotForSnapshots(flag.name));
     }
     if let Some(flag) = params.flags_without_history().next().filter(|_| params.history != History::None) {
-        return Err(ConfigError::NotForHistory(flag));
+        return Err(ConfigError::NotForHistory(flag.name));
     }
     if is_sharded && params.demands.snapshot.is_some() {
         return Err(ConfigError::ShardedSnapshot);

@@ -36,9 +36,11 @@ pub(super) fn sync_job(source: PathBuf, sync: SyncFlags) -> Result<Job, ConfigEr
             check_no_remote(&remote)?;
             Job::Sync { source: place(source, from), destination: place(destination, to), params }
         }
-        (Place::Here(source), Place::There(there)) => push(place(source, from), (there, to), params, remote)?,
+        (Place::Here(source), Place::There(there)) => {
+            push(place(source, from), there, to.as_ref(), params, remote)?
+        }
         (Place::There(there), Place::Here(destination)) => {
-            pull((there, from), place(destination, to), params, remote)?
+            pull(there, from.as_ref(), place(destination, to), params, remote)?
         }
         (Place::Here(source), Place::Service(place)) => {
             let link = ask(place, to, FolderAccess::Write, &mut params, remote)?;
@@ -57,7 +59,8 @@ pub(super) fn sync_job(source: PathBuf, sync: SyncFlags) -> Result<Job, ConfigEr
 /// Makes a run whose destination is on another machine.
 fn push(
     source: TreeLocation,
-    (there, below): (RemotePlace, Option<RelPath>),
+    there: RemotePlace,
+    below: Option<&RelPath>,
     mut params: RunParams,
     remote: RemoteFlags,
 ) -> Result<Job, ConfigError> {
@@ -73,7 +76,8 @@ fn push(
 
 /// Makes a run whose source is on another machine. This end shows a dry run, and so demands it.
 fn pull(
-    (there, below): (RemotePlace, Option<RelPath>),
+    there: RemotePlace,
+    below: Option<&RelPath>,
     destination: TreeLocation,
     mut params: RunParams,
     remote: RemoteFlags,

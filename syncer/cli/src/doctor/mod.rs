@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Weak, mpsc},
 };
 
-use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side};
+use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain};
 use syncer::{
     monitor::Monitor,
     root::{Root, TreeLocation},
@@ -22,7 +22,7 @@ use syncer::{
 
 use crate::{flags::DoctorFlags, messages, mounts, own_place, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
-use trend::human::{bytes, chain, measured, printable};
+use trend::human::{bytes, measured, printable};
 
 /// The smallest free share of a file system without a warning: one part in this many.
 const LEAST_FREE: u64 = 20;
@@ -40,10 +40,7 @@ pub(super) fn run(flags: &DoctorFlags) -> ExitCode {
         (_, _, Some(address)) => link(address, flags),
         _ => Diagnosis::default(),
     };
-    let printed = match flags.json {
-        true => print(&diagnosis),
-        false => tell(&diagnosis),
-    };
+    let printed = if flags.json { print(&diagnosis) } else { tell(&diagnosis) };
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::Failed,
         _ => diagnosis.exit(),

@@ -162,15 +162,16 @@ fn ownership(trial: &TrialFolder) -> io::Result<Option<Finding>> {
     let given = fchown(&file, Some(ANYBODY), Some(ANYBODY));
     let is_kept = given.is_ok() && file.metadata()?.uid() == ANYBODY;
     let is_root = rustix::process::geteuid().is_root();
-    let (message, hint) = match is_root {
-        true => (
+    let (message, hint) = if is_root {
+        (
             "root may not give files away at the destination, as on an NFS export with root_squash: owners are not kept",
             "export it with no_root_squash, or leave owners out with --ownership never",
-        ),
-        false => (
+        )
+    } else {
+        (
             "this user may not give files away: owners are not kept",
             "run as root, or leave owners out with --ownership never",
-        ),
+        )
     };
     Ok((!is_kept).then(|| warning(Check::Ownership, message, hint)))
 }

@@ -12,9 +12,12 @@ use crate::remote::place::{Place, PlaceError};
 pub(crate) fn spell_out(args: &[OsString]) -> Result<Vec<OsString>, PlaceError> {
     let flags = args.iter().position(|arg| arg == "--").map_or(args.len(), |at| at + 1);
     let (flags, paths) = args.split_at(flags);
-    let spelled = |path: &OsString| match path.as_bytes().starts_with(b"-") {
-        true => Place::read(path.into()).map(|_| Path::new(".").join(path).into()),
-        false => Ok(path.clone()),
+    let spelled = |path: &OsString| {
+        if path.as_bytes().starts_with(b"-") {
+            Place::read(path.into()).map(|_| Path::new(".").join(path).into())
+        } else {
+            Ok(path.clone())
+        }
     };
     flags.iter().cloned().map(Ok).chain(paths.iter().map(spelled)).collect()
 }

@@ -10,9 +10,12 @@ pub(crate) fn folder_below(s: &str) -> Result<RelPath, String> {
     if path.is_empty() {
         return Ok(RelPath::root());
     }
-    let step = |at: RelPath, name: &str| match name.as_bytes() == OWN_DIR {
-        true => Err(".volferry is Volferry's own folder".to_string()),
-        false => at.join(name.as_bytes()).map_err(|error| error.to_string()),
+    let step = |at: RelPath, name: &str| {
+        if name.as_bytes() == OWN_DIR {
+            Err(".volferry is Volferry's own folder".to_string())
+        } else {
+            at.join(name.as_bytes()).map_err(|error| error.to_string())
+        }
     };
     let below = path.split('/').try_fold(RelPath::root(), step);
     below.map_err(|problem| format!("{problem}: write a folder below it, such as /data/uploads"))

@@ -125,8 +125,9 @@ pub(crate) struct RevokePeerFlags {
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
-    match is_name(text) {
-        true => Ok(text.into()),
-        false => Err("a name has 1 to 64 letters, digits and characters of `._@-`"),
+    if is_name(text) {
+        Ok(text.into())
+    } else {
+        Err("a name has 1 to 64 letters, digits and characters of `._@-`")
     }
 }

@@ -3,8 +3,7 @@
 
 use std::{fs::File, path::PathBuf};
 
-use contract::ExitCode;
-use trend::human::chain;
+use contract::{ExitCode, chain};
 
 use super::history_request::{OFFER, TAKE, read_take_args};
 use crate::snapshot::{

@@ -14,11 +14,10 @@ use std::{
 };
 
 use clap::Parser as _;
-use contract::ExitCode;
+use contract::{ExitCode, chain};
 use rustix::stdio::dup2_stdout;
 use syncer::session::{ByteStream, Exchange, Meets};
 use thiserror::Error;
-use trend::human::chain;
 
 use super::{
     far_copy::{self, FarHistory},
@@ -83,18 +82,16 @@ fn serve() -> Result<FarJob, FarError> {
         greeting::say(&mut to, &answer)?;
         return Ok(FarJob::History(FarHistory { args, path: OsString::from_vec(path).into(), from, to }));
     }
-    let paths = match request.has_paths {
-        true => Some(greeting::hear_bytes(&mut from, false)?),
-        false => None,
-    };
-    Ok(FarJob::Run(Box::new(prepare(request, paths, (input, output), to)?)))
+    let paths = if request.has_paths { Some(greeting::hear_bytes(&mut from, false)?) } else { None };
+    Ok(FarJob::Run(Box::new(prepare(request, paths, input, output, to)?)))
 }
 
 /// Makes the run that was asked for.
 fn prepare(
     request: Request,
     paths: Option<Vec<u8>>,
-    (input, output): (OwnedFd, OwnedFd),
+    input: OwnedFd,
+    output: OwnedFd,
     to: File,
 ) -> Result<Run, FarError> {
     let Request { args, path, listens, contact, .. } = request;

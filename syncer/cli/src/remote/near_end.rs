@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Contact, ExitCode, Side};
+use contract::{Contact, Reason, Side};
 use syncer::{
     monitor::Monitor,
     session::{Exchange, LinkMode, LinkOptions, Meets, SessionError},
@@ -83,19 +83,19 @@ pub(crate) enum RemoteError {
 }
 
 impl RemoteError {
-    /// Returns the exit code for the error, and its word for programs.
-    pub(crate) fn refusal(&self) -> (ExitCode, &'static str) {
+    /// Returns the reason for the report and the exit code.
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
-            Self::Start { .. } => (ExitCode::Failed, "RemoteShellMissing"),
-            Self::HostKey { .. } => (ExitCode::Identity, "HostKeyRefused"),
-            Self::Ssh { .. } | Self::NoAnswer { .. } => (ExitCode::PeerLost, "SshFailed"),
-            Self::Shell { .. } => (ExitCode::PeerLost, "RemoteShellFailed"),
-            Self::NoProgram { .. } => (ExitCode::Failed, "NoRemoteProgram"),
-            Self::OtherVersion { .. } => (ExitCode::Failed, "OtherProtocol"),
-            Self::Copy { source: CopyError::Unusable, .. } => (ExitCode::Failed, "RemoteCopyUnusable"),
-            Self::Copy { .. } => (ExitCode::Failed, "RemoteCopyFailed"),
-            Self::Ended { .. } | Self::Greeting { .. } => (ExitCode::PeerLost, "RemoteEnded"),
+            Self::Session(_) => Reason::PeerLost,
+            Self::Start { .. } => Reason::RemoteShellMissing,
+            Self::HostKey { .. } => Reason::HostKeyRefused,
+            Self::Ssh { .. } | Self::NoAnswer { .. } => Reason::SshFailed,
+            Self::Shell { .. } => Reason::RemoteShellFailed,
+            Self::NoProgram { .. } => Reason::NoRemoteProgram,
+            Self::OtherVersion { .. } => Reason::OtherProtocol,
+            Self::Copy { source: CopyError::Unusable, .. } => Reason::RemoteCopyUnusable,
+            Self::Copy { .. } => Reason::RemoteCopyFailed,
+            Self::Ended { .. } | Self::Greeting { .. } => Reason::RemoteEnded,
         }
     }
 }

@@ -50,9 +50,10 @@ impl ServicePlace {
             return Err(PlaceError::UserOfService(host.into()));
         }
         let (folder, path) = folder.split_once('/').unwrap_or((folder, ""));
-        match is_name(folder) {
-            true => Ok(Self { host: name.into(), port, folder: folder.into(), path: path.into() }),
-            false => Err(wrong()),
+        if is_name(folder) {
+            Ok(Self { host: name.into(), port, folder: folder.into(), path: path.into() })
+        } else {
+            Err(wrong())
         }
     }
 }
@@ -92,14 +93,15 @@ impl EnrollPlace {
             return Err(PlaceError::Flag(typed.into()));
         }
         let port = Some(place.port).filter(|_| host.len() > place.host.len());
-        match place.host.is_empty() || place.host.contains('/') || !place.path.is_empty() {
-            true => Err(PlaceError::Service(typed.into())),
-            false => Ok(Self {
+        if place.host.is_empty() || place.host.contains('/') || !place.path.is_empty() {
+            Err(PlaceError::Service(typed.into()))
+        } else {
+            Ok(Self {
                 reached: format!("{}{}", &typed[..user], place.host).into(),
                 folder: folder.map(|_| place.folder),
                 host: place.host,
                 port,
-            }),
+            })
         }
     }
 }

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Event, ExitCode, Fingerprint, IdentityError};
+use contract::{Event, ExitCode, Fingerprint, IdentityError, chain};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use signal_hook::{
@@ -35,7 +35,6 @@ use syncer::{
     session::{Service, SessionError, Sockets},
 };
 use thiserror::Error;
-use trend::human::chain;
 
 use crate::{
     config::{ChangeForm, Output, ProgressMode, Surroundings},
@@ -91,9 +90,10 @@ enum Asked {
 pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
     let screen = Arc::new(Screen::new(false));
     logging::start(&output(flags, surroundings), &screen);
-    let served = match flags.check {
-        true => Rules::read(&flags.config).map(drop).map_err(ServeError::from),
-        false => serve(flags, &screen),
+    let served = if flags.check {
+        Rules::read(&flags.config).map(drop).map_err(ServeError::from)
+    } else {
+        serve(flags, &screen)
     };
     match served {
         Ok(()) => ExitCode::Done,

@@ -101,9 +101,12 @@ impl ServiceConfig {
         let metrics = fields.take("metrics").map(|field| field.parse(listen_address)).transpose()?;
         let folders = fields.require("folders")?.fields()?;
         fields.end()?;
-        let folder = |(name, field): (String, Field<'_>)| match is_name(&name) {
-            true => Ok((name, served_folder(field.fields()?, &file)?)),
-            false => Err(field.error("a folder's name has 1 to 64 letters, digits and characters of `._@-`")),
+        let folder = |(name, field): (String, Field<'_>)| {
+            if is_name(&name) {
+                Ok((name, served_folder(field.fields()?, &file)?))
+            } else {
+                Err(field.error("a folder's name has 1 to 64 letters, digits and characters of `._@-`"))
+            }
         };
         Ok(Self {
             listen: listen.unwrap_or_else(|| (Ipv6Addr::UNSPECIFIED, SERVICE_PORT).into()),
@@ -131,9 +134,10 @@ fn paths(field: &Field<'_>, file: &TomlFile) -> Result<Vec<PathBuf>, ConfigFileE
         Ok(text) => vec![text.to_owned()],
         Err(_) => field.texts()?,
     };
-    match texts.is_empty() {
-        true => Err(field.error("name at least one file")),
-        false => Ok(texts.iter().map(|text| file.resolve(text)).collect()),
+    if texts.is_empty() {
+        Err(field.error("name at least one file"))
+    } else {
+        Ok(texts.iter().map(|text| file.resolve(text)).collect())
     }
 }
 

@@ -84,24 +84,26 @@ pub(super) fn import(flags: &ImportFlags) -> Result<ExitCode, SnapshotError> {
     let labels =
         Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
     labels.check()?;
-    let mut from: Box<dyn Read> = match is_standard(&tar) {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::with_capacity(
+    let mut from: Box<dyn Read> = if is_standard(&tar) {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::with_capacity(
             BUFFER_BYTES,
             File::open(&tar).map_err(|source| SnapshotError::Io { operation: "open", path: tar, source })?,
-        )),
+        ))
     };
     let destination = lock_or_make_volume(&TreeLocation::from(&*volume.dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), &volume.dir, &Monitor::default())?;
     let imported = import_tar(&mut writer, &mut from, labels, max_bytes)?;
     drop(writer);
     destination.close();
-    match volume.json {
-        true => say_json(&ImportedJson {
+    if volume.json {
+        say_json(&ImportedJson {
             snapshot: SnapshotJson::from(&imported.snapshot),
             left_out: imported.left_out,
-        }),
-        false => say(&format!("{}\n", imported.snapshot.id)),
+        });
+    } else {
+        say(&format!("{}\n", imported.snapshot.id));
     }
     if imported.left_out > 0 {
         let left_out = plural(imported.left_out, "attribute that is", "attributes that are");

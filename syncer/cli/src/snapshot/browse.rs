@@ -28,12 +28,11 @@ pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let in_motion = files_in_motion(&opened.store, snapshot)?;
-    match flags.volume.json {
-        true => {
-            let in_motion = in_motion.iter().map(ToString::to_string).collect();
-            say_json(&SnapshotJson { in_motion, ..SnapshotJson::from(snapshot) });
-        }
-        false => say(&print::show(snapshot, &in_motion)),
+    if flags.volume.json {
+        let in_motion = in_motion.iter().map(ToString::to_string).collect();
+        say_json(&SnapshotJson { in_motion, ..SnapshotJson::from(snapshot) });
+    } else {
+        say(&print::show(snapshot, &in_motion));
     }
     Ok(ExitCode::Done)
 }
@@ -44,9 +43,8 @@ pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: flags.path.to_string() };
     let node = node_at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
     let mut listed = Vec::new();
-    let mut tell = |path: &RelPath, node: &Node| match flags.volume.json {
-        true => listed.push(NodeJson::new(path, node)),
-        false => say(&print::node(path, node)),
+    let mut tell = |path: &RelPath, node: &Node| {
+        if flags.volume.json { listed.push(NodeJson::new(path, node)) } else { say(&print::node(path, node)) }
     };
     match &node.what {
         What::Dir(_) => list(&opened.store, &node, &flags.path, flags.recursive, &mut tell)?,
@@ -104,9 +102,10 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    diff_nodes(&opened.store, pair, &flags.path, &mut |change, path, node| match flags.volume.json {
-        true => changes.push(ChangeJson::new(change, path, node)),
-        false => {
+    diff_nodes(&opened.store, pair, &flags.path, &mut |change, path, node| {
+        if flags.volume.json {
+            changes.push(ChangeJson::new(change, path, node));
+        } else {
             say(&format!("{} {path}\n", change.sign()));
             if flags.content && change != Change::Metadata && shown.is_ok() {
                 shown = text_diff::text_diff(&opened.store, (one, other), path).map(|text| say(&text));
@@ -126,11 +125,10 @@ pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
     if versions.is_empty() {
         return Err(SnapshotError::NoHistory(flags.path.to_string()));
     }
-    match flags.volume.json {
-        true => say_json(
-            &versions.iter().map(|version| VersionJson::new(&flags.path, version)).collect::<Vec<_>>(),
-        ),
-        false => versions.iter().for_each(|version| say(&print::version(version))),
+    if flags.volume.json {
+        say_json(&versions.iter().map(|version| VersionJson::new(&flags.path, version)).collect::<Vec<_>>());
+    } else {
+        versions.iter().for_each(|version| say(&print::version(version)));
     }
     Ok(ExitCode::Done)
 }
@@ -138,9 +136,10 @@ pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
 pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
     let log = opened.store.audit()?;
-    match flags.volume.json {
-        true => say_json(&log.events.iter().map(EventJson::from).collect::<Vec<_>>()),
-        false => log.events.iter().for_each(|event| {
+    if flags.volume.json {
+        say_json(&log.events.iter().map(EventJson::from).collect::<Vec<_>>());
+    } else {
+        log.events.iter().for_each(|event| {
             say(&format!(
                 "{}  {:8}  {}  {}{}\n",
                 event.time,
@@ -149,7 +148,7 @@ pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
                 event.snapshots.join(" "),
                 if event.note.is_empty() { String::new() } else { format!("  {}", event.note) }
             ));
-        }),
+        });
     }
     match log.broken {
         None => Ok(ExitCode::Done),

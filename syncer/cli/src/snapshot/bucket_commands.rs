@@ -14,6 +14,7 @@ use syncer::{
 
 use super::{
     bucket_site::url_of,
+    damage_json::{DamageJson, DamagedFileJson, VerifyJson},
     flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
     json::{PruneJson, SnapshotJson, VerdictJson, VerifyJson},
     print, say, say_json, show_list,
@@ -57,9 +58,10 @@ fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketE
     };
     let roots = forget(&store, &choose, when)?;
     let changed: Vec<&Snapshot> = chosen.borrow().iter().filter_map(|id| roots.get(*id)).collect();
-    match flags.volume.json {
-        true => say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>()),
-        false => changed.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id))),
+    if flags.volume.json {
+        say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>());
+    } else {
+        changed.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
     }
     Ok(ExitCode::Done)
 }
@@ -76,16 +78,17 @@ fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
     let pruned = prune_store(&store, &judge, flags.dry_run)?;
     let (before, verdicts) = judged.into_inner();
     let removed: Vec<SnapshotId> = pruned.snapshots.into_iter().collect();
-    match flags.volume.json {
-        true => say_json(&PruneJson {
+    if flags.volume.json {
+        say_json(&PruneJson {
             dry_run: flags.dry_run,
             removed: removed.iter().map(ToString::to_string).collect(),
             kept: verdicts.iter().filter(|verdict| verdict.is_kept()).map(VerdictJson::from).collect(),
             freed_bytes: pruned.bytes,
             freed_files: pruned.packs,
             deferred: false,
-        }),
-        false => say(&print::prune(&before, &verdicts, (&removed, pruned.bytes), flags.dry_run)),
+        });
+    } else {
+        say(&print::prune(&before, &verdicts, &removed, pruned.bytes, flags.dry_run));
     }
     Ok(ExitCode::Done)
 }

@@ -3,12 +3,11 @@
 use std::{path::Path, sync::Arc};
 
 use bucket::{BucketError, BucketHistory, BucketStore, BucketUrl, send_history};
-use contract::{CopySelection, ExitCode, StoreKey};
+use contract::{CopySelection, ExitCode, StoreKey, chain};
 use syncer::{
     monitor::Monitor,
     snapshot::{SnapshotError, copy::CopiedHistory},
 };
-use trend::human::chain;
 
 use super::{
     flags::CopyFlags,

@@ -38,9 +38,10 @@ fn change(
     }
     writer.commit_by(roots, action, &user(), &ids)?;
     let changed: Vec<&Snapshot> = ids.iter().filter_map(|id| writer.roots.get(*id)).collect();
-    match json {
-        true => say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>()),
-        false => ids.iter().for_each(|id| say(&format!("{id}\n"))),
+    if json {
+        say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>());
+    } else {
+        ids.iter().for_each(|id| say(&format!("{id}\n")));
     }
     Ok(ExitCode::Done)
 }
@@ -82,10 +83,8 @@ pub(super) fn pin(flags: &OneFlags, pinned: bool) -> Result<ExitCode, SnapshotEr
 }
 
 pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
-    let (action, when) = match flags.undo {
-        true => ("unforget", None),
-        false => ("forget", Some(time_of(SystemTime::now()))),
-    };
+    let (action, when) =
+        if flags.undo { ("unforget", None) } else { ("forget", Some(time_of(SystemTime::now()))) };
     let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select_snapshot(roots, id)?.id)).collect();
     change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| snapshot.forget(when))
 }

@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bucket::BucketError;
-use contract::{CopySelection, ExitCode, Side};
-use trend::human::{bytes, chain, counted, printable};
+use contract::{CopySelection, ExitCode, Side, chain};
+use trend::human::{bytes, counted, printable};
 
 use super::{
     bucket_site,
@@ -66,9 +66,10 @@ impl From<LinkError> for NotCopied {
 pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
     match copy(flags) {
         Ok(done) => {
-            match flags.json {
-                true => say_json(&CopiedJson::from(&done)),
-                false => tell(&done),
+            if flags.json {
+                say_json(&CopiedJson::from(&done));
+            } else {
+                tell(&done);
             }
             Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
         }
@@ -76,13 +77,13 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
         Err(NotCopied::Bucket(error)) => bucket_site::finish(Err(error), flags.json),
         Err(NotCopied::Way(error)) => {
             print::complain(&format!("error: {}\n", chain(&error)));
-            Ok(error.refusal().0)
+            Ok(error.reason().exit())
         }
         Err(NotCopied::Link(error)) => {
             print::complain(&format!("error: {}\n", chain(&error)));
             Ok(match &error {
                 LinkError::Session(error) => error.exit(),
-                error => error.refusal().0,
+                error => error.exit(),
             })
         }
         Err(NotCopied::There(why)) => {

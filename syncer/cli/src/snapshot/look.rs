@@ -24,9 +24,12 @@ pub(super) fn status(flags: &StatusFlags) -> Result<ExitCode, SnapshotError> {
     let root = Root::enter(&TreeLocation::from(&*flags.volume.dir))?;
     let (failures, mut all) = (Failures::default(), Vec::new());
     let of = (&opened.store, snapshot);
-    live_status(of, &root, flags.checksum, &failures, &mut |change, path, kind| match flags.volume.json {
-        true => all.push(DifferenceJson { change: change_name(change), path: path.to_string(), kind }),
-        false => say(&format!("{} {path}\n", change.sign())),
+    live_status(of, &root, flags.checksum, &failures, &mut |change, path, kind| {
+        if flags.volume.json {
+            all.push(DifferenceJson { change: change_name(change), path: path.to_string(), kind });
+        } else {
+            say(&format!("{} {path}\n", change.sign()));
+        }
     })?;
     if flags.volume.json {
         say_json(&all);
@@ -39,15 +42,11 @@ pub(super) fn find(flags: &FindFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
     let snapshots: Vec<&Snapshot> = opened.roots.kept().collect();
     let mut all = Vec::new();
-    find_paths(&opened.store, &snapshots, &pattern(&flags.pattern)?, &mut |path, versions| match flags
-        .volume
-        .json
-    {
-        true => {
+    find_paths(&opened.store, &snapshots, &pattern(&flags.pattern)?, &mut |path, versions| {
+        if flags.volume.json {
             let versions = versions.iter().map(|version| VersionJson::new(path, version)).collect();
             all.push(FoundJson { path: path.to_string(), versions });
-        }
-        false => {
+        } else {
             say(&format!("{path}\n"));
             versions.iter().for_each(|version| say(&print::version(version)));
         }

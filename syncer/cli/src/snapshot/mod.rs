@@ -8,6 +8,7 @@ mod bucket_site;
 mod change;
 mod copied_json;
 mod copy;
+mod damage_json;
 pub(crate) mod flags;
 pub(crate) mod history_ends;
 mod json;
@@ -38,7 +39,7 @@ use std::{
 
 pub(crate) use print::damage_of_list;
 
-use contract::ExitCode;
+use contract::{ExitCode, chain};
 use jiff::tz::TimeZone;
 
 use self::flags::{CreateFlags, ListFlags, SnapshotCommand};
@@ -53,7 +54,7 @@ use syncer::{
         typed_time::time_of,
     },
 };
-use trend::human::{bytes as human_bytes, chain};
+use trend::human::bytes as human_bytes;
 
 /// The pause between two tries to lock a volume.
 const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -134,15 +135,11 @@ fn tell(error: &SnapshotError, json: bool) {
 }
 
 fn tell_failure(message: String, hint: Option<String>, json: bool) {
-    let text = match json {
-        true => format!(
-            "{}\n",
-            serde_json::to_string(&json::ErrorJson { error: message, hint }).unwrap_or_default()
-        ),
-        false => {
-            let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
-            format!("error: {message}\n{hint}")
-        }
+    let text = if json {
+        format!("{}\n", serde_json::to_string(&json::ErrorJson { error: message, hint }).unwrap_or_default())
+    } else {
+        let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+        format!("error: {message}\n{hint}")
     };
     // If the text cannot be printed, no other place is left to report that.
     let _ = io::stderr().write_all(text.as_bytes());
@@ -212,9 +209,10 @@ fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
     }
     let failures = Failures::default();
     let snapshot = create_snapshot(&place, labels, how, &failures)?;
-    match volume.json {
-        true => say_json(&json::SnapshotJson::from(&snapshot)),
-        false => say(&format!("{}\n", snapshot.id)),
+    if volume.json {
+        say_json(&json::SnapshotJson::from(&snapshot));
+    } else {
+        say(&format!("{}\n", snapshot.id));
     }
     print::failures(&failures);
     let (in_motion, named) = failures.in_motion();
@@ -244,12 +242,10 @@ fn show_list(roots: &Roots, flags: &ListFlags) {
         .filter(|snapshot| flags.job.as_ref().is_none_or(|job| snapshot.job == *job))
         .map(|snapshot| (snapshot, verdicts.get(&snapshot.id)))
         .collect();
-    match flags.volume.json {
-        true => {
-            let listed =
-                listed.into_iter().map(|(snapshot, verdict)| json::ListedJson::new(snapshot, verdict));
-            say_json(&listed.collect::<Vec<_>>());
-        }
-        false => say(&print::list(&listed)),
+    if flags.volume.json {
+        let listed = listed.into_iter().map(|(snapshot, verdict)| json::ListedJson::new(snapshot, verdict));
+        say_json(&listed.collect::<Vec<_>>());
+    } else {
+        say(&print::list(&listed));
     }
 }

@@ -17,7 +17,7 @@ use syncer::{
         Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},
         check::{DamagedPath, ListDamage, Repair, StoreShare, Verified},
-        retention::{Reason, Until, Verdict},
+        retention::{KeptBy, Until, Verdict},
         store::Period,
     },
 };
@@ -61,7 +61,7 @@ fn kept_by(verdict: &Verdict) -> String {
     format!("{}{room}", reasons.join(", "))
 }
 
-fn reason(reason: &Reason) -> String {
+fn reason(reason: &KeptBy) -> String {
     let event = match reason.until {
         Until::Unpinned => "unpinned".into(),
         Until::Untagged => "untagged".into(),
@@ -176,7 +176,8 @@ pub(super) fn version(version: &Version<'_>) -> String {
 pub(super) fn prune(
     before: &Roots,
     verdicts: &[Verdict],
-    (removed, freed): (&[SnapshotId], u64),
+    removed: &[SnapshotId],
+    freed: u64,
     is_dry: bool,
 ) -> String {
     let mut text = String::new();

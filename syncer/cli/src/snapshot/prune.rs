@@ -63,16 +63,17 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
         collected = collect_garbage(&mut writer, &plan, &user())?;
         writer.empty_trash(flags.rate, &Monitor::default())?;
     }
-    match flags.volume.json {
-        true => say_json(&PruneJson {
+    if flags.volume.json {
+        say_json(&PruneJson {
             dry_run: flags.dry_run,
             removed: plan.snapshots.iter().map(ToString::to_string).collect(),
             kept: verdicts.iter().filter(|verdict| verdict.is_kept()).map(VerdictJson::from).collect(),
             freed_bytes: plan.bytes,
             freed_files: plan.files(),
             deferred: collected != Collected::All,
-        }),
-        false => say(&print::prune(&before, &verdicts, (&plan.snapshots, plan.bytes), flags.dry_run)),
+        });
+    } else {
+        say(&print::prune(&before, &verdicts, &plan.snapshots, plan.bytes, flags.dry_run));
     }
     match collected {
         Collected::All => Ok(ExitCode::Done),

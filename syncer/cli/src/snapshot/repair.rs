@@ -2,7 +2,7 @@
 
 use contract::ExitCode;
 
-use super::{enter, flags::RepairFlags, json::RepairJson, print, say, say_json, user};
+use super::{damage_json::RepairJson, enter, flags::RepairFlags, print, say, say_json, user};
 use syncer::{
     root::TreeLocation,
     snapshot::{
@@ -16,14 +16,16 @@ use syncer::{
 pub(super) fn run(flags: &RepairFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
     let store = enter(dir)?;
-    let repair = match flags.apply {
-        true => Repair::carry_out(&lock_volume(&TreeLocation::from(dir))?, dir, &user())?,
-        false => plan_repair(&store)?,
+    let repair = if flags.apply {
+        Repair::carry_out(&lock_volume(&TreeLocation::from(dir))?, dir, &user())?
+    } else {
+        plan_repair(&store)?
     };
     let is_left = !flags.apply && !repair.steps.is_empty();
-    match flags.volume.json {
-        true => say_json(&RepairJson::new(&repair, flags.apply)),
-        false => say(&print::repair(&repair, flags.apply)),
+    if flags.volume.json {
+        say_json(&RepairJson::new(&repair, flags.apply));
+    } else {
+        say(&print::repair(&repair, flags.apply));
     }
     if is_left {
         print::complain("hint: --apply does this\n");

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use contract::{Compare, ExitCode, RunParams};
+use contract::{Compare, ExitCode, Reason, RunParams};
 
 use super::{PAUSE_BETWEEN_TRIES, flags::RestoreFlags, open_for_reading, print, say, say_json, user};
 use crate::summary;
@@ -46,7 +46,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let began = Instant::now();
     let outcome = loop {
         let outcome = session::restore(&restore, &params, &monitor);
-        let is_busy = outcome.report.reason.as_deref() == Some("DestinationBusy");
+        let is_busy = outcome.report.reason == Some(Reason::DestinationBusy);
         if !is_busy || began.elapsed().as_secs() >= flags.volume.wait_lock {
             break outcome;
         }

@@ -5,10 +5,8 @@ use schemars::JsonSchema;
 
 use super::{
     copied_json::{CopiedJson, ImportedJson},
-    json::{
-        ChangeJson, EventJson, ListedJson, NodeJson, PruneJson, RepairJson, SnapshotJson, VerifyJson,
-        VersionJson,
-    },
+    damage_json::{RepairJson, VerifyJson},
+    json::{ChangeJson, EventJson, ListedJson, NodeJson, PruneJson, SnapshotJson, VersionJson},
     look_json::{DifferenceJson, FoundJson, StatsJson},
 };
 

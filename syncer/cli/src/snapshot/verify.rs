@@ -1,8 +1,8 @@
 //! `volferry snapshot verify`.
 
-use contract::ExitCode;
+use contract::{ExitCode, chain};
 
-use super::{flags::VerifyFlags, json::VerifyJson, open_for_reading, print, say, say_json, user};
+use super::{damage_json::VerifyJson, flags::VerifyFlags, open_for_reading, print, say, say_json, user};
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
@@ -13,7 +13,6 @@ use syncer::{
         store::Writer,
     },
 };
-use trend::human::chain;
 
 /// Checks the store, heals damaged objects, and prints the remaining damage.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
@@ -34,12 +33,11 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     if let Some(error) = noted.and_then(Result::err) {
         print::complain(&format!("note: the result of part {part} is not kept: {}\n", chain(&error)));
     }
-    match flags.volume.json {
-        true => {
-            let snapshots = print::damaged_snapshots(&verified, &opened.roots);
-            say_json(&VerifyJson::new(part, &verified, &snapshots));
-        }
-        false => say(&print::verified(part, &verified, &opened.roots)),
+    if flags.volume.json {
+        let snapshots = print::damaged_snapshots(&verified, &opened.roots);
+        say_json(&VerifyJson::new(part, &verified, &snapshots));
+    } else {
+        say(&print::verified(part, &verified, &opened.roots));
     }
     if verified.damaged_records > 0
         || verified.audit_broken_at.is_some()

@@ -115,7 +115,7 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
             assert_eq!((found.part.as_str(), found.damaged), (part, 1), "{way:?}: {found:?}");
             assert!(found.files[0].starts_with("large in "), "{found:?}");
             assert!(told.made.is_some() && told.message.contains(&found.files[0]), "{}", told.message);
-            assert_eq!(report_of(&run).reason.as_deref(), Some(contract::SNAPSHOTS_DAMAGED));
+            assert_eq!(report_of(&run).reason.as_deref(), Some("SnapshotsDamaged"));
         }
         let found = snapshot_of(&next(&good), ExitCode::Done).verify.unwrap();
         assert_eq!((found.damaged, found.healed), (0, 0), "{way:?}: the snapshot replaced it: {found:?}");

@@ -6,7 +6,7 @@ use std::{fs, io, path::Path};
 // The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
-use contract::{
+use contract::{Reason, 
     BusyAnswer, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
     RunParams,
 };
@@ -172,7 +172,7 @@ fn files() -> Vec<FileGroup> {
 fn messages() -> Vec<Message> {
     let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
     let refusal =
-        Refusal { exit: contract::ExitCode::Guard, reason: "SourceEmpty".into(), message: "m".into() };
+        Refusal { exit: contract::ExitCode::Guard, reason: Reason::SourceEmpty, message: "m".into() };
     let head = TreeHead {
         root_meta: meta(0o755),
         root_attrs: Attrs::default().into(),

@@ -1,6 +1,6 @@
 //! Refuses a run that would empty the destination, or delete more of it than the limits allow.
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     measure::monitor::Monitor,
@@ -33,14 +33,14 @@ pub(super) fn check_deletes(
     let limit = u64::from(params.delete_limit.0);
     let most = params.max_delete.filter(|most| deletes > *most);
     let refused = most.map(|most| Refused {
-        reason: "DeleteLimitExceeded",
+        reason: Reason::DeleteLimitExceeded,
         problem: format!("the run would delete {deletes} entries, more than the {most} of --max-delete"),
         remedy: "raise the number if that is what you want",
     });
     let mut notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
     let refused = match () {
         () if source.entries == 0 => Some(Refused {
-            reason: "SourceEmpty",
+            reason: Reason::SourceEmpty,
             problem: format!(
                 "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
                  looks like this"
@@ -48,7 +48,7 @@ pub(super) fn check_deletes(
             remedy: "if the destination shall be emptied, remove its files yourself",
         }),
         () if exceeds(&limit) => Some(Refused {
-            reason: "DeleteLimitExceeded",
+            reason: Reason::DeleteLimitExceeded,
             problem: format!(
                 "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
             ),
@@ -60,7 +60,7 @@ pub(super) fn check_deletes(
     let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
     let Some(limit) = demanded else { return Ok(notes) };
     let refused = Refused {
-        reason: "DeleteLimitExceeded",
+        reason: Reason::DeleteLimitExceeded,
         problem: format!(
             "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
         ),
@@ -112,12 +112,12 @@ mod tests {
         }
     }
 
-    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<usize, Reason> {
         check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
     }
 
     /// Returns the number of notes. The source's listing is one file `d`.
-    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, Reason> {
         check_keeping(plan, entries, params, SparedEntries::new())
     }
 
@@ -126,7 +126,7 @@ mod tests {
         entries: u64,
         params: &RunParams,
         kept: SparedEntries,
-    ) -> Result<usize, &'static str> {
+    ) -> Result<usize, Reason> {
         let mut listing = ListingBuilder::default();
         listing.push(&Entry {
             name: b"d",
@@ -152,7 +152,7 @@ mod tests {
     fn deletes_up_to_the_limit_pass_and_one_more_does_not() {
         let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
         assert_eq!(check_deletes(vec![1], 9, &half), Ok(0));
-        assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
+        assert_eq!(check_deletes(vec![0], 9, &half), Err(Reason::DeleteLimitExceeded));
     }
 
     #[test]
@@ -166,13 +166,13 @@ mod tests {
         let limit =
             |percent| demands(Demands { delete_limit: Some(DeleteLimit(percent)), ..Demands::default() });
         assert_eq!(check_deletes(vec![1], 9, &limit(25)), Ok(0));
-        assert_eq!(check_deletes(vec![1], 9, &limit(24)), Err("DeleteLimitExceeded"));
+        assert_eq!(check_deletes(vec![1], 9, &limit(24)), Err(Reason::DeleteLimitExceeded));
     }
 
     #[test]
     fn all_that_is_below_a_directory_counts() {
         let most = RunParams { delete_limit: DeleteLimit(74), ..RunParams::default() };
-        assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
+        assert_eq!(check_deletes(vec![0], 9, &most), Err(Reason::DeleteLimitExceeded));
         let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
         assert_eq!(check_deletes(vec![0], 9, &most), Ok(0));
     }
@@ -181,7 +181,7 @@ mod tests {
     fn all_that_is_below_a_directory_counts_when_a_file_takes_its_place() {
         let replace = || DirPlan { steps: vec![(0, Step::Replace { was_dir: true })], ..DirPlan::default() };
         let most = RunParams { delete_limit: DeleteLimit(49), ..RunParams::default() };
-        assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
+        assert_eq!(check_plan(replace(), 9, &most), Err(Reason::DeleteLimitExceeded));
         let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
         assert_eq!(check_plan(replace(), 9, &most), Ok(0));
     }
@@ -190,14 +190,14 @@ mod tests {
     fn what_stays_of_a_directory_does_not_count() {
         let delete = || DirPlan { deletes: vec![0], ..DirPlan::default() };
         let half = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
-        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::new()), Err("DeleteLimitExceeded"));
+        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::new()), Err(Reason::DeleteLimitExceeded));
         assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::from([(1, 0)])), Ok(0));
     }
 
     #[test]
     fn an_empty_source_is_refused_unless_forced() {
         let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
-        assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
+        assert_eq!(check_deletes(vec![0, 1], 0, &all), Err(Reason::SourceEmpty));
         assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(1));
     }
 }

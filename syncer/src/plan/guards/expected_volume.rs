@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contract::{OtherSource, RunParams, VolumeId};
+use contract::{OtherSource, Reason, RunParams, VolumeId};
 
 use crate::{plan::guards::refused::Refused, session_error::SessionError};
 
@@ -35,7 +35,7 @@ fn check_expected(
         .map_or("no id: it was not a destination before, or was wiped".into(), |id| format!("the id {id}"));
     let path = path.display();
     let refused = Refused {
-        reason: "OtherDestination",
+        reason: Reason::OtherDestination,
         problem: format!(
             "the destination {path} is not the expected one: it has {found}, and {expected} is expected"
         ),
@@ -64,7 +64,7 @@ pub(crate) fn check_source(
         return Ok(Vec::new());
     }
     let refused = Refused {
-        reason: "OtherSource",
+        reason: Reason::OtherSource,
         problem: format!(
             "the copy at {} is of another source: of the volume {noted}, and this one is {own}",
             path.display()
@@ -90,8 +90,8 @@ mod tests {
             Refused::reason_of(check_source(&params, Path::new("/copy"), noted))
         };
         let refuse = Some(OtherSource::Refuse);
-        assert_eq!(check(refuse, Some(noted), Some(other)), Err("OtherSource"));
-        assert_eq!(check(Some(OtherSource::Only(noted)), Some(noted), Some(other)), Err("OtherSource"));
+        assert_eq!(check(refuse, Some(noted), Some(other)), Err(Reason::OtherSource));
+        assert_eq!(check(Some(OtherSource::Only(noted)), Some(noted), Some(other)), Err(Reason::OtherSource));
         for (rule, noted, own) in [
             (refuse, Some(noted), Some(noted)),
             (refuse, None, Some(other)),
@@ -112,8 +112,8 @@ mod tests {
         let check =
             |params: &RunParams, found| Refused::reason_of(check_volume(params, Path::new("/copy"), found));
         assert_eq!(check(&params, Some(expected)), Ok(0));
-        assert_eq!(check(&params, Some(other)), Err("OtherDestination"));
-        assert_eq!(check(&params, None), Err("OtherDestination"));
+        assert_eq!(check(&params, Some(other)), Err(Reason::OtherDestination));
+        assert_eq!(check(&params, None), Err(Reason::OtherDestination));
         params.force = true;
         assert_eq!(check(&params, Some(other)), Ok(1));
         assert_eq!(check(&params, Some(expected)), Ok(0));
@@ -121,6 +121,6 @@ mod tests {
         let demands = Demands { expect_volume: Some(expected), ..Demands::default() };
         let params = RunParams { demands, force: true, ..RunParams::default() };
         assert_eq!(check(&params, Some(expected)), Ok(0));
-        assert_eq!(check(&params, Some(other)), Err("OtherDestination"));
+        assert_eq!(check(&params, Some(other)), Err(Reason::OtherDestination));
     }
 }

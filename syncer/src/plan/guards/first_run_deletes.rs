@@ -1,7 +1,7 @@
 //! Refuses a first run that would delete what a folder has had before any run: with a mistyped destination, that is
 //! somebody's data.
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     destination,
@@ -45,7 +45,7 @@ pub(crate) fn check(
         return Ok(vec![note]);
     }
     let refused = Refused {
-        reason: "NotAdopted",
+        reason: Reason::NotAdopted,
         problem: format!(
             "no run has written to the destination yet, and this one would delete {deletes} of its {all} entries: {named}"
         ),

@@ -13,7 +13,7 @@ mod refused;
 pub(crate) mod renamed_file;
 mod wrong_direction;
 
-use contract::{RunParams, human_bytes::bytes as human_bytes, plural};
+use contract::{Reason, RunParams, human_bytes::bytes as human_bytes, plural};
 
 use crate::{
     measure::monitor::Monitor,
@@ -104,7 +104,7 @@ fn no_room(
     let Some(room) = room else { return Ok(None) };
     let lacks = room.lacks(params, &head.totals, sink, planned, deletes, monitor)?;
     Ok(lacks.map(|(needed, free)| Refused {
-        reason: "NotEnoughSpace",
+        reason: Reason::NotEnoughSpace,
         problem: format!(
             "the run needs at least {} at the destination, and {} are free",
             human_bytes(needed),

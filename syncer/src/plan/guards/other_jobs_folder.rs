@@ -1,6 +1,6 @@
 //! Refuses to delete what another job writes to.
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     entry::Kind,
@@ -31,7 +31,7 @@ pub(super) fn other_job(
         }
     }
     Ok(found.map(|path| Refused {
-        reason: "OtherJobsDestination",
+        reason: Reason::OtherJobsDestination,
         problem: format!(
             "the run would delete or replace the folder {path}, or what Volferry keeps in it, and another job writes there: it holds a \
              folder .volferry"

@@ -4,7 +4,7 @@ use crate::session_error::SessionError;
 
 /// The objection of a guard to a run.
 pub(super) struct Refused {
-    pub reason: &'static str,
+    pub reason: Reason,
     pub problem: String,
     pub remedy: &'static str,
 }
@@ -21,10 +21,10 @@ impl Refused {
 
     /// Returns the reason of a guard's error, or the number of notes, for tests.
     #[cfg(test)]
-    pub(super) fn reason_of(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {
+    pub(super) fn reason_of(result: Result<Vec<String>, SessionError>) -> Result<usize, Reason> {
         result.map(|notes| notes.len()).map_err(|error| match error {
             SessionError::Guard { reason, .. } => reason,
-            _ => "another error",
+            _ => Reason::Other("another error".into()),
         })
     }
 }

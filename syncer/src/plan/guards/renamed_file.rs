@@ -1,6 +1,6 @@
 //! Refuses to replace an entry by a file of another name.
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     compare_entries::Step,
@@ -31,7 +31,7 @@ pub(crate) fn check_renamed(
     let Some((_, entry)) = replaced else { return Ok(Vec::new()) };
     let name = String::from_utf8_lossy(entry.name);
     let refused = Refused {
-        reason: "OtherFile",
+        reason: Reason::OtherFile,
         problem: format!(
             "the run would replace {name:?}, which has other content and another name than the source"
         ),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     compare_entries::Step,
@@ -35,7 +35,7 @@ pub(super) fn wrong_direction(
         newer += newer_files(dir, sink, &planned.kept, is_newer);
     }
     Ok((newer > 0).then(|| Refused {
-        reason: "WrongDirection",
+        reason: Reason::WrongDirection,
         problem: format!(
             "the source is itself a destination of runs, and {newer} files that the run would delete or replace are newer than \
              anything in it"

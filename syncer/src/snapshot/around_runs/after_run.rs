@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport, plural};
+use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, plural};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::check_after_run::verify_after_run;
@@ -15,10 +15,8 @@ use crate::{
     root::Root,
     snapshot::{
         create::{KnownFromRun, create_in},
-        retention::{Collected, Reason, Verdict, collect_garbage, judge, not_kept, plan_collection},
-        store::{
-            JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer, chain, check_tags,
-        },
+        retention::{Collected, KeptBy, Verdict, collect_garbage, judge, not_kept, plan_collection},
+        store::{JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer, check_tags},
         typed_time::time_of,
     },
 };
@@ -66,10 +64,10 @@ pub(crate) fn snapshot_refused(error: &SnapshotError) -> SnapshotReport {
 
 fn report_error(report: &mut SnapshotReport, error: &SnapshotError) {
     let (reason, what) = match report.made {
-        None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
-        Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
+        None => (Reason::SnapshotFailed, "the run succeeded, and its snapshot failed"),
+        Some(_) => (Reason::RetentionFailed, "the snapshot was taken, and old ones could not be dropped"),
     };
-    report.reason = Some(reason.into());
+    report.reason = Some(reason);
     report.message = format!("{what}: {}", chain(error));
 }
 
@@ -134,7 +132,7 @@ fn report_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Fail
     if made.is_whole() {
         return report_in_motion(report, made, failures);
     }
-    report.reason = Some("SnapshotNotWhole".into());
+    report.reason = Some(Reason::SnapshotNotWhole);
     let first = failures.named().into_iter().next();
     let first = first.map(|it| format!(", first {}: {}: {}", it.path, it.operation, it.error));
     report.message = format!(
@@ -148,7 +146,7 @@ fn report_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Fail
 fn report_in_motion(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
     let (count, first) = failures.in_motion();
     if let Some(first) = first.first() {
-        report.reason = Some("SnapshotInMotion".into());
+        report.reason = Some(Reason::SnapshotInMotion);
         let files = plural(count, "file that kept changing", "files that kept changing");
         report.message = format!("snapshot {} may have a mix of {files} while it was read: {first}", made.id);
     }
@@ -187,7 +185,7 @@ fn drop_snapshots(
         report.dropped.extend(named.take(MAX_SNAPSHOTS - report.dropped.len()));
         report.freed_bytes += if collected == Collected::All { plan.bytes } else { 0 };
         if collected == Collected::Damaged && report.reason.is_none() {
-            report.reason = Some("RetentionFailed".into());
+            report.reason = Some(Reason::RetentionFailed);
             report.message = format!("the run succeeded, and no room was given back: {DAMAGED_LIST}");
         }
     }
@@ -260,7 +258,7 @@ fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdi
     report.kept = newest.map(|snapshot| entry(snapshot, reasons(snapshot.id).unwrap_or_default())).collect();
 }
 
-fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
+fn entry(snapshot: &Snapshot, reasons: &[KeptBy]) -> SnapshotEntry {
     let taken = Timestamp::from_second(snapshot.taken.seconds);
     SnapshotEntry {
         id: snapshot.id.to_string(),

@@ -1,13 +1,13 @@
 //! The check of a part of the volume's snapshots that follows the snapshot of a run.
 
-use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, VerifyReport};
+use contract::{MAX_DAMAGED, Reason, SnapshotReport, SnapshotVerify, VerifyReport, chain};
 
 use crate::{
     monitor::Monitor,
     root::Root,
     snapshot::{
         check::{Damage, ReadPace, StoreShare, Turn, Verified, heal, verify},
-        store::{SnapshotError, Writer, chain},
+        store::{SnapshotError, Writer},
     },
 };
 
@@ -27,15 +27,15 @@ pub(crate) fn verify_after_run(
             let damage = found.damage();
             report.verify = Some(found);
             let Some(damage) = damage else { return };
-            (SNAPSHOTS_DAMAGED, format!("the run succeeded, and its check found {damage}"))
+            (Reason::SnapshotsDamaged, format!("the run succeeded, and its check found {damage}"))
         }
         Err(error) => (
-            "VerifyFailed",
+            Reason::VerifyFailed,
             format!("the run succeeded, and the check of snapshots failed: {}", chain(&error)),
         ),
     };
     if report.reason.is_none() {
-        (report.reason, report.message) = (Some(reason.into()), message);
+        (report.reason, report.message) = (Some(reason), message);
     }
 }
 

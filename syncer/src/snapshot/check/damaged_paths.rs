@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     path::RelPath,
-    snapshot::store::{
-        ContentRef, Folder, FolderRef, ObjectRef, Roots, SnapshotError, SnapshotId, Store, chain,
-    },
+    snapshot::store::{ContentRef, Folder, FolderRef, ObjectRef, Roots, SnapshotError, SnapshotId, Store},
 };
+use contract::chain;
 
 /// A damaged object.
 #[derive(Debug)]

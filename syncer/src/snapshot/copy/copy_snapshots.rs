@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::{CopySelection, HistoryReport, VolumeId};
+use contract::{CopySelection, HistoryReport, VolumeId, chain};
 
 use super::{
     copy_source::{HistorySource, OfferedHistory},
@@ -18,7 +18,7 @@ use crate::{
         browse::select_snapshot,
         store::{
             Engine, FolderRef, KnownDamage, Packing, Purpose, Roots, Snapshot, SnapshotError, SnapshotId,
-            Writer, chain, check_tags, free_bytes, io_error,
+            Writer, check_tags, free_bytes, io_error,
         },
     },
 };

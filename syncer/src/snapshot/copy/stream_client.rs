@@ -18,10 +18,9 @@ use super::{
 use crate::{
     codec::{Reader, put_varint},
     path::display,
-    snapshot::store::{
-        ContentRef, Folder, FolderRef, MAX_FOLDER_BYTES, MAX_ROOTS_BYTES, SnapshotError, chain,
-    },
+    snapshot::store::{ContentRef, Folder, FolderRef, MAX_FOLDER_BYTES, MAX_ROOTS_BYTES, SnapshotError},
 };
+use contract::chain;
 
 /// The most directories of one request. More of one level are asked for by several requests.
 const MAX_ASKED_FOLDERS: usize = 1 << 16;

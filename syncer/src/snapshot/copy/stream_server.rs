@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     codec::{Reader, put_varint},
-    snapshot::store::{Folder, SnapshotError, chain},
+    snapshot::store::{Folder, SnapshotError},
 };
+use contract::chain;
 
 /// How a copy into the store at the other end has ended.
 #[derive(Debug)]

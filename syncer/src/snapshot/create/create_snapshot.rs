@@ -2,7 +2,7 @@
 
 use std::{os::fd::AsFd as _, time::SystemTime};
 
-use contract::{Preserve, SnapshotEngine};
+use contract::{Preserve, SnapshotEngine, chain};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun};
@@ -16,7 +16,7 @@ use crate::{
     root::{Root, RootError, TreeLocation},
     scan::{KnownTree, ScanOptions, WrittenEntries, scan_changes, scan_root},
     snapshot::{
-        store::{Labels, Snapshot, SnapshotError, Writer, chain, io_error},
+        store::{Labels, Snapshot, SnapshotError, Writer, io_error},
         typed_time::time_of,
     },
     tree::Tree,

@@ -55,20 +55,20 @@ pub enum Until {
 
 /// A rule that keeps a snapshot, and the event up to which it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
+pub struct KeptBy {
     /// The rule.
     pub rule: Rule,
     /// The event.
     pub until: Until,
 }
 
-impl Reason {
+impl KeptBy {
     pub(crate) fn new(rule: Rule, until: Until) -> Self {
         Self { rule, until }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for KeptBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rule.fmt(f)
     }
@@ -105,7 +105,7 @@ pub struct Verdict {
     /// The snapshot.
     pub id: SnapshotId,
     /// The reasons to keep it; none if it goes. It is kept until the last of them ends.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<KeptBy>,
     /// Whether the limit of bytes may end all reasons sooner.
     pub is_limited: bool,
 }

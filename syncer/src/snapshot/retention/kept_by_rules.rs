@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use contract::Retention;
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 
-use super::keep_reasons::{Reason, Rule, Until, Verdict};
+use super::keep_reasons::{KeptBy, Rule, Until, Verdict};
 use crate::{
     entry::Time,
     snapshot::store::{
@@ -64,9 +64,9 @@ fn judge_safety(mut newest_first: Vec<&Snapshot>) -> Vec<Verdict> {
     let verdicts = newest_first.into_iter().map(|snapshot| {
         let mut reasons = Vec::new();
         if snapshot.pinned {
-            reasons.push(Reason::new(Rule::Pinned, Until::Unpinned));
+            reasons.push(KeptBy::new(Rule::Pinned, Until::Unpinned));
         } else if left > 0 {
-            reasons.push(Reason::new(Rule::Safety, Until::Newer(Period::Snapshot, left)));
+            reasons.push(KeptBy::new(Rule::Safety, Until::Newer(Period::Snapshot, left)));
             left -= 1;
         }
         Verdict { id: snapshot.id, reasons, is_limited: false }
@@ -96,7 +96,7 @@ pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
 fn without_rules(snapshot: &Snapshot, now: Time) -> Verdict {
     let mut reasons = protections(snapshot, &Retention::default(), now);
     if reasons.is_empty() {
-        reasons.push(Reason::new(Rule::NoRule, Until::Prune));
+        reasons.push(KeptBy::new(Rule::NoRule, Until::Prune));
     }
     Verdict { id: snapshot.id, reasons, is_limited: false }
 }
@@ -114,12 +114,12 @@ fn judge_job(
     zone: &TimeZone,
 ) -> Vec<Verdict> {
     newest_first.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
-    let mut reasons: Vec<Vec<Reason>> =
+    let mut reasons: Vec<Vec<KeptBy>> =
         newest_first.iter().map(|snapshot| protections(snapshot, policy, now)).collect();
     if let Some(newest) =
         newest_first.iter().position(|snapshot| snapshot.is_whole() && snapshot.taken <= now)
     {
-        reasons[newest].push(Reason::new(Rule::NewestWhole, Until::NewerWhole));
+        reasons[newest].push(KeptBy::new(Rule::NewestWhole, Until::NewerWhole));
     }
     let newest = newest_first.iter().map(|snapshot| snapshot.taken).find(|taken| *taken <= now);
     for (snapshot, reasons) in newest_first.iter().zip(&mut reasons) {
@@ -130,12 +130,12 @@ fn judge_job(
         keep_last_of(period, count, &newest_first, now, zone, &mut reasons);
     }
     if policy.is_only_limit() {
-        reasons.iter_mut().for_each(|reasons| reasons.push(Reason::new(Rule::Room, Until::Room)));
+        reasons.iter_mut().for_each(|reasons| reasons.push(KeptBy::new(Rule::Room, Until::Room)));
     }
     if let Some(max) = policy.max_bytes {
         limit(max, &newest_first, &is_protected, &mut reasons);
     }
-    let verdict = |(nth, reasons): (usize, Vec<Reason>)| Verdict {
+    let verdict = |(nth, reasons): (usize, Vec<KeptBy>)| Verdict {
         id: newest_first[nth].id,
         reasons,
         is_limited: policy.max_bytes.is_some() && !is_protected[nth],
@@ -144,25 +144,25 @@ fn judge_job(
 }
 
 /// Returns the reasons that depend on no other snapshot.
-fn protections(snapshot: &Snapshot, policy: &Retention, now: Time) -> Vec<Reason> {
+fn protections(snapshot: &Snapshot, policy: &Retention, now: Time) -> Vec<KeptBy> {
     let mut reasons = Vec::new();
     if snapshot.pinned {
-        reasons.push(Reason::new(Rule::Pinned, Until::Unpinned));
+        reasons.push(KeptBy::new(Rule::Pinned, Until::Unpinned));
     }
     if snapshot.taken > now {
-        reasons.push(Reason::new(Rule::Future, Until::Clock(snapshot.taken)));
+        reasons.push(KeptBy::new(Rule::Future, Until::Clock(snapshot.taken)));
     }
     let tags = snapshot.tags.intersection(&policy.tags).cloned();
-    reasons.extend(tags.map(|tag| Reason::new(Rule::Tag(tag), Until::Untagged)));
+    reasons.extend(tags.map(|tag| KeptBy::new(Rule::Tag(tag), Until::Untagged)));
     reasons
 }
 
-fn within(taken: Time, newest: Option<Time>, within: Option<u64>) -> Option<Reason> {
+fn within(taken: Time, newest: Option<Time>, within: Option<u64>) -> Option<KeptBy> {
     let within = i64::try_from(within?).unwrap_or(i64::MAX);
     let newest = newest?;
     let since = Time { seconds: newest.seconds.saturating_sub(within), ..newest };
     let until = Time { seconds: taken.seconds.saturating_add(within), ..taken };
-    (taken >= since).then_some(Reason::new(Rule::Within, Until::Time(until)))
+    (taken >= since).then_some(KeptBy::new(Rule::Within, Until::Time(until)))
 }
 
 /// Keeps the newest snapshot of each of the newest `count` periods that have any. Ignores snapshots in the future.
@@ -172,7 +172,7 @@ fn keep_last_of(
     newest_first: &[&Snapshot],
     now: Time,
     zone: &TimeZone,
-    reasons: &mut [Vec<Reason>],
+    reasons: &mut [Vec<KeptBy>],
 ) {
     let (mut left, mut last) = (count, None);
     let current = key(period, now, 0, zone);
@@ -186,7 +186,7 @@ fn keep_last_of(
             let rule = if is_new { Rule::Last(period) } else { Rule::Oldest(period) };
             let is_current = is_new && key == current && period != Period::Snapshot;
             let until = if is_current { Until::NewerInPeriod(period) } else { Until::Newer(period, left) };
-            reasons[nth].push(Reason::new(rule, until));
+            reasons[nth].push(KeptBy::new(rule, until));
             left -= 1;
         }
         last = Some(key);
@@ -221,7 +221,7 @@ fn key(period: Period, taken: Time, id: u64, zone: &TimeZone) -> (i64, i64) {
 
 /// Removes the reasons of the oldest snapshots until the rest takes at most `max` bytes: the tree of the oldest one,
 /// and what each newer one added. Protected ones stay.
-fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &mut [Vec<Reason>]) {
+fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &mut [Vec<KeptBy>]) {
     let mut added: u64 = 0;
     let mut is_full = false;
     for (nth, snapshot) in newest_first.iter().enumerate() {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn reasons(verdicts: &[Verdict]) -> Vec<(u64, Vec<(String, Until)>)> {
-        let told = |reason: &Reason| (reason.to_string(), reason.until);
+        let told = |reason: &KeptBy| (reason.to_string(), reason.until);
         verdicts.iter().map(|one| (one.id.0, one.reasons.iter().map(told).collect())).collect()
     }
 

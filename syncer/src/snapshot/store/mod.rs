@@ -44,7 +44,7 @@ pub use read_store::{OpenContent, Store};
 pub use readers_lock::hold_for_reading;
 pub(crate) use readers_lock::lock_out_readers;
 pub use snapshot_error::SnapshotError;
-pub(crate) use snapshot_error::{chain, io_error};
+pub(crate) use snapshot_error::io_error;
 pub use snapshot_id::{NotAnId, SnapshotId};
 pub use snapshot_list::{Engine, ListState, MAX_ROOTS_BYTES, NotRoots, Roots, Snapshot};
 pub(crate) use store_files::{

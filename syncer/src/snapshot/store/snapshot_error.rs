@@ -262,9 +262,3 @@ pub(crate) fn io_error(
     let path = path.into();
     move |source| SnapshotError::Io { operation, path, source }
 }
-
-/// Formats an error and its causes as one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let errors = std::iter::successors(Some(error), |error| error.source());
-    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}

@@ -9,7 +9,7 @@ mod turns;
 
 use std::time::Duration;
 
-use contract::{Phase, Progress, Report, RunResult, Side};
+use contract::{Phase, Progress, Reason, Report, RunResult, Side};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
@@ -148,7 +148,7 @@ fn a_new_job_begins_its_first_run() {
 fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_suspended() {
     let idle = SyncJobStatus::default();
     fn creates(status: &SyncJobStatus) -> Situation<'_> {
-        let missing = Err(Blocked::Stalled(Fault::new("ClaimNotFound", "m")));
+        let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
         Situation { creates: true, claims: missing, ..situation(status) }
     }
     assert_eq!(step(&creates(&idle)), Step::Create);
@@ -248,7 +248,7 @@ fn a_suspended_job_begins_nothing_and_lets_a_run_end() {
 #[test]
 fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
     let status = SyncJobStatus::default();
-    let blocked = Blocked::Stalled(Fault::new("ClaimNotFound", "m"));
+    let blocked = Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m"));
     let (step, again) = next(&Situation { claims: Err(blocked.clone()), ..situation(&status) });
     assert_eq!(step, Step::Block(blocked));
     assert!(again.is_some(), "a storage class is not watched");
@@ -256,7 +256,7 @@ fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
 
 #[test]
 fn a_spec_that_cannot_be_run_is_refused_but_does_not_disturb_a_run() {
-    let fault = Fault::new("InvalidSpec", "m");
+    let fault = Fault::new(Reason::InvalidSpec, "m");
     let idle = SyncJobStatus::default();
     assert_eq!(
         step(&Situation { demand: Err(fault.clone()), ..situation(&idle) }),
@@ -291,7 +291,7 @@ fn a_recorded_run_is_launched_and_launched_again_after_a_kill_between_its_jobs()
 fn nothing_is_launched_beside_the_pods_of_an_earlier_try() {
     let status = with_run();
     let with = |now| Situation { leftovers: Some("They go.".into()), now, ..situation(&status) };
-    assert_eq!(step(&with(at(1))), Step::Start(Some(Fault::new("Preparing", "They go."))));
+    assert_eq!(step(&with(at(1))), Step::Start(Some(Fault::new(Reason::Preparing, "They go."))));
     assert!(finished(step(&with(at(600)))).message.contains("(spec.limits.timeout). They go. The next run"));
 }
 
@@ -321,7 +321,7 @@ fn a_trigger_that_came_with_the_correction_is_answered_by_the_corrected_run() {
 #[test]
 fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corrected() {
     let status = with_run();
-    let stuck = EndState::Starting(Some(Fault::new("PodPending", "m")));
+    let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "m")));
     let starting = |generation, outdated| Situation {
         generation,
         outdated,
@@ -360,7 +360,7 @@ fn a_launched_run_goes_on_when_the_spec_changes() {
 #[test]
 fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
     let status = with_run();
-    let fault = Fault::new("ImagePullFailed", "m");
+    let fault = Fault::new(Reason::ImagePullFailed, "m");
     let stuck = EndState::Starting(Some(fault.clone()));
     for (source, sink) in [
         (stuck.clone(), EndState::Running),
@@ -425,7 +425,7 @@ fn the_next_try_waits_for_its_time() {
 #[test]
 fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
     let status = with_run();
-    let stuck = EndState::Starting(Some(Fault::new("PodPending", "No node fits.")));
+    let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "No node fits.")));
     let waiting =
         |now| Situation { pairs: pair(stuck.clone(), EndState::Running), now, ..situation(&status) };
     assert_eq!(next(&waiting(at(599))).1, Some(at(600)));
@@ -444,7 +444,7 @@ fn a_run_that_was_never_launched_says_at_its_timeout_what_the_status_said() {
     let report_of = |status: &SyncJobStatus| finished(step(&Situation { now: at(600), ..situation(status) }));
     run_status::preparing(&mut status, None, at(1));
     assert!(report_of(&status).message.contains("(spec.limits.timeout). The next run"), "nothing is known");
-    run_status::preparing(&mut status, Some(&Fault::new("ChildRefused", "It is refused.")), at(2));
+    run_status::preparing(&mut status, Some(&Fault::new(Reason::ChildRefused, "It is refused.")), at(2));
     let message = report_of(&status).message;
     assert!(message.contains("(spec.limits.timeout). It is refused. The next run"), "{message}");
 }
@@ -594,7 +594,7 @@ fn an_end_that_is_being_removed_is_waited_for() {
 
 #[test]
 fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_lets_it_end() {
-    let fault = Fault::new("ClaimTerminating", "m");
+    let fault = Fault::new(Reason::ClaimTerminating, "m");
     let mut status = running_since(1);
     let both_run = pair(EndState::Running, EndState::Running);
     let losing =
@@ -614,7 +614,7 @@ fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_l
 #[test]
 fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_anew() {
     let mut status = after_run(GENERATION);
-    let fault = Fault::new("ClaimNotFound", "m");
+    let fault = Fault::new(Reason::ClaimNotFound, "m");
     for side in [Side::Source, Side::Sink] {
         let lost = Situation { lost: Some((side, fault.clone())), ..situation(&status) };
         assert_eq!(step(&lost), Step::Block(Blocked::Stalled(fault.clone())));
@@ -628,7 +628,7 @@ fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_an
 #[test]
 fn an_end_does_not_wait_on_its_node_for_one_that_cannot_start() {
     let status = with_run();
-    let stuck = EndState::Starting(Some(Fault::new("PodPending", "No node fits.")));
+    let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "No node fits.")));
     let with = |source: EndState, sink: EndState, now| Situation {
         pairs: pair(source, sink),
         now,
@@ -655,7 +655,7 @@ fn an_end_does_not_wait_on_its_node_for_one_that_cannot_start() {
 #[test]
 fn of_shards_only_a_side_that_has_no_partner_at_all_is_removed() {
     let status = with_run();
-    let stuck = EndState::Starting(Some(Fault::new("PodPending", "m")));
+    let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "m")));
     let some = |first: EndState| {
         let mut pairs = pair(EndState::Running, first);
         pairs.extend(pair(EndState::Running, stuck.clone()));

@@ -56,12 +56,13 @@ fn check_place(dir: &Path, mountpoint: &Path) -> Result<(), SnapshotError> {
             source,
         })
     };
-    match real(mountpoint)?.starts_with(real(dir)?) {
-        true => Err(SnapshotError::Invalid(format!(
+    if real(mountpoint)?.starts_with(real(dir)?) {
+        Err(SnapshotError::Invalid(format!(
             "{} is in the volume: snapshots are mounted outside of it",
             mountpoint.display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

@@ -225,9 +225,10 @@ fn kind_of(what: &What) -> FileType {
 /// nanoseconds of the distance, and the kernel adds the latter to the negative seconds.
 fn system_time(Time { seconds, nanos }: Time) -> SystemTime {
     let distance = Duration::new(seconds.unsigned_abs(), nanos);
-    let time = match seconds < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
-        false => SystemTime::UNIX_EPOCH.checked_add(distance),
+    let time = if seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
     };
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -234,7 +234,7 @@ impl MountedTree {
 
 /// Turns an error of the store into one of a file system, and says in the log which object it is of.
 pub(super) fn told(error: &SnapshotError) -> Errno {
-    tracing::warn!("{}", trend::human::chain(error));
+    tracing::warn!("{}", contract::chain(error));
     Errno::IO
 }
 

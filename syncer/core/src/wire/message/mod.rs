@@ -15,7 +15,7 @@ pub use needs::{BasisManifest, Needs, Prefix, Update};
 pub use sample_request::{MAX_SPANS, SampleRequest};
 
 use bytes::Bytes;
-use contract::{ExitCode, PlannedAction, Report, RunParams};
+use contract::{ExitCode, PlannedAction, Reason, Report, RunParams};
 use serde::{Deserialize, Serialize};
 
 use super::frame::{WireError, begin_frame, end_frame};
@@ -70,7 +70,7 @@ pub struct Refusal {
     /// The exit code of both processes.
     pub exit: ExitCode,
     /// A word for programs.
-    pub reason: String,
+    pub reason: Reason,
     /// A sentence for people.
     pub message: String,
 }
@@ -78,7 +78,7 @@ pub struct Refusal {
 impl Refusal {
     /// Makes the refusal of an end that was told to stop.
     pub fn canceled() -> Self {
-        Self { exit: ExitCode::Failed, reason: "Canceled".into(), message: "stopped on request".into() }
+        Self { exit: ExitCode::Failed, reason: Reason::Canceled, message: "stopped on request".into() }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     names::TryNames,
     snapshots::source_capture,
 };
+use contract::Reason;
 
 fn captures(status: &SyncJobStatus) -> Situation<'_> {
     let demand = Demand { capture_timeout: Some(Duration::from_secs(60)), ..demand() };
@@ -25,7 +26,7 @@ fn both() -> Hooks {
 }
 
 fn taking() -> Captured {
-    Captured::Taking(Some(Fault::new("Capturing", "The pool is full")))
+    Captured::Taking(Some(Fault::new(Reason::Capturing, "The pool is full")))
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn a_capture_that_takes_too_long_lets_the_application_go_and_ends_the_run() {
 #[test]
 fn what_the_cluster_cannot_capture_stalls_before_the_application_is_held() {
     let (status, hooks) = (with_run(), both());
-    let impossible = Captured::Impossible(Fault::new("CaptureFailed", "m"));
+    let impossible = Captured::Impossible(Fault::new(Reason::CaptureFailed, "m"));
     let asked = Situation { captured: &impossible, hooks: Some(&hooks), ..captures(&status) };
     assert!(matches!(step(&asked), Step::Block(Blocked::Stalled(fault)) if fault.reason == "CaptureFailed"));
 }
@@ -98,7 +99,7 @@ fn a_retry_reads_the_same_instant_and_a_run_that_gives_its_turn_back_captures_an
     run_status::retry(&mut status, &Outcome::canceled(Fault::new("a", failed.message)), at(20), at(10));
     assert_eq!(step(&Situation { now: at(30), ..captures(&status) }), Step::Launch);
     assert_eq!(source_capture::left(&status).count(), 0, "it is in use");
-    run_status::wait(&mut status, &Fault::new("WaitingForRun", "m"), at(40));
+    run_status::wait(&mut status, &Fault::new(Reason::WaitingForRun, "m"), at(40));
     assert_eq!(source_capture::left(&status).count(), 1, "it is to be removed");
     assert_eq!(status.active_run.unwrap().capture, None);
 }

@@ -1,5 +1,6 @@
 //! Tests where the hooks of a run are inserted.
 
+use contract::Reason;
 use jiff::SignedDuration;
 
 use super::*;
@@ -89,9 +90,9 @@ fn a_volume_in_use_is_waited_for_without_any_hook() {
 #[test]
 fn nothing_runs_before_a_run_has_its_claims_and_its_turn() {
     let (status, hooks) = (with_run(), both(OnHookFailure::Fail));
-    let taken = Turn::Taken(Fault::new("WaitingForRun", "m"));
+    let taken = Turn::Taken(Fault::new(Reason::WaitingForRun, "m"));
     assert!(matches!(step(&Situation { turn: taken, ..with(&status, &hooks) }), Step::Wait(_)));
-    let blocked = Err(Blocked::Waiting(Fault::new("ClaimNotBound", "m")));
+    let blocked = Err(Blocked::Waiting(Fault::new(Reason::ClaimNotBound, "m")));
     assert!(matches!(step(&Situation { claims: blocked, ..with(&status, &hooks) }), Step::Block(_)));
 }
 
@@ -173,7 +174,7 @@ fn a_run_that_takes_too_long_is_stopped_before_after_and_ends_as_timed_out() {
         panic!("{next:?}")
     };
     let StoppedRun { reason, .. } = &**stopped;
-    assert_eq!(reason, "TimedOut");
+    assert_eq!(*reason, "TimedOut");
     done(&mut status, &next);
     over(&mut status, Point::After, None);
     let killed =
@@ -197,7 +198,7 @@ fn a_run_that_is_canceled_runs_after_and_a_hook_in_progress_is_waited_for() {
 #[test]
 fn a_run_that_waits_without_an_end_in_sight_runs_after_and_before_anew() {
     let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
-    let blocked = || Err(Blocked::Waiting(Fault::new("ClaimNotBound", "m")));
+    let blocked = || Err(Blocked::Waiting(Fault::new(Reason::ClaimNotBound, "m")));
     let next = step(&Situation { claims: blocked(), ..with(&status, &hooks) });
     assert_eq!(next, begins(Point::After, true));
     done(&mut status, &next);

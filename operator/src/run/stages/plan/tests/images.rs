@@ -6,6 +6,7 @@ use crate::{
     names::TryNames,
     snapshots::destination_image,
 };
+use contract::Reason;
 
 /// Returns the situation of a run both ends of which have ended well, at that second.
 fn over(status: &SyncJobStatus, second: i64) -> Situation<'_> {
@@ -33,7 +34,7 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
     assert_eq!(status.active_run.as_ref().unwrap().image.as_ref().unwrap().name, name);
     let told = |imaged: &Captured| step(&Situation { imaged, ..over(&status, 11) });
     assert_eq!(told(&Captured::Missing), Step::Image(None));
-    let full = Fault::new("Capturing", "The pool is full");
+    let full = Fault::new(Reason::Capturing, "The pool is full");
     assert_eq!(told(&Captured::Taking(Some(full.clone()))), Step::Image(Some(full)));
     let step = told(&Captured::Taken);
     let Step::Finish(outcome) = &step else { panic!("{step:?}") };
@@ -46,7 +47,7 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
 #[test]
 fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so() {
     let mut status = asked();
-    let taking = Captured::Taking(Some(Fault::new("Capturing", "The pool is full")));
+    let taking = Captured::Taking(Some(Fault::new(Reason::Capturing, "The pool is full")));
     let late = finished(step(&Situation { imaged: &taking, ..over(&status, 70) }));
     assert_eq!(
         (late.result, late.reason.as_deref()),
@@ -58,7 +59,7 @@ fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so(
         "{}",
         late.message
     );
-    let impossible = Captured::Impossible(Fault::new("VolumeSnapshotFailed", "No kind."));
+    let impossible = Captured::Impossible(Fault::new(Reason::VolumeSnapshotFailed, "No kind."));
     let early = finished(step(&Situation { imaged: &impossible, ..over(&status, 11) }));
     assert!(early.message.ends_with("No kind."), "{}", early.message);
     let run = status.active_run.clone().unwrap();

@@ -1,6 +1,7 @@
 //! Tests runs that wait for their turn.
 
 use super::*;
+use contract::Reason;
 
 /// Returns the status of a job whose first run is queued and has no turn yet.
 fn waiting() -> SyncJobStatus {
@@ -10,14 +11,14 @@ fn waiting() -> SyncJobStatus {
 }
 
 fn taken() -> Turn {
-    Turn::Taken(Fault::new("WaitingForRun", "m"))
+    Turn::Taken(Fault::new(Reason::WaitingForRun, "m"))
 }
 
 #[test]
 fn a_run_waits_for_its_turn_as_long_as_it_takes_and_is_recorded_as_started_before_anything_is_made() {
     let status = waiting();
     let taken = Situation { turn: taken(), now: at(100_000), ..situation(&status) };
-    assert_eq!(next(&taken), (Step::Wait(Fault::new("WaitingForRun", "m")), Some(at(100_010))));
+    assert_eq!(next(&taken), (Step::Wait(Fault::new(Reason::WaitingForRun, "m")), Some(at(100_010))));
     assert_eq!(step(&Situation { now: at(100_000), ..situation(&status) }), Step::Admit);
     let unknown = Situation { turn: Turn::Unknown, ..situation(&status) };
     assert_eq!(step(&unknown), Step::Linger, "nobody looked, so nothing is made");
@@ -27,7 +28,7 @@ fn a_run_waits_for_its_turn_as_long_as_it_takes_and_is_recorded_as_started_befor
 fn a_run_that_was_started_looks_again_before_anything_is_made() {
     let status = with_run();
     let taken = Situation { turn: taken(), ..situation(&status) };
-    assert_eq!(step(&taken), Step::Wait(Fault::new("WaitingForRun", "m")));
+    assert_eq!(step(&taken), Step::Wait(Fault::new(Reason::WaitingForRun, "m")));
     let half = Situation {
         turn: Turn::Unknown,
         pairs: pair(EndState::Running, EndState::Absent),
@@ -39,7 +40,7 @@ fn a_run_that_was_started_looks_again_before_anything_is_made() {
 #[test]
 fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
     let mut status = waiting();
-    let blocked = Blocked::Stalled(Fault::new("ClaimNotFound", "m"));
+    let blocked = Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m"));
     assert_eq!(
         step(&Situation { claims: Err(blocked.clone()), ..situation(&status) }),
         Step::Block(blocked.clone())
