@@ -14,9 +14,9 @@ use syncer::{
 
 use super::{
     bucket_site::url_of,
-    damage_json::{DamageJson, DamagedFileJson, VerifyJson},
+    damage_json::VerifyJson,
     flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
-    json::{PruneJson, SnapshotJson, VerdictJson, VerifyJson},
+    json::{PruneJson, SnapshotJson, VerdictJson},
     print, say, say_json, show_list,
 };
 

@@ -5,9 +5,7 @@ use serde::Serialize;
 
 use syncer::snapshot::{
     SnapshotId,
-    repair::{Repair, RepairStep},
-    scrub::StoreShare,
-    verify::{ListDamage, Verified},
+    check::{ListDamage, Repair, RepairStep, StoreShare, Verified},
 };
 
 /// What a check found.

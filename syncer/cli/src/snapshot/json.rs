@@ -7,9 +7,8 @@ use super::time::rfc3339;
 use syncer::{
     path::RelPath,
     snapshot::{
-        Engine, Snapshot, SnapshotId,
+        Engine, Snapshot,
         browse::{Change, Node, Version, What},
-        check::{ListDamage, Repair, RepairStep, StoreShare, Verified},
         retention::{KeptBy, Until, Verdict},
         store::{Event, Period},
     },
