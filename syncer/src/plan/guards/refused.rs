@@ -1,5 +1,7 @@
 //! The objection of a guard, and whether `--force` overrides it.
 
+use contract::Reason;
+
 use crate::session_error::SessionError;
 
 /// The objection of a guard to a run.
