@@ -134,7 +134,7 @@ fn checked(run: &str, damaged: u64) -> Report {
     let files = (damaged > 0).then(|| "large in 00000000000000aa".into()).into_iter().collect();
     let verify = VerifyReport { part: "2/3".into(), checked: 7, damaged, files, ..VerifyReport::default() };
     let mut report = good_report(run);
-    let reason = (damaged > 0).then(|| Reason::SnapshotsDamaged);
+    let reason = (damaged > 0).then_some(Reason::SnapshotsDamaged);
     let (made, verify) = (Some(entry("00000000000000aa")), Some(verify));
     report.tell_snapshot(SnapshotReport { made, verify, reason, ..SnapshotReport::default() });
     report
