@@ -31,8 +31,8 @@ use crate::{
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
-/// Files shorter than this many bytes are compared in granules only: a chunk would be a large part of them.
-const MIN_CHUNKED_BYTES: u64 = (1 << 20) + 1;
+/// Files shorter than this many bytes are compared in granules only: those that fit into a pack have been judged already.
+const MIN_CHUNKED_BYTES: u64 = (1 << 17) + 1;
 
 /// Files longer than this many bytes are compared in granules only: their chunk manifests would be too long.
 const MAX_CHUNKED_BYTES: u64 = 1 << 40;

@@ -68,12 +68,14 @@ impl ChunkSizes {
 
     /// Chooses the sizes for a file of `len` bytes.
     ///
-    /// Larger files have larger chunks: the list stays below 1/5,000 of its file, and below 1 million names up to 1
-    /// TiB. There are few steps, because only files on the same step share chunks.
+    /// Larger files have larger chunks: the list stays below 1/400 of a file up to 16 MiB, below 1/5,000 of a larger
+    /// one, and below 1 million names up to 1 TiB. There are few steps, because only files on the same step share
+    /// chunks. `doc/delta.md` has what the fine step saves on real trees.
     #[must_use]
     pub const fn for_len(len: u64) -> Self {
         match len.saturating_sub(1) >> 20 {
-            0..1_024 => Self::with_mean(64 * KIB),
+            0..16 => Self::FINE,
+            16..1_024 => Self::with_mean(64 * KIB),
             1_024..65_536 => Self::with_mean(256 * KIB),
             _ => Self::with_mean(MIB),
         }
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn larger_files_have_larger_chunks_and_bounded_lists() {
-        for (len, max, larger) in [(1_u64 << 30, 3 << 16, 3 << 18), (64 << 30, 3 << 18, 3 << 20)] {
+        for (len, max, larger) in [(16_u64 << 20, 3 << 12, 3 << 16), (1 << 30, 3 << 16, 3 << 18), (64 << 30, 3 << 18, 3 << 20)] {
             assert_eq!(ChunkSizes::for_len(len).max(), max, "a file of {len} bytes");
             assert_eq!(ChunkSizes::for_len(len + 1).max(), larger, "a file of {len} bytes and one");
         }
