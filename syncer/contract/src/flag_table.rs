@@ -61,7 +61,7 @@ impl Flag {
     }
 }
 
-/// A row of the table: a flag, and what follows its name in each of its arguments. There are none if it is not asked for.
+/// A row of the table: a flag, and what follows its name in each of its arguments. Without arguments it is not given.
 struct Row<P> {
     flag: Flag,
     arguments: fn(&P) -> Vec<String>,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use contract::{Event, Report, Side, reason::KEY_NOT_ACCEPTED};
+use contract::{Event, Reason, Report, Side};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     time::sleep,
@@ -50,10 +50,10 @@ enum Answer {
 
 impl Answer {
     fn of(report: &Report) -> Self {
-        match report.reason.as_deref() {
-            None | Some(KEY_NOT_ACCEPTED) => Self::Own,
-            Some("IdentityRefused") => Self::OtherKey,
-            Some("PeerLost") => Self::None(report.message.clone()),
+        match &report.reason {
+            None | Some(Reason::KeyNotAccepted) => Self::Own,
+            Some(Reason::IdentityRefused) => Self::OtherKey,
+            Some(Reason::PeerLost) => Self::None(report.message.clone()),
             Some(_) => Self::Other(report.message.clone()),
         }
     }

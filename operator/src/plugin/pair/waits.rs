@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, pin::pin, time::Duration};
 
-use contract::{PublicKey, RunResult, Side, reason::KEY_NOT_ACCEPTED};
+use contract::{PublicKey, Reason, RunResult, Side};
 use futures::TryStreamExt as _;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -14,10 +14,7 @@ use tokio::time::timeout;
 
 use super::super::{error::PluginError, output};
 use crate::{
-    api::{
-        RemoteEndpoint, SyncEndpoint, SyncJob,
-        conditions::{self, reason},
-    },
+    api::{RemoteEndpoint, SyncEndpoint, SyncJob, conditions},
     ends::remote_end::{self, RemoteFolder},
 };
 
@@ -41,7 +38,7 @@ fn of_endpoint(endpoint: &SyncEndpoint) -> Standing<RemoteFolder> {
         remote_end::parse(Side::Sink, &RemoteEndpoint { address, public_key, identity: None }).ok()
     });
     let ready = conditions::find(&status.conditions, conditions::READY);
-    let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == reason::SERVING);
+    let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == *Reason::Serving);
     match known.filter(|_| serves) {
         Some(known) => Standing::Done(known),
         None => standing(&status.conditions),
@@ -121,7 +118,7 @@ impl Waits<'_> {
     pub(super) async fn run(&self, api: &Api<SyncJob>) -> Result<Option<String>, PluginError> {
         match self.until(api, observed, of_run).await? {
             Standing::Done(how) => Ok(Some(how)),
-            Standing::Waits(why) if why.starts_with(reason::RUNNING) => Ok(None),
+            Standing::Waits(why) if why.starts_with(&*Reason::Running) => Ok(None),
             Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncJob", &why)),
         }
     }
@@ -151,7 +148,7 @@ impl Waits<'_> {
                     Standing::Waits(why) if why == told => {}
                     Standing::Waits(why) => {
                         // Whoever waits here lists the key.
-                        if !why.starts_with(KEY_NOT_ACCEPTED) {
+                        if !why.starts_with(&*Reason::KeyNotAccepted) {
                             output::complain(&format!("note: {} {}: {why}", K::kind(&()), object.name_any()));
                         }
                         told = why;

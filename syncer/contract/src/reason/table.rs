@@ -12,15 +12,15 @@ pub(super) struct About {
     pub(super) hint: &'static str,
 }
 
-/// Makes the type of reasons of a table. A row has the meaning, the word, the exit code if it is not `Failed`, `once` if
-/// another try would end the same, what to do `next` for the runbook, and a `hint` for the command line.
+/// Makes the type of reasons of a table. A row has the meaning, the word, the exit code if it is not `Failed`, `once`
+/// if another try would end the same, what to do `next` for the runbook, and a `hint` for the command line.
 macro_rules! reasons {
     ($(
         $(#[doc = $meaning:literal])+
         $word:ident $(($exit:ident $(, $once:ident)?))? $(next $next:literal)? $(hint $hint:literal)?;
     )+) => {
-        /// A word by which programs say why a run or a SyncJob is as it is. Kubernetes' own words, which messages quote,
-        /// are not among them.
+        /// A word by which programs say why a run or a SyncJob is as it is. Kubernetes' own words, which messages
+        /// quote, are not among them.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum Reason {
             $($(#[doc = $meaning])+ $word,)+

@@ -278,7 +278,9 @@ mod tests {
 
     #[test]
     fn larger_files_have_larger_chunks_and_bounded_lists() {
-        for (len, max, larger) in [(16_u64 << 20, 3 << 12, 3 << 16), (1 << 30, 3 << 16, 3 << 18), (64 << 30, 3 << 18, 3 << 20)] {
+        for (len, max, larger) in
+            [(16_u64 << 20, 3 << 12, 3 << 16), (1 << 30, 3 << 16, 3 << 18), (64 << 30, 3 << 18, 3 << 20)]
+        {
             assert_eq!(ChunkSizes::for_len(len).max(), max, "a file of {len} bytes");
             assert_eq!(ChunkSizes::for_len(len + 1).max(), larger, "a file of {len} bytes and one");
         }
