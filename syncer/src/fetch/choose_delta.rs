@@ -31,7 +31,7 @@ use crate::{
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
-/// Files shorter than this many bytes are compared in granules only: those that fit into a pack have been judged already.
+/// Files shorter than this many bytes, which fit into a pack, are compared in granules only.
 const MIN_CHUNKED_BYTES: u64 = (1 << 17) + 1;
 
 /// Files longer than this many bytes are compared in granules only: their chunk manifests would be too long.
