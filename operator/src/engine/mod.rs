@@ -163,7 +163,7 @@ mod tests {
         };
         assert_eq!(
             local_args(&folder("/"), &folder("/b"), "/r", &params).join(" "),
-            "sync /volume /volume --destination-path=/b --report=/r --progress=json --delete --run=web-1"
+            "sync /volume /volume --destination-path=/b --report=/r --progress=json --run=web-1 --delete"
         );
     }
 
@@ -183,7 +183,7 @@ mod tests {
         let params = RunParams { run: "web-1".into(), delete: true, ..RunParams::default() };
         assert_eq!(
             source_args(&end(), 60, &params).join(" "),
-            "send /volume --connect-timeout=60 --exchange=j --report=/r --progress=json --delete --run=web-1"
+            "send /volume --connect-timeout=60 --exchange=j --report=/r --progress=json --run=web-1 --delete"
         );
         assert_eq!(
             sink_args(&end(), &params).join(" "),

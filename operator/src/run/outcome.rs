@@ -255,7 +255,7 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     if report.reason == Some(Reason::OtherSource) {
         report.message = format!("{} {ACCEPT}", sentence(&report.message));
     }
-    let repeats = !report.reason.get_or_insert_with(|| default_reason(code)).may_retry();
+    let repeats = report.reason.get_or_insert_with(|| default_reason(code)).is_final();
     report.message = report.message.replace(DELETES_FIRST, "spec.files.deleteTiming: Before");
     // Another try would add another snapshot.
     let has_snapshot = report.snapshot.as_ref().is_some_and(|snapshot| snapshot.made.is_some());

@@ -322,20 +322,20 @@ mod tests {
     fn the_engine_is_asked_for_what_the_spec_keeps_of_this_job() {
         assert_eq!(asked(&json!({})), Ok(None));
         let args = asked(&json!({"snapshots": {}})).unwrap().unwrap().to_args();
-        assert_eq!(args, ["--snapshot", "--snapshot-job=prod/web", "--snapshot-keep-last=5"]);
+        assert_eq!(args, ["--snapshot-job=prod/web", "--snapshot-keep-last=5"]);
         let retain = json!({"daily": 7, "within": "48h"});
         let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
-        assert_eq!(args[2..], ["--snapshot-keep-daily=7", "--snapshot-keep-within=172800s"]);
+        assert_eq!(args[1..], ["--snapshot-keep-daily=7", "--snapshot-keep-within=172800s"]);
         let retain = json!({"tags": ["gold"], "maxBytes": "10Gi"});
         let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
-        assert_eq!(args[2..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
+        assert_eq!(args[1..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
         let args = asked(&json!({"snapshots": {"engine": "Copy"}})).unwrap().unwrap().to_args();
-        assert_eq!(args[2], "--snapshot-engine=copy");
+        assert_eq!(args[1], "--snapshot-engine=copy");
         let args = asked(&json!({"snapshots": {"minKeep": 3}})).unwrap().unwrap().to_args();
-        assert_eq!(args[3..], ["--snapshot-min-keep=3"]);
+        assert_eq!(args[2..], ["--snapshot-min-keep=3"]);
         let verify = json!({"snapshots": {"verify": {"bandwidthLimit": "1Mi"}}});
         let args = asked(&verify).unwrap().unwrap().to_args();
-        assert_eq!(args[3..], ["--snapshot-verify=30", "--snapshot-verify-bandwidth-limit=1048576"]);
+        assert_eq!(args[2..], ["--snapshot-verify=30", "--snapshot-verify-bandwidth-limit=1048576"]);
     }
 
     #[test]

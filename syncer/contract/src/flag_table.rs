@@ -120,7 +120,7 @@ const OF_RUNS: &[Row<RunParams>] = &[
     row("--existing", "", LiveFiles, |params| alone(params.existing)),
     row("--ignore-existing", "", LiveFiles, |params| alone(params.ignore_existing)),
     row("--compare", "", Always, |params| with(changed(params.compare).filter(|by| *by != Compare::Size))),
-    row("--compare=size", "", Files, |params| alone(params.compare == Compare::Size)),
+    row("--compare=size", "files.compare", Files, |params| alone(params.compare == Compare::Size)),
     row("--remove-source-files", "", LiveFiles, |params| alone(params.remove_source_files)),
     row("--chmod", "", LiveFiles, |params| with(params.chmod.as_ref())),
     row("--chown", "", LiveFiles, |params| with(params.chown.as_ref())),

@@ -105,13 +105,13 @@ mod tests {
             ["---", "# In b.", "kind: SyncEndpoint", "  name: web", "  namespace: dr", "  access: Write"];
         has_lines(&printed, &lines);
         has_lines(&printed, &["    type: NodePort", "    hostName: copy.example.org", "    claimName: copy"]);
-        assert_eq!(printed.len(), 13, "{printed:#?}");
+        assert_eq!(printed.len(), 14, "{printed:#?}");
         let printed = document("In a.", &job(&flags, None)).unwrap();
         has_lines(
             &printed,
             &["kind: SyncJob", "  namespace: prod", "      address: STATUS.ADDRESS", "      claimName: web"],
         );
-        assert_eq!(printed.len(), 14, "{printed:#?}");
+        assert_eq!(printed.len(), 15, "{printed:#?}");
     }
 
     #[test]

@@ -31,9 +31,9 @@ impl Reason {
         self.about().map_or(ExitCode::Failed, |about| about.exit)
     }
 
-    /// Returns whether another try could succeed without a change by a person.
-    pub fn may_retry(&self) -> bool {
-        self.exit().may_retry() && !self.about().is_some_and(|about| about.is_final)
+    /// Returns whether another try would end the same until a person acts, whatever the exit code says.
+    pub fn is_final(&self) -> bool {
+        self.about().is_some_and(|about| about.is_final)
     }
 
     /// Returns what to do, as the runbook says it; empty if nothing has to be done.
@@ -144,14 +144,14 @@ mod tests {
         let newer: Reason = serde_json::from_str(r#""NoSuchReason""#).unwrap();
         assert_eq!(newer, Reason::Other("NoSuchReason".into()));
         assert_eq!(serde_json::to_string(&newer).unwrap(), r#""NoSuchReason""#);
-        assert_eq!((newer.exit(), newer.may_retry(), newer.hint()), (ExitCode::Failed, true, None));
+        assert_eq!((newer.exit(), newer.is_final(), newer.hint()), (ExitCode::Failed, false, None));
     }
 
     #[test]
-    fn a_refusal_or_a_known_end_is_not_tried_again() {
+    fn what_finds_the_same_snapshots_again_is_final() {
         let tried = [Reason::PeerLost, Reason::SomeFilesFailed, Reason::PodLost];
-        assert!(tried.iter().all(Reason::may_retry));
-        let ended = [Reason::SourceEmpty, Reason::KeyNotAccepted, Reason::SnapshotNotFound];
-        assert!(!ended.iter().any(Reason::may_retry));
+        assert!(!tried.iter().any(Reason::is_final));
+        let ended = [Reason::SnapshotsDamaged, Reason::SnapshotNotFound];
+        assert!(ended.iter().all(Reason::is_final));
     }
 }
