@@ -1,8 +1,8 @@
 //! Starts the two ends of a run: builds the command lines of `volferry`, and handles the processes.
 //!
 //! In a cluster, the processes are children of `volferry-operator agent`, one in each syncer pod
-//! ([`crate::pods::job`]); for `volferry-operator run`, they are children of the operator itself ([`local`]). The
-//! command lines are the same.
+//! ([`crate::pods::job`]); for `volferry-operator run`, they are children of the operator itself
+//! ([`crate::local_run`]). The command lines are the same.
 
 pub mod bench_args;
 pub mod process;
