@@ -17,8 +17,7 @@ use crate::{
 /// The bound for the names of other SyncJobs in a note.
 const MAX_NAMES_BYTES: usize = 512;
 
-/// The reason of a run that was refused because its destination is a different volume.
-/// The remedy for that, which follows the engine's message.
+/// The remedy for a run that was refused because its destination is another volume. It follows the engine's message.
 pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
                           instead, annotate the SyncJob with its id, volferry.dev/accept-volume=ID, or, if it has none, \
                           with the name of this run.";

@@ -12,8 +12,8 @@ use crate::{
     volumes::claims::{Blocked, Claim},
 };
 
-/// The reason of a job whose source's claim is not the one of its last successful run.
-/// The remedy for a run that the destination refused for that reason, which follows the engine's message.
+/// The remedy for a run that was refused because the source's claim is not that of the last successful run. It follows
+/// the engine's message.
 pub const ACCEPT: &str = "If this source shall replace the copy, annotate the SyncJob with its id, \
                           volferry.dev/accept-source=ID, and start a run. Otherwise bring the data back first.";
 

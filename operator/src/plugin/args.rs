@@ -263,7 +263,7 @@ pub(super) struct Limit {
 #[derive(Debug, Clone, Args)]
 pub(super) struct PodFlags {
     /// The image with Volferry's programs, of this version. Absent: that of Volferry's last Job in the namespace, or
-    /// else the operator's, or else the chart's.
+    /// else the chart's.
     #[arg(long)]
     pub(super) image: Option<String>,
     /// Run the pod as this user and group, to whom new files belong then. Absent: as root where the namespace lets

@@ -14,7 +14,7 @@ use kube::{
 
 use super::{
     args::PodFlags,
-    cluster::{Cluster, OPERATOR_PODS, failed},
+    cluster::{Cluster, failed},
     error::PluginError,
     one_pod::OnePod,
 };
@@ -135,7 +135,7 @@ async fn placement(
 }
 
 /// Returns the image of the newest Job of Volferry in the namespace, with the Secrets that it is pulled with, or else
-/// the operator's image, or else the chart's.
+/// the chart's. Objects of other namespaces decide nothing: anybody may give a pod there the operator's labels.
 async fn image(cluster: &Cluster) -> (String, Vec<LocalObjectReference>) {
     // A user who may not list them can name the image.
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
@@ -144,10 +144,7 @@ async fn image(cluster: &Cluster) -> (String, Vec<LocalObjectReference>) {
     if let Some((image, secrets)) = newest(listed).and_then(pod).and_then(used) {
         return (image, secrets);
     }
-    let pods = Api::<Pod>::all(cluster.client.clone());
-    let listed = pods.list(&ListParams::default().labels(OPERATOR_PODS)).await;
-    let operator = newest(listed).and_then(|pod| pod.spec?.containers.into_iter().next()?.image);
-    (operator.unwrap_or_else(|| USUAL_IMAGE.into()), Vec::new())
+    (USUAL_IMAGE.into(), Vec::new())
 }
 
 fn newest<K: Resource + Clone>(listed: kube::Result<ObjectList<K>>) -> Option<K> {

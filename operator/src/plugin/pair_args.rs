@@ -68,8 +68,7 @@ pub(super) struct MadeFlags {
     /// Make no pod that tries the way to the endpoint. The first run finds out, too.
     #[arg(long, requires = "apply")]
     pub(super) no_trial: bool,
-    /// The image of that pod. Absent: that of Volferry's last Job in the namespace, or else the operator's, or else the
-    /// chart's.
+    /// The image of that pod. Absent: that of Volferry's last Job in the namespace, or else the chart's.
     #[arg(long, requires = "apply")]
     pub(super) image: Option<String>,
 }

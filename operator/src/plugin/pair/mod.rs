@@ -7,7 +7,7 @@ mod waits;
 
 use std::fmt::Debug;
 
-use contract::{PublicKey, RunResult};
+use contract::{PublicKey, RunResult, Side};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -101,6 +101,7 @@ impl<'a> Pair<'a> {
     /// Makes both objects, tries the way between them, introduces them to each other, and waits for a run.
     async fn make(&self, made: &MadeFlags) -> Result<(), PluginError> {
         self.check_claims().await?;
+        self.check_free().await?;
         let endpoint = manifests::endpoint(self.flags, made);
         let endpoint = apply(&self.endpoints, self.name, &endpoint, &self.serves).await?;
         let reached = self.waits().address(&self.endpoints).await?;
@@ -126,6 +127,16 @@ impl<'a> Pair<'a> {
         Err(PluginError::OneClaim { namespace: self.serves.namespace.clone(), name: served.claim.clone() })
     }
 
+    /// Refuses names that objects of other claims have. To apply the manifests would point those at these claims.
+    async fn check_free(&self) -> Result<(), PluginError> {
+        let (job, endpoint) = (self.dials.job_if_any(self.name).await?, self.endpoint_if_any().await?);
+        let is_own = job.is_none_or(|job| self.dials_for_claim(&job));
+        if is_own && endpoint.is_none_or(|endpoint| self.serves_claim(&endpoint)) {
+            return Ok(());
+        }
+        Err(self.refused("there is a SyncJob or SyncEndpoint of other claims", "give another --name"))
+    }
+
     /// Makes the SyncJob, whose pod makes a key, lists that at the endpoint, and waits for a run.
     async fn introduce(&self, reached: &RemoteFolder) -> Result<(), PluginError> {
         let job = manifests::job(self.flags, Some(reached));
@@ -144,6 +155,11 @@ impl<'a> Pair<'a> {
     async fn delete(&self) -> Result<(), PluginError> {
         let job = self.dials.job_if_any(self.name).await?;
         let endpoint = self.endpoint_if_any().await?;
+        let is_own = job.as_ref().is_none_or(|job| self.dials_for_claim(job))
+            && endpoint.as_ref().is_none_or(|endpoint| self.serves_claim(endpoint));
+        if !is_own {
+            return Err(self.refused("SyncJob or SyncEndpoint is of other claims", NAMED));
+        }
         if let (Some(job), Some(endpoint)) = (&job, &endpoint) {
             self.check(job, endpoint)?;
         }
@@ -176,6 +192,11 @@ impl<'a> Pair<'a> {
             let hint =
                 "put another key there, list both at the endpoint, and take the old one out after a run";
             return Err(self.refused("the SyncJob's key is in a Secret that you made", hint));
+        }
+        if job.spec.suspend || job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
+            let hint = "resume it, or wait for the end of its run, and run the same command again";
+            return Err(self
+                .refused("the SyncJob is suspended or has a run, so no run with a new key can begin", hint));
         }
         let old = self.waits().key(&self.jobs, None).await?;
         // The pods of later runs find no key and make one. A run in progress has its own copy.
@@ -218,15 +239,26 @@ impl<'a> Pair<'a> {
 
     /// Refuses two objects that do not belong to each other, or are of other claims.
     fn check(&self, job: &SyncJob, endpoint: &SyncEndpoint) -> Result<(), PluginError> {
-        let (served, dialling) = self.flags.ends();
         let key = endpoint.status.as_ref().and_then(|status| status.public_key.as_deref());
         let is_dialled = remote(job).is_some_and(|remote| key.is_none_or(|key| remote.public_key == key));
-        let own = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
-        let is_own = own.into_iter().flatten().any(|claim| claim.claim_name == dialling.claim);
-        if is_dialled && is_own && endpoint.spec.persistent_volume_claim.claim_name == served.claim {
+        if is_dialled && self.dials_for_claim(job) && self.serves_claim(endpoint) {
             return Ok(());
         }
         Err(self.refused("SyncJob and SyncEndpoint are no pair of these claims", NAMED))
+    }
+
+    /// Returns whether a SyncJob is between an endpoint and the claim that dials, in the direction of the flags.
+    fn dials_for_claim(&self, job: &SyncJob) -> bool {
+        let (source, destination) = (&job.spec.source, &job.spec.destination);
+        let (own, is_remote) = match self.flags.served() {
+            Side::Source => (&destination.persistent_volume_claim, source.endpoint.is_some()),
+            Side::Sink => (&source.persistent_volume_claim, destination.endpoint.is_some()),
+        };
+        is_remote && own.as_ref().is_some_and(|claim| claim.claim_name == self.flags.ends().1.claim)
+    }
+
+    fn serves_claim(&self, endpoint: &SyncEndpoint) -> bool {
+        endpoint.spec.persistent_volume_claim.claim_name == self.flags.ends().0.claim
     }
 
     fn refused(&self, why: &str, hint: &str) -> PluginError {
@@ -297,7 +329,7 @@ where
     Ok(applied)
 }
 
-/// Deletes an object as it was seen.
+/// Deletes an object, unless another one has its name by now.
 async fn delete<K>(api: &Api<K>, seen: &K, at: &Cluster) -> Result<(), PluginError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,

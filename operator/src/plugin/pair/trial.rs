@@ -53,7 +53,8 @@ impl Answer {
         match &report.reason {
             None | Some(Reason::KeyNotAccepted) => Self::Own,
             Some(Reason::IdentityRefused) => Self::OtherKey,
-            Some(Reason::PeerLost) => Self::None(report.message.clone()),
+            // A name that no server knows yet may be that of a load balancer which is being made.
+            Some(Reason::PeerLost | Reason::AddressUnusable) => Self::None(report.message.clone()),
             Some(_) => Self::Other(report.message.clone()),
         }
     }
