@@ -10,14 +10,13 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
         core::v1::{
-            Affinity, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction,
-            ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe,
-            SecretVolumeSource, Service, ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
+            Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
+            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe, SecretVolumeSource, Service,
+            ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
         },
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
     apimachinery::pkg::{
-        api::resource::Quantity,
         apis::meta::v1::{LabelSelector, ObjectMeta},
         util::intstr::IntOrString,
     },
@@ -352,29 +351,15 @@ fn args(of: &Serving<'_>) -> Vec<String> {
 }
 
 fn mounts(of: &Serving<'_>) -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only| VolumeMount {
-        name: name.into(),
-        mount_path: path.into(),
-        read_only: Some(read_only),
-        ..VolumeMount::default()
-    };
     vec![
-        mount(job::DATA, VOLUME_DIR, of.is_read_only()),
-        mount(KEY, KEY_DIR, true),
-        mount(SCRATCH, SCRATCH_DIR, false),
-        mount(TMP, TMP_DIR, false),
+        job::mount(job::DATA, VOLUME_DIR, of.is_read_only()),
+        job::mount(KEY, KEY_DIR, true),
+        job::mount(SCRATCH, SCRATCH_DIR, false),
+        job::mount(TMP, TMP_DIR, false),
     ]
 }
 
 fn volumes(of: &Serving<'_>) -> Vec<Volume> {
-    let empty = |name: &str, medium: Option<&str>, size_limit: &str| Volume {
-        name: name.into(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: medium.map(Into::into),
-            size_limit: Some(Quantity(size_limit.into())),
-        }),
-        ..Volume::default()
-    };
     let data = Volume {
         name: job::DATA.into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
@@ -395,5 +380,5 @@ fn volumes(of: &Serving<'_>) -> Vec<Volume> {
         ..Volume::default()
     };
     // The key is copied there, and shall be on no disk.
-    vec![data, key, empty(SCRATCH, Some("Memory"), "16Mi"), empty(TMP, None, TMP_SIZE)]
+    vec![data, key, job::empty_dir(SCRATCH, Some("Memory"), "16Mi"), job::empty_dir(TMP, None, TMP_SIZE)]
 }

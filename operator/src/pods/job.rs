@@ -402,13 +402,28 @@ fn devices(of: &Try<'_>, side: Side) -> Vec<VolumeDevice> {
     devices.map(device).collect()
 }
 
-fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only| VolumeMount {
+pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
         name: name.into(),
         mount_path: path.into(),
         read_only: Some(read_only),
         ..VolumeMount::default()
-    };
+    }
+}
+
+/// Makes a volume that begins empty and goes with the pod.
+pub(crate) fn empty_dir(name: &str, medium: Option<&str>, size_limit: &str) -> Volume {
+    Volume {
+        name: name.into(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: medium.map(Into::into),
+            size_limit: Some(Quantity(size_limit.into())),
+        }),
+        ..Volume::default()
+    }
+}
+
+fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let folders = sides(of, side).into_iter().filter(|side| !of.job.folder(*side).is_block());
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
@@ -419,18 +434,10 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
-    let empty = |name: &str, medium: Option<&str>, size_limit: &str| Volume {
-        name: name.into(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: medium.map(Into::into),
-            size_limit: Some(Quantity(size_limit.into())),
-        }),
-        ..Volume::default()
-    };
     let key = of.job.remote().map(|(_, remote)| key_volume(of, remote));
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
-    let own = [empty("scratch", medium, "16Mi"), empty("tmp", None, TMP_SIZE)];
+    let own = [empty_dir("scratch", medium, "16Mi"), empty_dir("tmp", None, TMP_SIZE)];
     data.chain(key).chain(own).collect()
 }
 

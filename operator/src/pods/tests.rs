@@ -218,28 +218,9 @@ fn keys_are_made_in_the_pods_for_each_try_and_nothing_is_mounted_for_them() {
 fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
     let job = job(json!({}));
     let first = ends(&job, false);
-    let (mut run, settings) = (run(), settings());
-    run.retries = 1;
+    let run = ActiveRun { retries: 1, ..run() };
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
-    let placements = Placements::default();
-    let of = Try {
-        job: &job,
-        uid: UID,
-        run: &run,
-        account: 0,
-        run_uid: RUN_UID,
-        names: &names,
-        settings: &settings,
-        ends: &ends_in("prod", false),
-        placements: &placements,
-        expect_volume: None,
-        other_source: None,
-        progress_period_s: 1,
-        fs_groups: FsGroups::default(),
-        awaited_hook: None,
-        makes_key: false,
-    };
-    let retry = build_try::ends(&of);
+    let retry = with_try(&job, false, |of| build_try::ends(&Try { run: &run, names: &names, ..*of }));
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
     let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
     assert!(args.contains(&"--run=web-assets-7.retry1".to_string()), "{args:?}");
@@ -281,28 +262,8 @@ fn an_end_is_told_of_the_hook_that_it_waits_for() {
 #[test]
 fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
     let job = job(json!({}));
-    let (run, mut settings) = (run(), settings());
-    settings.log_format = LogFormat::Json;
-    let names = TryNames::new(&job.name, UID, run.number, run.retries);
-    let placements = Placements::default();
-    let of = Try {
-        job: &job,
-        uid: UID,
-        run: &run,
-        account: 0,
-        run_uid: RUN_UID,
-        names: &names,
-        settings: &settings,
-        ends: &ends_in("prod", false),
-        placements: &placements,
-        expect_volume: None,
-        other_source: None,
-        progress_period_s: 1,
-        fs_groups: FsGroups::default(),
-        awaited_hook: None,
-        makes_key: false,
-    };
-    let ends = build_try::ends(&of);
+    let settings = Settings { log_format: LogFormat::Json, ..settings() };
+    let ends = with_try(&job, false, |of| build_try::ends(&Try { settings: &settings, ..*of }));
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
     assert_eq!(args.iter().filter(|arg| *arg == "--log-format=json").count(), 2);
     assert_eq!(args[0], "--log-format=json");

@@ -265,8 +265,12 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect()
     }
 
-    fn told(template: &Value) -> String {
-        let (set, labels) = (set(template), labels(&[]));
+    /// Returns the message of the fault of a template with this value at the place of the pointer.
+    fn told(pointer: &str, value: Value) -> String {
+        let mut template = template();
+        template["spec"]["destination"]["path"] = "/".into();
+        *pointer.split('/').skip(1).fold(&mut template, |at, key| &mut at[key]) = value;
+        let (set, labels) = (set(&template), labels(&[]));
         let values = Values::new("data-0", &labels);
         let done = fill(&set, values).and_then(|filled| judge(&filled, "data-0", "prod"));
         let fault = done.unwrap_err();
@@ -304,13 +308,6 @@ mod tests {
 
     #[test]
     fn what_is_no_placeholder_is_named_with_its_field() {
-        let with = |pointer: &str, value: Value| {
-            let mut template = template();
-            template["spec"]["destination"]["path"] = "/".into();
-            let place = pointer.split('/').skip(1).fold(&mut template, |at, key| &mut at[key]);
-            *place = value;
-            told(&template)
-        };
         for (pointer, value, words) in [
             (
                 "/spec/source/path",
@@ -341,20 +338,13 @@ mod tests {
                 "spec.template.metadata.labels[volferry.dev/x]: the key is the operator's",
             ),
         ] {
-            let told = with(pointer, value);
+            let told = told(pointer, value);
             assert!(told.contains(words), "{told}");
         }
     }
 
     #[test]
     fn a_template_that_makes_no_valid_syncjob_is_told_by_field() {
-        let with = |pointer: &str, value: Value| {
-            let mut template = template();
-            template["spec"]["destination"]["path"] = "/".into();
-            let place = pointer.split('/').skip(1).fold(&mut template, |at, key| &mut at[key]);
-            *place = value;
-            told(&template)
-        };
         for (pointer, value, words) in [
             ("/spec/fils", json!({}), "spec.template.spec: unknown field fils"),
             (
@@ -375,7 +365,7 @@ mod tests {
                 "spec.template.spec: source and destination overlap",
             ),
         ] {
-            let told = with(pointer, value);
+            let told = told(pointer, value);
             assert!(told.contains(words), "{told}");
         }
     }

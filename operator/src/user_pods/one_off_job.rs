@@ -8,11 +8,11 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            Affinity, Container, EmptyDirVolumeSource, LocalObjectReference, PersistentVolumeClaim,
-            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Volume, VolumeDevice, VolumeMount,
+            Affinity, Container, LocalObjectReference, PersistentVolumeClaim,
+            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Volume, VolumeDevice,
         },
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt as _;
 
@@ -138,17 +138,12 @@ fn pod_spec(of: &OneOff<'_>) -> PodSpec {
 }
 
 fn container(of: &OneOff<'_>) -> Container {
-    let mount = |name: &str, path: &str| VolumeMount {
-        name: name.into(),
-        mount_path: path.into(),
-        read_only: Some(name == job::DATA && is_read_only(of)),
-        ..VolumeMount::default()
-    };
     let path = path(of.claim);
+    let tmp = job::mount(TMP, TMP_DIR, false);
     let device = VolumeDevice { name: job::DATA.into(), device_path: path.into() };
     let (devices, mounts) = match is_block(of.claim) {
-        true => (vec![device], vec![mount(TMP, TMP_DIR)]),
-        false => (Vec::new(), vec![mount(job::DATA, path), mount(TMP, TMP_DIR)]),
+        true => (vec![device], vec![tmp]),
+        false => (Vec::new(), vec![job::mount(job::DATA, path, is_read_only(of)), tmp]),
     };
     Container {
         name: names::CONTAINER.into(),
@@ -183,11 +178,5 @@ fn volumes(of: &OneOff<'_>) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let size_limit = Some(Quantity(TMP_SIZE.into()));
-    let tmp = Volume {
-        name: TMP.into(),
-        empty_dir: Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() }),
-        ..Volume::default()
-    };
-    vec![data, tmp]
+    vec![data, job::empty_dir(TMP, None, TMP_SIZE)]
 }

@@ -38,7 +38,7 @@ pub fn verify_store(
         walk.walk(snapshot.tree.id, &mut |_, id, folder| check.folder(id, folder))?;
     }
     if !check.bad.is_empty() {
-        let mut names = DamageNames::default();
+        let mut names = DamageNames::at_most(MAX_NAMED);
         for snapshot in &list.roots.snapshots {
             names.begin(snapshot.id);
             check.name_paths(snapshot.tree.id, &mut names)?;
@@ -46,6 +46,9 @@ pub fn verify_store(
     }
     Ok((check.done, list.roots))
 }
+
+/// The largest number of paths that are named of one damaged object. A pack may hold files of the whole tree.
+const MAX_NAMED: usize = 1_000;
 
 /// A check that is going on.
 struct StoreCheck<'a> {

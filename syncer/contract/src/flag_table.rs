@@ -243,6 +243,31 @@ mod tests {
     }
 
     #[test]
+    fn each_flag_is_refused_where_it_does_not_apply() {
+        let refused_with = |instead: Instead| {
+            let refused = OF_RUNS.iter().map(|row| &row.flag).filter(|flag| flag.is_refused_with(instead));
+            refused.map(|flag| flag.name.trim_start_matches("--")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            refused_with(Instead::Device),
+            "delete adopt delete-anyway delete-limit max-delete force include exclude filter ignore-files min-size \
+             max-size update existing ignore-existing compare=size remove-source-files chmod chown files-from \
+             one-file-system cross-mounts ownership no-permissions no-times no-xattrs no-acls no-hard-links \
+             no-specials shard expect-volume source-snapshot history"
+        );
+        assert_eq!(
+            refused_with(Instead::File),
+            "delete delete-limit max-delete include exclude filter ignore-files min-size max-size files-from \
+             one-file-system cross-mounts no-hard-links no-specials shard history"
+        );
+        assert_eq!(
+            refused_with(Instead::Snapshot),
+            "include exclude filter ignore-files min-size max-size existing ignore-existing remove-source-files \
+             chmod chown files-from one-file-system shard history"
+        );
+    }
+
+    #[test]
     fn a_device_a_file_and_a_snapshot_refuse_what_does_not_apply_to_them() {
         let names =
             |flags: &mut dyn Iterator<Item = &'static Flag>| flags.map(|flag| flag.name).collect::<Vec<_>>();

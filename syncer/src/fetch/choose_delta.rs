@@ -31,9 +31,6 @@ use crate::{
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
-/// Files shorter than this many bytes, which fit into a pack, are compared in granules only.
-const MIN_CHUNKED_BYTES: u64 = (1 << 17) + 1;
-
 /// Files longer than this many bytes are compared in granules only: their chunk manifests would be too long.
 const MAX_CHUNKED_BYTES: u64 = 1 << 40;
 
@@ -127,7 +124,7 @@ impl BasisReader<'_> {
         let file = old.pop().ok_or(io::ErrorKind::NotFound)?;
         let stat = regular(&file)?;
         let len = stat.st_size as u64;
-        let in_place = len == need.size || len.max(need.size) < MIN_CHUNKED_BYTES || len > MAX_CHUNKED_BYTES;
+        let in_place = len == need.size || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
             return self.worth_chunks(number, need, vec![(file, len)]);
         }

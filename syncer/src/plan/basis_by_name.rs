@@ -26,8 +26,8 @@ const MAX_WRONG_GUESSES: u64 = 4;
 /// The largest number of files of one length, or of one family, that are looked at.
 const MAX_LIKE: usize = 64;
 
-/// The shortest new file, in bytes, for which files of other lengths are looked at: chunks of such files are some tens
-/// of KiB long.
+/// The shortest new file, in bytes, for which files of other lengths are looked at. Shorter ones would send no
+/// less of real trees (`doc/delta.md`).
 pub(crate) const MIN_RELATIVE_BYTES: u64 = (1 << 20) + 1;
 
 /// The large files of the destination, listed when the first basis is needed.

@@ -116,6 +116,7 @@ impl Walk<'_> {
         let fd = Arc::new(fd);
         let at = || At::Below(Arc::clone(&fd));
         let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
+        self.recognise(work, &mut below);
         elsewhere.iter().for_each(|(nth, beyond)| below[*nth].beyond = *beyond);
         work.paths.iter().for_each(|paths| limit(&mut below, paths));
         self.queue_all(work, below, part);
@@ -141,7 +142,8 @@ impl Walk<'_> {
     fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
         let listing = before.listing.clone();
         let first_child = self.queue.number(listing.dirs());
-        let below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.recognise(work, &mut below);
         self.queue_all(work, below, part);
         part.totals.entries += listing.len() as u64;
         part.totals.bytes += before.bytes;
@@ -155,12 +157,15 @@ impl Walk<'_> {
         part.dirs.push((work.id, dir));
     }
 
-    /// Queues the directories `below` the one of this `work`, which is done, and counts those that are mounts. Those
-    /// that the earlier scan has are found there.
-    fn queue_all(&self, work: &PendingDir, mut below: Vec<PendingDir>, part: &mut WorkerTree) {
+    /// Finds subdirectories in the earlier scan, if it has the directory.
+    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
         if let (Some(known), Some(id)) = (self.known.scan, work.known) {
-            known.recognise(id, &mut below);
+            known.recognise(id, below);
         }
+    }
+
+    /// Queues the directories `below` the one of this `work`, which is done, and counts those that are mounts.
+    fn queue_all(&self, work: &PendingDir, below: Vec<PendingDir>, part: &mut WorkerTree) {
         part.has_mounts |= below.iter().any(|dir| !dir.beyond.is_nothing());
         let is_mount = |dir: &&PendingDir| dir.beyond.file_system && !work.beyond.file_system;
         below.iter().filter(is_mount).for_each(|dir| part.mounts.add(dir.path.clone()));

@@ -1,9 +1,9 @@
 //! The source's workers: read the files that the sink needs, and send them.
 //!
-//! Small files are packed many to a frame (`small_files`). All workers share the blocks of a large file, except for
-//! those that the sink has (`large_file`). If its bytes may have moved, one worker cuts all of it into chunks
-//! (`chunked_file`). A file that changes while it is read is read again, a few times; then it fails, and the sink keeps
-//! its version.
+//! Small files are packed many to a frame (`pack_small_files`). All workers share the blocks of a large file, except
+//! for those that the sink has (`send_large_file`). If its bytes may have moved, one worker cuts all of it into chunks
+//! (`send_chunked_file`). A file that changes while it is read is read again, a few times; then it fails, and the sink
+//! keeps its version.
 
 use std::{
     collections::{HashMap, HashSet},

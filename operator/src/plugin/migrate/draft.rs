@@ -8,9 +8,6 @@ use crate::api::{GROUP, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSIO
 /// The placeholder for an unknown claim. No claim can have this name, so the API server rejects it.
 pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
 
-/// The placeholder for an unknown public key, which the API server rejects.
-pub(super) const UNKNOWN_KEY: &str = "STATUS.PUBLICKEY";
-
 /// A SyncJob or SyncEndpoint that replaces another tool's configuration, and notes on the parts without a counterpart.
 #[derive(Debug)]
 pub(super) struct Draft {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    draft::{Draft, UNKNOWN_CLAIM, UNKNOWN_KEY},
+    super::output::KEY_TO_FILL_IN,
+    draft::{Draft, UNKNOWN_CLAIM},
     fields::Fields,
     migrate_error::MigrateError,
     retain,
@@ -195,11 +196,11 @@ fn to_endpoint(draft: &mut Draft, host: &str, name: &str) {
     let address = format!("{host}::{name}/{}", path.trim_matches('/'));
     let address = address.trim_end_matches('/').to_string();
     draft.spec.destination.persistent_volume_claim = None;
-    let public_key = UNKNOWN_KEY.to_string();
+    let public_key = KEY_TO_FILL_IN.to_string();
     draft.spec.destination.endpoint = Some(RemoteEndpoint { address, public_key, identity: None });
     draft.notes.push(
-        "The other half is in another cluster: this command makes a SyncEndpoint of it there. Fill in the address and the \
-         publicKey of its status, and list this SyncJob's status.identity.publicKey among its peers."
+        "The other half is in another cluster: this command makes a SyncEndpoint of it there. Fill in the address, before \
+         the path if there is one, and the publicKey of its status, and list this SyncJob's status.identity.publicKey among its peers."
             .into(),
     );
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::{
     args::ClaimPlace,
     error::PluginError,
+    output::KEY_TO_FILL_IN,
     pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
@@ -13,9 +14,8 @@ use crate::{
     ends::remote_end::RemoteFolder,
 };
 
-/// What stands for the address and the key that nobody knows yet. No API server takes them.
-const UNKNOWN_ADDRESS: &str = "STATUS.ADDRESS";
-const UNKNOWN_KEY: &str = "STATUS.PUBLICKEY";
+/// The address of an endpoint that the user has to fill in.
+const ADDRESS_TO_FILL_IN: &str = "STATUS.ADDRESS";
 
 /// Returns the name of both objects.
 pub(super) fn name(flags: &PairFlags) -> &str {
@@ -41,8 +41,8 @@ pub(super) fn endpoint(flags: &PairFlags, made: &MadeFlags) -> Value {
 /// Returns the SyncJob, with the endpoint if it is known.
 pub(super) fn job(flags: &PairFlags, served: Option<&RemoteFolder>) -> Value {
     let (_, dialling) = flags.ends();
-    let address = served.map_or(UNKNOWN_ADDRESS.into(), ToString::to_string);
-    let key = served.map_or(UNKNOWN_KEY.into(), |served| served.public_key.to_string());
+    let address = served.map_or(ADDRESS_TO_FILL_IN.into(), ToString::to_string);
+    let key = served.map_or(KEY_TO_FILL_IN.into(), |served| served.public_key.to_string());
     let remote = json!({"endpoint": {"address": address, "publicKey": key}});
     let own = json!({"persistentVolumeClaim": {"claimName": dialling.claim}});
     let spec = match flags.served() {

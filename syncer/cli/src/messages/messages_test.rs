@@ -22,6 +22,45 @@ use crate::{
 /// Words that only look like names of fields.
 const NAMES: [&str; 1] = ["kB"];
 
+/// The reasons of the engine and the command line whose messages do not name the next step themselves.
+const OF_COMMAND_LINE: [Reason; 35] = [
+    Reason::AddressUnusable,
+    Reason::BackupDirUnusable,
+    Reason::Canceled,
+    Reason::DeleteLimitExceeded,
+    Reason::DestinationBusy,
+    Reason::DestinationMissing,
+    Reason::DestinationUnusable,
+    Reason::DeviceUnreadable,
+    Reason::HostKeyRefused,
+    Reason::IdentityRefused,
+    Reason::IdentityUnusable,
+    Reason::InvalidPath,
+    Reason::InvalidPattern,
+    Reason::KeyNotAccepted,
+    Reason::NoRemoteProgram,
+    Reason::NotAdopted,
+    Reason::NotAllowed,
+    Reason::NotEnoughSpace,
+    Reason::NothingIncluded,
+    Reason::OtherDestination,
+    Reason::OtherFile,
+    Reason::OtherJobsDestination,
+    Reason::OtherProtocol,
+    Reason::PeerLost,
+    Reason::ProtocolViolation,
+    Reason::RemoteCopyFailed,
+    Reason::RemoteCopyUnusable,
+    Reason::RemoteEnded,
+    Reason::RemoteShellFailed,
+    Reason::RemoteShellMissing,
+    Reason::RsyncPattern,
+    Reason::SnapshotNotFound,
+    Reason::SnapshotUnusable,
+    Reason::SshFailed,
+    Reason::TreeUnreadable,
+];
+
 /// How a message begins its next step, if it has no line for it.
 const STEPS: [&str; 34] = [
     "add ",
@@ -291,5 +330,8 @@ fn each_failure_of_the_command_line_has_one_next_step_on_a_line_of_its_own() {
         let expected =
             usize::from(!report.message.is_empty() || report.reason.as_ref().unwrap().hint().is_some());
         assert_eq!(hints, expected, "{said}");
+    }
+    for reason in OF_COMMAND_LINE {
+        assert!(reason.hint().is_some(), "{reason}");
     }
 }

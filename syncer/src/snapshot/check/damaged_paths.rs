@@ -90,9 +90,17 @@ pub struct DamageNames {
     snapshots: [Option<SnapshotId>; 2],
     /// The last entries of paths, by the numbers of the objects.
     last: HashMap<(usize, RelPath), usize>,
+    /// The largest number of paths that are added to one object; further ones are counted. `None` adds all.
+    most: Option<usize>,
 }
 
 impl DamageNames {
+    /// Adds at most this many paths to each object.
+    #[must_use]
+    pub fn at_most(most: usize) -> Self {
+        Self { most: Some(most), ..Self::default() }
+    }
+
     /// Begins with the paths of the next snapshot.
     pub fn begin(&mut self, id: SnapshotId) {
         self.snapshots = [Some(id), self.snapshots[0]];
@@ -103,14 +111,16 @@ impl DamageNames {
     pub fn add(&mut self, damaged: &mut [Damage], nth: usize, path: &RelPath) {
         let ([Some(id), before], Some(damage)) = (self.snapshots, damaged.get_mut(nth)) else { return };
         damage.count += 1;
-        let last = self.last.entry((nth, path.clone())).or_insert(usize::MAX);
-        match damage.files.get_mut(*last) {
+        let last = (nth, path.clone());
+        let is_full = self.most.is_some_and(|most| damage.files.len() >= most);
+        match self.last.get(&last).and_then(|last| damage.files.get_mut(*last)) {
             Some(known) if Some(known.last) == before => {
                 known.last = id;
                 known.snapshots += 1;
             }
+            _ if is_full => {}
             _ => {
-                *last = damage.files.len();
+                self.last.insert(last, damage.files.len());
                 damage.files.push(DamagedPath { path: path.clone(), first: id, last: id, snapshots: 1 });
             }
         }

@@ -112,7 +112,7 @@ pub struct StoredHistory<'a> {
     pub volume: Option<VolumeId>,
 }
 
-/// A source without snapshots.
+/// A source without snapshots. A peer that asks it for more than that does not speak as a store does.
 #[derive(Debug)]
 pub struct NoHistory;
 
@@ -122,20 +122,16 @@ impl HistorySource for NoHistory {
     }
 
     fn folders(&mut self, _: &[FolderRef], _: &mut ReceiveFolder<'_>) -> Result<(), SnapshotError> {
-        Err(nothing())
+        Err(SnapshotError::malformed())
     }
 
     fn allocated(&mut self, _: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
-        Err(nothing())
+        Err(SnapshotError::malformed())
     }
 
     fn contents(&mut self, _: &[RequestedContent], _: &mut ReceivePiece<'_>) -> Result<(), SnapshotError> {
-        Err(nothing())
+        Err(SnapshotError::malformed())
     }
-}
-
-fn nothing() -> SnapshotError {
-    SnapshotError::Elsewhere("it has no snapshots".into())
 }
 
 /// Returns the id of the volume at `place`, if it has one. Changes nothing.

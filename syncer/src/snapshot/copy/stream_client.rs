@@ -12,7 +12,7 @@ use super::{
     },
     stream_frames::{
         Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, MAX_TEXT_BYTES, cut, decode_offer, encode_copied, kind,
-        malformed, not_decoded, put_content,
+        not_decoded, put_content,
     },
 };
 use crate::{
@@ -79,7 +79,7 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
     fn answer_of(&mut self, kind: u8) -> Result<Vec<u8>, SnapshotError> {
         match self.answer()? {
             (other, body) if other == kind => Ok(body),
-            _ => Err(malformed()),
+            _ => Err(SnapshotError::malformed()),
         }
     }
 
@@ -111,7 +111,7 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
                 kind::HOLE => ContentPiece::Hole(number().map_err(not_decoded)?),
                 kind::SAME => ContentPiece::Same(number().map_err(not_decoded)?),
                 kind::END => ContentPiece::End,
-                _ => return Err(malformed()),
+                _ => return Err(SnapshotError::malformed()),
             };
             if failed.is_none() {
                 match receive(first + nth, piece) {

@@ -59,7 +59,7 @@ impl<R: Read, W: Write> Frames<R, W> {
         let [kind, len @ ..] = head;
         let len = u32::from_le_bytes(len);
         if len > most(kind) {
-            return Err(malformed());
+            return Err(SnapshotError::malformed());
         }
         let mut body = Vec::new();
         (&mut self.from).take(len.into()).read_to_end(&mut body).map_err(SnapshotError::Link)?;
@@ -75,12 +75,8 @@ impl<R: Read, W: Write> Frames<R, W> {
     }
 }
 
-pub(crate) fn malformed() -> SnapshotError {
-    SnapshotError::Link(io::Error::new(io::ErrorKind::InvalidData, "it does not speak as a store does"))
-}
-
 pub(crate) fn not_decoded(_: DecodeError) -> SnapshotError {
-    malformed()
+    SnapshotError::malformed()
 }
 
 pub(crate) fn put_content(out: &mut Vec<u8>, content: &ContentRef) {
@@ -155,7 +151,7 @@ pub(crate) fn decode_offer(bytes: &[u8]) -> Result<OfferedHistory, SnapshotError
     };
     let volume = read(&mut reader).map_err(not_decoded)?;
     let list = reader.take(reader.remaining()).map_err(not_decoded)?;
-    let roots = Roots::decode(list).map_err(|_| malformed())?;
+    let roots = Roots::decode(list).map_err(|_| SnapshotError::malformed())?;
     Ok(OfferedHistory { volume, snapshots: roots.snapshots })
 }
 

@@ -6,8 +6,8 @@ use super::{
     copy_snapshots::CopiedHistory,
     copy_source::{ContentPiece, HistorySource},
     stream_frames::{
-        Frames, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, malformed, not_decoded,
-        read_content_ref, read_folders, read_list, read_requested,
+        Frames, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, not_decoded, read_content_ref,
+        read_folders, read_list, read_requested,
     },
 };
 use crate::{
@@ -61,7 +61,7 @@ pub fn serve_history(
             }
             kind::DONE => return Ok(FarCopy::Done(decode_copied(&body).map_err(not_decoded)?)),
             kind::FAILED => return Ok(FarCopy::Failed(String::from_utf8_lossy(&body).into_owned())),
-            _ => return Err(malformed()),
+            _ => return Err(SnapshotError::malformed()),
         };
         let sent = match answered {
             Ok(Some((kind, body))) => frames.send(kind, &body),

@@ -171,6 +171,11 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// Returns the error of a peer that sends what no store sends.
+    pub(crate) fn malformed() -> Self {
+        Self::Link(io::Error::new(io::ErrorKind::InvalidData, "it does not speak as a store does"))
+    }
+
     /// Returns whether there is no such snapshot, so that another try finds none either.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Unknown(_) | Self::Ambiguous { .. } | Self::None(_) | Self::NoPath { .. })
