@@ -90,7 +90,7 @@ fn one_process_is_both_ends_where_the_spec_says_so() {
     let notes = stage.notes();
     assert!(notes.starts_with("sync /srv/a /srv/b --source-path=/in --report="), "{notes}");
     assert!(
-        notes.trim().ends_with("--progress=json --delete --adopt --run=web-1 --quiet")
+        notes.trim().ends_with("--progress=json --run=web-1 --delete --adopt --quiet")
             && notes.lines().count() == 1,
         "{notes}"
     );
@@ -122,7 +122,7 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
         (&"127.0.0.1:4711".into(), &Value::Null)
     );
     assert_ne!(heard("send")["fingerprint"], heard("receive")["fingerprint"]);
-    assert_eq!(notes.matches("--delete --adopt --run=web-1").count(), 1, "{notes}");
+    assert_eq!(notes.matches("--run=web-1 --delete --adopt").count(), 1, "{notes}");
     assert!(notes.contains("--run=web-1 --delete-limit=50"), "{notes}");
     let status = status(&output);
     assert_eq!(status["phase"], "Succeeded");

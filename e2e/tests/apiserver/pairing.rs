@@ -134,6 +134,8 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
 
     let said = ended(clusters.start("unpair", &["--serve=from"]), 1).await;
     assert!(said.contains("neither a SyncJob nor a SyncEndpoint"), "{said}");
+    let said = ended(clusters.start_of(["to", "to"], "pair", &["--apply", "--no-trial"]), 1).await;
+    assert!(said.contains("of other claims") && said.contains("another --name"), "{said}");
     let said = ended(clusters.start_of(["to", "to"], "unpair", &[]), 1).await;
     assert!(said.contains("no pair of these claims"), "{said}");
     let said = ended(clusters.start("unpair", &[]), 0).await;

@@ -158,7 +158,7 @@ impl<'a> Pair<'a> {
         let is_own = job.as_ref().is_none_or(|job| self.dials_for_claim(job))
             && endpoint.as_ref().is_none_or(|endpoint| self.serves_claim(endpoint));
         if !is_own {
-            return Err(self.refused("SyncJob or SyncEndpoint is of other claims", NAMED));
+            return Err(self.no_pair());
         }
         if let (Some(job), Some(endpoint)) = (&job, &endpoint) {
             self.check(job, endpoint)?;
@@ -244,7 +244,11 @@ impl<'a> Pair<'a> {
         if is_dialled && self.dials_for_claim(job) && self.serves_claim(endpoint) {
             return Ok(());
         }
-        Err(self.refused("SyncJob and SyncEndpoint are no pair of these claims", NAMED))
+        Err(self.no_pair())
+    }
+
+    fn no_pair(&self) -> PluginError {
+        self.refused("SyncJob and SyncEndpoint are no pair of these claims", NAMED)
     }
 
     /// Returns whether a SyncJob is between an endpoint and the claim that dials, in the direction of the flags.
