@@ -51,7 +51,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let spec = json!({"snapshots": {}, "destination": {
         "persistentVolumeClaim": {"claimName": "to"}, "path": "/web"}});
     stage.sync("web", spec).await.unwrap();
-    let early = start(&stage, &["browse", "web"]).wait_with_output().await.unwrap();
+    let early = output_of(start(&stage, &["browse", "web"])).await;
     assert!(errors(&early).contains("has no Job of a run"), "{early:?}");
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
@@ -65,7 +65,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let pid = stopped.id().unwrap().to_string();
     let done = Command::new("kill").args(["-INT", &pid]).status().await.unwrap();
     assert!(done.success());
-    let said = errors(&stopped.wait_with_output().await.unwrap());
+    let said = errors(&output_of(stopped).await);
     assert!(said.contains("stopped on request"), "{said}");
     assert_gone(&stage, &first).await;
 
@@ -74,7 +74,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let mut known = vec![first.name_any()];
     let (second, pod) = made(&stage, &known).await;
     stage.kubelet.end(&pod, 1, "no such program").await.unwrap();
-    let said = errors(&fails.wait_with_output().await.unwrap());
+    let said = errors(&output_of(fails).await);
     assert!(said.contains("has ended before it answered: no such program"), "{said}");
     assert_gone(&stage, &second).await;
     known.push(second.name_any());
@@ -83,12 +83,12 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let lost = start(&stage, &["browse", "web", "latest", "/below"]);
     let (third, pod) = made(&stage, &known).await;
     stage.kubelet.start(&pod).await.unwrap();
-    let said = errors(&lost.wait_with_output().await.unwrap());
+    let said = errors(&output_of(lost).await);
     assert!(said.contains("cannot start a process in pod"), "{said}");
     assert_gone(&stage, &third).await;
 
     // It takes too long.
-    let late = start(&stage, &["browse", "web", "--timeout=1s"]).wait_with_output().await.unwrap();
+    let late = output_of(start(&stage, &["browse", "web", "--timeout=1s"])).await;
     assert!(errors(&late).contains("it took longer than 1.0s"), "{late:?}");
     let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
     wait::until_none(&jobs, LABEL, PATIENCE).await.unwrap();

@@ -25,6 +25,7 @@ use tokio::{
 
 use crate::{
     endpoints_stage::{Serving, content},
+    prelude::output_of,
     remote_stage::{Dialling, fill},
 };
 
@@ -97,7 +98,7 @@ impl Clusters {
 
 /// Returns what a command printed on standard error, once it has ended with this status.
 async fn ended(child: Child, status: i32) -> String {
-    let output = child.wait_with_output().await.unwrap();
+    let output = output_of(child).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{said}");
     said

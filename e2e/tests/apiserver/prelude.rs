@@ -1,5 +1,9 @@
 //! What nearly every test of this program uses.
 
+use std::process::Output;
+
+use tokio::{process::Child, time};
+
 pub(crate) use contract::{Report, Side};
 pub(crate) use e2e::{
     cut::Cut,
@@ -15,3 +19,8 @@ pub(crate) use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 pub(crate) use serde_json::{Value, json};
+
+/// Returns what a command printed, which has to end within [`PATIENCE`].
+pub(crate) async fn output_of(child: Child) -> Output {
+    time::timeout(PATIENCE, child.wait_with_output()).await.expect("the command ends").unwrap()
+}

@@ -25,7 +25,7 @@ fn start(stage: &Stage, arguments: &[&str]) -> Child {
 }
 
 async fn ended(child: Child) -> (Option<i32>, String) {
-    let Output { status, stderr, .. } = child.wait_with_output().await.unwrap();
+    let Output { status, stderr, .. } = output_of(child).await;
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
