@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use crate::{
@@ -105,7 +106,7 @@ impl ApiServer {
     }
 
     fn processes(&self) -> MutexGuard<'_, Vec<(String, Supervised)>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes.lock()
     }
 
     /// Returns the path of a user's kubeconfig.

@@ -8,7 +8,7 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use http_body_util::BodyExt as _;
 use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use kube::client::{Body, Client};
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
@@ -92,7 +93,7 @@ impl CutLine {
 
     /// Returns the number of requests of each kind that have begun.
     pub fn tally(&self) -> Tally {
-        self.state.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.tally.lock().clone()
     }
 
     /// Returns the number of writes that have begun.
@@ -120,7 +121,7 @@ async fn pass(
     state: Arc<State>,
 ) -> Result<Response<Body>, Infallible> {
     let number = state.requests.fetch_add(1, Ordering::SeqCst);
-    *state.tally.lock().unwrap_or_else(PoisonError::into_inner).entry(kind_of(&request)).or_default() += 1;
+    *state.tally.lock().entry(kind_of(&request)).or_default() += 1;
     let write = is_write(&request).then(|| state.writes.fetch_add(1, Ordering::SeqCst));
     let (before, after) = match (state.cut, write) {
         (Cut::Before(limit), Some(number)) => (number >= limit, false),

@@ -1,11 +1,6 @@
 //! Simulates the kubelet and the syncer's agent: the test sets the state of each pod.
 
-use std::{
-    collections::HashSet,
-    pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use contract::{Report, Side};
@@ -22,6 +17,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{
@@ -460,7 +456,7 @@ impl Crowd {
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,10 +1,6 @@
 //! Watches a job from its creation: collects the names of all its pods, and checks every state of the job.
 
-use std::{
-    collections::BTreeSet,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, pin::pin, sync::Arc};
 
 use anyhow::{Result, ensure};
 use futures::StreamExt as _;
@@ -14,6 +10,7 @@ use kube::{
     api::DynamicObject,
     runtime::{WatchStreamExt as _, watcher},
 };
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::{scripted::Stage, syncjob};
@@ -46,7 +43,7 @@ impl Witness {
     /// # Errors
     /// The number of pods was not `pods`, or the job had a forbidden state.
     pub fn testify(self, pods: usize) -> Result<()> {
-        let seen = locked(&self.seen);
+        let seen = self.seen.lock();
         ensure!(seen.pods.len() == pods, "there were other pods than {pods}: {:?}", seen.pods);
         ensure!(seen.wrong.is_empty(), "{}", seen.wrong.join("\n"));
         Ok(())
@@ -56,7 +53,7 @@ impl Witness {
 async fn watch_pods(pods: Api<Pod>, seen: Arc<Mutex<Seen>>) {
     let mut changes = pin!(watcher(pods, watcher::Config::default()).default_backoff().touched_objects());
     while let Some(pod) = changes.next().await {
-        locked(&seen).pods.extend(pod.ok().and_then(|pod| pod.metadata.name));
+        seen.lock().pods.extend(pod.ok().and_then(|pod| pod.metadata.name));
     }
 }
 
@@ -64,7 +61,7 @@ async fn watch_states(jobs: Api<DynamicObject>, seen: Arc<Mutex<Seen>>) {
     let mut states = pin!(watcher::watch_object(jobs, "web").default_backoff());
     while let Some(state) = states.next().await {
         let wrong = state.ok().flatten().as_ref().and_then(what_is_wrong);
-        locked(&seen).wrong.extend(wrong);
+        seen.lock().wrong.extend(wrong);
     }
 }
 
@@ -88,8 +85,4 @@ fn what_is_wrong(job: &DynamicObject) -> Option<String> {
         return None;
     };
     Some(format!("{wrong}: {job:#?}"))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,12 +2,13 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use contract::{Event, Progress, Report};
+use parking_lot::Mutex;
 
 use super::{
     bar::{self, Moment},
@@ -54,7 +55,7 @@ impl Live {
     /// Shows that the run is over, and resets the display for the next one. No progress of the run is printed after its
     /// end.
     pub(super) fn finish(&self, report: &Report) {
-        lock(&self.view).finish(report);
+        self.view.lock().finish(report);
     }
 }
 
@@ -63,7 +64,7 @@ impl Drop for Live {
         if let Some(ticker) = self.ticker.take() {
             ticker.stop();
         }
-        lock(&self.view).screen.clear_bar();
+        self.view.lock().screen.clear_bar();
     }
 }
 
@@ -79,7 +80,7 @@ impl Ticker {
         let (stop, stopped) = mpsc::channel();
         let tick = move || {
             while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
-                lock(&view).tick(Instant::now());
+                view.lock().tick(Instant::now());
             }
         };
         let thread = thread::Builder::new().name("progress".into()).spawn(tick)?;
@@ -169,10 +170,6 @@ impl View {
             tracing::debug!(%error, "standard output is gone");
         }
     }
-}
-
-fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

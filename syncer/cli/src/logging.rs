@@ -110,7 +110,7 @@ impl io::Write for ScreenWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -119,7 +119,7 @@ mod tests {
 
     impl io::Write for Lines {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(line);
+            self.0.lock().extend(line);
             Ok(line.len())
         }
 
@@ -156,7 +156,7 @@ mod tests {
         tracing::subscriber::with_default(registry().with(layer), || {
             tracing::warn!(shown = %evil, debug = ?evil, run = evil, "from the peer: {evil}");
         });
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
         let escaped = r"a\r\nWARN forged\u{1b}[2J\u{9b}";

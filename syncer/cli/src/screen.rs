@@ -1,12 +1,10 @@
 //! Standard output and standard error, shared by the bar, the log, the lines of JSON and the summary, so that none of
 //! them splits another's line.
 
-use std::{
-    io::{self, Write as _},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::io::{self, Write as _};
 
 use contract::Event;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::termios::tcgetwinsize;
 
 const CLEAR_LINE: &str = "\r\x1b[2K";
@@ -83,6 +81,6 @@ impl Screen {
     }
 
     fn lock_bar(&self) -> Option<MutexGuard<'_, String>> {
-        self.bar.as_ref().map(|bar| bar.lock().unwrap_or_else(PoisonError::into_inner))
+        self.bar.as_ref().map(|bar| bar.lock())
     }
 }

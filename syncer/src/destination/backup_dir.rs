@@ -10,13 +10,11 @@ use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use contract::Preserve;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Stat},
     io::Errno,
@@ -124,7 +122,7 @@ impl BackupDir {
     }
 
     fn folders(&self) -> MutexGuard<'_, BTreeSet<RelPath>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.folders.lock()
     }
 
     /// Opens the folder at `path` of the backup folder. `live` is the folder at the same path of the destination.

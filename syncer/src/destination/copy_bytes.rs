@@ -5,12 +5,10 @@ use std::{
     num::NonZeroU64,
     ops::Range,
     os::fd::BorrowedFd,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{Advice, FallocateFlags, SeekFrom},
     io::Errno,
@@ -80,8 +78,8 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
             monitor.may_copy((len - start).min(PART_BYTES as u64))?;
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
             during(Activity::Reading, || Slice::all_of(from).read_exact_at(part, start))?;
-            let turn = || during(Activity::Turn, || writing.lock()).unwrap_or_else(PoisonError::into_inner);
-            let alone = writing.try_lock().unwrap_or_else(|_| turn());
+            let turn = || during(Activity::Turn, || writing.lock());
+            let alone = writing.try_lock().unwrap_or_else(turn);
             write_all(to, part, start)?;
             drop(alone);
             begin_write_back(to, start, part.len() as u64);

@@ -4,10 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     io,
     os::fd::AsFd as _,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use contract::{Ownership, RunParams};
+use parking_lot::Mutex;
 
 use crate::{
     attrs::{Attrs, AttrsBuf, Classes, put_attr},
@@ -220,16 +220,12 @@ impl<'a> StoredTree<'a> {
 
     /// Adds the directories that could not be read to the failures of a run.
     pub(crate) fn add_damaged_dirs(&self, failures: &Failures) {
-        self.lock().damaged.iter().for_each(|(path, error)| failures.add(path, "read", error));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StoredState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().damaged.iter().for_each(|(path, error)| failures.add(path, "read", error));
     }
 
     /// Returns the content of a file, with its length and time in the snapshot.
     pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<ContentRef>, OfStore)> {
-        let state = self.lock();
+        let state = self.state.lock();
         let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
         let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
         let StoredFile { content, len, mtime, .. } = files[nth];
@@ -237,7 +233,7 @@ impl<'a> StoredTree<'a> {
     }
 
     fn list(&self, id: DirId) -> Result<Listed, SessionError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.dirs.len() as DirId;
         let unknown =
             || SnapshotError::Invalid("a directory was asked for that the snapshot does not have".into());
@@ -298,12 +294,12 @@ fn files(folder: &Folder) -> Vec<StoredFile> {
 
 impl SourceTree for &StoredTree<'_> {
     fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
-        self.lock().asked.extend(dirs);
+        self.state.lock().asked.extend(dirs);
         Ok(())
     }
 
     fn next(&mut self) -> Result<Listed, SessionError> {
-        let id = self.lock().asked.pop_front().unwrap_or_default();
+        let id = self.state.lock().asked.pop_front().unwrap_or_default();
         self.list(id)
     }
 }

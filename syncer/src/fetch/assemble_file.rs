@@ -1,12 +1,9 @@
 //! A large file while it arrives, its parts in any order.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, Mutex, RwLock},
-};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use blake3::{Hash, hazmat::ChainingValue};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     attrs::AttrsBuf,

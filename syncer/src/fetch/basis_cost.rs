@@ -7,11 +7,9 @@
 //!
 //! The time to read from a slow disk does not count, because the link works meanwhile.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys::cores::cores;
@@ -64,13 +62,9 @@ impl BasisCost {
         Self { threads, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, CostState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether to read the next `bytes` of a basis.
     pub(crate) fn pays(&self, bytes: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let arriving = state.since.map_or(Duration::ZERO, |since| since.elapsed());
         // A small sample says nothing about a much larger file.
         let is_unknown = bytes > PROBED * state.seen.compared;
@@ -85,7 +79,7 @@ impl BasisCost {
         let start = thread_time();
         let result = read();
         let spent = thread_time().saturating_sub(start);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.seen.read += bytes;
         state.seen.reading += spent;
         result
@@ -93,7 +87,7 @@ impl BasisCost {
 
     /// Records content that arrived. `reused` is the number of bytes taken from the basis, if one was read to compare.
     pub(crate) fn came(&self, len: u64, reused: Option<u64>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let since = *state.since.get_or_insert_with(Instant::now);
         state.seen.arrived += len - reused.unwrap_or(0);
         if let Some(reused) = reused {
@@ -144,7 +138,7 @@ impl BasisCost {
         let cost = Self::new();
         cost.reading(1, || while thread_time() == Duration::ZERO {});
         cost.came(HALVED_AT - 1, Some(0));
-        cost.lock().since = Some(Instant::now() + Duration::from_secs(3600));
+        cost.state.lock().since = Some(Instant::now() + Duration::from_secs(3600));
         cost
     }
 }
@@ -207,7 +201,7 @@ mod tests {
         let cost = BasisCost::new();
         cost.came(HALVED_AT, Some(0));
         cost.came(HALVED_AT / 2, Some(HALVED_AT / 2));
-        let Seen { compared, reused, arrived, .. } = cost.lock().seen;
+        let Seen { compared, reused, arrived, .. } = cost.state.lock().seen;
         assert_eq!((compared, reused, arrived), (HALVED_AT / 2, HALVED_AT / 4, HALVED_AT / 4));
     }
 }

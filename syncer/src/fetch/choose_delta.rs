@@ -8,10 +8,11 @@
 use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use async_channel::{Receiver, WeakSender};
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::{
@@ -210,7 +211,7 @@ impl BasisReader<'_> {
         let cost = reading.is_judged.then_some(self.cost);
         let mut buffer = Vec::new();
         while !self.is_over() && reading.kept.do_block(&mut buffer, cost) {
-            let _in_order = reading.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            let _in_order = reading.telling.lock();
             while let Some(part) = reading.kept.next_part() {
                 self.update(reading.number, &reading.need, BasisManifest::Granules(part));
             }

@@ -6,13 +6,11 @@
 
 use std::{
     io,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use blake3::Hash;
+use parking_lot::Mutex;
 
 use crate::{
     delta::{
@@ -75,7 +73,7 @@ fn cut_all(basis: &CutBasis<'_>, starts: &[u64], piece: u64, cost: &BasisCost) -
         while let Some((start, cut)) =
             Some(next.fetch_add(1, Relaxed)).and_then(|nth| starts.get(nth).zip(cut.get(nth)))
         {
-            *cut.lock().unwrap_or_else(PoisonError::into_inner) = cost
+            *cut.lock() = cost
                 .reading(piece.min(basis.files.len() - start), || cut_piece(basis, *start, start + piece));
         }
     };
@@ -84,7 +82,7 @@ fn cut_all(basis: &CutBasis<'_>, starts: &[u64], piece: u64, cost: &BasisCost) -
         (1..threads).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    cut.into_iter().map(|cut| cut.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    cut.into_iter().map(Mutex::into_inner).collect()
 }
 
 fn cut_piece(basis: &CutBasis<'_>, start: u64, end: u64) -> io::Result<Vec<Cut>> {

@@ -6,12 +6,13 @@ use std::{
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
 use blake3::hazmat::ChainingValue;
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::{
@@ -144,7 +145,7 @@ impl GranuleBasis {
 
     /// Takes the log in which arrived blocks are recorded.
     pub(crate) fn take_log(&self) -> Option<ArrivalLog> {
-        lock(&self.log).take()
+        self.log.lock().take()
     }
 
     /// Returns the number of blocks to read, at least one.
@@ -165,7 +166,7 @@ impl GranuleBasis {
 
     /// Stops copying. After this, no thread writes content of the basis to the file.
     pub(crate) fn stop(&self) {
-        let _alone = lock(&self.writing);
+        let _alone = self.writing.lock();
         self.is_stopped.store(true, Relaxed);
     }
 
@@ -185,7 +186,7 @@ impl GranuleBasis {
             true => self.read_block(offset, buffer, cost),
             false => Vec::new(),
         };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let first = (offset / self.granule as u64) as usize;
         for (slot, value) in state.values[first..].iter_mut().zip(values) {
             *slot = Some(value);
@@ -211,13 +212,13 @@ impl GranuleBasis {
     }
 
     fn is_to_be_read(&self, offset: u64, cost: Option<&BasisCost>) -> bool {
-        let BasisPart { left, is_read } = &mut lock(&self.state).parts[(offset / PART) as usize];
+        let BasisPart { left, is_read } = &mut self.state.lock().parts[(offset / PART) as usize];
         *is_read.get_or_insert_with(|| cost.is_none_or(|cost| cost.pays(*left)))
     }
 
     /// Returns whether the piece at `offset` was read.
     pub(crate) fn was_read(&self, offset: u64) -> bool {
-        lock(&self.state).parts.get((offset / PART) as usize).is_some_and(|part| part.is_read == Some(true))
+        self.state.lock().parts.get((offset / PART) as usize).is_some_and(|part| part.is_read == Some(true))
     }
 
     fn read_block(&self, offset: u64, buffer: &mut Vec<u8>, cost: Option<&BasisCost>) -> Vec<ChainingValue> {
@@ -276,7 +277,7 @@ impl GranuleBasis {
 
     /// Writes the `data` of a block.
     fn write(&self, block: &[u8], offset: u64, data: &[Range<u64>]) -> io::Result<()> {
-        let alone = lock(&self.writing);
+        let alone = self.writing.lock();
         for range in data.iter().filter(|_| !self.is_stopped.load(Relaxed)) {
             let [start, end] = [range.start, range.end].map(|at| (at - offset) as usize);
             self.staged.write_at(&block[start..end], range.start)?;
@@ -289,7 +290,7 @@ impl GranuleBasis {
     /// Returns the next complete part that the source does not know. The caller sends it before another thread calls
     /// this.
     pub(crate) fn next_part(&self) -> Option<Granules> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let start = state.told as u64 * PART;
         if state.parts.get(state.told)?.left > 0 {
             return None;
@@ -310,13 +311,13 @@ impl GranuleBasis {
 
     /// Returns whether the source may send content up to `end`: it has the manifest of the basis up to there.
     pub(crate) fn is_told(&self, end: u64) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.told == state.parts.len() || end <= state.told as u64 * PART
     }
 
     /// Returns the chaining value of the granule at `offset`, if it is one of `len` bytes and complete.
     pub(crate) fn value(&self, offset: u64, len: usize) -> Option<ChainingValue> {
-        let value = *lock(&self.state).values.get((offset / self.granule as u64) as usize)?;
+        let value = *self.state.lock().values.get((offset / self.granule as u64) as usize)?;
         let there = usize::try_from(self.len - offset).map_or(self.granule, |rest| rest.min(self.granule));
         value.filter(|_| there == len)
     }
@@ -335,10 +336,6 @@ fn check_density(stat: &Stat) -> io::Result<()> {
         }
         false => Ok(()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

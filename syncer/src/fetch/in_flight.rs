@@ -1,9 +1,8 @@
 //! The files in flight, by the number of their request.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     destination::Staged,
@@ -59,13 +58,9 @@ impl FileInFlight {
 pub(crate) type Arriving = (Arc<Need>, Arc<Mutex<Assembly>>);
 
 impl InFlight {
-    fn lock(&self) -> MutexGuard<'_, InFlightState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers requests, and returns the number of the first; the others follow consecutively.
     pub(crate) fn add(&self, needs: &[Arc<Need>], is_update: bool) -> u32 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let first = state.next;
         state.next += needs.len() as u32;
         state.updates += if is_update { needs.len() } else { 0 };
@@ -84,16 +79,16 @@ impl InFlight {
 
     /// Returns whether any file was requested.
     pub(crate) fn was_used(&self) -> bool {
-        self.lock().next > 0
+        self.state.lock().next > 0
     }
 
     /// Waits until at most `most` files are in flight, and not too many updates among them. Returns false if the
     /// connection is lost.
     pub(crate) fn wait(&self, most: usize) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.awaited = most;
         while !state.has_room() && !state.broken {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         state.has_room()
     }
@@ -105,7 +100,7 @@ impl InFlight {
         number: u32,
         look: impl FnOnce(&mut FileInFlight) -> T,
     ) -> Result<Option<T>, TransportError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.next;
         match state.slots.get_mut(&number) {
             Some(slot) => Ok(Some(look(slot))),
@@ -120,7 +115,7 @@ impl InFlight {
 
     /// Stores the basis of a file until its first frame arrives.
     pub(crate) fn set_at_hand(&self, number: u32, at_hand: FileBasis) {
-        if let Some(slot) = self.lock().slots.get_mut(&number) {
+        if let Some(slot) = self.state.lock().slots.get_mut(&number) {
             slot.at_hand = Some(at_hand);
         }
     }
@@ -140,13 +135,13 @@ impl InFlight {
 
     /// Returns the large file of this request, if any of it has arrived.
     pub(crate) fn arrived(&self, number: u32) -> Option<Arc<Mutex<Assembly>>> {
-        self.lock().slots.get(&number)?.assembly.clone()
+        self.state.lock().slots.get(&number)?.assembly.clone()
     }
 
     /// Marks a file as ending. Returns its need, unless another thread ended it before; the file counts as in flight
     /// until [`Self::done`].
     pub(crate) fn end(&self, number: u32) -> Option<Arc<Need>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let slot = state.slots.get_mut(&number).filter(|slot| !slot.is_ending)?;
         slot.is_ending = true;
         Some(Arc::clone(&slot.need))
@@ -154,7 +149,7 @@ impl InFlight {
 
     /// Removes a file that is done. Returns its slot if it was an update.
     pub(crate) fn done(&self, number: u32) -> Option<FileInFlight> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let slot = state.slots.remove(&number).filter(|slot| slot.is_update);
         state.updates -= usize::from(slot.is_some());
         if state.has_room() {
@@ -168,11 +163,11 @@ impl InFlight {
 
     /// Returns whether the connection is lost.
     pub(crate) fn is_broken(&self) -> bool {
-        self.lock().broken
+        self.state.lock().broken
     }
 
     pub(crate) fn break_off(&self) {
-        self.lock().broken = true;
+        self.state.lock().broken = true;
         self.changed.notify_all();
     }
 }

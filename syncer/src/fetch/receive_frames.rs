@@ -1,10 +1,8 @@
 //! Receives frames from the source, checks them and writes their content.
 
-use std::{
-    io,
-    os::fd::AsFd as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{io, os::fd::AsFd as _, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     buffers,
@@ -150,7 +148,7 @@ impl<'a> Receiver<'a> {
         let hash = during(Activity::Hashing, || BlockHash::of(block.bytes, block.offset, block.file_len));
         let written = write_to(&assembly, block.attempt, |staged, writing| {
             let written = {
-                let _alone = during(Activity::Turn, || lock(writing));
+                let _alone = during(Activity::Turn, || writing.lock());
                 staged.write_at(block.bytes, block.offset)
             };
             staged.begin_write_back(block.offset, len);
@@ -228,7 +226,7 @@ impl<'a> Receiver<'a> {
         let Some((batch, staged)) = lock_attempt(assembly, attempt).and_then(due) else { return };
         let noted = self.writing.tree().and_then(|tree| batch.note(tree, &staged));
         let log = noted.inspect_err(|error| tracing::debug!(%error, "no arrivals are noted")).ok();
-        if let Some(arrivals) = lock(assembly).arrivals.as_mut() {
+        if let Some(arrivals) = assembly.lock().arrivals.as_mut() {
             arrivals.noted(log);
         }
     }
@@ -278,13 +276,13 @@ impl<'a> Receiver<'a> {
         };
         let Some((need, assembly)) = self.in_flight.assembly(number, begin)? else { return Ok(None) };
         {
-            let mut current = lock(&assembly);
+            let mut current = assembly.lock();
             if attempt < current.attempt {
                 return Ok(None);
             }
             if attempt > current.attempt {
                 let last_writes = Arc::clone(&current.under_way);
-                drop(last_writes.write().unwrap_or_else(PoisonError::into_inner));
+                drop(last_writes.write());
                 let old = std::mem::replace(&mut *current, begin(&need, None));
                 old.staged.iter().for_each(|staged| writing.unstage(staged));
             }
@@ -304,7 +302,7 @@ impl<'a> Receiver<'a> {
             Err(Failed { operation, error }) => {
                 self.fail(&need, operation, &error);
                 if let Some(assembly) = self.in_flight.arrived(end.need) {
-                    lock(&assembly).spoil(self.writing, io::ErrorKind::Interrupted.into());
+                    assembly.lock().spoil(self.writing, io::ErrorKind::Interrupted.into());
                 }
                 self.done(end.need);
             }
@@ -322,7 +320,7 @@ impl<'a> Receiver<'a> {
 
     /// Publishes a large file if all of it has arrived, or gives it up if it could not be written.
     fn complete(&mut self, number: u32, need: &Need, assembly: &Mutex<Assembly>) {
-        let mut assembly = lock(assembly);
+        let mut assembly = assembly.lock();
         let failed = assembly.staged.is_err();
         let Some(whole) = assembly.expected.take() else { return };
         let hash = assembly.hash();
@@ -397,13 +395,9 @@ const TWICE: TransportError = TransportError::Nonsense("parts of a file came mor
 
 const MIXED: TransportError = TransportError::Nonsense("a file came in another way than it was begun");
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Locks the file; `None` if another worker has begun a newer attempt meanwhile.
 fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'_, Assembly>> {
-    Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
+    Some(assembly.lock()).filter(|assembly| assembly.attempt == attempt)
 }
 
 /// Returns the basis of a file for a frame that ends before `end`.
@@ -432,7 +426,7 @@ fn write_to<T>(
     let current = lock_attempt(assembly, attempt)?;
     let Assembly { staged: Ok(staged), writing, under_way, .. } = &*current else { return None };
     let (staged, writing, under_way) = (Arc::clone(staged), Arc::clone(writing), Arc::clone(under_way));
-    let _one_of_them = under_way.read().unwrap_or_else(PoisonError::into_inner);
+    let _one_of_them = under_way.read();
     drop(current);
     Some(write(&staged, &writing))
 }
@@ -465,7 +459,7 @@ mod tests {
             reused: 0,
             expected: None,
         });
-        let may_begin = || lock(&assembly).under_way.try_write().is_ok();
+        let may_begin = || assembly.lock().under_way.try_write().is_some();
         assert_eq!(write_to(&assembly, 1, |_, _| may_begin()), Some(false));
         assert!(may_begin());
         assert_eq!(write_to(&assembly, 0, |_, _| ()), None);

@@ -4,7 +4,7 @@ use std::{
     fmt, io,
     net::SocketAddr,
     sync::{
-        Condvar, Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{
             AtomicBool, AtomicU8, AtomicU64,
             Ordering::{Relaxed, SeqCst},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use contract::{BusyAnswer, Phase, PlannedAction, Progress, Side};
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
@@ -205,7 +206,7 @@ impl Monitor {
     pub fn cancel(&self) {
         self.cancelled.store(true, SeqCst);
         self.cancel.send_replace(true);
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stopped.lock() = true;
         self.stops.notify_all();
     }
 
@@ -259,9 +260,7 @@ impl Monitor {
     /// # Errors
     /// `ECANCELED` when it was.
     pub fn pause(&self, wait: Duration) -> io::Result<()> {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.stops.wait_timeout_while(stopped, wait, |stopped| !*stopped);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.stops.wait_while_for(&mut self.stopped.lock(), |stopped| !*stopped, wait);
         self.check()
     }
 
@@ -279,7 +278,7 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -334,10 +333,10 @@ mod tests {
     fn a_listening_end_is_announced_with_its_address() {
         let heard = Arc::new(Mutex::new(None));
         let ear = Arc::clone(&heard);
-        let monitor = Monitor::new(move |address| *ear.lock().unwrap() = Some(address));
+        let monitor = Monitor::new(move |address| *ear.lock() = Some(address));
         let address = "127.0.0.1:7400".parse().unwrap();
         monitor.listening(address);
-        assert_eq!(*heard.lock().unwrap(), Some(address));
+        assert_eq!(*heard.lock(), Some(address));
     }
 
     #[test]

@@ -6,14 +6,12 @@ use std::{
     fs::File,
     hash::{BuildHasher as _, RandomState},
     io::Read as _,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use contract::{Effort, Failure, MAX_FAILURES, Phase, Side, Timings, Usage, Work};
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -51,7 +49,7 @@ impl Failures {
         tracing::warn!(%path, operation, %error, "failed");
         let failure =
             Failure { path: path.to_string(), operation: operation.into(), error: error.to_string() };
-        let mut named = self.lock();
+        let mut named = self.named.lock();
         if self.push(&mut named, failure) {
             named.digests[0] ^= word(&digest(&[path.as_bytes()]));
         }
@@ -60,7 +58,7 @@ impl Failures {
     /// Adds and logs a file that was taken although it kept changing. It does not count as failed.
     pub fn add_in_motion(&self, path: &RelPath) {
         tracing::warn!(%path, "it kept changing while it was read, and what was read last may be a mix");
-        let mut named = self.lock();
+        let mut named = self.named.lock();
         named.in_motion.0 += 1;
         if named.in_motion.1.len() < MAX_FAILURES {
             named.in_motion.1.push(path.to_string());
@@ -69,13 +67,13 @@ impl Failures {
 
     /// Returns the number of files that were taken although they kept changing, and the first of them.
     pub fn in_motion(&self) -> (u64, Vec<String>) {
-        self.lock().in_motion.clone()
+        self.named.lock().in_motion.clone()
     }
 
     /// Adds the peer's count and named failures, and the digest of the paths that it counted.
     pub fn merge(&self, count: u64, named: Vec<Failure>, paths: u64) {
         let here = named.len() as u64;
-        let mut known = self.lock();
+        let mut known = self.named.lock();
         known.digests[1] ^= paths;
         for failure in named {
             self.push(&mut known, failure);
@@ -86,13 +84,13 @@ impl Failures {
     /// Returns a digest of the paths of all failures, in any order, by which two processes that compare the same trees
     /// can tell whether they had the same failures.
     pub fn paths(&self) -> u64 {
-        let [here, peers] = self.lock().digests;
+        let [here, peers] = self.named.lock().digests;
         if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }
     }
 
     /// Returns whether the entry at `path` has failed in this process.
     pub fn has(&self, path: &RelPath) -> bool {
-        self.lock().seen.contains(&self.hasher.hash_one(path.to_string()))
+        self.named.lock().seen.contains(&self.hasher.hash_one(path.to_string()))
     }
 
     /// Returns their number.
@@ -102,12 +100,12 @@ impl Failures {
 
     /// Returns the first [`MAX_FAILURES`].
     pub fn named(&self) -> Vec<Failure> {
-        self.lock().first.clone()
+        self.named.lock().first.clone()
     }
 
     /// Removes all failures, because another process of the run reports them.
     pub fn forget(&self) {
-        *self.lock() = NamedFailures::default();
+        *self.named.lock() = NamedFailures::default();
         self.count.store(0, Relaxed);
     }
 
@@ -121,10 +119,6 @@ impl Failures {
             named.first.push(failure);
         }
         is_new
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NamedFailures> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,11 +7,11 @@
 use std::{
     cell::RefCell,
     os::fd::OwnedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use contract::{Effort, MIN_JUDGED_US, Phase, Side};
+use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -264,7 +264,7 @@ impl<'a> EffortPool<'a> {
     }
 
     fn keep(&self, effort: Effort) {
-        let mut busiest = self.busiest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busiest = self.busiest.lock();
         if effort.busy_us() >= busiest.busy_us() {
             *busiest = effort;
         }
@@ -273,7 +273,7 @@ impl<'a> EffortPool<'a> {
 
 impl Drop for EffortPool<'_> {
     fn drop(&mut self) {
-        let effort = *self.busiest.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let effort = *self.busiest.get_mut();
         self.book.add(self.phase, (self.side, self.group), &effort);
     }
 }
@@ -338,17 +338,13 @@ struct BookPages {
 }
 
 impl EffortBook {
-    fn lock(&self) -> MutexGuard<'_, BookPages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Clears all entries, for the next run.
     pub(crate) fn clear(&self) {
-        *self.lock() = BookPages::default();
+        *self.0.lock() = BookPages::default();
     }
 
     pub(crate) fn add(&self, phase: Phase, of: (Side, ThreadGroup), effort: &Effort) {
-        let mut book = self.lock();
+        let mut book = self.0.lock();
         match book.groups.iter_mut().find(|(of_phase, group, _)| (*of_phase, *group) == (phase, of)) {
             Some((.., sum)) => sum.add(effort),
             None => book.groups.push((phase, of, *effort)),
@@ -359,7 +355,7 @@ impl EffortBook {
     pub(crate) fn add_phase(&self, phase: Phase, times: [Duration; 3]) {
         let [wall_us, cpu_us, throttled_us] = times.map(micros);
         let more = Effort { phase, wall_us, cpu_us, throttled_us, ..Effort::default() };
-        let mut book = self.lock();
+        let mut book = self.0.lock();
         match book.phases.iter_mut().find(|effort| effort.phase == phase) {
             Some(sum) => sum.add(&more),
             None => book.phases.push(more),
@@ -368,7 +364,7 @@ impl EffortBook {
 
     /// Returns one end's effort in each phase: the process's usage, and the activities of its busiest group of threads.
     pub(crate) fn of(&self, side: Side) -> Vec<Effort> {
-        let book = self.lock();
+        let book = self.0.lock();
         let busiest = |phase: Phase| {
             let of_phase = book.groups.iter().filter(|(at, (of, _), _)| (*at, *of) == (phase, side));
             of_phase.map(|(.., effort)| *effort).max_by_key(Effort::busy_us)

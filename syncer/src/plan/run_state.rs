@@ -1,8 +1,7 @@
 //! One run: its parameters, and its results so far.
 
-use std::sync::{Mutex, PoisonError};
-
 use contract::RunParams;
+use parking_lot::Mutex;
 
 use crate::{
     measure::{
@@ -42,11 +41,11 @@ impl<'a> Run<'a> {
 
     /// Adds notes to the report.
     pub(crate) fn note(&self, notes: impl IntoIterator<Item = String>) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(notes);
+        self.notes.lock().extend(notes);
     }
 
     /// Takes the notes, once, for the report.
     pub(crate) fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.notes.lock())
     }
 }

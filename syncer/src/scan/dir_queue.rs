@@ -1,11 +1,8 @@
 //! Directories that a scan has found and not yet read.
 
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::OFlags;
 
 use crate::{
@@ -65,13 +62,9 @@ impl Queue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the next directory, and returns it with the number of those left; `None` when all have been read.
     pub(super) fn pop(&self) -> Option<(PendingDir, usize)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(work) = state.stack.pop() {
                 state.busy += 1;
@@ -81,25 +74,24 @@ impl Queue {
                 return None;
             }
             state.waiting += 1;
-            state =
-                during(Activity::Idle, || self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+            during(Activity::Idle, || self.changed.wait(&mut state));
             state.waiting -= 1;
         }
     }
 
     /// Records why the root cannot be read.
     pub(super) fn fail(&self, error: io::Error) {
-        self.lock().root_error = Some(error);
+        self.state.lock().root_error = Some(error);
     }
 
     /// Takes the error of the root.
     pub(super) fn take_error(&self) -> Option<io::Error> {
-        self.lock().root_error.take()
+        self.state.lock().root_error.take()
     }
 
     /// Reserves `count` consecutive numbers for new directories.
     pub(super) fn number(&self, count: u32) -> DirId {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let first = state.next_id;
         state.next_id += count;
         first
@@ -107,7 +99,7 @@ impl Queue {
 
     /// Ends the work on one directory, whose subdirectories are `found`.
     pub(super) fn done(&self, found: impl Iterator<Item = PendingDir>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stack.extend(found);
         state.busy -= 1;
         if state.waiting > 0 && (state.busy == 0 || !state.stack.is_empty()) {

@@ -18,11 +18,12 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread::Scope,
 };
 
 use contract::Side;
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, FileType, RawDir, SeekFrom},
     time::{ClockId, clock_gettime},
@@ -119,7 +120,7 @@ pub(crate) fn scan_changes(
         false => std::thread::scope(|scope| scope.spawn(|| crew.work(0, scope)).join())
             .map_err(|_| io::Error::other("a scanning thread failed"))?,
     }
-    let parts = crew.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let parts = crew.parts.into_inner();
     if let Some(error) = walk.queue.take_error() {
         return Err(error);
     }
@@ -196,7 +197,7 @@ impl Crew<'_> {
     }
 
     fn add(&self, part: WorkerTree) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        self.parts.lock().push(part);
     }
 }
 

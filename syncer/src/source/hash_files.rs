@@ -5,12 +5,13 @@ use std::{
     num::NonZeroU64,
     ops::Range,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use contract::Side;
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use crate::{
@@ -206,7 +207,7 @@ impl HashWork<'_> {
                 })
             }
         };
-        let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = open.state.lock();
         match hash {
             // An empty file has no block to hash, and only has to be opened.
             Ok(_) if work.file.size == 0 => {}

@@ -3,11 +3,10 @@
 use std::{
     io,
     ops::Range,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     delta::features::{SPAN_BYTES, Sampling, add_features},
@@ -47,7 +46,7 @@ pub(crate) fn sample_files(
             && !monitor.cancelled()
         {
             for &(nth, offset) in job {
-                let mut features = found[nth].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut features = found[nth].lock();
                 if let Err(error) = reader.read(nth, offset, &mut features) {
                     tracing::debug!(name = %files[nth].name.escape_ascii(), %error, "nothing is known of a file");
                 }
@@ -76,7 +75,7 @@ fn spans(files: &[HashRequest], sampling: Sampling) -> Result<Vec<SampleSpan>, T
 }
 
 fn once_each(features: Mutex<Vec<u64>>) -> Vec<u64> {
-    let mut features = features.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut features = features.into_inner();
     features.sort_unstable();
     features.dedup();
     features

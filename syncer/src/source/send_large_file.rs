@@ -7,11 +7,12 @@ use std::{
     ops::Range,
     slice,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::{
@@ -197,7 +198,7 @@ impl Large {
     }
 
     fn told(&self) -> Option<MutexGuard<'_, Told>> {
-        self.basis.as_ref().map(|told| told.lock().unwrap_or_else(PoisonError::into_inner))
+        self.basis.as_ref().map(|told| told.lock())
     }
 
     /// Takes the next block, or the next blocks if they are holes. `None` if none is left, or the manifest has to
@@ -333,7 +334,7 @@ impl Large {
     }
 
     fn set_hash(&self, offset: u64, hash: BlockHash) {
-        let is_new = self.lock().hashes.set(offset, hash);
+        let is_new = self.state.lock().hashes.set(offset, hash);
         debug_assert!(is_new, "every block is taken by one worker");
     }
 
@@ -344,13 +345,13 @@ impl Large {
     fn fail(&self, error: io::Error) {
         // Errors of blocks that were given up because another one had failed are dropped.
         if !self.failed.swap(true, Ordering::Relaxed) {
-            self.lock().error.get_or_insert(error);
+            self.state.lock().error.get_or_insert(error);
         }
     }
 
     /// Ends the file: returns its last frame, or that it has changed and has to be sent again.
     fn end(&self) -> Ended {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let opened = self.opened.as_ref();
         // Attributes that were read are valid if the file has not changed since.
         let fresh = opened.map(|opened| opened.fresh(&self.file.meta, self.file.as_listed));
@@ -377,10 +378,6 @@ impl Large {
             (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),
         };
         Ended::Over(EndFrame { need: self.file.need, attempt: self.attempt, outcome }.encode())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LargeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

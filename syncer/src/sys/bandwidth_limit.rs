@@ -3,10 +3,9 @@
 //! It is the generic cell rate algorithm (ITU-T I.371). A piece of n bytes takes n / rate seconds of a clock that may
 //! lag behind the present by at most the burst, so unused time is not saved up.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The longest time that the clock may lag behind the present. It makes up for timers that are late (a millisecond, or
 /// several on a busy machine) without losing rate.
@@ -52,13 +51,13 @@ impl Pace {
 
     /// Returns the time until which bytes have been reserved, which moves on with each piece.
     pub(crate) fn reserved(&self) -> Option<Instant> {
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.clock.lock()
     }
 
     /// Reserves the time for `bytes`, and returns how long to wait for it from `now`.
     pub(crate) fn reserve(&self, now: Instant, bytes: usize) -> Duration {
         let cost = Duration::from_secs_f64(bytes as f64 * self.overhead / self.bytes_per_second);
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clock = self.clock.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let start = clock.map_or(now, |clock| clock.max(earliest));
         *clock = Some(start + cost);

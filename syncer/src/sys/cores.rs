@@ -2,11 +2,13 @@
 
 use std::{
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread::available_parallelism,
 };
+
+use parking_lot::Mutex;
 
 /// Returns the number of threads that can run at once in this process: its cores, or its control group's share of them.
 /// The answer is read from kernel files once.
@@ -27,13 +29,13 @@ pub(crate) fn on_cores<T: Send>(count: usize, per_thread: usize, work: impl Fn(u
     let run = || {
         let numbers = std::iter::repeat_with(|| next.fetch_add(1, Relaxed)).take_while(|nth| *nth < count);
         let mut results: Vec<(usize, T)> = numbers.map(|nth| (nth, work(nth))).collect();
-        done.lock().unwrap_or_else(PoisonError::into_inner).append(&mut results);
+        done.lock().append(&mut results);
     };
     std::thread::scope(|scope| {
         (1..threads).for_each(|_| drop(scope.spawn(run)));
         run();
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_unstable_by_key(|(nth, _)| *nth);
     done.into_iter().map(|(_, result)| result).collect()
 }

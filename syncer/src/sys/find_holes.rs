@@ -1,10 +1,8 @@
 //! Finds the data and the holes of a file, as its file system reports them (`SEEK_DATA`, `SEEK_HOLE`).
 
-use std::{
-    ops::Range,
-    sync::{Mutex, PoisonError},
-};
+use std::ops::Range;
 
+use parking_lot::Mutex;
 use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::sys::file_part::Slice;
@@ -28,7 +26,7 @@ impl DataMap {
 
     /// Returns the first data range from `at` on; `None` if a hole reaches to the end.
     pub(crate) fn next(&self, file: Slice<'_>, at: u64) -> Option<Range<u64>> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if !last.contains(&at) {
             *last = find(file, at, self.len)?;
         }

@@ -11,9 +11,10 @@ use std::{
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
-    sync::{OnceLock, PoisonError, RwLock},
+    sync::OnceLock,
 };
 
+use parking_lot::RwLock;
 use rustix::{
     fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
     io::Errno,
@@ -130,7 +131,7 @@ impl Elsewhere {
     /// Finds the directory to begin at, and the way from there, for a `path` that is filled elsewhere; `None` for any
     /// other.
     fn find<'f>(&'f self, root: &'f OwnedFd, path: &[u8]) -> Option<(&'f OwnedFd, Vec<u8>)> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read();
         if places.is_empty() {
             return None;
         }
@@ -145,13 +146,13 @@ impl Elsewhere {
     }
 
     fn put(&self, path: &RelPath, place: FilledAt) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         places.insert(path.as_bytes().into(), place);
     }
 
     /// Returns the temporary name that the folder at `path` has beside its place, if it is filled there.
     fn beside(&self, path: &[u8]) -> Option<String> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read();
         match places.get(path) {
             Some(FilledAt::Beside(name)) => Some(name.clone()),
             _ => None,
@@ -316,7 +317,7 @@ impl Root {
 
     /// Forgets all folders that were filled elsewhere.
     pub fn keep_at_places(&self) {
-        self.elsewhere.places.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.elsewhere.places.write().clear();
     }
 
     fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {

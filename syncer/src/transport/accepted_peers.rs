@@ -1,11 +1,9 @@
 //! The peers that a listening end accepts, which may change while it listens.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use contract::Fingerprint;
+use parking_lot::RwLock;
 
 /// The fingerprints of the keys that peers may have. Clones share one list.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +19,11 @@ impl Guests {
 
     /// Accepts these peers from now on, and no others. Connections that stand are not concerned.
     pub fn replace(&self, peers: impl IntoIterator<Item = Fingerprint>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = peers.into_iter().collect();
+        *self.0.write() = peers.into_iter().collect();
     }
 
     /// Returns whether the peer is accepted.
     pub(super) fn have(&self, peer: Fingerprint) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
+        self.0.read().contains(&peer)
     }
 }

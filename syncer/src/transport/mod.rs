@@ -17,13 +17,14 @@ pub use accepted_peers::Guests;
 use std::{
     io,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use async_channel::{Receiver, Sender};
 use contract::RunLink;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -310,7 +311,7 @@ impl Peer {
 
     /// Returns the kernel's numbers of the transport's threads.
     pub(crate) fn threads(&self) -> Vec<u32> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.threads.lock().clone()
     }
 
     /// Drops a peer that broke the protocol. Threads that wait for it wake and find the error.

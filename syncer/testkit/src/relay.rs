@@ -5,16 +5,11 @@
 //! does not limit a measurement.
 
 use std::{
-    collections::HashMap,
-    io,
-    net::SocketAddr,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-    time::Instant,
+    collections::HashMap, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Instant,
 };
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use quinn_udp::EcnCodepoint;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -67,7 +62,7 @@ impl Relay {
 
     /// Returns the traffic so far.
     pub fn stats(&self) -> RelayStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stats.lock()
     }
 }
 
@@ -127,7 +122,7 @@ impl Worker {
             (0..self.flows.len()).try_for_each(|flow| self.read_back(flow))?;
             // Updated before datagrams are delivered, so that a receiver finds each of them counted.
             let stats = RelayStats { up: self.up.stats(), down: self.down.stats() };
-            *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+            *self.stats.lock() = stats;
             self.forward()?;
         }
         Ok(())

@@ -5,11 +5,12 @@ use std::{
     fs::File,
     io,
     os::unix::ffi::OsStrExt as _,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use contract::{Contact, Reason, Side};
+use parking_lot::Mutex;
 use syncer::{
     monitor::Monitor,
     session::{Exchange, LinkMode, LinkOptions, Meets, SessionError},
@@ -129,12 +130,12 @@ impl FarEnd {
                 answered.ok_or_else(|| GreetingError::Malformed("an answer without a contact".into()).into())
             });
             answered.map_err(|error| {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *kept.lock() = Some(error);
                 io::ErrorKind::Other.into()
             })
         };
         let met = exchange.link(|own| tell.send(own).map_err(io::Error::other), hear, monitor);
-        match (met, failure.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+        match (met, failure.lock().take()) {
             (Ok(link), _) => Ok((link, ssh)),
             (Err(_), Some(error)) if !monitor.cancelled() => {
                 Err(explain(host, self.program, self.answer_timeout, error, ssh))

@@ -9,7 +9,7 @@ use std::{
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -159,7 +160,7 @@ impl Ssh {
         // The last lines may be in the pipe. A master connection of ssh, which stays for later ones, may keep it open.
         let _ = self.error_reader.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         drop(process);
-        let lines = std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
+        let lines = std::mem::take(&mut *self.errors.lock());
         (status, lines)
     }
 }
@@ -182,7 +183,7 @@ fn pass_on(mut errors: impl io::BufRead, screen: &Screen, kept: &Mutex<Vec<Strin
     while errors.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
         let text = printable(String::from_utf8_lossy(&line).trim_end()).to_string();
         screen.say(&format!("{text}\n"));
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         if kept.len() == KEPT_LINES {
             kept.remove(0);
         }

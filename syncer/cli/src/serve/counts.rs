@@ -3,11 +3,11 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
-    sync::{Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use contract::{FolderAccess, RunResult};
+use parking_lot::Mutex;
 use syncer::session::Outcome;
 
 /// The sums of the runs of a folder in one direction.
@@ -38,7 +38,7 @@ impl Counts {
             RunResult::Canceled => "canceled",
         };
         let direction = if access == FolderAccess::Read { "read" } else { "write" };
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.folders.lock();
         let sums = folders.entry((folder.into(), direction)).or_default();
         *sums.runs.entry(result).or_default() += 1;
         sums.milliseconds += report.timings.total;
@@ -51,7 +51,7 @@ impl Counts {
 
     /// Writes all figures, with the queues as they are.
     pub(crate) fn text(&self, queues: &[(String, (usize, usize))], peers: usize) -> String {
-        let folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let folders = self.folders.lock().clone();
         let mut page = Page(String::new());
         page.metric("runs_total", "counter", "Runs, by folder, direction and result.");
         for ((folder, direction), sums) in &folders {

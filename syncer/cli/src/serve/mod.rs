@@ -15,7 +15,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{self, RecvTimeoutError},
     },
@@ -25,6 +25,7 @@ use std::{
 
 use contract::{Event, ExitCode, Fingerprint, IdentityError, chain};
 use listenfd::ListenFd;
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -253,7 +254,7 @@ struct Visits(Arc<Mutex<Vec<Fingerprint>>>);
 impl Visits {
     /// Adds a peer, unless there are too many.
     fn begin(&self, key: Fingerprint) -> bool {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.0.lock();
         let of_key = keys.iter().filter(|other| **other == key).count();
         let has_room = keys.len() < Service::MAX_VISITS && of_key < MAX_VISITS_OF_KEY;
         if has_room {
@@ -263,7 +264,7 @@ impl Visits {
     }
 
     fn end(&self, key: Fingerprint) {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.0.lock();
         if let Some(at) = keys.iter().position(|other| *other == key) {
             keys.swap_remove(at);
         }

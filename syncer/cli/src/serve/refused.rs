@@ -2,9 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::run_log::RUNS;
 
@@ -29,7 +30,7 @@ impl Refused {
 
     /// Counts a peer. Returns the number of others since the last line, if a line is due.
     fn others(&self) -> Option<u64> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.0.is_some_and(|at| at.elapsed() < EVERY) {
             told.1 += 1;
             return None;

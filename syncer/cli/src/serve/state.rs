@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
 
 use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun};
+use parking_lot::{Mutex, RwLock};
 use syncer::{
     monitor::Monitor,
     session::{Guests, SessionError},
@@ -148,18 +149,18 @@ impl ServiceState {
     }
 
     pub(crate) fn rules(&self) -> Arc<Rules> {
-        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.rules.read())
     }
 
     /// Returns the queue of a folder, which outlives changes of the configuration.
     pub(crate) fn queue(&self, folder: &str) -> Arc<Turns> {
-        Arc::clone(lock(&self.queues).entry(folder.into()).or_default())
+        Arc::clone(self.queues.lock().entry(folder.into()).or_default())
     }
 
     /// Returns the folders with the peers that have their turn and those that wait.
     pub(crate) fn queues(&self) -> Vec<(String, (usize, usize))> {
         let mut queues: Vec<_> =
-            lock(&self.queues).iter().map(|(folder, turns)| (folder.clone(), turns.counts())).collect();
+            self.queues.lock().iter().map(|(folder, turns)| (folder.clone(), turns.counts())).collect();
         queues.sort();
         queues
     }
@@ -182,7 +183,7 @@ impl ServiceState {
     pub(crate) fn reload_keys(&self) -> Result<bool, StateError> {
         let rules = self.rules();
         let stamp = FileStamp::of(&rules.config.authorized);
-        let mut failed = lock(&self.failed);
+        let mut failed = self.failed.lock();
         if stamp == rules.stamp || (stamp.is_some() && stamp == *failed) {
             return Ok(false);
         }
@@ -196,8 +197,8 @@ impl ServiceState {
     fn replace(&self, rules: Rules) {
         let (former, rules) = (self.rules(), Arc::new(rules));
         self.guests.replace(rules.peers.fingerprints());
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&rules);
-        for session in lock(&self.present).iter() {
+        *self.rules.write() = Arc::clone(&rules);
+        for session in self.present.lock().iter() {
             let permitted = rules.permit(session.key, &session.folder, session.access);
             let stays = permitted.is_some_and(|(now, _)| {
                 former.config.folders.get(&session.folder).is_some_and(|before| now.is_as_strict(before))
@@ -214,7 +215,7 @@ impl ServiceState {
     /// Ends all sessions, and those that begin later.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, SeqCst);
-        lock(&self.present).iter().for_each(|session| session.monitor.cancel());
+        self.present.lock().iter().for_each(|session| session.monitor.cancel());
     }
 
     /// Notes a session, so that it ends when its peer loses its right. Returns what a peer may not do as an error.
@@ -228,7 +229,7 @@ impl ServiceState {
         let (folder, access) = (request.folder.clone(), request.access);
         let present = Present { number, key, folder, access, monitor: Arc::clone(&monitor) };
         let entered = Entered { state: self, number };
-        lock(&self.present).push(present);
+        self.present.lock().push(present);
         if self.is_stopping.load(SeqCst) {
             monitor.cancel();
         }
@@ -269,12 +270,8 @@ struct Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        lock(&self.state.present).retain(|session| session.number != self.number);
+        self.state.present.lock().retain(|session| session.number != self.number);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

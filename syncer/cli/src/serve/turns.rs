@@ -1,11 +1,12 @@
 //! The queue of a folder: one peer writes at a time, or several read.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use contract::BusyAnswer;
+use parking_lot::{Condvar, Mutex};
 
 /// The most peers that read a folder at once.
 const MAX_READERS: usize = 16;
@@ -43,7 +44,7 @@ pub(crate) struct Turn {
 impl Turns {
     /// Adds a peer; `None` if `most` wait already.
     pub(crate) fn join(turns: &Arc<Self>, peer: &str, reads: bool, most: usize) -> Option<Turn> {
-        let mut line = turns.lock();
+        let mut line = turns.line.lock();
         let number = line.next;
         line.next += 1;
         line.places.push(Place { number, peer: peer.into(), reads, since: None });
@@ -57,11 +58,7 @@ impl Turns {
 
     /// Returns how many peers have their turn, and how many wait.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        self.lock().counts()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock().counts()
     }
 }
 
@@ -77,7 +74,7 @@ impl Line {
 impl Turn {
     /// Returns what to tell the peer while it has to wait; `None` once it is its turn.
     pub(crate) fn busy(&self) -> Option<BusyAnswer> {
-        let mut line = self.turns.lock();
+        let mut line = self.turns.line.lock();
         let (running, _) = line.counts();
         let at = line.places.iter().position(|place| place.number == self.number)?;
         if at < running {
@@ -91,14 +88,13 @@ impl Turn {
 
     /// Waits until the queue has moved, at most for this time.
     pub(crate) fn wait(&self, most: Duration) {
-        let line = self.turns.lock();
-        drop(self.turns.moved.wait_timeout(line, most));
+        self.turns.moved.wait_for(&mut self.turns.line.lock(), most);
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.lock().places.retain(|place| place.number != self.number);
+        self.turns.line.lock().places.retain(|place| place.number != self.number);
         self.turns.moved.notify_all();
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{
     io::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
 use contract::{Compare, ExitCode, Reason, RunParams};
+use parking_lot::Mutex;
 
 use super::{PAUSE_BETWEEN_TRIES, flags::RestoreFlags, open_for_reading, print, say, say_json, user};
 use crate::summary;
@@ -36,7 +37,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let plan = Arc::<Mutex<PlanHasher>>::default();
     let shown = Arc::clone(&plan);
     let monitor = Monitor::new(|_| {}).with_planned(move |action| {
-        shown.lock().unwrap_or_else(PoisonError::into_inner).add(action);
+        shown.lock().add(action);
         if shows {
             say(&format!("{action}\n"));
         }
@@ -57,7 +58,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     }
     let _ = io::stderr().write_all(summary::summary(&outcome.report).as_bytes());
     if flags.dry_run && outcome.exit == ExitCode::Done {
-        let id = plan.lock().unwrap_or_else(PoisonError::into_inner).finish();
+        let id = plan.lock().finish();
         print::complain(&format!(
             "The plan is {id}: `--plan {id}` in place of -n does just that, or nothing\n"
         ));

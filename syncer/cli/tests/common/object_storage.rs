@@ -8,13 +8,14 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
     time::Instant,
 };
 
+use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 
 use super::{ports, process::PATIENCE, scratch};
@@ -104,18 +105,18 @@ impl Bucket {
 
     /// Lets `decide` choose what becomes of each request from now on.
     pub fn fail(&self, decide: impl FnMut(&Request) -> Fault + Send + 'static) {
-        *self.shared.decide.lock().unwrap() = Box::new(decide);
+        *self.shared.decide.lock() = Box::new(decide);
     }
 
     /// Lets held requests pass, also those that are still to come.
     pub fn release(&self) {
-        *self.shared.is_released.lock().unwrap() = true;
+        *self.shared.is_released.lock() = true;
         self.shared.released.notify_all();
     }
 
     /// Returns the requests since the last call.
     pub fn seen(&self) -> Vec<Request> {
-        std::mem::take(&mut self.shared.seen.lock().unwrap())
+        std::mem::take(&mut self.shared.seen.lock())
     }
 
     /// Sets the environment by which a command reaches the bucket.
@@ -202,8 +203,8 @@ impl Shared {
     fn carry(&self, mut client: &TcpStream) -> io::Result<()> {
         let mut from_client = BufReader::new(client);
         let (request, head) = read_head(&mut from_client)?;
-        self.seen.lock().unwrap().push(request.clone());
-        let fault = (self.decide.lock().unwrap())(&request);
+        self.seen.lock().push(request.clone());
+        let fault = (self.decide.lock())(&request);
         let refusal = match fault {
             Fault::SlowDown => Some(("503 Slow Down", "SlowDown")),
             Fault::Refuse(code) => Some(("403 Forbidden", code)),
@@ -217,10 +218,10 @@ impl Shared {
             return client.shutdown(Shutdown::Write);
         }
         if fault == Fault::Hold {
-            let is_released = self.is_released.lock().unwrap();
-            drop(self.released.wait_while(is_released, |is_released| !*is_released).unwrap());
+            let mut is_released = self.is_released.lock();
+            self.released.wait_while(&mut is_released, |is_released| !*is_released);
         }
-        let _one_by_one = request.is_conditional.then(|| self.conditional.lock().unwrap());
+        let _one_by_one = request.is_conditional.then(|| self.conditional.lock());
         let mut server = connect(self.server)?;
         server.write_all(head.as_bytes())?;
         let body = match fault {

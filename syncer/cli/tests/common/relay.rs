@@ -4,12 +4,14 @@
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc,
     },
     thread::{self, JoinHandle},
 };
+
+use parking_lot::Mutex;
 
 use super::process::PATIENCE;
 
@@ -87,12 +89,12 @@ impl Relay {
 
     /// Returns the number of bytes that have passed so far, in both directions together.
     pub fn crossed(&self) -> u64 {
-        self.shared.state.lock().unwrap().crossed
+        self.shared.state.lock().crossed
     }
 
     /// Lets all datagrams pass, beginning with the held ones in their order.
     pub fn release(&self) {
-        let mut state = self.shared.state.lock().unwrap();
+        let mut state = self.shared.state.lock();
         state.left = u64::MAX;
         let held = std::mem::take(&mut state.held);
         state.crossed += held.iter().map(|(_, datagram)| datagram.len() as u64).sum::<u64>();
@@ -127,7 +129,7 @@ impl Shared {
     }
 
     fn pass(&self, towards: Towards, from: SocketAddr, datagram: &[u8]) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if let Towards::Target = towards {
             state.client = Some(from);
         }

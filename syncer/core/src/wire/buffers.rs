@@ -1,8 +1,7 @@
 //! Reuses the memory of frames. Returning it to the system and getting it back for each frame costs page faults.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use crate::wire::frame::{BLOCK_FRAME_BYTES, PACK_FRAME_BYTES};
+use parking_lot::Mutex;
 
 /// The largest number of bytes that the allocator keeps instead of returning them to the system.
 const KEPT_BY_ALLOCATOR_BYTES: usize = 31 << 20;
@@ -32,16 +31,12 @@ impl Spare {
         Self { capacity, spare: Mutex::new(Vec::new()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self) -> Vec<u8> {
-        self.lock().pop().unwrap_or_else(|| Vec::with_capacity(self.capacity))
+        self.spare.lock().pop().unwrap_or_else(|| Vec::with_capacity(self.capacity))
     }
 
     fn keep(&self, buffer: Vec<u8>) {
-        let mut spare = self.lock();
+        let mut spare = self.spare.lock();
         if spare.len() < KEPT {
             spare.push(buffer);
         }
@@ -109,7 +104,7 @@ mod tests {
     fn what_is_given_back_is_used_again_and_no_more_than_a_few_are_kept() {
         let spare = Spare::new(5000);
         (0..KEPT + 5).for_each(|n| spare.keep(vec![n as u8; 5000]));
-        assert_eq!(spare.lock().len(), KEPT);
+        assert_eq!(spare.spare.lock().len(), KEPT);
         assert_eq!(spare.take()[0], KEPT as u8 - 1);
     }
 

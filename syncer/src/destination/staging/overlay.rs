@@ -4,9 +4,9 @@ use std::{
     io,
     ops::Range,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FileType, Stat};
 
 use crate::{
@@ -42,7 +42,7 @@ impl Overlay {
 
     /// Returns the ranges that were written so far.
     pub(crate) fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock()
     }
 
     /// Returns the file with its old content.

@@ -9,9 +9,9 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
     io::Errno,
@@ -56,7 +56,7 @@ impl DirtyMark {
 
     /// Makes the mark, if this process has not made it yet. It keeps the time of the oldest mark that was found.
     pub(crate) fn mark(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_none() {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(dir, name(self.shard), flags, Mode::RUSR | Mode::WUSR)?;
@@ -71,10 +71,10 @@ impl DirtyMark {
     /// Calls `sync`, which makes all changes until now durable, and moves the time of the mark forward to the start of
     /// that call. The time stays if an earlier run left a mark, or this one made none.
     pub(crate) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
-        let now = self.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
+        let now = self.state.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
         sync()?;
         // If the mark's time cannot be set, more than necessary stays in doubt, which is safe.
-        if let (Ok(Some(now)), Some(file)) = (now, self.lock().as_ref()) {
+        if let (Ok(Some(now)), Some(file)) = (now, self.state.lock().as_ref()) {
             let _ = set_since(file, now);
         }
         Ok(())
@@ -82,7 +82,7 @@ impl DirtyMark {
 
     /// Returns whether there is any mark.
     pub(crate) fn is_marked(&self) -> bool {
-        !self.found.is_empty() || self.lock().is_some()
+        !self.found.is_empty() || self.state.lock().is_some()
     }
 
     /// Removes the mark of this process, because all is durable. Shard 0 also removes the marks of shards beyond the
@@ -96,10 +96,6 @@ impl DirtyMark {
                 result => Ok(result?),
             }
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +165,7 @@ mod tests {
         let fd = File::open(dir.path()).unwrap();
         let dirty = marks(&fd, 0);
         dirty.mark(fd.as_fd()).unwrap();
-        set_since(dirty.lock().as_ref().unwrap(), LONG_AGO).unwrap();
+        set_since(dirty.state.lock().as_ref().unwrap(), LONG_AGO).unwrap();
         assert_eq!(dirty.moving_on(|| Err(Errno::IO)), Err(Errno::IO));
         assert_eq!(marks(&fd, 0).since(), Some(LONG_AGO));
         fs::write(dir.path().join("before"), "").unwrap();

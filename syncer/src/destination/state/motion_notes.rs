@@ -8,10 +8,11 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use contract::plural;
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
@@ -101,7 +102,7 @@ impl MotionNotes {
 
     /// Notes a file with this modification time.
     pub(crate) fn add(&self, dir: BorrowedFd<'_>, path: &RelPath, mtime: Time) -> io::Result<()> {
-        let mut added = self.lock();
+        let mut added = self.added.lock();
         let is_named = self.old.len() + added.count < MAX_NOTES;
         if added.named.len() < MAX_NAMED {
             added.named.push(path.to_string());
@@ -165,7 +166,7 @@ impl MotionNotes {
 
     /// Returns a sentence for the report about the files that this process has noted.
     pub(crate) fn sentence(&self) -> Option<String> {
-        let added = self.lock();
+        let added = self.added.lock();
         let files = plural(added.count as u64, "file", "files");
         let more = if added.count > added.named.len() { ", …" } else { "" };
         let names = added.named.join(", ");
@@ -175,10 +176,6 @@ impl MotionNotes {
                  the next run compares the content"
             )
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AddedNotes> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

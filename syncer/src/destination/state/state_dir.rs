@@ -7,12 +7,13 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
 use contract::{Shard, VolumeId};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{AtFlags, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
@@ -347,7 +348,7 @@ impl StateDir {
     }
 
     fn leftovers(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leftovers.lock()
     }
 
     /// Removes the files that this run staged. If it was not completed, partial files that have content stay.

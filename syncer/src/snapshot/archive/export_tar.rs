@@ -8,8 +8,9 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
     ops::Range,
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use super::{
     tar_header::{BLOCK_DEVICE, CHAR_DEVICE, DIR, FIFO, FILE, HARD_LINK, SYMLINK, TarHeader},
@@ -153,10 +154,10 @@ impl TarExport<'_> {
     fn data_of(&self, content: &ContentRef, len: u64) -> Result<Vec<Range<u64>>, SnapshotError> {
         let found = Mutex::new(Vec::new());
         self.store.check_visited(content, len, &|bytes, offset| {
-            found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut data_in(bytes, offset));
+            found.lock().append(&mut data_in(bytes, offset));
             Ok(())
         })?;
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut found = found.into_inner();
         found.sort_unstable_by_key(|range| range.start);
         Ok(without_short_holes(found, len))
     }

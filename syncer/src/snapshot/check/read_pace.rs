@@ -2,9 +2,10 @@
 
 use std::{
     io,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::monitor::Monitor;
 
@@ -39,7 +40,7 @@ impl<'a> ReadPace<'a> {
         let cost = Duration::from_secs_f64(bytes as f64 / per_second.max(1) as f64);
         let now = Instant::now();
         let wait = {
-            let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut due = self.due.lock();
             let begins = (*due).max(now);
             *due = begins.checked_add(cost).unwrap_or(begins);
             begins - now

@@ -3,14 +3,10 @@
 //! Small contents of new files go straight into the pack of that snapshot. It has no name yet, so nothing is left of it
 //! if the run fails or takes no snapshot.
 
-use std::{
-    collections::HashMap,
-    ops::Range,
-    os::fd::BorrowedFd,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::{collections::HashMap, ops::Range, os::fd::BorrowedFd, sync::OnceLock};
 
 use contract::SnapshotEngine;
+use parking_lot::Mutex;
 use rustix::{fs::Stat, io::Errno};
 
 use crate::{
@@ -130,7 +126,7 @@ impl WrittenFiles {
         let is_own = |entry: &WrittenEntry| (entry.size, entry.meta.mtime) == (content.len() as u64, mtime);
         let Some(entry) = entry_of(file, self.device).filter(is_own) else { return };
         let id = ContentId::of(content);
-        let mut packed = lock(&self.packed);
+        let mut packed = self.packed.lock();
         let PackedFiles { pack, dirs } = &mut *packed;
         let Some(files) = bare_dir(dirs, dir, file) else { return };
         if let Some(offset) = append(pack, id, content) {
@@ -144,20 +140,20 @@ impl WrittenFiles {
         let is_own = |stat: &Stat| (stat.st_size as u64, modified(stat)) == (len, mtime);
         let Some(stat) = rustix::fs::fstat(file).ok().filter(is_own) else { return };
         let unpacked = UnpackedFile { id, len, mtime };
-        lock(&self.unpacked).insert(stamp_of_stat(&stat, ALL, self.device), unpacked);
+        self.unpacked.lock().insert(stamp_of_stat(&stat, ALL, self.device), unpacked);
     }
 
     /// Forgets a new file that gets another name.
     pub(crate) fn forget(&self, path: &RelPath) {
         let Some((dir, name)) = path.split_last() else { return };
-        if let Some(files) = lock(&self.packed).dirs.get_mut(&dir) {
+        if let Some(files) = self.packed.lock().dirs.get_mut(&dir) {
             files.push(name, None);
         }
     }
 
     /// Returns the id of an open file's content, if it is as the run left it.
     pub(crate) fn id_of(&self, stat: &Stat) -> Option<ContentId> {
-        let file = lock(&self.unpacked).get(&stamp_of_stat(stat, ALL, self.device)).copied()?;
+        let file = self.unpacked.lock().get(&stamp_of_stat(stat, ALL, self.device)).copied()?;
         ((file.len, file.mtime) == (stat.st_size as u64, modified(stat))).then_some(file.id)
     }
 
@@ -169,7 +165,7 @@ impl WrittenFiles {
         first: &[u8],
     ) -> impl Iterator<Item = (&'a [u8], PackedFile)> + use<'a> {
         let sorted = self.sorted.get_or_init(|| {
-            let dirs = std::mem::take(&mut lock(&self.packed).dirs);
+            let dirs = std::mem::take(&mut self.packed.lock().dirs);
             dirs.into_iter().map(|(path, files)| (path, files.sorted())).collect()
         });
         sorted.get(dir).map(|files| files.from(first)).into_iter().flatten()
@@ -177,7 +173,7 @@ impl WrittenFiles {
 
     /// Hands over the pack, once.
     pub(crate) fn take_pack(&self) -> Option<BegunPack> {
-        lock(&self.packed).pack.take()
+        self.packed.lock().pack.take()
     }
 }
 
@@ -252,10 +248,6 @@ fn entry_of(file: BorrowedFd<'_>, device: u64) -> Option<WrittenEntry> {
         changed: changed(&stat),
         stamp: stamp_of_stat(&stat, ALL, device),
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::{
     io,
-    sync::Mutex,
-    sync::PoisonError,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     hash::{BlockHash, BlockHashes, ContentId, block_bytes},
@@ -68,7 +68,7 @@ fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Con
             file.read_exact_at(part, start)?;
             visit(part, start)?;
             let hash = BlockHash::of(part, start, len);
-            let _ = hashes.lock().unwrap_or_else(PoisonError::into_inner).set(start, hash);
+            let _ = hashes.lock().set(start, hash);
         }
     };
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Con
         let failed = |_| Err(io::Error::other("a hashing thread failed"));
         others.into_iter().map(|other| other.join().unwrap_or_else(failed)).fold(mine, Result::and)
     })?;
-    let hash = hashes.lock().unwrap_or_else(PoisonError::into_inner).finish();
+    let hash = hashes.lock().finish();
     hash.map(|hash| ContentId(hash.0)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 

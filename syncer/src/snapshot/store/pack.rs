@@ -5,9 +5,9 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use super::{
@@ -134,17 +134,13 @@ impl<'a> Packing<'a> {
 
     /// Returns the place of content at this offset of the pack that a run has begun.
     pub(crate) fn begun(&self, offset: u64) -> io::Result<Home> {
-        self.pack_of(&mut self.lock())?;
+        self.pack_of(&mut self.state.lock())?;
         Ok(Home::Pack { pack: self.id.0, offset })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends small content, unless this publication has it already, and returns its place.
     pub(crate) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.pack_of(&mut state)?;
         if let Some(offset) = state.small.get(&id) {
             return Ok(Home::Pack { pack: self.id.0, offset: *offset });
@@ -158,7 +154,7 @@ impl<'a> Packing<'a> {
     pub(crate) fn folder(&self, bytes: &[u8]) -> io::Result<ObjectRef> {
         let len =
             u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
-        let offset = self.pack_of(&mut self.lock())?.append(bytes)?;
+        let offset = self.pack_of(&mut self.state.lock())?.append(bytes)?;
         Ok(ObjectRef { pack: self.id.0, offset, len })
     }
 
@@ -196,7 +192,7 @@ impl<'a> Packing<'a> {
 
     /// Creates the file of content that is not packed. [`Self::name`] gives it its final name.
     pub(crate) fn create(&self) -> io::Result<(OwnedFd, String)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let name = format!("{}{PART}", state.names);
         state.names += 1;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -206,7 +202,7 @@ impl<'a> Packing<'a> {
 
     /// Gives a complete file the name of its content, or removes it if the store has that content undamaged.
     pub(crate) fn name(&self, part: &str, id: ContentId, is_stored: bool) -> io::Result<bool> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_new = !state.own.contains_key(&id) && !is_stored;
         state.own.insert(id, ());
         let folder = self.folder_of(&mut state)?;
@@ -221,7 +217,7 @@ impl<'a> Packing<'a> {
     /// Moves a complete file to the place of its content at once, where a publication that is tried again finds it.
     /// Returns whether the store had none there.
     pub(crate) fn place_own(&self, part: &str, id: ContentId) -> io::Result<bool> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (dir, name) = (self.writer.store.dir(), own_name(&id));
         let is_new = !self.writer.has_own(&id);
         make_dir(dir, name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
@@ -237,14 +233,14 @@ impl<'a> Packing<'a> {
 
     /// Removes a file of [`Self::create`] that is not kept.
     pub(crate) fn discard(&self, part: &str) {
-        if let Some(folder) = &self.lock().folder {
+        if let Some(folder) = &self.state.lock().folder {
             let _ = rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty());
         }
     }
 
     /// Writes the remaining bytes, and returns the length of the pack.
     pub(crate) fn finish(&self) -> io::Result<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(pack) = &mut state.pack else { return Ok(0) };
         pack.flush()?;
         Ok(pack.written)
@@ -252,7 +248,7 @@ impl<'a> Packing<'a> {
 
     /// Appends the snapshot's record, from which a lost list is repaired. A publication without a pack leaves none.
     pub(crate) fn close(&self, record: &[u8]) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(pack) = &mut state.pack else { return Ok(()) };
         pack.append(record)?;
         pack.flush()
@@ -260,7 +256,7 @@ impl<'a> Packing<'a> {
 
     /// Returns whether the publication has added anything to the store.
     pub(crate) fn is_used(&self) -> bool {
-        self.lock().folder.is_some()
+        self.state.lock().folder.is_some()
     }
 }
 

@@ -5,9 +5,10 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 
 use super::{
@@ -238,7 +239,7 @@ impl Store {
     }
 
     fn packs(&self) -> MutexGuard<'_, OpenPacks> {
-        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.packs.lock()
     }
 
     /// Returns the length in bytes of a pack that was read before.

@@ -3,10 +3,12 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
+
+use parking_lot::Mutex;
 
 use super::{
     content_id::ContentRef,
@@ -90,7 +92,7 @@ pub(crate) fn gather<T: Default + Send>(
     let gathered = Mutex::new(Vec::new());
     let work = || {
         let part = gathering.work(&add);
-        gathered.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        gathered.lock().push(part);
     };
     std::thread::scope(|scope| {
         (1..threads).for_each(|_| drop(scope.spawn(work)));
@@ -98,7 +100,7 @@ pub(crate) fn gather<T: Default + Send>(
     });
     match gathering.failed.into_inner() {
         Some(error) => Err(error),
-        None => Ok(gathered.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        None => Ok(gathered.into_inner()),
     }
 }
 
@@ -149,7 +151,7 @@ impl Gathering<'_> {
 
     /// Pushes directories that no thread has seen yet.
     fn push(&self, places: impl Iterator<Item = ObjectRef>, stack: &mut Vec<ObjectRef>) {
-        let mut seen = lock(&self.seen);
+        let mut seen = self.seen.lock();
         stack.extend(places.filter(|place| seen.insert((place.pack, place.offset))));
     }
 
@@ -192,11 +194,11 @@ impl Gathering<'_> {
 
     /// Returns the references of a base. Many directories share a base, so bases are cached up to a limit.
     fn references_of_base(&self, place: ObjectRef) -> Result<Arc<References>, SnapshotError> {
-        if let Some(known) = lock(&self.bases).known.get(&place) {
+        if let Some(known) = self.bases.lock().known.get(&place) {
             return Ok(Arc::clone(known));
         }
         let found = Arc::new(self.references_of(&self.store.whole_folder(&place)?));
-        let mut bases = lock(&self.bases);
+        let mut bases = self.bases.lock();
         if bases.size > MAX_REFERENCES_OF_BASES {
             *bases = Bases::default();
         }
@@ -204,8 +206,4 @@ impl Gathering<'_> {
         bases.known.insert(place, Arc::clone(&found));
         Ok(found)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

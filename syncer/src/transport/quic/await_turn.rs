@@ -49,10 +49,8 @@ async fn until_turn(connection: &Connection, monitor: &Monitor) -> Result<(), Tr
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{Arc, Mutex},
-        thread,
-    };
+    use parking_lot::Mutex;
+    use std::{sync::Arc, thread};
 
     use contract::{BusyAnswer, IdentityPair, Side};
     use tokio::sync::oneshot;
@@ -91,8 +89,7 @@ mod tests {
         let (port, address) = listening(&pair.sink);
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
-        let monitor =
-            Monitor::default().with_waiting(move |answer| telling.lock().unwrap().push(answer.clone()));
+        let monitor = Monitor::default().with_waiting(move |answer| telling.lock().push(answer.clone()));
         let (left, leaves) = oneshot::channel();
         let dialled = thread::scope(|scope| {
             scope.spawn(|| port.runtime.block_on(busy(&port, words, leaves)));
@@ -102,7 +99,7 @@ mod tests {
             drop(left);
             dialled
         });
-        let told = told.lock().unwrap().clone();
+        let told = told.lock().clone();
         (dialled, told)
     }
 

@@ -5,13 +5,14 @@ use std::{
     future, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use contract::Side;
+use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming, ServerConfig};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -110,7 +111,7 @@ impl Listener {
 
     /// Takes the stream of the command that started this end, if there is one.
     pub(super) fn command(&self) -> Option<ByteStream> {
-        self.command.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.command.lock().take()
     }
 
     async fn next_packet(&self) -> Option<Incoming> {

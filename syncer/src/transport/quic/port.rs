@@ -1,9 +1,6 @@
 //! The place that connections are made at, and the runtime that drives them.
 
-use std::{
-    io,
-    sync::{Arc, PoisonError},
-};
+use std::{io, sync::Arc};
 
 use contract::{Identity, Side};
 use quinn::{ServerConfig, crypto::rustls::QuicServerConfig};
@@ -50,7 +47,7 @@ impl Port {
             .worker_threads(worker_threads())
             .on_thread_start(move || {
                 let number = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-                known.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+                known.lock().push(number);
             })
             .enable_all()
             .build()?;

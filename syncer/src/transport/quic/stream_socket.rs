@@ -4,10 +4,11 @@ use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut},
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use quinn::{
     AsyncUdpSocket, UdpPoller,
     udp::{RecvMeta, Transmit},
@@ -63,7 +64,7 @@ impl StreamSocket {
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
-        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outgoing.lock()
     }
 
     /// Sends the rest of an earlier call, and lets connections send again once it is sent.
@@ -182,7 +183,7 @@ impl AsyncUdpSocket for StreamSocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         self.flush(cx);
-        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut incoming = self.incoming.lock();
         loop {
             let mut taken = 0;
             for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(PACKETS_A_READ) {
