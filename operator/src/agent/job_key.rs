@@ -19,8 +19,8 @@ use crate::{
 
 /// How long to wait until a new key is stored.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long to wait for the right to store it, which is granted before the pod is made. It is not if the job's key is
-/// known, and its Secret lost.
+/// How long to wait for the right to store it. The operator grants it before it makes the pod, but not to a job whose
+/// key it knows: the Secret of such a job was deleted.
 const PATIENCE_FOR_RIGHT: Duration = Duration::from_secs(15);
 
 /// How long a run waits until the status has its public key, which another run tells as well.

@@ -21,8 +21,8 @@ pub(super) enum PluginError {
     Api { doing: String, source: kube::Error },
     #[error("cannot wait for SyncRun {namespace}/{name}")]
     Wait { namespace: String, name: String, source: wait::Error },
-    #[error("cannot watch SyncJobs and SyncRuns")]
-    Watch(#[source] watcher::Error),
+    #[error("cannot watch {what}")]
+    Watch { what: String, source: watcher::Error },
     #[error("there is no SyncJob {name} in namespace {namespace}")]
     NoJob { namespace: String, name: String },
     #[error("there is neither a SyncJob nor a SyncRun {name} in namespace {namespace}")]
@@ -104,7 +104,7 @@ impl PluginError {
                 "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG".into()
             }
             Self::Api { source, .. } => api_hint(source).into(),
-            Self::Watch(_) => "you need the right to list and watch both; `kubectl volferry doctor` says which rights are missing".into(),
+            Self::Watch { .. } => "you need the right to list and watch them; `kubectl volferry doctor` says which rights are missing".into(),
             Self::Wait { namespace, name, .. } => {
                 format!("the run goes on; `kubectl get -n {namespace} syncrun {name}` shows how far it is")
             }

@@ -1,10 +1,18 @@
 //! A process in a pod, started by `exec`, whose standard input and output carry bytes as they are.
 
-use std::io;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{Api, api::AttachParams};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, ReadBuf};
 
 use super::{cluster::failed, error::PluginError};
 use crate::names;
@@ -14,7 +22,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes that are passed on at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The process, and the three streams.
+/// The process, and the three streams. Outputs fail if the connection is lost before the process has ended.
 pub(super) struct ExecStream {
     pub(super) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(super) output: Box<dyn AsyncRead + Send + Unpin>,
@@ -24,10 +32,13 @@ pub(super) struct ExecStream {
 
 /// How the process will have ended.
 pub(super) struct ExecStatus {
-    told: std::pin::Pin<Box<dyn Future<Output = Option<Status>> + Send>>,
+    told: Told,
     /// Ends the process when dropped.
     _process: kube::api::AttachedProcess,
 }
+
+/// The status of the process; `None` if the connection was lost before.
+type Told = Shared<BoxFuture<'static, Option<Status>>>;
 
 impl ExecStream {
     /// Starts the command in the pod.
@@ -54,11 +65,12 @@ impl ExecStream {
         else {
             return Err(PluginError::Answer { pod: pod.into(), source: io::ErrorKind::Unsupported.into() });
         };
+        let told = told.boxed().shared();
         Ok(Self {
             input: Box::new(input),
-            output: Box::new(output),
-            errors: Box::new(errors),
-            status: ExecStatus { told: Box::pin(told), _process: process },
+            output: Box::new(UntilLost::new(output, &told)),
+            errors: Box::new(UntilLost::new(errors, &told)),
+            status: ExecStatus { told, _process: process },
         })
     }
 }
@@ -69,6 +81,43 @@ impl ExecStatus {
         match self.told.await {
             Some(status) => code(&status),
             None => LOST,
+        }
+    }
+}
+
+/// An output of the process. The client leaves it open when the connection is reset.
+struct UntilLost<R> {
+    from: R,
+    /// `None` once the status has come.
+    told: Option<Told>,
+    is_lost: bool,
+}
+
+impl<R> UntilLost<R> {
+    fn new(from: R, told: &Told) -> Self {
+        Self { from, told: Some(told.clone()), is_lost: false }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for UntilLost<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Before the read, which then finds all that arrived before the loss.
+        if let Some(Poll::Ready(status)) = self.told.as_mut().map(|told| told.poll_unpin(cx)) {
+            self.told = None;
+            self.is_lost = status.is_none();
+        }
+        let room = buffer.remaining();
+        let read = Pin::new(&mut self.from).poll_read(cx, buffer);
+        if !self.is_lost {
+            return read;
+        }
+        match read {
+            Poll::Ready(read) if read.is_err() || buffer.remaining() < room => Poll::Ready(read),
+            _ => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 }
@@ -95,6 +144,7 @@ pub(super) async fn pass_on(from: impl AsyncRead + Unpin, mut to: impl AsyncWrit
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
     use super::*;
 
@@ -106,5 +156,29 @@ mod tests {
             "details": {"causes": [{"reason": "ExitCode", "message": "5"}]}});
         assert_eq!(of(failed), 5);
         assert_eq!(of(json!({"status": "Failure", "reason": "InternalError"})), LOST);
+    }
+
+    #[tokio::test]
+    async fn an_output_ends_with_the_process_and_fails_with_the_connection() {
+        for status in [Some(Status::default()), None] {
+            let (ended, told) = oneshot::channel();
+            let told = told.map(Result::ok).boxed().shared();
+            let (from, mut to) = tokio::io::simplex(BUFFER_BYTES);
+            let mut output = UntilLost::new(from, &told);
+            to.write_all(b"some").await.unwrap();
+            let is_lost = status.is_none();
+            if let Some(status) = status {
+                ended.send(status).unwrap();
+                to.shutdown().await.unwrap();
+            } else {
+                // A client whose connection was reset closes nothing.
+                drop(ended);
+            }
+            let mut read = Vec::new();
+            let end = output.read_to_end(&mut read).await.map_err(|error| error.kind());
+            assert_eq!(read, b"some");
+            assert_eq!(end.is_err(), is_lost, "{end:?}");
+            assert_eq!(told.await.is_none(), is_lost);
+        }
     }
 }

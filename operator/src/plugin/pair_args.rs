@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use contract::Side;
 
-use super::claim_place::{ClaimPlace, time};
+use super::claim_place::{ClaimPlace, Scope, time};
 use crate::api::ServiceType;
 
 #[derive(Debug, Subcommand)]
@@ -39,7 +39,7 @@ pub(super) struct PairFlags {
     /// The claim that is written, in the same form.
     #[arg(long, value_name = "PLACE")]
     pub(super) to: ClaimPlace,
-    /// The claim that gets the SyncEndpoint, because the other cluster can reach its own.
+    /// The claim that gets the SyncEndpoint. The other cluster has to be able to reach its cluster.
     #[arg(long, value_enum, default_value = "to")]
     pub(super) serve: ServeFlag,
     /// The name of both objects. Absent: that of the claim that is read.
@@ -74,6 +74,14 @@ pub(super) struct MadeFlags {
 }
 
 impl PairFlags {
+    /// Returns the same claims with what the command line says about all of them.
+    pub(super) fn at(mut self, of_line: &Scope) -> Self {
+        for place in [&mut self.from, &mut self.to] {
+            Scope { namespace: place.namespace, context: place.context } = place.scope(of_line);
+        }
+        self
+    }
+
     /// Returns the end that is served.
     pub(super) fn served(&self) -> Side {
         match self.serve {

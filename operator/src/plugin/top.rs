@@ -37,9 +37,10 @@ pub(super) async fn run(cluster: &Cluster, all_namespaces: bool, once: bool) -> 
         let runs = runs.iter().filter_map(|run| run.0.as_ref().ok());
         busy::lines(jobs, runs, all_namespaces, Timestamp::now())
     };
+    let unwatched = |source| PluginError::Watch { what: "SyncJobs and SyncRuns".into(), source };
     let mut listed = 0;
     while listed < KINDS {
-        let is_listed = changes.try_next().await.map_err(PluginError::Watch)?;
+        let is_listed = changes.try_next().await.map_err(unwatched)?;
         listed += usize::from(is_listed == Some(true));
     }
     if once || !std::io::stdout().is_terminal() {

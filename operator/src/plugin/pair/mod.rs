@@ -7,7 +7,7 @@ mod waits;
 
 use std::fmt::Debug;
 
-use contract::{PublicKey, RunResult, Side};
+use contract::{PublicKey, Reason, RunResult, Side};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -27,7 +27,7 @@ use super::{
     pair_args::{MadeFlags, PairCommand, PairFlags},
 };
 use crate::{
-    api::{EndpointPeer, RemoteEndpoint, SyncEndpoint, SyncJob, SyncRunSpec},
+    api::{EndpointPeer, RemoteEndpoint, Run, SyncEndpoint, SyncJob, SyncRun, SyncRunSpec},
     ends::remote_end::RemoteFolder,
     human, names,
     signals::Stops,
@@ -38,13 +38,16 @@ const FIELD_MANAGER: &str = "kubectl-volferry";
 /// The longest name of a peer, before a hyphen and what tells it from those of other clusters.
 const MAX_PEER_STEM: usize = 47;
 
+/// The most attempts to change an endpoint that others change at the same time.
+const MAX_CHANGES: u32 = 5;
+
 /// What to do if a pair is not found.
 const NAMED: &str = "name the claims as for `pair`, with --serve and --name if they were given there";
 
 /// Carries out a command about a pair.
 pub(super) async fn run(command: PairCommand, scope: &Scope) -> Result<(), PluginError> {
     match command {
-        PairCommand::Pair { flags, made } if !made.apply => print(&flags, &made),
+        PairCommand::Pair { flags, made } if !made.apply => print(&flags.at(scope), &made),
         PairCommand::Pair { flags, made } => Pair::connect(&flags, scope).await?.make(&made).await,
         PairCommand::Unpair { flags } => Pair::connect(&flags, scope).await?.delete().await,
         PairCommand::Rotate { flags } => Pair::connect(&flags, scope).await?.rotate().await,
@@ -111,7 +114,7 @@ impl<'a> Pair<'a> {
         }
         let mut stops = Stops::new().map_err(PluginError::Signals)?;
         tokio::select! {
-            met = self.introduce(&reached) => met,
+            met = self.introduce(&endpoint, &reached) => met,
             () = stops.next() => Err(self.refused("stopped on request", "what is made stays; `unpair` removes it")),
         }
     }
@@ -138,11 +141,11 @@ impl<'a> Pair<'a> {
     }
 
     /// Makes the SyncJob, whose pod makes a key, lists that at the endpoint, and waits for a run.
-    async fn introduce(&self, reached: &RemoteFolder) -> Result<(), PluginError> {
+    async fn introduce(&self, endpoint: &SyncEndpoint, reached: &RemoteFolder) -> Result<(), PluginError> {
         let job = manifests::job(self.flags, Some(reached));
         let job = apply(&self.jobs, self.name, &job, &self.dials).await?;
         let key = self.waits().key(&self.jobs, None).await?;
-        self.change_peers(|peers| with_key(peers, &self.peer(&job), key)).await?;
+        self.change_peers(endpoint, |peers| with_key(peers, &self.peer(&job), key)).await?;
         tell("the SyncJob's key is among the endpoint's peers");
         let (namespace, name) = (&self.dials.namespace, self.name);
         let goes_on =
@@ -169,8 +172,11 @@ impl<'a> Pair<'a> {
             if others(&endpoint.spec.peers, &own).is_empty() {
                 delete(&self.endpoints, endpoint, &self.serves).await?;
             } else {
-                self.change_peers(|peers| others(&peers, &own)).await?;
+                self.change_peers(endpoint, |peers| others(&peers, &own)).await?;
                 tell(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
+                if job.is_none() {
+                    self.tell_of_left(endpoint);
+                }
             }
         }
         match &job {
@@ -187,7 +193,8 @@ impl<'a> Pair<'a> {
         let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint_if_any().await?);
         let missing =
             || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
-        self.check(&job, &endpoint.ok_or_else(missing)?)?;
+        let endpoint = endpoint.ok_or_else(missing)?;
+        self.check(&job, &endpoint)?;
         if remote(&job).is_some_and(|remote| remote.identity.is_some()) {
             let hint =
                 "put another key there, list both at the endpoint, and take the old one out after a run";
@@ -198,19 +205,37 @@ impl<'a> Pair<'a> {
             return Err(self
                 .refused("the SyncJob is suspended or has a run, so no run with a new key can begin", hint));
         }
-        let old = self.waits().key(&self.jobs, None).await?;
+        let (old, name) = (self.waits().key(&self.jobs, None).await?, self.peer(&job));
+        // A key that was listed by hand gets the name by which this command finds it, should it have to run again.
+        let named = |peers: Vec<_>| with_key(others(&peers, &[old.to_string()]), &name, old);
+        self.change_peers(&endpoint, named).await?;
         // The pods of later runs find no key and make one. A run in progress has its own copy.
         self.forget_key(&job).await?;
-        let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
-        let new = self.waits().key(&self.jobs, Some(old)).await?;
-        self.change_peers(|peers| with_key(peers, &self.peer(&job), new)).await?;
+        let (run, new) = self.run_with_key_after(old).await?;
+        self.change_peers(&endpoint, |peers| with_key(peers, &name, new)).await?;
         tell("both keys are among the endpoint's peers");
-        self.until_ended(&run.name_any()).await?;
-        let stale = |peer: &EndpointPeer| peer.name == self.peer(&job) || peer.public_key == old.to_string();
-        let is_new = |peer: &EndpointPeer| peer.public_key == new.to_string();
-        self.change_peers(|peers| peers.into_iter().filter(|it| is_new(it) || !stale(it)).collect()).await?;
-        tell("a run has succeeded with the new key; the old one is taken out");
+        self.until_met(&run).await?;
+        let only_new = |peers: Vec<_>| with_key(others(&peers, std::slice::from_ref(&name)), &name, new);
+        self.change_peers(&endpoint, only_new).await?;
+        tell("the endpoint has accepted the new key; the old one is taken out");
         Ok(())
+    }
+
+    /// Starts a run, and returns its name and the key that its pod makes. A run without retries ends because the old
+    /// key is gone, and the next one makes another.
+    async fn run_with_key_after(&self, old: PublicKey) -> Result<(String, PublicKey), PluginError> {
+        let waits = self.waits();
+        for is_last in [false, true] {
+            let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?.name_any();
+            let ended = tokio::select! {
+                new = waits.key(&self.jobs, Some(old)) => return Ok((run, new?)),
+                ended = self.dials.ended(&run) => report(ended?),
+            };
+            if is_last || ended.reason != Some(Reason::KeyNotStored) {
+                return Err(self.not_met(&run, ended));
+            }
+        }
+        unreachable!("the last one has returned")
     }
 
     /// Deletes the Secret with the SyncJob's key, which only the garbage collector would.
@@ -224,17 +249,33 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Waits until a run has succeeded.
-    async fn until_ended(&self, run: &str) -> Result<(), PluginError> {
+    /// Waits until a run has ended that the endpoint has accepted, whether or not it left files out.
+    async fn until_met(&self, run: &str) -> Result<(), PluginError> {
         let most = self.flags.timeout;
         let ended = timeout(most, self.dials.ended(run)).await;
-        let ended = ended.map_err(|_| PluginError::TooLong { after: human::duration(most) })??;
-        let report = ended.status.and_then(|status| status.report).unwrap_or_default();
-        if report.result == RunResult::Succeeded {
-            return Ok(());
+        let ended = report(ended.map_err(|_| PluginError::TooLong { after: human::duration(most) })??);
+        match ended.result {
+            RunResult::Succeeded | RunResult::PartiallyFailed => Ok(()),
+            _ => Err(self.not_met(run, ended)),
         }
-        let how = report.message.unwrap_or_else(|| format!("{:?}", report.result));
-        Err(PluginError::RunFailed { namespace: self.dials.namespace.clone(), name: run.into(), how })
+    }
+
+    fn not_met(&self, run: &str, ended: Run) -> PluginError {
+        let how = ended.message.unwrap_or_else(|| format!("{:?}", ended.result));
+        let hint = "the endpoint lists the old key, too; run the same command again once runs succeed";
+        self.refused(&format!("run {run} has not succeeded: {how}"), hint)
+    }
+
+    /// Names the peers that may be SyncJobs of this name. Only the UID of a SyncJob tells which of them was its own.
+    fn tell_of_left(&self, endpoint: &SyncEndpoint) {
+        let stem = self.peer_stem();
+        let mut names: Vec<&str> = endpoint.spec.peers.iter().map(|peer| peer.name.as_str()).collect();
+        names.retain(|name| name.rsplit_once('-').is_some_and(|(head, _)| head == stem));
+        names.dedup();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            tell(&format!("note: the SyncJob is gone; if one of these peers was its key, take it out: {names}"));
+        }
     }
 
     /// Refuses two objects that do not belong to each other, or are of other claims.
@@ -276,8 +317,11 @@ impl<'a> Pair<'a> {
 
     /// Returns the name of a SyncJob among the endpoint's peers, which no SyncJob of another cluster has.
     fn peer(&self, job: &SyncJob) -> String {
-        let stem = names::shorten(&format!("{}.{}", self.dials.namespace, self.name), MAX_PEER_STEM);
-        format!("{stem}-{}", names::fingerprint(&job.uid().unwrap_or_default()))
+        format!("{}-{}", self.peer_stem(), names::fingerprint(&job.uid().unwrap_or_default()))
+    }
+
+    fn peer_stem(&self) -> String {
+        names::shorten(&format!("{}.{}", self.dials.namespace, self.name), MAX_PEER_STEM)
     }
 
     /// Returns the name and the key by which the endpoint knows a SyncJob.
@@ -286,24 +330,37 @@ impl<'a> Pair<'a> {
         [self.peer(job)].into_iter().chain(key.map(|key| key.public_key.to_string())).collect()
     }
 
-    /// Changes the peers of the endpoint, unless somebody else does so at the same time.
+    /// Changes the peers of the endpoint that was seen, from what they are by now.
     async fn change_peers(
         &self,
-        change: impl FnOnce(Vec<EndpointPeer>) -> Vec<EndpointPeer>,
+        seen: &SyncEndpoint,
+        change: impl Fn(Vec<EndpointPeer>) -> Vec<EndpointPeer>,
     ) -> Result<(), PluginError> {
         let doing = || format!("change the peers of SyncEndpoint {}/{}", self.serves.namespace, self.name);
-        let found = self.endpoints.get(self.name).await.map_err(failed(doing()))?;
-        let version = found.resource_version();
-        let peers = change(found.spec.peers);
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"peers": peers}});
-        let patched = self.endpoints.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(failed(doing()))
+        for attempt in 1.. {
+            let found = self.endpoints.get(self.name).await.map_err(failed(doing()))?;
+            if found.uid() != seen.uid() {
+                return Err(self.refused("another SyncEndpoint has its name by now", "run the same command again"));
+            }
+            let metadata = json!({"uid": found.uid(), "resourceVersion": found.resource_version()});
+            let patch = json!({"metadata": metadata, "spec": {"peers": change(found.spec.peers)}});
+            match self.endpoints.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < MAX_CHANGES => {}
+                patched => return patched.map(drop).map_err(failed(doing())),
+            }
+        }
+        Ok(())
     }
 }
 
 /// Returns the endpoint that a SyncJob names.
 fn remote(job: &SyncJob) -> Option<&RemoteEndpoint> {
     job.spec.source.endpoint.as_ref().or(job.spec.destination.endpoint.as_ref())
+}
+
+/// Returns what a SyncRun that has ended reports.
+fn report(run: SyncRun) -> Run {
+    run.status.and_then(|status| status.report).unwrap_or_default()
 }
 
 /// Returns the peers with one more key.

@@ -2,8 +2,8 @@
 
 use std::{fmt::Debug, pin::pin, time::Duration};
 
-use contract::{PublicKey, Reason, RunResult, Side};
-use futures::TryStreamExt as _;
+use contract::{PublicKey, Reason, RunResult, Side, chain};
+use futures::StreamExt as _;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -50,7 +50,13 @@ fn of_key(job: &SyncJob, old: Option<PublicKey>) -> Standing<PublicKey> {
     let status = job.status.clone().unwrap_or_default();
     match status.identity.map(|identity| identity.public_key).filter(|key| Some(*key) != old) {
         Some(key) => Standing::Done(key),
-        None => standing(&status.conditions),
+        None => match standing(&status.conditions) {
+            // The next run makes another key.
+            Standing::Stuck(why) if old.is_some() && why.starts_with(&*Reason::KeyNotStored) => {
+                Standing::Waits(why)
+            }
+            standing => standing,
+        },
     }
 }
 
@@ -81,6 +87,14 @@ fn standing<T>(conditions: &[Condition]) -> Standing<T> {
     // A suspended object is ready, and does nothing.
     let waits = told(conditions::RECONCILING).or_else(|| told(conditions::READY));
     Standing::Waits(waits.unwrap_or_else(|| UNSEEN.into()))
+}
+
+/// Returns whether the API server refuses a watch, which asking again does not change.
+fn is_refused(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
+        return false;
+    };
+    matches!(source, kube::Error::Api(answer) if [401, 403, 404].contains(&answer.code))
 }
 
 fn observed(job: &SyncJob) -> Option<i64> {
@@ -142,7 +156,18 @@ impl Waits<'_> {
         let mut seen = pin!(watcher(api.clone(), of_name).default_backoff().applied_objects());
         let mut told = String::from(UNSEEN);
         let looked = async {
-            while let Some(object) = seen.try_next().await.map_err(PluginError::Watch)? {
+            while let Some(next) = seen.next().await {
+                let object = match next {
+                    Ok(object) => object,
+                    Err(source) if is_refused(&source) => {
+                        return Err(PluginError::Watch { what: K::plural(&()).into_owned(), source });
+                    }
+                    Err(source) => {
+                        let why = chain(&source);
+                        output::complain(&format!("note: the API server is asked again: {why}"));
+                        continue;
+                    }
+                };
                 let is_seen = observed(&object) >= object.meta().generation;
                 match if is_seen { look(&object) } else { Standing::Waits(UNSEEN.into()) } {
                     Standing::Waits(why) if why == told => {}
@@ -221,6 +246,9 @@ mod tests {
         let own: PublicKey = KEY.parse().unwrap();
         assert_eq!(of_key(&job(&key), None), Standing::Done(own));
         assert_eq!(of_key(&job(&key), Some(own)), Standing::Waits("Running: m".into()));
+        let lost = job(&json!({"conditions": [condition("Stalled", "KeyNotStored")]}));
+        assert_eq!(of_key(&lost, Some(own)), Standing::Waits("KeyNotStored: m".into()));
+        assert_eq!(of_key(&lost, None), Standing::Stuck("KeyNotStored: m".into()));
         let of = |run: Value, conditions: &[Value]| {
             of_run(&job(&json!({"lastRun": run, "conditions": conditions})))
         };
