@@ -274,7 +274,9 @@ impl<'a> Pair<'a> {
         names.dedup();
         if !names.is_empty() {
             let names = names.join(", ");
-            tell(&format!("note: the SyncJob is gone; if one of these peers was its key, take it out: {names}"));
+            tell(&format!(
+                "note: the SyncJob is gone; if one of these peers was its key, take it out: {names}"
+            ));
         }
     }
 
@@ -340,7 +342,9 @@ impl<'a> Pair<'a> {
         for attempt in 1.. {
             let found = self.endpoints.get(self.name).await.map_err(failed(doing()))?;
             if found.uid() != seen.uid() {
-                return Err(self.refused("another SyncEndpoint has its name by now", "run the same command again"));
+                return Err(
+                    self.refused("another SyncEndpoint has its name by now", "run the same command again")
+                );
             }
             let metadata = json!({"uid": found.uid(), "resourceVersion": found.resource_version()});
             let patch = json!({"metadata": metadata, "spec": {"peers": change(found.spec.peers)}});
