@@ -194,9 +194,10 @@ impl Table {
         let mut cells = vec![line.tree.clone(), line.phase.clone()];
         cells.extend(self.peers().map(time));
         cells.push(time(OURS));
-        cells.push(match self.has_link() {
-            true => line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}")),
-            false => line.reach_ms.map_or_else(|| "–".into(), number),
+        cells.push(if self.has_link() {
+            line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}"))
+        } else {
+            line.reach_ms.map_or_else(|| "–".into(), number)
         });
         cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
         cells.push(line.verdict.to_string());
@@ -339,9 +340,10 @@ pub(crate) fn write_aligned(text: &mut String, rows: &[Vec<String>], left: usize
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for (index, row) in rows.iter().enumerate() {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match column < left {
-                true => write!(text, "| {cell:<width$} "),
-                false => write!(text, "| {cell:>width$} "),
+            let _ = if column < left {
+                write!(text, "| {cell:<width$} ")
+            } else {
+                write!(text, "| {cell:>width$} ")
             };
         }
         text.push_str("|\n");

@@ -199,9 +199,8 @@ fn plan(args: &Args, programs: &Programs, set: Set) -> anyhow::Result<Plan> {
     let peers::Found { mut peers, missing } = peers::of_set(set, link, args.fs, programs)?;
     peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.name()));
     let only_net1k = args.quick || (args.link == Link::Wan && args.tree.is_empty());
-    let wanted = |tree: Tree| match only_net1k {
-        true => tree == Tree::Net1k,
-        false => args.tree.is_empty() || args.tree.contains(&tree),
+    let wanted = |tree: Tree| {
+        if only_net1k { tree == Tree::Net1k } else { args.tree.is_empty() || args.tree.contains(&tree) }
     };
     let mut scenarios = scenarios(set);
     scenarios.retain(|scenario| wanted(scenario.tree) && (!scenario.needs_clone || args.fs.can_clone()));

@@ -109,9 +109,10 @@ async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
         stage.claim(&format!("to-{name}"), "Bound").await.unwrap();
         let destination = json!({"persistentVolumeClaim": {"claimName": format!("to-{name}")}});
         stage.sync(name, json!({"priority": priority, "destination": destination})).await.unwrap();
-        match known.is_empty() {
-            true => known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&[]).await.unwrap())),
-            false => drop(stage.until(name, "it is queued", is_in_the_queue).await.unwrap()),
+        if known.is_empty() {
+            known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&[]).await.unwrap()));
+        } else {
+            drop(stage.until(name, "it is queued", is_in_the_queue).await.unwrap());
         }
     }
     let mut order = Vec::new();

@@ -89,9 +89,10 @@ impl PackWriter {
         pack.bytes.extend_from_slice(&sealed);
         pack.index.blobs.push(blob);
         self.index.add(&PackIndex { name: pack.index.name, blobs: vec![blob] });
-        match pack.bytes.len() < PACK_BYTES {
-            true => *slot = Some(pack),
-            false => self.send(pack)?,
+        if pack.bytes.len() < PACK_BYTES {
+            *slot = Some(pack);
+        } else {
+            self.send(pack)?;
         }
         Ok(())
     }

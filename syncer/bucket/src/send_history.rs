@@ -165,11 +165,10 @@ impl<'a> Sending<'a> {
             self.folder(&child, &below(path, name))?;
         }
         let (is, bytes) = without_places(folder).encode();
-        match is == there.id {
-            true => self.packs.add(id, &bytes),
-            false => Err(BucketError::Snapshot(SnapshotError::Elsewhere(format!(
-                "it has a damaged directory {path}"
-            )))),
+        if is == there.id {
+            self.packs.add(id, &bytes)
+        } else {
+            Err(BucketError::Snapshot(SnapshotError::Elsewhere(format!("it has a damaged directory {path}"))))
         }
     }
 

@@ -58,9 +58,10 @@ pub(super) fn content(
     if holes {
         return between_holes(from, to, len, monitor);
     }
-    match len >= SHARED_BYTES && copies_through_memory(to) {
-        true => in_parts(from, to, len, monitor),
-        false => part(from, to, 0..len, monitor),
+    if len >= SHARED_BYTES && copies_through_memory(to) {
+        in_parts(from, to, len, monitor)
+    } else {
+        part(from, to, 0..len, monitor)
     }
 }
 
@@ -188,9 +189,10 @@ fn rest(
 }
 
 fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, monitor: &Monitor) -> io::Result<()> {
-    let copied = match range.end.saturating_sub(range.start) > SMALL_BYTES {
-        true => in_kernel(from, to, range.clone(), range.start, Some(monitor))?,
-        false => 0,
+    let copied = if range.end.saturating_sub(range.start) > SMALL_BYTES {
+        in_kernel(from, to, range.clone(), range.start, Some(monitor))?
+    } else {
+        0
     };
     rest(from, to, range, copied, Some(monitor))
 }

@@ -151,10 +151,7 @@ impl Destination {
             self.count_not_kept(wanted, attrs.unwrap_or_default());
         }
         let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
-        let dir = match path.is_root() {
-            true => self.root.dir(path)?,
-            false => self.known_dir(path, inode)?,
-        };
+        let dir = if path.is_root() { self.root.dir(path)? } else { self.known_dir(path, inode)? };
         let had = rustix::fs::fstat(&dir)?.st_uid;
         let is_lost = self.settings.owners && ![self.state.user(), wanted.owner.uid].contains(&had);
         let lost = is_lost.then(|| open_child(&dir, b".", OFlags::RDONLY)).transpose()?;

@@ -178,9 +178,10 @@ impl Destination {
 
     /// Returns the mode that a staged file gets.
     fn mode_of(&self, staged: &Staged, at: EntryAt<'_>, wanted: &Meta) -> io::Result<u16> {
-        match staged.is_inside() {
-            true => Ok(set_metadata::new_file_mode(self.settings, wanted)),
-            false => set_metadata::file_mode(self.settings, at.dir, at.name, wanted),
+        if staged.is_inside() {
+            Ok(set_metadata::new_file_mode(self.settings, wanted))
+        } else {
+            set_metadata::file_mode(self.settings, at.dir, at.name, wanted)
         }
     }
 

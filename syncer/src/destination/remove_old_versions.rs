@@ -91,10 +91,8 @@ impl SavedEntry {
         let saved = EntryAt::staged(self.folder.as_fd(), &self.name);
         let there = rustix::fs::statat(saved.dir, saved.name, AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|stat| Identity::of(&stat) == self.identity) {
-            let undone = match self.was_moved {
-                true => saved.rename(at).map_err(io::Error::from),
-                false => saved.unlink(),
-            };
+            let undone =
+                if self.was_moved { saved.rename(at).map_err(io::Error::from) } else { saved.unlink() };
             if let Err(error) = undone {
                 tracing::warn!(%error, "an entry that stays is also in the backup folder");
             }

@@ -117,9 +117,12 @@ impl Destination {
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when the stamp cannot be read.
     pub fn still_held(&self) -> Result<(), ApplyError> {
-        self.state.check().map_err(|source| match self.state.is_lost() {
-            true => ApplyError::TakenOver { path: self.path.clone() },
-            false => ApplyError::Own { path: self.path.clone(), source },
+        self.state.check().map_err(|source| {
+            if self.state.is_lost() {
+                ApplyError::TakenOver { path: self.path.clone() }
+            } else {
+                ApplyError::Own { path: self.path.clone(), source }
+            }
         })
     }
 
@@ -164,9 +167,10 @@ impl Destination {
     /// Checks an open directory as [`Self::known_dir`] does. Returns its inode number.
     pub fn check_known(&self, dir: BorrowedFd<'_>, inode: Option<u64>) -> io::Result<u64> {
         let stat = rustix::fs::fstat(dir)?;
-        match inode.map_or(stat.st_uid == self.state.user(), |inode| stat.st_ino == inode) {
-            true => Ok(stat.st_ino),
-            false => Err(io::Error::other("another process put another folder in its place during the run")),
+        if inode.map_or(stat.st_uid == self.state.user(), |inode| stat.st_ino == inode) {
+            Ok(stat.st_ino)
+        } else {
+            Err(io::Error::other("another process put another folder in its place during the run"))
         }
     }
 
@@ -227,9 +231,10 @@ impl Destination {
             return Err(io::Error::other("another process replaced it before it was published"));
         }
         self.retire.rename_over(aside, at, false)?;
-        match rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
-            true => Ok(()),
-            false => Err(io::Error::other("another process put another entry in its place")),
+        if rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
+            Ok(())
+        } else {
+            Err(io::Error::other("another process put another entry in its place"))
         }
     }
 

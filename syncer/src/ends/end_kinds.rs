@@ -21,13 +21,14 @@ pub(crate) fn look(place: &TreeLocation, flag: &'static str, images: bool) -> Re
 
 /// Refuses a destination to which a tree cannot be synced. `source` describes the tree in the message.
 pub(crate) fn refuse_tree(place: &TreeLocation, found: PathKind, source: &str) -> Result<(), SessionError> {
-    match found.is_device() || found == PathKind::File {
-        true => Err(SessionError::Kinds(format!(
+    if found.is_device() || found == PathKind::File {
+        Err(SessionError::Kinds(format!(
             "{source} is a folder, and the destination {} is {}: name a folder there, or a block device or an image as the source",
             place.path().display(),
             found.describe()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -37,12 +38,13 @@ pub(crate) fn refuse_image(
     found: PathKind,
     params: &RunParams,
 ) -> Result<(), SessionError> {
-    match found == PathKind::Other && params.image {
-        true => Err(SessionError::Kinds(format!(
+    if found == PathKind::Other && params.image {
+        Err(SessionError::Kinds(format!(
             "the source {} is a folder, and --image is for the image of a disk: name a file, or leave --image out",
             place.path().display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

@@ -54,9 +54,10 @@ impl SourceTree for LocalTree {
         let id = self.asked.pop_front().unwrap_or(ROOT);
         let dirs = &mut self.tree.dirs;
         let dir = &mut dirs[id as usize];
-        let (listing, rules) = match self.keep {
-            true => (dir.listing.clone(), dir.rules.clone()),
-            false => (std::mem::take(&mut dir.listing), std::mem::take(&mut dir.rules)),
+        let (listing, rules) = if self.keep {
+            (dir.listing.clone(), dir.rules.clone())
+        } else {
+            (std::mem::take(&mut dir.listing), std::mem::take(&mut dir.rules))
         };
         let first_child = dirs[id as usize].first_child;
         let below = first_child as usize..(first_child + listing.dirs()) as usize;

@@ -53,13 +53,14 @@ impl SourcePlace<'_> {
             Self::There(_, Some(_)) => Ok(()),
             Self::There(whereabouts, None) => {
                 let here = locate::locate(&reach(&sink.place, params, Side::Sink)?, whereabouts.run());
-                match whereabouts.overlaps(&here) {
-                    true => Err(SessionError::SameTree(format!(
+                if whereabouts.overlaps(&here) {
+                    Err(SessionError::SameTree(format!(
                         "the destination {} is the source, lies in it or contains it, on one machine and maybe through a mount below \
-                         one of them: choose folders that do not contain one another, or exclude the mount",
+                     one of them: choose folders that do not contain one another, or exclude the mount",
                         sink.place.path().display()
-                    ))),
-                    false => Ok(()),
+                    )))
+                } else {
+                    Ok(())
                 }
             }
         }
@@ -72,9 +73,10 @@ impl SourcePlace<'_> {
         }
         match self {
             Self::Here(source, _) => {
-                let tree = match source.is_file() {
-                    true => Reach::all(&source.place),
-                    false => reach(&source.place, params, Side::Source)?,
+                let tree = if source.is_file() {
+                    Reach::all(&source.place)
+                } else {
+                    reach(&source.place, params, Side::Source)?
                 };
                 let whereabouts = locate::locate(&tree, locate::nonce());
                 backup_place::refuse_source(&sink.place, params, (&whereabouts, source.is_file()))
@@ -88,13 +90,14 @@ impl SourcePlace<'_> {
 
 fn refuse_same_file(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
     let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
-    match from == to && source.only == sink.only {
-        true => Err(SessionError::SameTree(format!(
+    if from == to && source.only == sink.only {
+        Err(SessionError::SameTree(format!(
             "the destination is the source, the file {} of {}: name another destination",
             String::from_utf8_lossy(source.only.as_deref().unwrap_or_default()),
             from.display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -130,13 +133,14 @@ pub(crate) fn refuse_itself(
     found: PathKind,
 ) -> Result<(), SessionError> {
     let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
-    match is_same {
-        true => Err(SessionError::SameTree(format!(
+    if is_same {
+        Err(SessionError::SameTree(format!(
             "the destination {} is the source {}: name another destination",
             to.path().display(),
             from.path().display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

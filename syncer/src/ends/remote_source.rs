@@ -113,10 +113,7 @@ impl ContentEnd for RemoteSource<'_> {
         if demands.dry_run || demands.itemize_changes {
             actions.iter().for_each(|action| run.monitor.planned(action));
         }
-        match *dry_run || *itemize_changes {
-            true => self.peer.control.send(&Message::Planned(actions)),
-            false => Ok(()),
-        }
+        if *dry_run || *itemize_changes { self.peer.control.send(&Message::Planned(actions)) } else { Ok(()) }
     }
 
     fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {

@@ -176,9 +176,10 @@ impl BasisReader<'_> {
 
     /// Cuts files into chunks if reading all of them pays.
     fn worth_chunks(&self, number: u32, need: &Need, files: Vec<(OwnedFd, u64)>) -> io::Result<()> {
-        match !need.is_version() || self.cost.pays(files.iter().map(|(_, len)| len).sum()) {
-            true => self.chunks(number, need, files, None),
-            false => Err(io::Error::other("to read what is there costs more than to send what is needed")),
+        if !need.is_version() || self.cost.pays(files.iter().map(|(_, len)| len).sum()) {
+            self.chunks(number, need, files, None)
+        } else {
+            Err(io::Error::other("to read what is there costs more than to send what is needed"))
         }
     }
 

@@ -56,10 +56,7 @@ pub(crate) fn copy_all(
         for worker in workers {
             let _ = during(Activity::Idle, || worker.join());
         }
-        match writing.run.monitor.cancelled() {
-            true => Err(TransportError::Canceled.into()),
-            false => result,
-        }
+        if writing.run.monitor.cancelled() { Err(TransportError::Canceled.into()) } else { result }
     })
 }
 
@@ -226,9 +223,10 @@ impl Copier<'_> {
         // Out of a pack, the kernel cannot copy.
         let is_small =
             content.start != 0 || !holes && len <= SMALL_BYTES && self.writing.remembers(need, len);
-        let copied = match is_small {
-            true => monitor.may_copy(len).and_then(|()| copy_small(content, len, &staged, &mut self.small)),
-            false => staged.copy_from(content.fd, len, holes, monitor),
+        let copied = if is_small {
+            monitor.may_copy(len).and_then(|()| copy_small(content, len, &staged, &mut self.small))
+        } else {
+            staged.copy_from(content.fd, len, holes, monitor)
         };
         copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)

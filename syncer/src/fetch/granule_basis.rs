@@ -182,9 +182,10 @@ impl GranuleBasis {
         if offset >= self.len.max(1) {
             return false;
         }
-        let values = match !self.has_arrived(offset) && self.is_to_be_read(offset, cost) {
-            true => self.read_block(offset, buffer, cost),
-            false => Vec::new(),
+        let values = if !self.has_arrived(offset) && self.is_to_be_read(offset, cost) {
+            self.read_block(offset, buffer, cost)
+        } else {
+            Vec::new()
         };
         let mut state = self.state.lock();
         let first = (offset / self.granule as u64) as usize;
@@ -262,9 +263,10 @@ impl GranuleBasis {
         buffer: &mut Vec<u8>,
     ) -> io::Result<(Vec<Range<u64>>, Vec<ChainingValue>)> {
         let end = (offset + BLOCK).min(self.len);
-        let data: Vec<_> = match self.has_holes {
-            true => self.data.within(from, offset, end),
-            false => std::iter::once(offset..end).collect(),
+        let data: Vec<_> = if self.has_holes {
+            self.data.within(from, offset, end)
+        } else {
+            std::iter::once(offset..end).collect()
         };
         if data.is_empty() {
             return Ok((data, Vec::new()));
@@ -330,11 +332,10 @@ const MANY_GRANULES: u64 = 2 << 20;
 fn check_density(stat: &Stat) -> io::Result<()> {
     let len = stat.st_size as u64;
     let is_many = len / granule_bytes(len) as u64 > MANY_GRANULES;
-    match is_many && (stat.st_blocks as u64).saturating_mul(512) < len / 8 {
-        true => {
-            Err(io::Error::other("it is so sparse that to compare it costs more memory than to send it anew"))
-        }
-        false => Ok(()),
+    if is_many && (stat.st_blocks as u64).saturating_mul(512) < len / 8 {
+        Err(io::Error::other("it is so sparse that to compare it costs more memory than to send it anew"))
+    } else {
+        Ok(())
     }
 }
 

@@ -410,9 +410,10 @@ fn kept_before(
     end: u64,
 ) -> Result<Option<Arc<GranuleBasis>>, TransportError> {
     let kept = lock_attempt(assembly, attempt).and_then(|assembly| assembly.kept().cloned());
-    match kept.as_ref().is_none_or(|kept| kept.is_told(end)) {
-        true => Ok(kept),
-        false => Err(TransportError::Nonsense("a part of a file came before it was asked for")),
+    if kept.as_ref().is_none_or(|kept| kept.is_told(end)) {
+        Ok(kept)
+    } else {
+        Err(TransportError::Nonsense("a part of a file came before it was asked for"))
     }
 }
 

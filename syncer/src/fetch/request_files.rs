@@ -149,9 +149,10 @@ impl RemoteFetch<'_, '_> {
 
     /// Waits until at most `most` files are in flight.
     fn wait(&self, most: usize) -> Result<(), SessionError> {
-        match during(Activity::Idle, || self.in_flight.wait(most)) {
-            true => Ok(()),
-            false => Err(self.peer.fault.get().into()),
+        if during(Activity::Idle, || self.in_flight.wait(most)) {
+            Ok(())
+        } else {
+            Err(self.peer.fault.get().into())
         }
     }
 }

@@ -225,10 +225,7 @@ impl Monitor {
         if self.checks.made.fetch_add(1, SeqCst) + 1 == self.checks.cancel_at {
             self.cancel();
         }
-        match self.cancelled() {
-            true => Err(Errno::CANCELED.into()),
-            false => Ok(()),
-        }
+        if self.cancelled() { Err(Errno::CANCELED.into()) } else { Ok(()) }
     }
 
     /// Limits the rate of local copies from now on, in bytes per second. Only the first limit counts.

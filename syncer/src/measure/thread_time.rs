@@ -116,15 +116,14 @@ impl ThreadClock {
     fn turn(&mut self, base: Activity) -> Effort {
         self.lap(base);
         let wall = self.since - self.began;
-        let done = match is_judged(wall) {
-            true => {
-                let used = usage();
-                let before = std::mem::replace(&mut self.before, used);
-                let running = used.running.saturating_sub(before.running).min(wall);
-                let queued = used.queued.saturating_sub(before.queued).min(wall - running);
-                effort(wall, &self.laps, running, queued)
-            }
-            false => Effort::default(),
+        let done = if is_judged(wall) {
+            let used = usage();
+            let before = std::mem::replace(&mut self.before, used);
+            let running = used.running.saturating_sub(before.running).min(wall);
+            let queued = used.queued.saturating_sub(before.queued).min(wall - running);
+            effort(wall, &self.laps, running, queued)
+        } else {
+            Effort::default()
         };
         (self.began, self.laps) = (self.since, [Duration::ZERO; ACTIVITIES]);
         done
@@ -281,10 +280,7 @@ impl Drop for EffortPool<'_> {
 /// Copies by `work`. Times reading and writing separately only if `is_looked_at`: timing every small file would cost
 /// more than the one percent that measuring may.
 pub(crate) fn copying<T>(is_looked_at: bool, work: impl FnOnce() -> T) -> T {
-    match is_looked_at {
-        true => during(Activity::Writing, work),
-        false => work(),
-    }
+    if is_looked_at { during(Activity::Writing, work) } else { work() }
 }
 
 /// Measures threads from outside, by their thread ids.

@@ -167,9 +167,10 @@ impl<S: SourceTree> CompareWalk<'_, S> {
                 self.spare_mounts(&mut plan, &visit.path, there);
             }
             if self.policy.spares_foreign {
-                match visit.is_foreign {
-                    true => plan.deletes.clear(),
-                    false => spare_foreign(&mut plan, self.sink, there),
+                if visit.is_foreign {
+                    plan.deletes.clear();
+                } else {
+                    spare_foreign(&mut plan, self.sink, there);
                 }
             }
             self.descend(&visit, &listed, there, &plan)?;

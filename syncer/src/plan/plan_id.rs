@@ -44,10 +44,7 @@ impl PlanId {
     ///
     /// # Errors [`SnapshotError::OtherPlan`].
     pub(crate) fn check(&self, now: &Self) -> Result<(), SnapshotError> {
-        match self == now {
-            true => Ok(()),
-            false => Err(SnapshotError::OtherPlan(now.to_string())),
-        }
+        if self == now { Ok(()) } else { Err(SnapshotError::OtherPlan(now.to_string())) }
     }
 }
 
@@ -62,9 +59,10 @@ impl FromStr for PlanId {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let is_id = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        match is_id {
-            true => Ok(Self(text.to_ascii_lowercase())),
-            false => Err(format!("a plan has {DIGITS} hexadecimal digits, as `-n` prints it")),
+        if is_id {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(format!("a plan has {DIGITS} hexadecimal digits, as `-n` prints it"))
         }
     }
 }

@@ -64,9 +64,10 @@ impl PlannedDir {
 
     /// Returns the names of the sink's directories that an entry of another kind replaces.
     pub(crate) fn replaced_dirs(&self) -> HashSet<&[u8]> {
-        match self.replaces_dirs() {
-            true => self.steps().filter(|(step, _)| *step == REPLACED).map(|(_, entry)| entry.name).collect(),
-            false => HashSet::new(),
+        if self.replaces_dirs() {
+            self.steps().filter(|(step, _)| *step == REPLACED).map(|(_, entry)| entry.name).collect()
+        } else {
+            HashSet::new()
         }
     }
 

@@ -57,9 +57,12 @@ pub(crate) fn scan_tree(
         paths: listed_paths(params, side)?,
         ..options(params, side)?
     };
-    let tree = scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
-        true => TransportError::Canceled.into(),
-        false => SessionError::Scan { path: subject.place.path(), source },
+    let tree = scan(root, &options, failures, monitor).map_err(|source| {
+        if monitor.cancelled() {
+            TransportError::Canceled.into()
+        } else {
+            SessionError::Scan { path: subject.place.path(), source }
+        }
     })?;
     Ok(Tree { patterns: Some(options.filter.pattern_use()), ..tree })
 }

@@ -111,9 +111,10 @@ impl Subject {
 
     /// Checks that the folder of a single file exists, because no folder of a path that may be mistyped is made.
     pub(crate) fn find_folder(&self, place: &TreeLocation) -> Result<(), SessionError> {
-        match self.only.is_some() && place.below.is_root() && self.place != *place {
-            true => Root::enter(&self.place).map(drop).map_err(SessionError::Folder),
-            false => Ok(()),
+        if self.only.is_some() && place.below.is_root() && self.place != *place {
+            Root::enter(&self.place).map(drop).map_err(SessionError::Folder)
+        } else {
+            Ok(())
         }
     }
 
@@ -140,12 +141,11 @@ pub(crate) fn last_name(place: &TreeLocation) -> &[u8] {
 pub(crate) fn check_found(subject: &Subject, path: &Path, tree: &Tree) -> Result<(), SessionError> {
     let is_file = |entry: Entry<'_>| matches!(entry.kind, Kind::File { .. });
     let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
-    match !subject.is_file() || entries.next().is_some_and(is_file) {
-        true => Ok(()),
-        false => {
-            let why = "it is not there any more, or its attributes cannot be read".into();
-            Err(SessionError::SourceFile { path: path.into(), why })
-        }
+    if !subject.is_file() || entries.next().is_some_and(is_file) {
+        Ok(())
+    } else {
+        let why = "it is not there any more, or its attributes cannot be read".into();
+        Err(SessionError::SourceFile { path: path.into(), why })
     }
 }
 

@@ -42,17 +42,14 @@ pub(crate) fn run(
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
-    let done = match run.params.dry_run {
-        true => {
-            let there = found(place, len)?;
-            begin(watch);
-            compare(&mut source, place, len, there.as_ref(), run)
-        }
-        false => {
-            let device = Device::take(place, len, run.params.preserve.sparse)?;
-            begin(watch);
-            write(&mut source, &device, run, watch)
-        }
+    let done = if run.params.dry_run {
+        let there = found(place, len)?;
+        begin(watch);
+        compare(&mut source, place, len, there.as_ref(), run)
+    } else {
+        let device = Device::take(place, len, run.params.preserve.sparse)?;
+        begin(watch);
+        write(&mut source, &device, run, watch)
     };
     let totals = block_device::totals(len);
     watch.did(work_of(&totals, &run.counters));

@@ -102,10 +102,7 @@ fn offer_over(
 
 /// Returns the error of the link instead of the store's that follows from it, or that this end was told to stop.
 fn told(error: SessionError, monitor: &Monitor) -> SessionError {
-    match monitor.cancelled() {
-        true => TransportError::Canceled.into(),
-        false => of_link(error),
-    }
+    if monitor.cancelled() { TransportError::Canceled.into() } else { of_link(error) }
 }
 
 impl ServiceVisit {

@@ -62,9 +62,10 @@ fn sync_tree(
     watch.enter(Phase::Scan);
     let root = Root::enter(&source.place).map_err(SessionError::Source)?;
     // A file that gets another name in its folder: this run itself takes the lock on that.
-    let mut lock = match is_same_tree(&source.place, &sink.place) {
-        true => None,
-        false => Some(SourceLock::hold(&root, &source.place)?),
+    let mut lock = if is_same_tree(&source.place, &sink.place) {
+        None
+    } else {
+        Some(SourceLock::hold(&root, &source.place)?)
     };
     let run = Run::new(&params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;

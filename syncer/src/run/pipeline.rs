@@ -28,9 +28,10 @@ pub(crate) fn run(
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
-    match run.params.dry_run {
-        true => dry_run(source, &DryTree::open(subject, settings, run)?, run, watch),
-        false => real_run(source, TreeSink::open(subject, settings, held, control, run)?, run, watch),
+    if run.params.dry_run {
+        dry_run(source, &DryTree::open(subject, settings, run)?, run, watch)
+    } else {
+        real_run(source, TreeSink::open(subject, settings, held, control, run)?, run, watch)
     }
 }
 
@@ -55,12 +56,11 @@ fn real_run(
     // 9. Take a snapshot, if the owner of the destination wants one.
     let snapshot = snapshot(&sink, &plan, run, watch);
     // 10. Copy the snapshots of the source, if the run asks for them.
-    let history = match run.params.history != History::None {
-        true => {
-            watch.enter(Phase::Snapshot);
-            Some(sink.history(&mut source)?)
-        }
-        false => None,
+    let history = if run.params.history != History::None {
+        watch.enter(Phase::Snapshot);
+        Some(sink.history(&mut source)?)
+    } else {
+        None
     };
     // 11. Report.
     let mut report = make_report(run, watch, &totals);

@@ -114,8 +114,5 @@ fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> 
     let room = (MAX_RULES_BYTES - text.len()) as u64;
     File::from(fd).take(room).read_to_end(text)?;
     text.push(b'\n');
-    match text.len() > MAX_RULES_BYTES {
-        true => Err(io::Error::other(too_long())),
-        false => Ok(()),
-    }
+    if text.len() > MAX_RULES_BYTES { Err(io::Error::other(too_long())) } else { Ok(()) }
 }

@@ -114,11 +114,12 @@ pub(crate) fn scan_changes(
     };
     let side = if options.is_source { Side::Source } else { Side::Sink };
     let crew = Crew { walk: &walk, pool: monitor.pool(side, ThreadGroup::Workers), parts: Mutex::default() };
-    match is_few {
-        true => crew.work_alone(),
+    if is_few {
+        crew.work_alone();
+    } else {
         // The calling thread keeps its working directory; see `AttrReader::new`.
-        false => std::thread::scope(|scope| scope.spawn(|| crew.work(0, scope)).join())
-            .map_err(|_| io::Error::other("a scanning thread failed"))?,
+        std::thread::scope(|scope| scope.spawn(|| crew.work(0, scope)).join())
+            .map_err(|_| io::Error::other("a scanning thread failed"))?;
     }
     let parts = crew.parts.into_inner();
     if let Some(error) = walk.queue.take_error() {

@@ -155,9 +155,10 @@ impl<'a> Lookup<'a> {
     fn beside(&self, stat: &Statx, kind: Kind<'_>) -> Beside {
         let stamps = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
         let stamp = stamps.map_or(0, |before| stamp_of(stat, before, self.device));
-        let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
-            true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
-            false => 0,
+        let sparse = if has_holes(stat.stx_size, stat.stx_blocks) {
+            stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES)
+        } else {
+            0
         };
         let beyond = if kind == Kind::Dir { self.beyond(stat) } else { Beyond::default() };
         Beside { stamp, sparse, beyond }

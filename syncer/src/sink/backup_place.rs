@@ -62,9 +62,10 @@ pub(crate) fn refuse_source(
     let Some(dir) = &params.demands.backup_dir else { return Ok(()) };
     let backup = BackupPlace::find(place, dir)?.place()?;
     let here = locate(&Reach::all(&backup), source.run());
-    match if is_file { source.is(&here) } else { source.overlaps(&here) } {
-        true => Err(unusable(dir, "it is SRC, contains it, or is in it: name a folder elsewhere")),
-        false => Ok(()),
+    if if is_file { source.is(&here) } else { source.overlaps(&here) } {
+        Err(unusable(dir, "it is SRC, contains it, or is in it: name a folder elsewhere"))
+    } else {
+        Ok(())
     }
 }
 
@@ -79,10 +80,7 @@ impl BackupPlace {
 
     /// Resolves the folder `dir` of a run onto `place`: a relative path is below the destination.
     fn find(place: &TreeLocation, dir: &Path) -> Result<Self, SessionError> {
-        let inside = match dir.is_absolute() {
-            false => Some(below(dir, dir)?),
-            true => inside_of(place, dir)?,
-        };
+        let inside = if !dir.is_absolute() { Some(below(dir, dir)?) } else { inside_of(place, dir)? };
         let Some(path) = inside else { return Self::outside(place, dir) };
         let (above, name) = path.split_last().ok_or_else(|| unusable(dir, "it is DST itself"))?;
         if path.names().any(|name| name == OWN_DIR) {

@@ -119,9 +119,10 @@ impl<'a> DryTree<'a> {
         let root = self.destination.root();
         let room = root.or(self.destination.above.as_ref()).and_then(|root| source.room(root));
         let known = if self.leads() { failures.count() } else { 0 };
-        match self.leads() {
-            true => self.report(plan, &mut |actions| source.report_actions(self.run, actions))?,
-            false => failures.forget(),
+        if self.leads() {
+            self.report(plan, &mut |actions| source.report_actions(self.run, actions))?;
+        } else {
+            failures.forget();
         }
         let mut notes = self.guard(plan, room.as_ref(), known)?;
         let Planned { head, compared, sink, checked } = plan;
@@ -145,9 +146,12 @@ impl<'a> DryTree<'a> {
         let failed = failures.count();
         let keeps_back = failed > 0 && !params.deletes_anyway();
         if keeps_back {
-            let deletes = |dir| match deletes_first {
-                true => below_replaced(dir, sink, &compared.kept),
-                false => deletes_in(dir, sink, &compared.kept),
+            let deletes = |dir| {
+                if deletes_first {
+                    below_replaced(dir, sink, &compared.kept)
+                } else {
+                    deletes_in(dir, sink, &compared.kept)
+                }
             };
             counters.keep_back(compared.dirs.iter().map(deletes).sum(), failed);
         }

@@ -127,10 +127,7 @@ impl ActionReporter<'_> {
     }
 
     fn flush(&mut self) -> Result<(), TransportError> {
-        match self.reported.is_empty() {
-            true => Ok(()),
-            false => (self.report)(std::mem::take(&mut self.reported)),
-        }
+        if self.reported.is_empty() { Ok(()) } else { (self.report)(std::mem::take(&mut self.reported)) }
     }
 
     /// Returns the names of the folders that are not replaced, although the plan replaces them.

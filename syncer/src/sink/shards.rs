@@ -123,9 +123,10 @@ impl<'a> ShardRun<'a> {
     /// Waits until the first shard has moved the folders that replace other entries into place. Nothing is deleted
     /// before.
     pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
-        match self.destination.state().leads() {
-            true => self.reach(Stage::Placed),
-            false => self.wait(Stage::Placed, false).map(drop),
+        if self.destination.state().leads() {
+            self.reach(Stage::Placed)
+        } else {
+            self.wait(Stage::Placed, false).map(drop)
         }
     }
 

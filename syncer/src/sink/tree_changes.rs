@@ -93,12 +93,11 @@ impl<'a> TreeChanges<'a> {
     fn share_out(&mut self) -> Result<(), SessionError> {
         let Some(shards) = &self.shards else { return Ok(()) };
         let dirs = &self.plan.compared.dirs;
-        let (share, note) = match self.leads {
-            true => {
-                self.executor.make_dirs(dirs)?;
-                (shards.deal(dirs)?, None)
-            }
-            false => shards.receive(dirs)?,
+        let (share, note) = if self.leads {
+            self.executor.make_dirs(dirs)?;
+            (shards.deal(dirs)?, None)
+        } else {
+            shards.receive(dirs)?
         };
         self.run.note(note);
         self.executor.take_share(share);
@@ -164,9 +163,8 @@ impl<'a> TreeChanges<'a> {
         self.run.note(destination.motion_sentence());
         // A run of one file has not checked other files that may be in doubt.
         let is_whole = self.failed + failures.count() == 0 && !self.keeps_root;
-        destination.commit(is_whole, monitor).map_err(|error| match monitor.cancelled() {
-            true => TransportError::Canceled.into(),
-            false => SessionError::Commit(error),
+        destination.commit(is_whole, monitor).map_err(|error| {
+            if monitor.cancelled() { TransportError::Canceled.into() } else { SessionError::Commit(error) }
         })?;
         if let Some(shards) = &self.shards {
             shards.is_done()?;

@@ -149,13 +149,12 @@ impl TreeSink<'_> {
 
     /// Records the destination's state before a restore, if the plan changes anything. May return a note.
     pub(crate) fn record(&self, before: &Before, plan: &Planned) -> Result<Option<String>, SessionError> {
-        let changes = match before.in_place {
-            true => plan.changes_anything(),
-            false => plan.changes_or_removes_entries(),
-        };
-        match changes {
-            true => Ok(before.record(&self.destination, &self.subject.place.path(), self.run.monitor)?),
-            false => Ok(None),
+        let changes =
+            if before.in_place { plan.changes_anything() } else { plan.changes_or_removes_entries() };
+        if changes {
+            Ok(before.record(&self.destination, &self.subject.place.path(), self.run.monitor)?)
+        } else {
+            Ok(None)
         }
     }
 

@@ -145,10 +145,8 @@ impl<'a> Writing<'a> {
             WriteTarget::Tree(tree) => {
                 match (&need.aside, need.dir.hidden(tree)) {
                     (Some(aside), _) => {
-                        let place = match aside.beside {
-                            true => open(tree, need, dir)?,
-                            false => tree.state().staging(),
-                        };
+                        let place =
+                            if aside.beside { open(tree, need, dir)? } else { tree.state().staging() };
                         let at = EntryAt::staged(place, aside.name.as_bytes());
                         let copy = self.publish_at(tree, staged, at, meta, attrs)?;
                         aside.has_arrived(copy.map_or_else(|| staged.inode(), Ok)?);
@@ -195,10 +193,9 @@ impl<'a> Writing<'a> {
     /// Returns whether the snapshot after the run need not read a file of `len` bytes, if [`Self::remember`] gets its
     /// content.
     pub(crate) fn remembers(&self, need: &Need, len: u64) -> bool {
-        self.written.is_some_and(|written| match need.replaces {
-            // The store may have the content already, and then does not need it again.
-            true => written.wants_id(len),
-            false => written.packs(len) || written.wants_id(len),
+        self.written.is_some_and(|written| {
+            // The store may have the content of a replaced file already, and then does not need it again.
+            if need.replaces { written.wants_id(len) } else { written.packs(len) || written.wants_id(len) }
         })
     }
 

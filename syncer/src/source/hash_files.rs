@@ -106,9 +106,10 @@ pub(crate) fn hash_all(
         work.run();
     });
     let missing = || Hashed::Failed { operation: "read".into(), error: "it was not read".into() };
-    match monitor.cancelled() {
-        true => Err(TransportError::Canceled),
-        false => Ok(work.files.into_iter().map(|it| it.done.into_inner().unwrap_or_else(missing)).collect()),
+    if monitor.cancelled() {
+        Err(TransportError::Canceled)
+    } else {
+        Ok(work.files.into_iter().map(|it| it.done.into_inner().unwrap_or_else(missing)).collect())
     }
 }
 
@@ -196,16 +197,18 @@ impl HashWork<'_> {
             }
         };
         let len = work.file.size.saturating_sub(offset).min(block_bytes) as usize;
-        let hash = match open.is_hole(offset..offset + len as u64) {
-            true => Ok(BlockHash::of_hole(len as u64, work.file.size)),
-            false => {
-                buffer.resize(len, 0);
-                let read = open.file.content().read_exact_at(buffer, offset);
-                read.map(|()| match is_zeros(buffer) && !is_one_block(work.file.size) {
-                    true => BlockHash::of_hole(len as u64, work.file.size),
-                    false => BlockHash::of(buffer, offset, work.file.size),
-                })
-            }
+        let hash = if open.is_hole(offset..offset + len as u64) {
+            Ok(BlockHash::of_hole(len as u64, work.file.size))
+        } else {
+            buffer.resize(len, 0);
+            let read = open.file.content().read_exact_at(buffer, offset);
+            read.map(|()| {
+                if is_zeros(buffer) && !is_one_block(work.file.size) {
+                    BlockHash::of_hole(len as u64, work.file.size)
+                } else {
+                    BlockHash::of(buffer, offset, work.file.size)
+                }
+            })
         };
         let mut state = open.state.lock();
         match hash {

@@ -109,9 +109,10 @@ impl SendWorker<'_> {
             let start = frame.len();
             frame.resize(start + size, 0);
             opened.content().read_exact_at(&mut frame[start..], 0)?;
-            match opened.is_whole(&TransferHash(ContentId::of(&frame[start..]).0)) {
-                true => Ok(()),
-                false => Err(io::Error::other(DAMAGED)),
+            if opened.is_whole(&TransferHash(ContentId::of(&frame[start..]).0)) {
+                Ok(())
+            } else {
+                Err(io::Error::other(DAMAGED))
             }
         })?;
         Ok(SmallRead::Packed)

@@ -58,9 +58,10 @@ pub(crate) fn sample_files(
         (1..threads).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    match monitor.cancelled() {
-        true => Err(TransportError::Canceled),
-        false => Ok(found.into_iter().map(once_each).collect()),
+    if monitor.cancelled() {
+        Err(TransportError::Canceled)
+    } else {
+        Ok(found.into_iter().map(once_each).collect())
     }
 }
 

@@ -70,9 +70,10 @@ impl LinkMeter {
         let now = Instant::now();
         let took = (now - self.last).as_secs_f64().max(1e-6);
         self.last = now;
-        self.bytes_per_second = match waited {
-            true => 0.75 * self.bytes_per_second + 0.25 * len as f64 / took,
-            false => self.bytes_per_second * 1.1,
+        self.bytes_per_second = if waited {
+            0.75 * self.bytes_per_second + 0.25 * len as f64 / took
+        } else {
+            self.bytes_per_second * 1.1
         };
     }
 }

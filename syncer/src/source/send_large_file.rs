@@ -258,9 +258,10 @@ impl Large {
 
     fn hole(&self, taken: &Taken) -> Vec<u8> {
         let len = taken.end - taken.start;
-        let hash = match is_one_block(self.len) {
-            false => BlockHash::of_hole(len, self.len),
-            true => BlockHash::of(&vec![0; len as usize], taken.start, self.len),
+        let hash = if !is_one_block(self.len) {
+            BlockHash::of_hole(len, self.len)
+        } else {
+            BlockHash::of(&vec![0; len as usize], taken.start, self.len)
         };
         self.set_hash(taken.start, hash);
         let place = self.place(taken.start);
@@ -320,16 +321,13 @@ impl Large {
         let is_hole = matches!(segments.0[..], [Segment::Hole(_)]) && !is_one_block(self.len);
         let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64, self.len) } else { hash };
         self.set_hash(offset, hash);
-        match segments.are_literal() || segments.0.len() > MAX_PARTS {
-            true => {
-                let block = Block::seal(frame, self.file.need, self.attempt, self.len, offset);
-                Ok(self.checked(block, hash))
-            }
-            false => {
-                let patch = Patch { place: self.place(offset), segments: segments.0 }.encode();
-                buffers::give_back(frame);
-                Ok(self.checked(patch, hash))
-            }
+        if segments.are_literal() || segments.0.len() > MAX_PARTS {
+            let block = Block::seal(frame, self.file.need, self.attempt, self.len, offset);
+            Ok(self.checked(block, hash))
+        } else {
+            let patch = Patch { place: self.place(offset), segments: segments.0 }.encode();
+            buffers::give_back(frame);
+            Ok(self.checked(patch, hash))
         }
     }
 

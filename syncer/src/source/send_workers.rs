@@ -182,9 +182,10 @@ impl<'scope> Feed<'scope> {
             let failed = self.half_known.extract_if(|_, large| large.has_failed());
             self.given_up.extend(failed.map(|(need, _)| need));
         }
-        match self.half_known.len() <= MAX_HALF_KNOWN {
-            true => self.send_large(&large),
-            false => Err(TransportError::Nonsense("too many large files were asked for at once")),
+        if self.half_known.len() <= MAX_HALF_KNOWN {
+            self.send_large(&large)
+        } else {
+            Err(TransportError::Nonsense("too many large files were asked for at once"))
         }
     }
 

@@ -253,9 +253,10 @@ impl Opened {
     /// # Errors
     /// [`DeviceError::TooSmall`], with its `path`.
     pub(crate) fn holds(&self, needed: u64, path: &Path) -> Result<(), DeviceError> {
-        match self.len < needed {
-            true => Err(DeviceError::TooSmall { path: path.into(), size: self.len, needed }),
-            false => Ok(()),
+        if self.len < needed {
+            Err(DeviceError::TooSmall { path: path.into(), size: self.len, needed })
+        } else {
+            Ok(())
         }
     }
 

@@ -24,9 +24,10 @@ impl<'a> Slice<'a> {
     /// # Errors
     /// `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.read_at(bytes, offset)? == bytes.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        if self.read_at(bytes, offset)? == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
         }
     }
 

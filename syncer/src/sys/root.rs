@@ -53,10 +53,7 @@ impl<P: AsRef<Path> + ?Sized> From<&P> for TreeLocation {
 impl TreeLocation {
     /// Returns the whole path, for messages.
     pub fn path(&self) -> PathBuf {
-        match self.below.is_root() {
-            true => self.trusted.clone(),
-            false => self.trusted.join(self.below.as_path()),
-        }
+        if self.below.is_root() { self.trusted.clone() } else { self.trusted.join(self.below.as_path()) }
     }
 
     /// Returns the path without symbolic links, also of a folder that [`Root::prepare`] would make; `None` if it cannot
@@ -245,9 +242,8 @@ impl Root {
                 }
                 result => result,
             }
-            .map_err(|error| match is_link(&at, name) {
-                true => RootError::Link(path.clone()),
-                false => refused("open", &path, error),
+            .map_err(|error| {
+                if is_link(&at, name) { RootError::Link(path.clone()) } else { refused("open", &path, error) }
             })?;
         }
         Ok(Self::of_dir(at))

@@ -200,12 +200,11 @@ impl Control {
     /// # Errors
     /// If it is lost, or a message has arrived.
     pub(crate) fn check_quiet(&self) -> Result<(), TransportError> {
-        match self.incoming.is_empty() && !self.incoming.is_closed() {
-            true => Ok(()),
-            false => {
-                let got = self.recv()?.what();
-                Err(TransportError::Unexpected { got, expected: "nothing" })
-            }
+        if self.incoming.is_empty() && !self.incoming.is_closed() {
+            Ok(())
+        } else {
+            let got = self.recv()?.what();
+            Err(TransportError::Unexpected { got, expected: "nothing" })
         }
     }
 

@@ -113,8 +113,5 @@ impl Drop for Mount {
 /// Runs a program; its standard error is the error.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -82,8 +82,9 @@ impl Drop for Mounted {
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 }

@@ -452,10 +452,8 @@ fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
         let run = stage.pair.run(&["--dry-run"]);
         run.assert_exit(ExitCode::Done);
         let is_new = stage.loops[1].is_none();
-        let (action, kind) = match is_new {
-            true => (Action::Create, EntryKind::File),
-            false => (Action::Update, EntryKind::Device),
-        };
+        let (action, kind) =
+            if is_new { (Action::Create, EntryKind::File) } else { (Action::Update, EntryKind::Device) };
         let path = text(&stage.pair.destination).into();
         assert_eq!(
             told(&run),

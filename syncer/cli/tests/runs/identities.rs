@@ -41,9 +41,8 @@ fn a_wrong_key_at_either_end_is_refused_and_the_listener_waits_on() {
     ] {
         let (pair, strangers) = with_strangers(way);
         let before = Snapshot::of(&pair.destination);
-        let key = |side: &str| match side == wrong {
-            true => format!("{strangers}/{side}"),
-            false => text(&pair.key(side)).to_owned(),
+        let key = |side: &str| {
+            if side == wrong { format!("{strangers}/{side}") } else { text(&pair.key(side)).to_owned() }
         };
         let (listener, dialler) = match way {
             Way::SinkListens => {

@@ -32,9 +32,10 @@ fn a_program_that_joins_both_ends_takes_the_place_of_ssh() {
         let pair = Pair::new(Way::Local);
         tree::gallery(&pair.source, Shape::Everything);
         let (source, destination) = (text(&pair.source), text(&pair.destination));
-        let ends = match pushes {
-            true => [source.to_owned(), format!("far:{destination}")],
-            false => [format!("far:{source}"), destination.to_owned()],
+        let ends = if pushes {
+            [source.to_owned(), format!("far:{destination}")]
+        } else {
+            [format!("far:{source}"), destination.to_owned()]
         };
         let [near, far] = join(&ends.each_ref().map(String::as_str));
         assert!(near.status.success() && far.status.success(), "{near:?} {far:?}");

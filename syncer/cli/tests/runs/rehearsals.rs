@@ -370,13 +370,12 @@ fn groups(root: &Path, later: bool) {
 /// Gives all files below a folder the same time, those of other content another one.
 fn same_times(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
-        match entry.file_type().unwrap().is_dir() {
-            true => same_times(&entry.path()),
-            false => {
-                let file = fs::File::options().write(true).open(entry.path()).unwrap();
-                let content = fs::read(entry.path()).unwrap()[0];
-                file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(content.into())).unwrap();
-            }
+        if entry.file_type().unwrap().is_dir() {
+            same_times(&entry.path());
+        } else {
+            let file = fs::File::options().write(true).open(entry.path()).unwrap();
+            let content = fs::read(entry.path()).unwrap()[0];
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(content.into())).unwrap();
         }
     }
 }

@@ -344,13 +344,12 @@ fn a_stop_at_either_end_ends_both_in_order() {
                 flags.push("--bandwidth-limit=1MB");
                 let mut running = far.start_bare(direction, &flags);
                 running.moved();
-                match at_near_end {
-                    true => running.signal(Signal::INT),
-                    false => {
-                        let pid = fs::read_to_string(format!("{noted}.is")).unwrap().trim().parse().unwrap();
-                        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-                        rustix::process::kill_process(pid, Signal::TERM).unwrap();
-                    }
+                if at_near_end {
+                    running.signal(Signal::INT);
+                } else {
+                    let pid = fs::read_to_string(format!("{noted}.is")).unwrap().trim().parse().unwrap();
+                    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+                    rustix::process::kill_process(pid, Signal::TERM).unwrap();
                 }
                 let ended = running.wait();
                 ended.assert_exit(ExitCode::Failed);

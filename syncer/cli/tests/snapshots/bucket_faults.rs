@@ -53,9 +53,12 @@ fn an_answer_that_is_lost_is_no_second_change() {
     from.create(&[]);
     let is_first = AtomicBool::new(true);
     // The list is written, and the answer does not arrive.
-    bucket.fail(move |request| match request.is_conditional && request.path.contains("/lists/") {
-        true if is_first.swap(false, SeqCst) => Fault::CutAnswer(0),
-        _ => Fault::None,
+    bucket.fail(move |request| {
+        if request.is_conditional && request.path.contains("/lists/") && is_first.swap(false, SeqCst) {
+            Fault::CutAnswer(0)
+        } else {
+            Fault::None
+        }
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
     assert_eq!(bucket.objects("of/web/lists").len(), 1);

@@ -28,9 +28,10 @@ fn ids(volume: &Volume) -> Vec<String> {
 pub(crate) fn store_of(volume: &Volume) -> BTreeMap<String, Vec<u8>> {
     fn add(dir: &Path, into: &mut BTreeMap<String, Vec<u8>>) {
         for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            match entry.is_dir() {
-                true => add(&entry, into),
-                false => drop(into.insert(entry.display().to_string(), fs::read(&entry).unwrap())),
+            if entry.is_dir() {
+                add(&entry, into);
+            } else {
+                drop(into.insert(entry.display().to_string(), fs::read(&entry).unwrap()));
             }
         }
     }
@@ -46,9 +47,10 @@ fn a_lost_list_is_damage_nothing_is_written_and_all_snapshots_come_back() {
         for is_emptied in [false, true] {
             let (volume, expected) = volume();
             for name in lost {
-                match is_emptied {
-                    true => fs::write(volume.store(name), "").unwrap(),
-                    false => fs::remove_file(volume.store(name)).unwrap(),
+                if is_emptied {
+                    fs::write(volume.store(name), "").unwrap();
+                } else {
+                    fs::remove_file(volume.store(name)).unwrap();
                 }
             }
             let before = store_of(&volume);

@@ -114,10 +114,9 @@ fn allocated(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).unwrap();
     let own = metadata.blocks() * 512;
-    match metadata.is_dir() {
-        true => {
-            own + std::fs::read_dir(path).unwrap().map(|entry| allocated(&entry.unwrap().path())).sum::<u64>()
-        }
-        false => own,
+    if metadata.is_dir() {
+        own + std::fs::read_dir(path).unwrap().map(|entry| allocated(&entry.unwrap().path())).sum::<u64>()
+    } else {
+        own
     }
 }

@@ -56,10 +56,7 @@ impl Dir {
 
     /// Combines the stamps of its files with those of its subdirectories, `below`.
     pub fn stamps_with(&self, below: impl Iterator<Item = Stamps>) -> Stamps {
-        match self.listing.is_complete() {
-            true => Stamps::of(self.stamps_of_files(), below),
-            false => Stamps::unknown(),
-        }
+        if self.listing.is_complete() { Stamps::of(self.stamps_of_files(), below) } else { Stamps::unknown() }
     }
 }
 

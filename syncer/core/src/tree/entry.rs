@@ -59,10 +59,7 @@ pub struct Meta {
 
 /// Returns the mode of a copy. Set-id bits of a file are kept only if `is_given`: the copy has the file's owner.
 pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
-    match matches!(kind, Kind::File { .. }) && !is_given {
-        true => wanted.mode & !SET_IDS,
-        false => wanted.mode,
-    }
+    if matches!(kind, Kind::File { .. }) && !is_given { wanted.mode & !SET_IDS } else { wanted.mode }
 }
 
 /// The kind of an entry, with the data that only that kind has.

@@ -237,9 +237,10 @@ impl Tries {
         if more > 0 && (fills || self.crosses_anywhere) {
             let may_be_none = |_: &&[u8]| !self.crosses_anywhere;
             let below = rest.strip_prefix(b"/").filter(may_be_none).map(|rest| self.again(rest, text, true));
-            return match below == Some(WildMatch::Match) || rest.is_empty() {
-                true => WildMatch::Match,
-                false => self.behind(rest, text, true),
+            return if below == Some(WildMatch::Match) || rest.is_empty() {
+                WildMatch::Match
+            } else {
+                self.behind(rest, text, true)
             };
         }
         if rest.is_empty() || !rest.iter().any(is_special) {

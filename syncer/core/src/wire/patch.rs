@@ -55,9 +55,10 @@ impl BlockHeader {
             file_len: reader.varint()?,
             offset: reader.varint()?,
         };
-        match place.offset < place.file_len && place.file_len <= i64::MAX as u64 {
-            true => Ok(place),
-            false => Err(DecodeError::Invalid("a part of a file is not within the file")),
+        if place.offset < place.file_len && place.file_len <= i64::MAX as u64 {
+            Ok(place)
+        } else {
+            Err(DecodeError::Invalid("a part of a file is not within the file"))
         }
     }
 
@@ -186,9 +187,10 @@ impl<'a> Patch<'a> {
         let (len, rest) = (len.ok_or(DecodeError::Overflow)?, self.place.rest());
         let one = len == rest.min(block);
         let several = self.is_hole() && (len == rest || len < rest && len.is_multiple_of(block));
-        match self.place.offset.is_multiple_of(block) && (one || several) {
-            true => Ok(()),
-            false => Err(DecodeError::Invalid("a patch is not at its place or not of its size")),
+        if self.place.offset.is_multiple_of(block) && (one || several) {
+            Ok(())
+        } else {
+            Err(DecodeError::Invalid("a patch is not at its place or not of its size"))
         }
     }
 }
@@ -262,9 +264,10 @@ impl<'a> Chunks<'a> {
         let chunks = parts.iter().map(chunk).collect::<Result<Vec<_>, DecodeError>>()?;
         reader.finish()?;
         let len: u64 = chunks.iter().map(ChunkPart::len).sum();
-        match !chunks.is_empty() && len <= place.rest() {
-            true => Ok(Self { place, chunks }),
-            false => Err(DecodeError::Invalid("chunks reach beyond their file")),
+        if !chunks.is_empty() && len <= place.rest() {
+            Ok(Self { place, chunks })
+        } else {
+            Err(DecodeError::Invalid("chunks reach beyond their file"))
         }
     }
 }

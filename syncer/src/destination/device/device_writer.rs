@@ -84,10 +84,7 @@ impl Device {
 
     /// Extends an image that is too short. Allocates no room for it.
     pub(crate) fn grow(&self) -> Result<(), DeviceError> {
-        match !self.opened.is_block() && self.was < self.len() {
-            true => self.set_len(),
-            false => Ok(()),
-        }
+        if !self.opened.is_block() && self.was < self.len() { self.set_len() } else { Ok(()) }
     }
 
     fn set_len(&self) -> Result<(), DeviceError> {

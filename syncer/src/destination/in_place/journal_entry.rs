@@ -134,9 +134,10 @@ impl JournalEntry {
         };
         let content = reader.array()?;
         let ranges = read_ranges(&mut reader, len)?;
-        match reader.is_empty() {
-            true => Ok(Self { path, inode, len, mode, owner, mtime, attrs, ranges, content }),
-            false => Err(JournalError::Damaged("there is data after its table")),
+        if reader.is_empty() {
+            Ok(Self { path, inode, len, mode, owner, mtime, attrs, ranges, content })
+        } else {
+            Err(JournalError::Damaged("there is data after its table"))
         }
     }
 
@@ -144,9 +145,10 @@ impl JournalEntry {
     pub(crate) fn read(entry: BorrowedFd<'_>, size: u64) -> Result<Self, JournalError> {
         let (table, len) = read_table(entry, size)?;
         let redo = Self::decode(&table, len)?;
-        match hash_content(entry, &redo.ranges)? == redo.content {
-            true => Ok(redo),
-            false => Err(JournalError::Damaged("its content is not what was written")),
+        if hash_content(entry, &redo.ranges)? == redo.content {
+            Ok(redo)
+        } else {
+            Err(JournalError::Damaged("its content is not what was written"))
         }
     }
 }
@@ -202,9 +204,10 @@ fn read_table(entry: BorrowedFd<'_>, size: u64) -> Result<(Vec<u8>, u64), Journa
     let trailer = read_trailer(entry, size)?;
     let mut table = vec![0; trailer.table_len];
     read_exact_at(entry, &mut table, trailer.content_len)?;
-    match blake3::hash(&table).as_bytes() == &trailer.hash {
-        true => Ok((table, trailer.content_len)),
-        false => Err(JournalError::Damaged("its table is not what was written")),
+    if blake3::hash(&table).as_bytes() == &trailer.hash {
+        Ok((table, trailer.content_len))
+    } else {
+        Err(JournalError::Damaged("its table is not what was written"))
     }
 }
 
@@ -217,10 +220,7 @@ fn read_path(reader: &mut Reader<'_>) -> Option<RelPath> {
 
 fn read_time(reader: &mut Reader<'_>) -> Result<Time, JournalError> {
     let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
-    match time.nanos < 1_000_000_000 {
-        true => Ok(time),
-        false => Err(JournalError::Damaged("a time is not valid")),
-    }
+    if time.nanos < 1_000_000_000 { Ok(time) } else { Err(JournalError::Damaged("a time is not valid")) }
 }
 
 fn read_attrs(reader: &mut Reader<'_>) -> Result<(Classes, AttrsBuf), JournalError> {

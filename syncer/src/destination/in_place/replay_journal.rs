@@ -261,9 +261,10 @@ fn open_entry(state: &StateDir, key: &str) -> Result<(OwnedFd, u64), JournalErro
     let entry =
         rustix::fs::openat(state.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
     let stat = rustix::fs::fstat(&entry).map_err(io::Error::from)?;
-    match state.journal().trusts(&stat) {
-        true => Ok((entry, stat.st_size as u64)),
-        false => Err(JournalError::Damaged("another user could have written it")),
+    if state.journal().trusts(&stat) {
+        Ok((entry, stat.st_size as u64))
+    } else {
+        Err(JournalError::Damaged("another user could have written it"))
     }
 }
 

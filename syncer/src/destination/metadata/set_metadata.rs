@@ -146,11 +146,10 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
     let now = meta_of(&stat);
     let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &now);
     let is_trusted = !grants || !is_anothers(&now, user) && !is_unseen(settings, entry, &stat, opened);
-    match is_as_seen && is_trusted {
-        true => Ok(()),
-        false => {
-            Err(io::Error::other("another process changed it at the destination during the run; run again"))
-        }
+    if is_as_seen && is_trusted {
+        Ok(())
+    } else {
+        Err(io::Error::other("another process changed it at the destination during the run; run again"))
     }
 }
 
@@ -205,10 +204,7 @@ pub(crate) fn file_mode(
 
 /// Returns the mode of a file whose name is new.
 pub(crate) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
-    match settings.permissions {
-        true => settings.mode_of(Kind::File { size: 0 }, wanted),
-        false => DEFAULT_FILE_MODE,
-    }
+    if settings.permissions { settings.mode_of(Kind::File { size: 0 }, wanted) } else { DEFAULT_FILE_MODE }
 }
 
 /// Sets the metadata of a directory, its attributes only if there are `wanted_attrs`. Where permissions are not kept, a
@@ -262,10 +258,7 @@ pub(crate) fn unlock_dir(dir: BorrowedFd<'_>) -> io::Result<u16> {
 /// Sets a directory back to the mode that [`unlock_dir`] returned.
 pub(crate) fn lock_dir(dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode.into());
-    match mode.contains(Mode::RWXU) {
-        true => Ok(()),
-        false => chmod_held(dir, mode),
-    }
+    if mode.contains(Mode::RWXU) { Ok(()) } else { chmod_held(dir, mode) }
 }
 
 /// Sets the times of an entry that is held; a link is not followed.

@@ -36,9 +36,10 @@ const ANY_LABEL: &[u8] = b"system_u:object_r:unlabeled_t:s0\0";
 
 /// Returns the kinds of attributes that this process can see on its files, and keeps.
 pub(crate) fn visible_attrs() -> Classes {
-    match has_capability(CapabilitySet::SYS_ADMIN) {
-        true => Classes::ALL,
-        false => within_rights(Classes::ALL.without(Classes::TRUSTED)),
+    if has_capability(CapabilitySet::SYS_ADMIN) {
+        Classes::ALL
+    } else {
+        within_rights(Classes::ALL.without(Classes::TRUSTED))
     }
 }
 

@@ -84,9 +84,10 @@ impl PartWriter {
     }
 
     fn zero(&self, fd: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<()> {
-        match self.is_block && end - start < MIN_HOLE_BYTES {
-            true => copy_bytes::write_zeros(fd, start, end - start)?,
-            false => copy_bytes::make_hole(fd, start, end - start)?,
+        if self.is_block && end - start < MIN_HOLE_BYTES {
+            copy_bytes::write_zeros(fd, start, end - start)?;
+        } else {
+            copy_bytes::make_hole(fd, start, end - start)?;
         }
         self.written.fetch_add(end - start, Relaxed);
         Ok(())

@@ -98,9 +98,10 @@ fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
         is_empty = false;
         Ok(())
     })?;
-    match is_own && is_empty {
-        true => Ok(fd),
-        false => Err(io::Error::other("another process put another directory in the place of the new one")),
+    if is_own && is_empty {
+        Ok(fd)
+    } else {
+        Err(io::Error::other("another process put another directory in the place of the new one"))
     }
 }
 

@@ -118,9 +118,10 @@ impl Staged {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(state.staging(), &name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
-        let part = match state.trusts_staged(&stat) {
-            true => Self { fd, form: StagedForm::Named(name) },
-            false => Self::copy_of(state, path, &fd, &stat, &name, monitor)?,
+        let part = if state.trusts_staged(&stat) {
+            Self { fd, form: StagedForm::Named(name) }
+        } else {
+            Self::copy_of(state, path, &fd, &stat, &name, monitor)?
         };
         Some((part, was_tried))
     }
@@ -387,11 +388,12 @@ impl Staged {
     /// with write access to staging or to the directory could have given that name to another file.
     fn check_published(&self, at: EntryAt<'_>) -> io::Result<()> {
         let there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
-        match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
-            true => Ok(()),
-            false => Err(io::Error::other(
+        if Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
+            Ok(())
+        } else {
+            Err(io::Error::other(
                 "another process replaced the file when it was moved into place: the present content was not checked",
-            )),
+            ))
         }
     }
 

@@ -105,9 +105,10 @@ impl Epoch {
             self.looked_ms.store(now_ms, Relaxed);
             self.lost.store(there != Some(self.stamp), Relaxed);
         }
-        match self.is_lost() {
-            true => Err(io::Error::other("another run has taken the destination over")),
-            false => Ok(()),
+        if self.is_lost() {
+            Err(io::Error::other("another run has taken the destination over"))
+        } else {
+            Ok(())
         }
     }
 }

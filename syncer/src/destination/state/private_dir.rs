@@ -153,9 +153,10 @@ impl Private {
     /// it mounts the volume into another pod with an `fsGroup`.
     pub(crate) fn stay_private(&self) -> io::Result<()> {
         let stat = rustix::fs::fstat(&self.fd)?;
-        match stat.st_mode & OTHERS_WRITE != 0 && !self.has_no_modes {
-            true => close_to_others(self.as_fd(), &stat, Mode::RWXU),
-            false => Ok(()),
+        if stat.st_mode & OTHERS_WRITE != 0 && !self.has_no_modes {
+            close_to_others(self.as_fd(), &stat, Mode::RWXU)
+        } else {
+            Ok(())
         }
     }
 
@@ -202,9 +203,10 @@ impl Private {
             let path = self.path.join(name.to_string_lossy().as_ref());
             return Err(io::Error::other(NotOwn { path, problem, user: self.user }));
         }
-        match stat.st_mode & OTHERS != 0 && !self.has_no_modes {
-            true => close_to_others(file.as_fd(), &stat, Mode::RUSR | Mode::WUSR),
-            false => Ok(()),
+        if stat.st_mode & OTHERS != 0 && !self.has_no_modes {
+            close_to_others(file.as_fd(), &stat, Mode::RUSR | Mode::WUSR)
+        } else {
+            Ok(())
         }
     }
 

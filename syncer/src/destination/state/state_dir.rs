@@ -116,10 +116,8 @@ impl StateDir {
         let table = BoardDir::open(entering.dir.folder(SHARDS)?)?;
         let meeting = table.meet()?;
         let is_first = rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let epoch = match is_first {
-            true => Epoch::raise(entering.dir.as_fd())?,
-            false => Epoch::join(entering.dir.as_fd())?,
-        };
+        let epoch =
+            if is_first { Epoch::raise(entering.dir.as_fd())? } else { Epoch::join(entering.dir.as_fd())? };
         if is_first {
             meeting.begin(epoch.stamp(), run, shard.count)?;
         }
@@ -356,9 +354,10 @@ impl StateDir {
         let (mark, is_over) = (self.mark(), self.is_over.load(Relaxed));
         let stays = |name: &str| !is_over && !self.is_lost() && self.is_of_use(name);
         empty(&self.staging, |name| name.contains(&mark) && !stays(name))?;
-        match is_over && self.leads() {
-            true => self.leftovers().drain().try_for_each(|(_, name)| drop_file(&self.staging, &name)),
-            false => Ok(()),
+        if is_over && self.leads() {
+            self.leftovers().drain().try_for_each(|(_, name)| drop_file(&self.staging, &name))
+        } else {
+            Ok(())
         }
     }
 
@@ -419,10 +418,8 @@ impl Entering<'_> {
         }
         let staging = dir.folder(STAGING)?;
         let journal = dir.folder(JOURNAL)?;
-        let leftovers = match is_first {
-            true => sweep(&root, &staging)?,
-            false => parts_before(&staging, &word_of(&epoch))?,
-        };
+        let leftovers =
+            if is_first { sweep(&root, &staging)? } else { parts_before(&staging, &word_of(&epoch))? };
         let opened = changed(&rustix::fs::statat(&dir, EPOCH, AtFlags::SYMLINK_NOFOLLOW)?);
         // Staged files must not inherit an access control list from the root.
         set_xattrs::drop_default_acl(staging.as_fd());

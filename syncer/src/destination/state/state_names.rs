@@ -46,10 +46,7 @@ pub(crate) fn is_made_by_runs(name: &str) -> bool {
 /// `XDEV` if it is a mount.
 pub(crate) fn open_inside(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let folder = open_child(&dir, name, OFlags::RDONLY)?;
-    match is_one_mount(dir.as_fd(), folder.as_fd())? {
-        true => Ok(folder),
-        false => Err(Errno::XDEV.into()),
-    }
+    if is_one_mount(dir.as_fd(), folder.as_fd())? { Ok(folder) } else { Err(Errno::XDEV.into()) }
 }
 
 /// Returns whether two folders are seen through one mount, or before Linux 5.8, whether they are on one file system.

@@ -26,11 +26,10 @@ pub(crate) fn announce(
     let (bytes, before) = (data_bytes(&plan.head.totals), data_bytes(&plan.sink.totals));
     let FirstCopy { free, .. } = copy_of(root, path, engine, bytes).ok().flatten()?;
     let free = free.saturating_add(before).saturating_sub(bytes);
-    let refusal = match bytes > free && engine != SnapshotEngine::Copy {
-        true => {
-            ": it will be refused; make room, or ask for the engine `copy`, since equal files are stored once"
-        }
-        false => "",
+    let refusal = if bytes > free && engine != SnapshotEngine::Copy {
+        ": it will be refused; make room, or ask for the engine `copy`, since equal files are stored once"
+    } else {
+        ""
     };
     let note = format!(
         "the destination cannot clone files, so its first snapshot copies about {}, and {} will be free \

@@ -71,9 +71,10 @@ fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
         1 => format!("another file system is mounted inside the source, at {first}"),
         count => format!("{count} other file systems are mounted inside the source, the first at {first}"),
     };
-    Some(match params.one_file_system {
-        true => format!("{found}: its entries were left out"),
-        false => format!("{found}: what is in it belongs to the run; --one-file-system leaves it out"),
+    Some(if params.one_file_system {
+        format!("{found}: its entries were left out")
+    } else {
+        format!("{found}: what is in it belongs to the run; --one-file-system leaves it out")
     })
 }
 

@@ -15,9 +15,10 @@ impl Refused {
     /// Returns a note of the overridden guard if `forced`, else the error.
     pub(super) fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
         let Self { reason, problem, remedy } = self;
-        match forced {
-            true => Ok(vec![format!("--force overrode a guard: {problem}")]),
-            false => Err(SessionError::Guard { reason, message: format!("{problem}: {remedy}") }),
+        if forced {
+            Ok(vec![format!("--force overrode a guard: {problem}")])
+        } else {
+            Err(SessionError::Guard { reason, message: format!("{problem}: {remedy}") })
         }
     }
 

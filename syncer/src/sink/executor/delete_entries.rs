@@ -72,9 +72,12 @@ impl Executor<'_> {
         let was_first = self.run.params.delete_timing == DeleteTiming::Before;
         if keeps_back {
             self.kept_back = true;
-            let deletes = self.mine(planned).map(|dir| match was_first {
-                true => below_replaced(dir, self.sink, self.kept),
-                false => deletes_in(dir, self.sink, self.kept),
+            let deletes = self.mine(planned).map(|dir| {
+                if was_first {
+                    below_replaced(dir, self.sink, self.kept)
+                } else {
+                    deletes_in(dir, self.sink, self.kept)
+                }
             });
             self.run.counters.keep_back(deletes.sum(), failed);
         }

@@ -61,9 +61,10 @@ impl Executor<'_> {
             let at = EntryAt::new(to, &link.dir.path, &link.name, self.run.monitor);
             return destination.link(from, target, owner, at);
         };
-        let at = match aside.beside {
-            true => aside.at(destination, to.open(destination.root(), &link.dir.path)?),
-            false => aside.at(destination, from),
+        let at = if aside.beside {
+            aside.at(destination, to.open(destination.root(), &link.dir.path)?)
+        } else {
+            aside.at(destination, from)
         };
         destination.link(from, target, owner, at)?;
         aside.has_arrived(destination.inode_of_aside(at)?);

@@ -56,10 +56,8 @@ impl Executor<'_> {
         for folder in std::mem::take(&mut self.over) {
             self.check()?;
             destination.still_held()?;
-            let done = match keeps_back {
-                true => destination.drop_aside(&folder.path),
-                false => self.put_folder(&folder),
-            };
+            let done =
+                if keeps_back { destination.drop_aside(&folder.path) } else { self.put_folder(&folder) };
             match done {
                 Ok(()) if !keeps_back => self.run.counters.count(true),
                 Ok(()) => self.files_staying += 1,
@@ -165,9 +163,6 @@ impl Executor<'_> {
 
     /// Removes a folder that is replaced, with its entries.
     pub(super) fn empty_folder(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
-        match self.run.params.delete {
-            true => self.delete_dir(at, id),
-            false => self.destination.remove_dir(at),
-        }
+        if self.run.params.delete { self.delete_dir(at, id) } else { self.destination.remove_dir(at) }
     }
 }

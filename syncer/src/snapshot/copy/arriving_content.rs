@@ -30,13 +30,12 @@ pub(crate) enum ArrivingInto {
 
 impl<'p> ArrivingContent<'p> {
     pub(crate) fn begin(packing: &'p Packing<'p>, len: u64) -> io::Result<Self> {
-        let into = match Engine::Copy.packs(len) {
-            true => ArrivingInto::Memory(Vec::with_capacity(len as usize)),
-            false => {
-                let (file, part) = packing.create()?;
-                rustix::fs::ftruncate(&file, len)?;
-                ArrivingInto::File { file, part }
-            }
+        let into = if Engine::Copy.packs(len) {
+            ArrivingInto::Memory(Vec::with_capacity(len as usize))
+        } else {
+            let (file, part) = packing.create()?;
+            rustix::fs::ftruncate(&file, len)?;
+            ArrivingInto::File { file, part }
         };
         Ok(Self { packing, into, hasher: blake3::Hasher::new(), at: 0, len })
     }

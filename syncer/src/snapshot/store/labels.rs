@@ -69,12 +69,13 @@ impl Snapshot {
 ///
 /// # Errors [`SnapshotError::Invalid`], which names the tag.
 pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
-    match is_tag(tag) {
-        true => Ok(()),
-        false => Err(SnapshotError::Invalid(format!(
+    if is_tag(tag) {
+        Ok(())
+    } else {
+        Err(SnapshotError::Invalid(format!(
             "`{}` cannot be a tag: a tag has 1 to {MAX_TAG_BYTES} bytes without spaces, is not `{LATEST}`, and does \
-             not begin with `{AS_OF}`",
+         not begin with `{AS_OF}`",
             tag.escape_debug()
-        ))),
+        )))
     }
 }

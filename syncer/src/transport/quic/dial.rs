@@ -178,9 +178,10 @@ impl Dialling<'_> {
         let has_tcp = mode.has_tcp() && (mode == LinkMode::Tcp || !is_commanded);
         let has_stream = command.is_some() || has_tcp;
         let udp = async {
-            match has_udp {
-                true => self.until_answered(Carrier::Udp, FIRST_ATTEMPT).await,
-                false => future::pending().await,
+            if has_udp {
+                self.until_answered(Carrier::Udp, FIRST_ATTEMPT).await
+            } else {
+                future::pending().await
             }
         };
         let stream = async {

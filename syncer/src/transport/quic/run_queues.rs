@@ -149,9 +149,10 @@ impl Lanes {
     /// If the message belongs to a later run.
     pub(super) async fn of_message(&self, run: u32) -> Result<Option<Lane>, TransportError> {
         let begun = self.present().map(|lane| lane.run);
-        match begun.map_or(0, |begun| begun + 1) == run {
-            true => Ok(self.after(begun).await.filter(|lane| lane.run == run)),
-            false => self.of_data(run),
+        if begun.map_or(0, |begun| begun + 1) == run {
+            Ok(self.after(begun).await.filter(|lane| lane.run == run))
+        } else {
+            self.of_data(run)
         }
     }
 

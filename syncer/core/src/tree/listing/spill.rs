@@ -80,9 +80,10 @@ impl<R: Row> SpillingBuilder<R> {
     /// If there is no room for more.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), R::Error> {
         self.builder.push(entry);
-        match self.builder.held() < STEP_BYTES {
-            true => Ok(()),
-            false => self.spilled.get_or_insert_default().take(&mut self.builder),
+        if self.builder.held() < STEP_BYTES {
+            Ok(())
+        } else {
+            self.spilled.get_or_insert_default().take(&mut self.builder)
         }
     }
 
