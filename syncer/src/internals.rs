@@ -2,7 +2,7 @@
 
 pub use volferry_core::{
     codec, delta, hash,
-    tree::{self, attrs, entry, listing, owners, path},
+    tree::{self, attrs, entry, kept_xattrs, listing, owners, path},
     wire,
 };
 

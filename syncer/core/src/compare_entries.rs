@@ -7,11 +7,11 @@ use contract::Difference;
 use crate::{
     hash::TreeDigest,
     tree::{
-        attrs::Classes,
         dir::Beyond,
         entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
         filter::{Filter, SizeLimits},
         kept_times::KeptTimes,
+        kept_xattrs::Classes,
         listing::Listing,
         path::RelPath,
         rules::Rules,

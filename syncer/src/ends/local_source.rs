@@ -5,12 +5,12 @@ use std::{collections::VecDeque, io};
 use contract::{RunParams, Side};
 
 use crate::{
-    attrs::Classes,
     ends::{
         local_tree::{LocalHashes, LocalTree},
         tree_head::last_run,
     },
     fetch::copy_local::copy_all,
+    kept_xattrs::Classes,
     measure::report::Failures,
     plan::{
         compare_contents::{HashBatch, SourceHashes},

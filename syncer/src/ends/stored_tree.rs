@@ -10,10 +10,11 @@ use contract::{Ownership, RunParams};
 use parking_lot::Mutex;
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes, put_attr},
+    attrs::{Attrs, AttrsBuf, put_attr},
     compare_entries::Step,
     entry::{Entry, Kind, Meta, Time, kept_mode},
     hash::{ContentId, TreeDigest},
+    kept_xattrs::Classes,
     listing::ListingBuilder,
     measure::{monitor::Monitor, report::Failures},
     path::RelPath,

@@ -106,9 +106,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        attrs::{Attrs, Classes, SELINUX_LABEL, put_attr},
+        attrs::{Attrs, put_attr},
         compare_entries::{Step, step},
         entry::{Entry, Kind},
+        kept_xattrs::{Classes, SELINUX_LABEL},
     };
 
     #[test]

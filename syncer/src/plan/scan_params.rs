@@ -5,10 +5,10 @@ use std::sync::Arc;
 use contract::{RunParams, Side};
 
 use crate::{
-    attrs::Classes,
     entry::Time,
     filter::{Filter, FilterError, SizeLimits},
     filter_rules::FilterRules,
+    kept_xattrs::Classes,
     measure::{monitor::Monitor, report::Failures},
     path::PathError,
     path_list::PathList,

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use contract::{Phase, Report, RunParams, Side};
 
 use crate::{
-    attrs::Classes,
     destination::visible_attrs,
     ends::{
         opening::FoundSource,
         source_lock::SourceLock,
         tree_head::{done, last_run},
     },
+    kept_xattrs::Classes,
     measure::report::{Counters, Failures, Stopwatch},
     plan::{
         compare_params::work_of,

@@ -4,11 +4,11 @@
 use contract::{Phase, Report, RunParams};
 
 use crate::{
-    attrs::Classes,
     ends::{
         stored_tree::{StoredTree, as_trusted, trusted_attrs},
         tree_head::done,
     },
+    kept_xattrs::Classes,
     measure::report::{Counters, Failures, Stopwatch},
     path::RelPath,
     plan::compare_params::work_of,

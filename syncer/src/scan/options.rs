@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    attrs::Classes,
     entry::Time,
     filter::{Filter, SizeLimits},
     filter_rules::FilterRules,
+    kept_xattrs::Classes,
     path_list::PathList,
     reshape::Reshape,
     tree::noted::NotedFiles,

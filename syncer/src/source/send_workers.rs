@@ -15,9 +15,9 @@ use async_channel::{Receiver, RecvError, Sender};
 use contract::{RunParams, Side};
 
 use crate::{
-    attrs::Classes,
     delta::list::ChunkList,
     entry::{Entry, Kind},
+    kept_xattrs::Classes,
     measure::{
         monitor::Monitor,
         thread_time::{Activity, EffortPool, OutsideClock, ThreadGroup, during},

@@ -14,10 +14,11 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes},
+    attrs::{Attrs, AttrsBuf},
     delta::checked::FileVersion,
     entry::{Meta, Owner, Time},
     hash::{ContentId, TransferHash, digest},
+    kept_xattrs::Classes,
     measure::monitor::Monitor,
     path::RelPath,
     reshape::{ModeOf, Reshape},

@@ -17,7 +17,10 @@ use rustix::{
     thread::{CapabilitySet, UnshareFlags},
 };
 
-use crate::attrs::{Attrs, AttrsBuf, Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
+use crate::{
+    attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr},
+    kept_xattrs::Classes,
+};
 
 /// Room for nearly all lists of names, and nearly all values.
 const FEW_BYTES: usize = 256;

@@ -25,10 +25,11 @@ use rustls::{
     sign::CertifiedKey,
 };
 use syncer::internals::{
-    attrs::{Attrs, Classes},
+    attrs::Attrs,
     codec::put_varint,
     entry::{Entry, Kind, Meta},
     hash::TreeDigest,
+    kept_xattrs::Classes,
     listing::ListingBuilder,
     tree::dir::Totals,
     wire::{

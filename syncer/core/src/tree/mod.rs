@@ -6,6 +6,7 @@ pub mod entry;
 pub mod filter;
 pub mod filter_rules;
 pub mod kept_times;
+pub mod kept_xattrs;
 pub mod links;
 pub mod listing;
 pub mod noted;

@@ -3,8 +3,9 @@
 use contract::{Chmod, Chown, ModeChange, RunParams};
 
 use crate::tree::{
-    attrs::{ACCESS_ACL, Attrs},
+    attrs::Attrs,
     entry::{Meta, Owner},
+    kept_xattrs::ACCESS_ACL,
 };
 
 /// The changes that a run makes to the metadata of entries.

@@ -11,7 +11,7 @@ use contract::{Reason,
     RunParams,
 };
 use syncer::internals::{
-    attrs::{Attrs, Classes},
+    attrs::Attrs, kept_xattrs::Classes,
     delta::{
         checked::{BlockCheck, CheckedBlocks, FileVersion},
         chunk::ChunkSizes,

@@ -8,7 +8,7 @@ use std::{io, os::fd::BorrowedFd};
 use blake3::Hasher;
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes},
+    attrs::{Attrs, AttrsBuf},
     codec::{DecodeError, Reader, put_bytes, put_signed, put_varint},
     destination::{
         copy_bytes::read_exact_at,
@@ -17,6 +17,7 @@ use crate::{
         state::staging_names::part_key,
     },
     entry::{Owner, Time},
+    kept_xattrs::Classes,
     path::{MAX_PATH_BYTES, OWN_DIR, RelPath},
 };
 

@@ -13,7 +13,8 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL, SELINUX_LABEL},
+    attrs::Attrs,
+    kept_xattrs::{ACCESS_ACL, Classes, DEFAULT_ACL, SELINUX_LABEL},
     sys::{
         process_capabilities::has_capability,
         read_xattrs::{list_held, named, within_rights},

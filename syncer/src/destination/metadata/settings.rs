@@ -4,9 +4,9 @@ use contract::{Ownership, Preserve};
 use rustix::process::{getegid, geteuid};
 
 use crate::{
-    attrs::Classes,
     destination::destination_error::ApplyError,
     entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},
+    kept_xattrs::Classes,
     sys::{process_capabilities::may_change_owners, read_xattrs::within_rights},
     tree::kept_times::KeptTimes,
 };

@@ -16,8 +16,9 @@ use super::{
     tar_holes::BLOCK_BYTES,
 };
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes, MAX_VALUE_BYTES, put_attr},
+    attrs::{Attrs, AttrsBuf, MAX_VALUE_BYTES, put_attr},
     entry::{MAX_TARGET_BYTES, Meta, Owner},
+    kept_xattrs::Classes,
     path::{OWN_DIR, RelPath, display},
     snapshot::{
         browse::What,

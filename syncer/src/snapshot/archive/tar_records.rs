@@ -8,8 +8,8 @@ use super::{
     tar_numbers::{bad, text_number, time},
 };
 use crate::{
-    attrs::{ACCESS_ACL, DEFAULT_ACL},
     entry::Time,
+    kept_xattrs::{ACCESS_ACL, DEFAULT_ACL},
 };
 
 /// The prefixes of records with an attribute, and with where the holes of a file are.

@@ -286,8 +286,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        attrs::Classes,
         destination::{Candidate, Settings},
+        kept_xattrs::Classes,
         path::RelPath,
         root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},

@@ -7,10 +7,10 @@ use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun};
 use crate::{
-    attrs::Classes,
     destination::{Candidate, Destination, Settings, visible_attrs},
     entry::Time,
     filter::Filter,
+    kept_xattrs::Classes,
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},

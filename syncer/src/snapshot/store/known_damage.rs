@@ -91,9 +91,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        attrs::Classes,
         destination::Destination,
         entry::Time,
+        kept_xattrs::Classes,
         monitor::Monitor,
         report::Failures,
         root::TreeLocation,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
-    tree::{attrs::Classes, dir::DirId, whereabouts::Whereabouts},
+    tree::{dir::DirId, kept_xattrs::Classes, whereabouts::Whereabouts},
 };
 use fields::{MAX_ASKED, TOO_MUCH_ASKED, frame, json, put_json};
 
