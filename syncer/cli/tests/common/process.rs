@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::{Path, PathBuf},
@@ -30,6 +30,8 @@ pub struct Running {
     handle: OwnedFd,
     events: mpsc::Receiver<Event>,
     heard: Vec<Event>,
+    /// The lines of its standard error.
+    said: mpsc::Receiver<String>,
     ended: mpsc::Receiver<(ExitStatus, String)>,
     /// Its standard input, if that is open.
     stdin: Option<ChildStdin>,
@@ -110,15 +112,20 @@ impl Running {
         let events = read_events(&mut child);
         let stdin = child.stdin.take();
         let (tell, ended) = mpsc::channel();
+        let (say, said) = mpsc::channel();
         thread::spawn(move || {
             let mut stderr = String::new();
-            let read = child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut stderr));
-            let status = child.wait();
-            if let (Some(Ok(_)), Ok(status)) = (read, status) {
+            let mut pipe = BufReader::new(child.stderr.take().expect("it is piped"));
+            let mut line = String::new();
+            while pipe.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                stderr.push_str(&line);
+                let _ = say.send(std::mem::take(&mut line));
+            }
+            if let Ok(status) = child.wait() {
                 let _ = tell.send((status, stderr));
             }
         });
-        Self { pid, handle, events, heard: Vec::new(), ended, stdin, over: false }
+        Self { pid, handle, events, heard: Vec::new(), said, ended, stdin, over: false }
     }
 
     /// Waits for the event with the contact by which the peer knows the process.
@@ -154,6 +161,12 @@ impl Running {
             _ => None,
         });
         address.expect("it has not said where it listens")
+    }
+
+    /// Waits for a line of its standard error that contains `text`.
+    #[track_caller]
+    pub fn until_said(&self, text: &str) {
+        while !self.said.recv_timeout(PATIENCE).expect("it does not say this").contains(text) {}
     }
 
     /// Waits until a run is over, in a process that may serve more runs; returns its report.
