@@ -1,6 +1,6 @@
 //! Simulates the kubelet and the syncer's agent: the test sets the state of each pod.
 
-use std::{collections::HashSet, pin::pin, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use contract::{Report, Side};
@@ -17,10 +17,10 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
-use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{
+    played_runs::PlayedRuns,
     report::{bad_report, good_report},
     syncjob, wait,
 };
@@ -302,30 +302,30 @@ impl Kubelet {
         self.end(sink, 5, &message).await
     }
 
-    /// Simulates the runs of all SyncJobs concurrently to success, with all rights, and counts them in `crowd`. Returns
+    /// Simulates the runs of all SyncJobs concurrently to success, with all rights, and counts them in `played`. Returns
     /// only with an error.
-    pub async fn play_all(&self, crowd: &Crowd) -> Result<()> {
+    pub async fn play_all(&self, played: &PlayedRuns) -> Result<()> {
         let config = watcher::Config::default().labels("volferry.dev/run");
         let changes = watcher(self.pods.clone(), config).default_backoff().applied_objects();
         let played = changes
             .err_into::<anyhow::Error>()
-            .try_for_each_concurrent(AT_ONCE, async |pod| self.play_one(&pod.name_any(), crowd).await);
+            .try_for_each_concurrent(AT_ONCE, async |pod| self.play_one(&pod.name_any(), played).await);
         played.await?;
         bail!("the watch of pods ended")
     }
 
-    async fn play_one(&self, name: &str, crowd: &Crowd) -> Result<()> {
+    async fn play_one(&self, name: &str, played: &PlayedRuns) -> Result<()> {
         let Some(pod) = self.pods.get_opt(name).await? else { return Ok(()) };
         if pod.metadata.deletion_timestamp.is_some() {
             return self.let_go(name).await;
         }
         if phase(&pod) == "Pending" {
             // A pod that one handler has started must not be started again by a slower one.
-            return if crowd.comes(&try_of(&pod), name) { self.start(&pod).await } else { Ok(()) };
+            return if played.comes(&try_of(&pod), name) { self.start(&pod).await } else { Ok(()) };
         }
         let Some((source, sink)) = self.running_pair(&pod).await? else { return Ok(()) };
         let run = try_of(&sink);
-        if crowd.goes(&run) {
+        if played.goes(&run) {
             let report = json!(good_report(&run));
             let api = syncjob::runs(&self.client, &self.namespace);
             write(&api, &source, &format!("/ends/{}", Side::Source), &report).await?;
@@ -418,45 +418,6 @@ impl Kubelet {
         let name = pod.name_any();
         self.pods.patch_status(&name, &PatchParams::default(), &patch).await.context("a pod's status")?;
         Ok(())
-    }
-}
-
-/// Counts the runs that have pods.
-#[derive(Debug, Default)]
-pub struct Crowd(Mutex<Runs>);
-
-#[derive(Debug, Default)]
-struct Runs {
-    there: HashSet<String>,
-    gone: HashSet<String>,
-    pods: HashSet<String>,
-    most: usize,
-}
-
-impl Crowd {
-    /// Returns the largest number of runs that had pods at a time.
-    pub fn most(&self) -> usize {
-        self.runs().most
-    }
-
-    /// Notes a run's pod; returns whether it is new.
-    fn comes(&self, run: &str, pod: &str) -> bool {
-        let mut runs = self.runs();
-        if !runs.gone.contains(run) && runs.there.insert(run.into()) {
-            runs.most = runs.most.max(runs.there.len());
-        }
-        runs.pods.insert(pod.into())
-    }
-
-    /// Notes that a run ends; returns whether it had not ended before.
-    fn goes(&self, run: &str) -> bool {
-        let mut runs = self.runs();
-        runs.there.remove(run);
-        runs.gone.insert(run.into())
-    }
-
-    fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.0.lock()
     }
 }
 

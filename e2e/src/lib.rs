@@ -16,6 +16,7 @@ pub mod gitops;
 pub mod kubectl;
 pub mod kubelet;
 pub mod load;
+pub mod played_runs;
 pub mod programs;
 pub mod report;
 pub mod scripted;

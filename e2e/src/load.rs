@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     cut::Tally,
-    kubelet::Crowd,
+    played_runs::PlayedRuns,
     scripted::{Controller, Stage},
     syncjob,
 };
@@ -81,16 +81,16 @@ pub async fn due_again(
 }
 
 async fn run_all(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Result<(Controller, Cost)> {
-    let (crowd, started) = (Crowd::default(), Instant::now());
+    let (played, started) = (PlayedRuns::default(), Instant::now());
     let limit = format!("--max-runs={limit}");
     let controller = stage.controller_with(&["--leader-elect=false", &limit]).await?;
     tokio::select! {
-        error = stage.kubelet.play_all(&crowd) => bail!("{error:?}"),
+        error = stage.kubelet.play_all(&played) => bail!("{error:?}"),
         done = timeout(PATIENCE, until_done(stage, jobs, number)) => done.context("not all runs came to their end")??,
     }
     let mut tally = controller.tally();
     tally.retain(|kind, _| !kind.starts_with("WATCH"));
-    let cost = Cost { runs: jobs, most_at_once: crowd.most(), took: started.elapsed(), tally };
+    let cost = Cost { runs: jobs, most_at_once: played.most(), took: started.elapsed(), tally };
     Ok((controller, cost))
 }
 

@@ -2,6 +2,7 @@
 //! one server.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
+mod agent_accounts;
 mod benchmark;
 mod browse;
 mod captures;
@@ -27,6 +28,7 @@ mod pair;
 mod pairing;
 mod placement;
 mod plugin;
+mod pods_that_do_not_start;
 mod populated;
 mod prelude;
 mod push;

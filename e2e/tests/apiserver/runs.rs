@@ -1,11 +1,7 @@
 //! The life of a SyncJob's runs, with a simulated kubelet.
 
 use contract::{Fingerprint, Phase, Progress, RunResult, Timings, VolumeId, Work};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    ResourceExt,
-    api::{Api, WatchParams},
-};
+use kube::{ResourceExt, api::Api};
 
 use crate::prelude::*;
 
@@ -183,85 +179,6 @@ async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its
     stage.runs.delete("web-2", &Default::default()).await.unwrap();
     for pod in [&second.0, &second.1] {
         e2e::wait::until_gone(&pods, &pod.name_any(), e2e::scripted::PATIENCE).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn an_agent_may_read_its_own_run_and_write_its_status_and_do_nothing_else() {
-    let (stage, _controller) = Stage::with_controller("rights").await.unwrap();
-    stage.claim("other-to", "Bound").await.unwrap();
-    stage.sync("web", json!({})).await.unwrap();
-    stage
-        .sync("other", json!({"destination": {"persistentVolumeClaim": {"claimName": "other-to"}}}))
-        .await
-        .unwrap();
-    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-    let agent = stage.kubelet.client_of(&sink).await.unwrap();
-    let jobs = syncjob::api(&agent, &stage.namespace);
-    let runs = syncjob::runs(&agent, &stage.namespace);
-    let (params, patch) = (PatchParams::default(), Patch::Merge(json!({"status": {"progress": null}})));
-
-    runs.patch_status("web-1", &params, &patch).await.unwrap();
-    let got = runs.get("web-1").await.unwrap();
-    let only = |name: &str| WatchParams::default().fields(&format!("metadata.name={name}"));
-    drop(runs.watch(&only("web-1"), &got.resource_version().unwrap()).await.unwrap());
-    let spec = Patch::Merge(json!({"spec": {"trigger": "x"}}));
-    let refused = [
-        runs.patch_status("other-1", &params, &patch).await.err(),
-        runs.get("other-1").await.err(),
-        runs.watch(&only("other-1"), "0").await.err(),
-        runs.watch(&WatchParams::default(), "0").await.err(),
-        runs.patch("web-1", &params, &spec).await.err(),
-        runs.list(&ListParams::default()).await.err(),
-        jobs.patch_status("web", &params, &patch).await.err(),
-        jobs.patch("web", &params, &spec).await.err(),
-        jobs.get("web").await.err(),
-        jobs.list(&ListParams::default()).await.err(),
-        Api::<Secret>::namespaced(agent.clone(), &stage.namespace).get("any").await.err(),
-        Api::<Secret>::namespaced(agent.clone(), &stage.namespace).list(&ListParams::default()).await.err(),
-        Api::<Pod>::namespaced(agent, &stage.namespace).list(&ListParams::default()).await.err(),
-    ];
-    for (number, error) in refused.into_iter().enumerate() {
-        match error {
-            Some(kube::Error::Api(status)) if status.is_forbidden() => {}
-            other => panic!("request {number} was not forbidden: {other:?}"),
-        }
-    }
-}
-
-#[tokio::test]
-async fn an_account_serves_the_next_run_once_the_pods_that_had_it_are_gone() {
-    let (stage, _controller) = Stage::with_controller("accounts").await.unwrap();
-    let account = |pod: &Pod| pod.spec.as_ref().unwrap().service_account_name.clone().unwrap();
-    stage.sync("web", json!({"trigger": "1"})).await.unwrap();
-    let (mut known, mut accounts) = (Vec::new(), Vec::new());
-    for number in 1..=3 {
-        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
-        accounts.push(account(&sink));
-        assert_eq!(account(&source), account(&sink));
-        let run = format!("web-{number}");
-        stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
-        stage.until("web", "it is done", is_done(&run)).await.unwrap();
-        known.extend([source, sink]);
-        if number == 2 {
-            // A ServiceAccount that a user has deleted is made again.
-            stage.kubectl.run(&["delete", "serviceaccount", &accounts[0]]).unwrap();
-        }
-        if number < 3 {
-            let trigger = (number + 1).to_string();
-            stage.patch("web", json!({"spec": {"trigger": trigger}})).await.unwrap();
-        }
-    }
-    assert!(accounts[0] == accounts[2] && accounts[0] != accounts[1], "{accounts:?}");
-    let [_, _, _, second, ..] = &known[..] else { panic!() };
-    let runs = syncjob::runs(&stage.kubelet.client_of(second).await.unwrap(), &stage.namespace);
-    runs.get("web-2").await.unwrap();
-    for other in ["web-1", "web-3"] {
-        let refused = runs.get(other).await.unwrap_err();
-        assert!(
-            matches!(&refused, kube::Error::Api(status) if status.is_forbidden()),
-            "{other}: {refused:?}"
-        );
     }
 }
 
@@ -453,50 +370,6 @@ async fn a_run_that_takes_too_long_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_start_is_explained_and_waited_for() {
-    let (stage, _controller) = Stage::with_controller("start").await.unwrap();
-    stage.sync("web", json!({})).await.unwrap();
-    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
-    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-    stage.kubelet.start(&sink).await.unwrap();
-    let says = |reason: &'static str, words: [&'static str; 2]| {
-        move |job: &kube::api::DynamicObject| {
-            syncjob::has_reason(job, "Reconciling", reason)
-                && words.iter().all(|word| syncjob::message(job, "Reconciling").contains(word))
-        }
-    };
-    let message = "0/3 nodes are available: 3 node(s) had volume node affinity conflict.";
-    stage.kubelet.unschedulable(&source, message).await.unwrap();
-    let unschedulable = says("PodPending", ["source", "volume node affinity conflict"]);
-    stage.until("web", "the scheduler's reason is passed on", unschedulable).await.unwrap();
-    stage.kubelet.wait(&source, "ImagePullBackOff", "not found").await.unwrap();
-    let unpulled = says("ImagePullFailed", ["volferry.test/volferry:1", "not found"]);
-    stage.until("web", "the image that cannot be pulled is named", unpulled).await.unwrap();
-
-    stage.kubelet.start(&source).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
-    stage.until_is("web", "Ready").await.unwrap();
-}
-
-#[tokio::test]
-async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
-    let (stage, _controller) = Stage::with_controller("replaced").await.unwrap();
-    stage.sync("web", json!({"pods": {"nodeSelector": {"disk": "none-such"}}})).await.unwrap();
-    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
-    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-    stage.kubelet.unschedulable(&source, "0/3 nodes are available").await.unwrap();
-    let pending = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "PodPending");
-    stage.until("web", "the pending pod is named", pending).await.unwrap();
-
-    stage.patch("web", json!({"spec": {"pods": null}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
-    assert_eq!(source.spec.as_ref().unwrap().node_selector, None);
-    let run = e2e::kubelet::try_of(&sink);
-    stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
-    stage.until_is("web", "Ready").await.unwrap();
-}
-
-#[tokio::test]
 async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     let (stage, controller) = Stage::with_controller("idle").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
@@ -533,76 +406,8 @@ fn expected_volume(pod: &Pod) -> Option<VolumeId> {
     args.iter().find_map(|arg| arg.strip_prefix("--expect-volume="))?.parse().ok()
 }
 
-fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
+pub(crate) fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
     move |job| syncjob::text(job, "/lastRun/id") == run && syncjob::status(job, "/activeRun").is_null()
-}
-
-#[tokio::test]
-async fn what_no_retry_can_fix_stalls_in_the_api_servers_words_until_the_spec_is_corrected() {
-    let (stage, _controller) = Stage::with_controller("refused").await.unwrap();
-    let cpu = |request: &str| json!({"resources": {"requests": {"cpu": request}, "limits": {"cpu": "1"}}});
-    stage.sync("web", json!({"pods": cpu("2")})).await.unwrap();
-    let refused = stage.until_is("web", "Stalled").await.unwrap();
-    assert!(syncjob::has_reason(&refused, "Stalled", "ChildRefused"), "{refused:#?}");
-    let message = syncjob::message(&refused, "Stalled");
-    assert!(
-        message.contains("-sink: ") && message.contains("must be less than or equal to cpu limit"),
-        "{message}"
-    );
-
-    stage.patch("web", json!({"spec": {"pods": cpu("1")}})).await.unwrap();
-    stage.kubelet.start_both("web", &[]).await.unwrap();
-    let runs = stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
-    assert_eq!(syncjob::text(&runs, "/activeRun/id"), "web-2");
-}
-
-#[tokio::test]
-async fn a_label_that_is_none_stalls() {
-    let (stage, _controller) = Stage::with_controller("label").await.unwrap();
-    stage.sync("labelled", json!({"pods": {"labels": {"team": "not a label!"}}})).await.unwrap();
-    let refused = stage.until_is("labelled", "Stalled").await.unwrap();
-    assert!(syncjob::message(&refused, "Stalled").contains("not a label!"), "{refused:#?}");
-}
-
-#[tokio::test]
-async fn a_pod_that_a_limit_range_makes_invalid_stalls() {
-    let (stage, _controller) = Stage::with_controller("limits").await.unwrap();
-    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"},
-        "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]}});
-    stage.kubectl.apply(&range.to_string()).unwrap();
-    stage.sync("web", json!({"pods": {"resources": {"requests": {"cpu": "1"}}}})).await.unwrap();
-    let refused = stage.until_is("web", "Stalled").await.unwrap();
-    assert!(syncjob::has_reason(&refused, "Stalled", "ChildRefused"), "{refused:#?}");
-    let message = syncjob::message(&refused, "Stalled");
-    assert!(
-        message.contains("must be less than or equal to cpu limit") && message.contains("LimitRange"),
-        "{message}"
-    );
-}
-
-#[tokio::test]
-async fn the_partner_of_a_pod_that_cannot_start_leaves_its_node_and_comes_back() {
-    let (stage, _controller) = Stage::with_controller("partner").await.unwrap();
-    stage.sync("web", json!({})).await.unwrap();
-    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
-    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-    stage.kubelet.start(&source).await.unwrap();
-    stage.kubelet.unschedulable(&sink, "0/3 nodes are available: 3 Insufficient cpu.").await.unwrap();
-    stage.kubelet.deleted_pod_within("web", Side::Source, e2e::scripted::PATIENCE).await.unwrap();
-    stage.kubelet.finish_deletions().await.unwrap();
-    let alone = |job: &kube::api::DynamicObject| {
-        let message = syncjob::message(job, "Reconciling");
-        syncjob::has_reason(job, "Reconciling", "PodPending") && message.contains("there is no source pod")
-    };
-    let waiting = stage.until("web", "it says so", alone).await.unwrap();
-    assert!(syncjob::message(&waiting, "Reconciling").contains("Insufficient cpu"));
-
-    stage.kubelet.start(&sink).await.unwrap();
-    let again = stage.kubelet.new_pod("web", Side::Source, &[&source]).await.unwrap();
-    stage.kubelet.start(&again).await.unwrap();
-    stage.kubelet.succeed(&again, &sink, &good_report("web-1")).await.unwrap();
-    let done = stage.until_is("web", "Ready").await.unwrap();
-    assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
 }
 
 /// The pods of the replaced run are told to stop, and the next run waits until they have gone.

@@ -3,20 +3,18 @@
 use std::{fs, net::TcpListener, path::Path, thread};
 
 use contract::{Event, ExitCode, LinkKind, Report};
-use rustix::process::Signal;
 
 use crate::common::{
     oracle,
     pair::{Pair, Way, text},
     process::{Ended, Running, program},
-    rng::Rng,
     sshd::{Namespace, Sshd, command_in},
     tree::{self, Shape},
 };
 
 /// The direction of a run, as the near end sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     Push,
     Pull,
 }
@@ -24,28 +22,28 @@ enum Direction {
 use Direction::{Pull, Push};
 
 /// A source and a destination, one of which is reached by ssh.
-struct Far {
-    sshd: Sshd,
-    pair: Pair,
+pub(crate) struct Far {
+    pub(crate) sshd: Sshd,
+    pub(crate) pair: Pair,
 }
 
 impl Far {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::at(Sshd::start())
     }
 
-    fn at(sshd: Sshd) -> Self {
+    pub(crate) fn at(sshd: Sshd) -> Self {
         Self { sshd, pair: Pair::new(Way::Local) }
     }
 
     /// Starts a run with the program at the far end, and flags.
-    fn start(&self, direction: Direction, flags: &[&str]) -> Running {
+    pub(crate) fn start(&self, direction: Direction, flags: &[&str]) -> Running {
         let remote = format!("--remote-program={}", program().display());
         self.start_bare(direction, &[&[self.sshd.rsh().as_str(), &remote], flags].concat())
     }
 
     /// Starts a run with these flags only.
-    fn start_bare(&self, direction: Direction, flags: &[&str]) -> Running {
+    pub(crate) fn start_bare(&self, direction: Direction, flags: &[&str]) -> Running {
         let (source, destination) = (text(&self.pair.source), text(&self.pair.destination));
         let ends = match direction {
             Push => [source.to_owned(), format!("far:{destination}")],
@@ -57,13 +55,13 @@ impl Far {
     }
 
     #[track_caller]
-    fn run(&self, direction: Direction, flags: &[&str]) -> Ended {
+    pub(crate) fn run(&self, direction: Direction, flags: &[&str]) -> Ended {
         self.start(direction, flags).wait()
     }
 
     /// Runs once with success; returns the report.
     #[track_caller]
-    fn sync(&self, direction: Direction, flags: &[&str]) -> Report {
+    pub(crate) fn sync(&self, direction: Direction, flags: &[&str]) -> Report {
         let ended = self.run(direction, flags);
         ended.assert_exit(ExitCode::Done);
         ended.report().clone()
@@ -246,54 +244,6 @@ fn a_far_end_whose_shell_prints_a_greeting_is_understood() {
     far.pair.assert_copy("after a greeting");
 }
 
-/// Cuts what this end sends after so many bytes: inside of each word of the greeting, of the handshake, and of the run.
-#[test]
-fn a_connection_that_is_cut_anywhere_ends_the_run_and_the_next_one_succeeds() {
-    for direction in [Push, Pull] {
-        let far = Far::new();
-        tree::gallery(&far.pair.source, Shape::Everything);
-        tree::file(&far.pair.source.join("large"), &vec![7; 3 << 20]);
-        for bytes in [0, 7, 100, 350, 500, 1_500, 2_000] {
-            let cut = far.sshd.script("cut", &format!("dd bs=1 status=none count={bytes} | ssh \"$@\""));
-            let rsh = far.sshd.rsh().replace("--rsh=ssh", &format!("--rsh={cut}"));
-            let remote = format!("--remote-program={}", program().display());
-            let ended = far.start_bare(direction, &[&rsh, &remote, "--link=ssh"]).wait();
-            ended.assert_exit(ExitCode::PeerLost);
-        }
-        far.sync(direction, &["--link=ssh"]);
-        far.pair.assert_copy("after all cuts");
-    }
-}
-
-/// Cuts the direction in which the content goes.
-#[test]
-fn a_run_that_is_cut_in_any_part_of_its_content_ends_and_the_next_one_goes_on() {
-    for direction in [Push, Pull] {
-        let far = Far::new();
-        tree::gallery(&far.pair.source, Shape::Everything);
-        (0..40).for_each(|nth| {
-            tree::file(&far.pair.source.join(format!("file {nth}")), &Rng::new(nth).bytes(64 << 10));
-        });
-        let whole = far.sync(direction, &["--link=ssh"]).work.bytes_on_wire;
-        for tenths in [1, 3, 5, 7, 9] {
-            fs::remove_dir_all(&far.pair.destination).unwrap();
-            let bytes = whole * tenths / 10;
-            let cut = match direction {
-                Push => format!("dd bs=64K iflag=count_bytes status=none count={bytes} | ssh \"$@\""),
-                Pull => format!("ssh \"$@\" | dd bs=64K iflag=count_bytes status=none count={bytes}"),
-            };
-            let cut = far.sshd.script("cut", &cut);
-            let rsh = far.sshd.rsh().replace("--rsh=ssh", &format!("--rsh={cut}"));
-            let remote = format!("--remote-program={}", program().display());
-            let ended = far.start_bare(direction, &[&rsh, &remote, "--link=ssh"]).wait();
-            ended.assert_exit(ExitCode::PeerLost);
-            assert!(ended.stderr.contains("hint: "), "{}", ended.stderr);
-            far.sync(direction, &["--link=ssh"]);
-            far.pair.assert_copy(&format!("{direction:?} {tenths}"));
-        }
-    }
-}
-
 #[test]
 fn compression_can_be_chosen_for_a_run_with_another_machine() {
     for direction in [Push, Pull] {
@@ -303,65 +253,6 @@ fn compression_can_be_chosen_for_a_run_with_another_machine() {
         fs::remove_dir_all(&far.pair.destination).unwrap();
         let packed = far.sync(direction, &["--compression=3"]).work.bytes_on_wire;
         assert!(packed * 4 < plain, "{direction:?}: {packed} of {plain}");
-    }
-}
-
-#[test]
-fn a_connection_that_is_cut_during_the_transfer_leaves_what_had_arrived_for_the_next_run() {
-    for direction in [Push, Pull] {
-        let far = Far::new();
-        (0..40).for_each(|nth| {
-            tree::file(&far.pair.source.join(format!("file {nth}")), &Rng::new(nth).bytes(256 << 10));
-        });
-        let pid = far.sshd.script("pid", "echo $$ > \"$0.is\"; exec ssh \"$@\"");
-        let rsh = far.sshd.rsh().replace("--rsh=ssh", &format!("--rsh={pid}"));
-        let remote = format!("--remote-program={}", program().display());
-        let slow = [rsh.as_str(), &remote, "--link=ssh", "--bandwidth-limit=1MB"];
-        let mut running = far.start_bare(direction, &slow);
-        running.moved();
-        let ssh: i32 = fs::read_to_string(format!("{pid}.is")).unwrap().trim().parse().unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(ssh).unwrap(), Signal::KILL).unwrap();
-        running.wait().assert_exit(ExitCode::PeerLost);
-        far.sync(direction, &["--link=ssh"]);
-        far.pair.assert_copy("after the cut");
-    }
-}
-
-#[test]
-fn a_stop_at_either_end_ends_both_in_order() {
-    for link in ["--link=ssh", "--link=udp"] {
-        for direction in [Push, Pull] {
-            for at_near_end in [true, false] {
-                let far = Far::new();
-                (0..40).for_each(|nth| {
-                    tree::file(&far.pair.source.join(format!("file {nth}")), &Rng::new(nth).bytes(256 << 10));
-                });
-                let noted = far
-                    .sshd
-                    .script("noted", &format!("echo $$ > \"$0.is\"; exec {} \"$@\"", program().display()));
-                let flags = [far.sshd.rsh(), format!("--remote-program={noted}"), link.into()];
-                let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-                flags.push("--bandwidth-limit=1MB");
-                let mut running = far.start_bare(direction, &flags);
-                running.moved();
-                if at_near_end {
-                    running.signal(Signal::INT);
-                } else {
-                    let pid = fs::read_to_string(format!("{noted}.is")).unwrap().trim().parse().unwrap();
-                    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-                    rustix::process::kill_process(pid, Signal::TERM).unwrap();
-                }
-                let ended = running.wait();
-                ended.assert_exit(ExitCode::Failed);
-                assert_eq!(
-                    ended.reason(),
-                    "Canceled",
-                    "{link} {direction:?} {at_near_end}: {}",
-                    ended.stderr
-                );
-                far.sync(direction, &[link]);
-            }
-        }
     }
 }
 
