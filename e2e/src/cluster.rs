@@ -1,8 +1,8 @@
-//! The kind cluster that `e2e/run` brings up, and a namespace of it for each test.
+//! The kind clusters that `e2e/run` brings up, and a namespace of one for each test.
 
 use std::{
     any::Any,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{DynamicObject, ListParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -26,6 +26,10 @@ use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, wait};
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
 /// Selects the operator's pods in [`SYSTEM_NAMESPACE`].
 pub const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
+/// The variable with the kubeconfig of the cluster that most tests use.
+const KUBECONFIG: &str = "KUBECONFIG";
+/// The variable with that of a second cluster, of one node.
+const FAR_KUBECONFIG: &str = "VOLFERRY_FAR_KUBECONFIG";
 /// The limit of waits. It suits a busy machine; a wait that succeeds ends earlier.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -55,36 +59,43 @@ impl Sandbox {
     /// # Panics
     /// There is no cluster; the message names the command that makes one.
     pub async fn new(test: &str) -> Self {
-        Self::with(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
+        Self::with(test, restricted(), json!({})).await
     }
 
     /// Makes a namespace as [`Sandbox::new`] does, for a test that stops or changes the operator: no other test of this
     /// program has a namespace meanwhile.
     pub async fn alone(test: &str) -> Self {
         let operator = Box::new(OPERATOR.clone().write_owned().await);
-        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-        Self::holding(operator, test, labels, json!({})).await
+        Self::holding(operator, KUBECONFIG, test, restricted(), json!({})).await
+    }
+
+    /// Makes a namespace of the second cluster as [`Sandbox::new`] does. It is there for tests that `e2e/run` knows.
+    pub async fn far(test: &str) -> Self {
+        Self::holding(Box::new(()), FAR_KUBECONFIG, test, restricted(), json!({})).await
     }
 
     /// Makes a new namespace with these labels and annotations.
     pub async fn with(test: &str, labels: Value, annotations: Value) -> Self {
         let operator = Box::new(OPERATOR.clone().read_owned().await);
-        Self::holding(operator, test, labels, annotations).await
+        Self::holding(operator, KUBECONFIG, test, labels, annotations).await
     }
 
     /// Makes one more namespace for the test that has this one.
     pub async fn beside(&self, test: &str) -> Self {
-        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-        Self::holding(Box::new(()), test, labels, json!({})).await
+        Self::holding(Box::new(()), KUBECONFIG, test, restricted(), json!({})).await
     }
 
     async fn holding(
         operator: Box<dyn Any + Send + Sync>,
+        variable: &str,
         test: &str,
         labels: Value,
         annotations: Value,
     ) -> Self {
-        match Self::create(operator, test, &labels, &annotations).await {
+        let kubeconfig: PathBuf = std::env::var_os(variable)
+            .unwrap_or_else(|| panic!("{variable} is not set; `e2e/run` does that"))
+            .into();
+        match Self::create(operator, &kubeconfig, test, &labels, &annotations).await {
             Ok(sandbox) => sandbox,
             Err(error) => panic!("no cluster to test in; `e2e/run` brings one up: {error:#}"),
         }
@@ -92,12 +103,12 @@ impl Sandbox {
 
     async fn create(
         operator: Box<dyn Any + Send + Sync>,
+        kubeconfig: &Path,
         test: &str,
         labels: &Value,
         annotations: &Value,
     ) -> Result<Self> {
-        let kubeconfig: PathBuf = std::env::var_os("KUBECONFIG").context("KUBECONFIG is not set")?.into();
-        let config = Kubeconfig::read_from(&kubeconfig)?;
+        let config = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
         let metadata =
@@ -106,8 +117,8 @@ impl Sandbox {
         let namespace = Api::all(client.clone()).create(&PostParams::default(), &namespace).await;
         let namespace = Namespace::name_any(&namespace.context("the cluster does not answer")?);
         Ok(Self {
-            kubectl: Kubectl::new(&kubeconfig, &namespace)?,
-            system: Kubectl::new(&kubeconfig, SYSTEM_NAMESPACE)?,
+            kubectl: Kubectl::new(kubeconfig, &namespace)?,
+            system: Kubectl::new(kubeconfig, SYSTEM_NAMESPACE)?,
             jobs: syncjob::api(&client, &namespace),
             runs: syncjob::runs(&client, &namespace),
             client,
@@ -203,6 +214,32 @@ impl Sandbox {
     pub fn operator_pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE)
     }
+
+    /// Kills the operator of this cluster, and waits until there is another one.
+    pub async fn kill_operator(&self) -> Result<()> {
+        let operators = self.operator_pods();
+        let pods = operators.list(&ListParams::default().labels(OPERATOR_PODS)).await?;
+        anyhow::ensure!(!pods.items.is_empty(), "no operator runs in the cluster: use `e2e/run`");
+        for pod in &pods {
+            operators.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await?;
+        }
+        let killed: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+        let is_new = |pod: &Pod| !killed.contains(&pod.name_any()) && wait::is_ready(pod);
+        wait::until_any(&operators, OPERATOR_PODS, "a new operator is ready", PATIENCE, is_new).await?;
+        Ok(())
+    }
+
+    /// Waits until there is nothing with a label of the kinds that are made for a SyncJob or a SyncEndpoint.
+    pub fn until_nothing_has(&self, label: &str) -> Result<()> {
+        const MADE: &str = "syncjobs,syncruns,syncendpoints,deployments,replicasets,jobs,pods,services,secrets,\
+                            serviceaccounts,roles,rolebindings";
+        for kind in MADE.split(',') {
+            self.kubectl.run(&["wait", "--for=delete", kind, "-l", label, "--timeout=90s"])?;
+        }
+        let left = self.kubectl.run(&["get", MADE, "-l", label, "-o", "name"])?;
+        anyhow::ensure!(left.is_empty(), "left of {label}: {left}");
+        Ok(())
+    }
 }
 
 impl Drop for Sandbox {
@@ -216,6 +253,11 @@ impl Drop for Sandbox {
         print_error(&self.kubectl, &["delete", "syncjobs", "--all", "--wait=false"]);
         print_error(&self.kubectl, &["delete", "namespace", &self.namespace, "--wait=false"]);
     }
+}
+
+/// Returns the labels of a namespace under the restricted PodSecurity standard.
+fn restricted() -> Value {
+    json!({"pod-security.kubernetes.io/enforce": "restricted"})
 }
 
 fn print_error(kubectl: &Kubectl, args: &[&str]) {

@@ -16,8 +16,7 @@ use kube::{
 
 use crate::prelude::*;
 
-const LABEL: &str = "volferry.dev/syncendpoint=web";
-const KINDS: &str = "deployments,replicasets,pods,services,secrets,serviceaccounts,roles,rolebindings";
+pub(super) const LABEL: &str = "volferry.dev/syncendpoint=web";
 
 /// A machine outside of the cluster: the one that runs this test.
 struct Outside {
@@ -46,14 +45,14 @@ impl Outside {
     }
 }
 
-fn endpoints(sandbox: &Sandbox) -> Api<DynamicObject> {
+pub(super) fn endpoints(sandbox: &Sandbox) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncEndpoint");
     let kind = ApiResource::from_gvk_with_plural(&kind, "syncendpoints");
     Api::namespaced_with(sandbox.client.clone(), &sandbox.namespace, &kind)
 }
 
 /// Returns the endpoint once it serves.
-async fn serving(api: &Api<DynamicObject>) -> DynamicObject {
+pub(super) async fn serving(api: &Api<DynamicObject>) -> DynamicObject {
     let serves = |it: &DynamicObject| syncjob::has_reason(it, "Ready", "Serving");
     wait::until(api, "web", "it serves", PATIENCE, serves).await.unwrap()
 }
@@ -143,9 +142,5 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
 
     api.delete("web", &DeleteParams::default()).await.unwrap();
     wait::until_gone(&api, "web", PATIENCE).await.unwrap();
-    for kind in KINDS.split(',') {
-        sandbox.kubectl.run(&["wait", "--for=delete", kind, "-l", LABEL, "--timeout=90s"]).unwrap();
-    }
-    let left = sandbox.kubectl.run(&["get", KINDS, "-l", LABEL, "-o", "name"]).unwrap();
-    assert_eq!(left, "");
+    sandbox.until_nothing_has(LABEL).unwrap();
 }

@@ -5,6 +5,7 @@
 mod benchmark;
 mod browse;
 mod chain;
+mod clusters;
 mod create;
 mod deleted;
 mod destination;

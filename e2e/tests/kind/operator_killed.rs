@@ -1,7 +1,6 @@
 //! An operator that is killed in the middle of a run continues that run after its restart.
 
-use e2e::cluster::OPERATOR_PODS;
-use kube::{ResourceExt, api::ListParams};
+use kube::ResourceExt;
 
 use crate::prelude::*;
 
@@ -15,18 +14,7 @@ async fn a_run_outlives_the_operator() {
     let running = sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     let children = sandbox.children("copy").await.unwrap();
 
-    let operators = sandbox.operator_pods();
-    let pods = operators.list(&ListParams::default().labels(OPERATOR_PODS)).await.unwrap();
-    assert!(!pods.items.is_empty(), "no operator runs in the cluster: use `e2e/run`");
-    for pod in &pods {
-        operators.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
-    }
-    let killed: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
-    wait::until_any(&operators, OPERATOR_PODS, "a new operator is ready", PATIENCE, |pod| {
-        !killed.contains(&pod.name_any()) && wait::is_ready(pod)
-    })
-    .await
-    .unwrap();
+    sandbox.kill_operator().await.unwrap();
 
     let done = sandbox.until_is("copy", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/lastRun/id"), syncjob::text(&running, "/activeRun/id"));

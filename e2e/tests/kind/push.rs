@@ -1,7 +1,7 @@
 //! `kubectl volferry push`, `pull` and `copy` with real pods: what arrives is what was sent, and nothing stays.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
@@ -9,7 +9,7 @@ use std::{
 
 use e2e::tree::{Listing, VARIED};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::api::ListParams;
+use kube::{api::ListParams, config::Kubeconfig};
 
 use crate::prelude::*;
 
@@ -37,6 +37,21 @@ impl Laptop {
         let far = ["config", "set-context", "the/far", "--cluster", &cluster, "--user", &user];
         laptop.kubectl(&far);
         Self { context, ..laptop }
+    }
+
+    /// Returns a machine that knows the second cluster by that name.
+    pub(super) fn of_two_clusters() -> Self {
+        let laptop = Self::new();
+        let near = Kubeconfig::read_from(laptop.folder("kubeconfig")).unwrap();
+        let mut far = Kubeconfig::read_from(std::env::var_os("VOLFERRY_FAR_KUBECONFIG").unwrap()).unwrap();
+        far.contexts[0].name = "the/far".into();
+        // Of two contexts of one name, the first counts.
+        let both = serde_json::to_string(&Kubeconfig {
+            current_context: near.current_context.clone(),
+            ..far.merge(near).unwrap()
+        });
+        fs::write(laptop.folder("kubeconfig"), both.unwrap()).unwrap();
+        laptop
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -159,6 +174,64 @@ async fn a_push_that_is_stopped_or_refused_leaves_no_pod_and_the_next_one_goes_o
     laptop.run(&push);
     assert_same(&list(&here), &data.list().unwrap().without_owners());
     assert_nothing_stays(&sandbox).await;
+}
+
+#[tokio::test]
+async fn a_push_whose_machine_dies_is_run_again_and_goes_on() {
+    let sandbox = Sandbox::new("push-killed").await;
+    let data = sandbox.volume("data", 1).await.unwrap();
+    let laptop = Laptop::new();
+    let here = laptop.folder("here");
+    shell(&here, "head -c 30000000 /dev/urandom > large; echo small > small");
+    let push = ["push", "here", "data", "-n", &sandbox.namespace, IMAGE, "--"];
+    let mut slow = laptop.command(&[&push[..], &["--bandwidth-limit=1M"]].concat());
+    slow.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = start(slow);
+    until_staged(&data).await;
+    let all = with_descendants(running.id());
+    assert!(all.len() > 2, "the plugin, the engine and what joins it to the pod: {all:?}");
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    Command::new("kill").arg("-KILL").args(all).status().unwrap();
+    running.wait().unwrap();
+
+    // The process in its pod ends once it misses its peer.
+    let report = laptop.folder("report.json");
+    let again = [&push[..], &["--report", report.to_str().unwrap()]].concat();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = laptop.command(&again).output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        assert!(errors(&output).contains("another run") && Instant::now() < deadline, "{}", errors(&output));
+    }
+    assert_same(&list(&here), &data.list().unwrap().without_owners());
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert!(report["work"]["bytesReused"].as_u64() > Some(0), "{report:#}");
+    // The pod of the machine that died has nobody who deletes it, and a time after which it ends.
+    let jobs = sandbox.api::<Job>().list(&ListParams::default().labels(LABEL)).await.unwrap().items;
+    let [left] = <[Job; 1]>::try_from(jobs).unwrap();
+    let spec = left.spec.unwrap();
+    assert!(spec.active_deadline_seconds.is_some() && spec.ttl_seconds_after_finished.is_some());
+}
+
+/// Returns a process and those that it has started.
+fn with_descendants(process: u32) -> Vec<u32> {
+    let stat = |entry: io::Result<fs::DirEntry>| fs::read_to_string(entry.ok()?.path().join("stat")).ok();
+    // The number, the name in parentheses, the state and the parent.
+    let parent_of = |stat: String| {
+        let (head, tail) = stat.rsplit_once(')')?;
+        let process: u32 = head.split_once(' ')?.0.parse().ok()?;
+        Some((process, tail.split_whitespace().nth(1)?.parse::<u32>().ok()?))
+    };
+    let known: Vec<_> = fs::read_dir("/proc").unwrap().filter_map(stat).filter_map(parent_of).collect();
+    let mut found = vec![process];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        found.extend(known.iter().filter(|(_, of)| *of == parent).map(|(process, _)| process));
+        at += 1;
+    }
+    found
 }
 
 fn start(mut command: Command) -> std::process::Child {

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use contract::{FolderAccess, FolderRequest, Identity, OwnKey, RunParams, Side, service_job};
+use contract::{FolderAccess, FolderRequest, Identity, OwnKey, Reason, RunParams, Side, service_job};
 use syncer::{
     monitor::Monitor,
     session::{self, Endpoint, LinkMode, LinkOptions},
@@ -102,6 +102,33 @@ fn other_folders_go_on_beside_a_run_and_peers_of_its_own_wait_for_their_turn() {
     }
     for (copy, source) in [("slow/a", &large), ("slow/b", &small), ("slow/c", &small)] {
         oracle::assert_copy(&served.path(copy), source, copy);
+    }
+}
+
+#[test]
+fn fifty_peers_of_one_folder_all_have_their_turn_and_leave_an_empty_queue() {
+    let folder = "[folders.slow]\npath = \"slow\"\nwrite = [\"*\"]\nbandwidth-limit = \"50k\"\nqueue = 50\n";
+    let mut served = Served::prepare(folder);
+    let users: Vec<_> = (0..50).map(|at| served.user(&format!("user{at}"))).collect();
+    let [holder, late] = ["holder", "late"].map(|name| served.user(name));
+    let (large, small) = (made(&served, "large", 4 * SLOW_BYTES), made(&served, "small", 100));
+    served.start();
+    let mut first = served.start_sync(&holder, [text(&large), &served.place("slow/large")], &[]);
+    first.moved();
+    let start =
+        |(at, user)| served.start_sync(user, [text(&small), &served.place(&format!("slow/{at}"))], &[]);
+    let running: Vec<Running> = users.iter().enumerate().map(start).collect();
+    served.wait_for_metric("volferry_serve_waiting_peers{folder=\"slow\"} 50");
+    let refused = served.sync(&late, [text(&small), &served.place("slow/late")], &[]);
+    assert_eq!(refused.report().reason, Some(Reason::QueueFull), "{:?}", refused.report());
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait().report().result, RunResult::Canceled);
+    running.into_iter().for_each(|run| run.wait().assert_exit(ExitCode::Done));
+    for at in 0..50 {
+        oracle::assert_copy(&served.path(&format!("slow/{at}")), &small, "of one peer");
+    }
+    for gauge in ["sessions", "waiting_peers"] {
+        served.wait_for_metric(&format!("volferry_serve_{gauge}{{folder=\"slow\"}} 0"));
     }
 }
 
