@@ -302,8 +302,8 @@ impl Kubelet {
         self.end(sink, 5, &message).await
     }
 
-    /// Simulates the runs of all SyncJobs concurrently to success, with all rights, and counts them in `played`. Returns
-    /// only with an error.
+    /// Simulates the runs of all SyncJobs concurrently to success, with all rights, and counts them in `played`.
+    /// Returns only with an error.
     pub async fn play_all(&self, played: &PlayedRuns) -> Result<()> {
         let config = watcher::Config::default().labels("volferry.dev/run");
         let changes = watcher(self.pods.clone(), config).default_backoff().applied_objects();
