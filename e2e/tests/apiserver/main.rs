@@ -22,6 +22,7 @@ mod kills;
 mod lease;
 mod load;
 mod local;
+mod moving;
 mod names;
 mod namespaced;
 mod pair;

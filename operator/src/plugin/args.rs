@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
 
 pub(super) use super::claim_place::{ClaimPlace, Scope};
-use super::{claim_place::time, pair_args::PairCommand};
+use super::{claim_place::time, move_args::MoveFlags, pair_args::PairCommand};
 use crate::api::{BenchmarkTree, PodSecurity};
 
 /// Shows SyncJobs and their runs; asks for, suspends and resumes runs.
@@ -215,6 +215,13 @@ pub(super) enum ClusterCommand {
         pod: String,
         /// The command and its arguments, separated by blanks.
         command: String,
+    },
+    /// Move a StatefulSet or Deployment to another storage class: its claims are copied while it runs, it is stopped for
+    /// the rest, and the new volumes get the old claims' names. Without --apply, print what would be done. It may be
+    /// killed and run again at any point.
+    Move {
+        #[command(flatten)]
+        flags: MoveFlags,
     },
     /// Look for what keeps runs from succeeding: the operator, the CRDs, your rights, the namespace, nodes, claims and
     /// the last failures. Exit code 1 if there is an error among the findings.

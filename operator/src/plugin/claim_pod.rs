@@ -109,7 +109,7 @@ pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<Persist
 }
 
 /// Returns what the namespace says about root. One that this user may not read says nothing.
-async fn users(cluster: &Cluster) -> Result<NamespaceUsers, PluginError> {
+pub(super) async fn users(cluster: &Cluster) -> Result<NamespaceUsers, PluginError> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let read = namespaces.get_metadata_opt(&cluster.namespace).await;
     match read.map_err(failed(format!("read namespace {}", cluster.namespace))) {

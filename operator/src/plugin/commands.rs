@@ -10,7 +10,7 @@ use super::{
     error::PluginError,
     lines, logs, migrate, output, pair,
     push::{self, Way},
-    stream, top,
+    relocate, stream, top,
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
@@ -68,6 +68,7 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
             push::run(cluster, Way::Pull, &destination, &claim, &pod, &sync).await
         }
         It::Stream { pod, command } => stream::run(cluster, &pod, &command).await,
+        It::Move { flags } => relocate::run(cluster, &flags).await,
         It::Doctor { job } => doctor::run(cluster, job.as_deref()).await,
         It::Report { job } => report(cluster, &job).await,
     }

@@ -1,7 +1,7 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
 //! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as text,
-//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `report` is the command of that name
+//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `relocate` is `move`, `report` is the command of that name
 //! of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects of other tools to SyncJobs, and
 //! `output` prints. `operator/doc/api.md` lists the commands.
 
@@ -20,11 +20,13 @@ mod lines;
 mod live;
 mod logs;
 mod migrate;
+mod move_args;
 mod one_pod;
 mod output;
 mod pair;
 mod pair_args;
 mod push;
+mod relocate;
 pub mod report;
 mod stream;
 mod table;

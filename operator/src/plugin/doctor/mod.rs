@@ -145,7 +145,16 @@ async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
 async fn rights(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let mut missing = Vec::new();
     for (verb, resource, subresource, role) in RIGHTS {
-        let is_allowed = may(cluster, verb, resource, subresource).await?;
+        let group = if resource == "pods" { "" } else { GROUP };
+        let attributes = ResourceAttributes {
+            verb: Some(verb.into()),
+            group: Some(group.into()),
+            resource: Some(resource.into()),
+            subresource: (!subresource.is_empty()).then(|| subresource.into()),
+            namespace: Some(cluster.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let is_allowed = may(cluster, attributes).await?;
         let resource =
             if subresource.is_empty() { resource.into() } else { format!("{resource}/{subresource}") };
         missing.extend(judge::right(verb, &resource, &cluster.namespace, is_allowed, role));
@@ -154,16 +163,8 @@ async fn rights(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     Ok(if missing.is_empty() { all() } else { missing })
 }
 
-async fn may(cluster: &Cluster, verb: &str, resource: &str, subresource: &str) -> Result<bool, PluginError> {
-    let group = if resource == "pods" { "" } else { GROUP };
-    let attributes = ResourceAttributes {
-        verb: Some(verb.into()),
-        group: Some(group.into()),
-        resource: Some(resource.into()),
-        subresource: (!subresource.is_empty()).then(|| subresource.into()),
-        namespace: Some(cluster.namespace.clone()),
-        ..ResourceAttributes::default()
-    };
+/// Returns whether the user has a right.
+pub(super) async fn may(cluster: &Cluster, attributes: ResourceAttributes) -> Result<bool, PluginError> {
     let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let answer = Api::all(cluster.client.clone()).create(&PostParams::default(), &review).await;

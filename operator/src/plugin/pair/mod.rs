@@ -3,7 +3,7 @@
 
 mod manifests;
 mod trial;
-mod waits;
+pub(super) mod waits;
 
 use std::fmt::Debug;
 

@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// What is said of an object whose status is that of an earlier state, or of none.
-const UNSEEN: &str = "no operator has looked at it yet";
+pub(in super::super) const UNSEEN: &str = "no operator has looked at it yet";
 
 /// How far an object is.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing<T> {
+pub(in super::super) enum Standing<T> {
     Done(T),
     /// It goes on by itself.
     Waits(String),
@@ -76,7 +76,7 @@ fn of_run(job: &SyncJob) -> Standing<String> {
     }
 }
 
-fn standing<T>(conditions: &[Condition]) -> Standing<T> {
+pub(in super::super) fn standing<T>(conditions: &[Condition]) -> Standing<T> {
     let told = |kind| {
         let found = conditions::find(conditions, kind).filter(|it| it.status == "True")?;
         Some(format!("{}: {}", found.reason, found.message))
@@ -97,14 +97,14 @@ fn is_refused(error: &watcher::Error) -> bool {
     matches!(source, kube::Error::Api(answer) if [401, 403, 404].contains(&answer.code))
 }
 
-fn observed(job: &SyncJob) -> Option<i64> {
+pub(in super::super) fn observed(job: &SyncJob) -> Option<i64> {
     job.status.as_ref()?.observed_generation
 }
 
 /// Waits for the objects of a pair, each time for at most a while.
-pub(super) struct Waits<'a> {
-    pub(super) most: Duration,
-    pub(super) name: &'a str,
+pub(in super::super) struct Waits<'a> {
+    pub(in super::super) most: Duration,
+    pub(in super::super) name: &'a str,
 }
 
 impl Waits<'_> {
@@ -138,7 +138,7 @@ impl Waits<'_> {
     }
 
     /// Waits until an object is done or stuck, or the time is over, and says what it waits for.
-    async fn until<K, T>(
+    pub(in super::super) async fn until<K, T>(
         &self,
         api: &Api<K>,
         observed: impl Fn(&K) -> Option<i64>,

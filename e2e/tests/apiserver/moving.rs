@@ -1,0 +1,355 @@
+//! `kubectl volferry move`, with a simulated storage, a simulated StatefulSet controller, and the runs of its SyncJobs.
+
+use std::{path::Path, pin::pin};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use contract::Work;
+use e2e::{
+    apiserver::{ApiServer, User},
+    cut::CutLine,
+    kubelet::try_of,
+};
+use futures::StreamExt as _;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, PersistentVolume},
+};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::process::Command;
+
+use crate::prelude::*;
+
+/// More lives than a move has writes.
+const MAX_LIVES: usize = 60;
+const CLAIM: &str = "data-db-0";
+
+/// A namespace with a StatefulSet, whose claim has a volume of the class `slow`.
+struct Scene {
+    stage: Stage,
+    claims: Api<PersistentVolumeClaim>,
+    volumes: Api<PersistentVolume>,
+    sets: Api<StatefulSet>,
+    pods: Api<Pod>,
+}
+
+impl Scene {
+    async fn new(stage: Stage) -> Result<Self> {
+        let client = || stage.client.clone();
+        let scene = Self {
+            claims: Api::namespaced(client(), &stage.namespace),
+            volumes: Api::all(client()),
+            sets: Api::namespaced(client(), &stage.namespace),
+            pods: Api::namespaced(client(), &stage.namespace),
+            stage,
+        };
+        for (class, mode) in [("moved-to", "Immediate"), ("moved-lazily", "WaitForFirstConsumer")] {
+            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+                "provisioner": "test", "volumeBindingMode": mode});
+            scene.stage.kubectl.pipe(&["apply", "--server-side", "-f", "-"], &class.to_string())?;
+        }
+        scene.stage.claim_of(CLAIM, "Pending", json!({"storageClassName": "slow"})).await?;
+        let template = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": "slow",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        let pod = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "db"}]}});
+        let set = json!({"metadata": {"name": "db", "annotations": {"team": "web"}}, "spec": {"replicas": 1,
+            "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": pod,
+            "volumeClaimTemplates": [template]}});
+        scene.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+        Ok(scene)
+    }
+
+    /// Makes the StatefulSet's pods and its status, as its controller and a kubelet do. Returns only with an error.
+    async fn play_workload(&self) -> Result<()> {
+        let mut changes = pin!(watcher(self.sets.clone(), watcher::Config::default()).applied_objects());
+        while let Some(set) = changes.next().await {
+            let set = set.context("watching StatefulSets")?;
+            let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+            let seen = set.status.as_ref().and_then(|status| status.observed_generation);
+            if set.metadata.deletion_timestamp.is_some() || seen == set.metadata.generation {
+                continue;
+            }
+            if wanted == 0 {
+                drop(self.pods.delete("db-0", &DeleteParams::default().grace_period(0)).await);
+            } else if self.pods.get_opt("db-0").await?.is_none() {
+                let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set.uid(), "controller": true});
+                self.pod("db-0", &json!([owner])).await?;
+            }
+            let status = json!({"observedGeneration": set.metadata.generation, "replicas": wanted, "readyReplicas": wanted});
+            let status = Patch::Merge(json!({"status": status}));
+            self.sets.patch_status("db", &PatchParams::default(), &status).await?;
+        }
+        bail!("the watch ended")
+    }
+
+    /// Makes a pod that uses the claim.
+    async fn pod(&self, name: &str, owners: &Value) -> Result<()> {
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}});
+        let pod = json!({"metadata": {"name": name, "ownerReferences": owners}, "spec": {"nodeName": "node-1",
+            "automountServiceAccountToken": false, "volumes": [volume], "containers": [{"name": "db", "image": "db"}]}});
+        let made = self.pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await;
+        made.map(drop).context("a pod")
+    }
+
+    /// Makes volumes for claims and binds them, and deletes volumes without a claim unless they are retained. Returns
+    /// only with an error.
+    async fn play_storage(&self) -> Result<()> {
+        let mut changes = pin!(watcher(self.claims.clone(), watcher::Config::default()).applied_objects());
+        while let Some(claim) = changes.next().await {
+            let claim = claim.context("watching claims")?;
+            let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+            if claim.metadata.deletion_timestamp.is_some() {
+                self.let_go(&claim).await?;
+            } else if phase == Some("Pending") {
+                self.bind(&claim).await?;
+            }
+        }
+        bail!("the watch ended")
+    }
+
+    async fn let_go(&self, claim: &PersistentVolumeClaim) -> Result<()> {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        match self.claims.patch(&claim.name_any(), &PatchParams::default(), &free).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            done => drop(done?),
+        }
+        let Some(volume) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) else {
+            return Ok(());
+        };
+        if self.policy(&volume).await? == "Delete" {
+            self.volumes.delete(&volume, &DeleteParams::default()).await?;
+            self.volumes.patch(&volume, &PatchParams::default(), &free).await?;
+        }
+        Ok(())
+    }
+
+    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<()> {
+        let (name, uid, change) = (claim.name_any(), claim.uid(), PatchParams::default());
+        let holder = json!({"namespace": self.stage.namespace, "name": name, "uid": uid});
+        match claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) {
+            Some(volume) => {
+                let there =
+                    self.volumes.get(&volume).await?.spec.and_then(|spec| spec.claim_ref).unwrap_or_default();
+                ensure!(
+                    there.name.as_ref() == Some(&name) && there.uid.is_none(),
+                    "{volume} is of {there:?}"
+                );
+                self.volumes
+                    .patch(&volume, &change, &Patch::Merge(json!({"spec": {"claimRef": holder}})))
+                    .await?;
+            }
+            None => {
+                let volume = format!("pv-{}", uid.unwrap_or_default());
+                let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "claimRef": holder,
+                    "storageClassName": claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
+                    "hostPath": {"path": "/data"}, "persistentVolumeReclaimPolicy": "Delete"});
+                let made = json!({"metadata": {"name": volume}, "spec": spec});
+                self.volumes.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
+                self.claims
+                    .patch(&name, &change, &Patch::Merge(json!({"spec": {"volumeName": volume}})))
+                    .await?;
+            }
+        }
+        let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+        self.claims.patch_status(&name, &change, &bound).await?;
+        Ok(())
+    }
+
+    /// Plays the four runs of a move, of which the first that compares content finds a difference. Then no run is left.
+    async fn play_runs(&self, job: &str) -> Result<()> {
+        let mut known: Vec<Pod> = Vec::new();
+        for run in ["copy", "rest", "verify-1", "verify-2"] {
+            let (source, sink) =
+                self.stage.kubelet.start_both(job, &known.iter().collect::<Vec<_>>()).await?;
+            let trigger = self.stage.jobs.get(job).await?.data["spec"]["trigger"].clone();
+            ensure!(trigger == run, "{trigger} in place of {run}");
+            let is_last = run == "verify-2";
+            let work =
+                if is_last { Work { files_scanned: 3, ..Work::default() } } else { good_report("").work };
+            let report = Report { work, ..good_report(&try_of(&sink)) };
+            self.stage.kubelet.succeed(&source, &sink, &report).await?;
+            known.extend([source, sink]);
+        }
+        let forever: std::convert::Infallible = std::future::pending().await;
+        match forever {}
+    }
+
+    /// Simulates all but the command.
+    async fn play(&self) -> Result<()> {
+        let runs = async {
+            let job = wait::until_any(&self.stage.jobs, "", "a SyncJob copies", PATIENCE, |_| true)
+                .await?
+                .name_any();
+            tokio::try_join!(self.play_runs(&job), self.stage.kubelet.release(&job)).map(drop)
+        };
+        tokio::try_join!(self.play_workload(), self.play_storage(), runs).map(drop)
+    }
+
+    async fn policy(&self, volume: &str) -> Result<String> {
+        let spec = self.volumes.get(volume).await.with_context(|| format!("volume {volume}"))?.spec;
+        Ok(spec.and_then(|spec| spec.persistent_volume_reclaim_policy).unwrap_or_default())
+    }
+
+    /// Returns the volume of the claim.
+    async fn volume(&self) -> String {
+        let bound = |claim: &PersistentVolumeClaim| {
+            claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+        };
+        let claim = wait::until(&self.claims, CLAIM, "it is bound", PATIENCE, bound).await.unwrap();
+        claim.spec.unwrap().volume_name.unwrap()
+    }
+
+    async fn class_and_replicas(&self) -> (String, i32) {
+        let set = self.sets.get("db").await.unwrap();
+        assert_eq!(
+            set.annotations().get("team").map(String::as_str),
+            Some("web"),
+            "it is the same otherwise"
+        );
+        let spec = set.spec.unwrap();
+        let template = spec.volume_claim_templates.unwrap().remove(0).spec.unwrap();
+        (template.storage_class_name.unwrap(), spec.replicas.unwrap())
+    }
+
+    /// Returns the names of what a move makes.
+    fn made(&self) -> String {
+        let found = self.stage.kubectl.run(&["get", "syncjobs,configmaps,pvc", "-o", "name"]).unwrap();
+        found.lines().filter(|name| name.contains("vf-move")).collect::<Vec<_>>().join(" ")
+    }
+
+    fn command(&self, kubeconfig: &Path, more: &[&str]) -> Command {
+        let mut command = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
+        command.args(["move", "sts/db", "-n", &self.stage.namespace]).args(more);
+        command.env("KUBECONFIG", kubeconfig).kill_on_drop(true);
+        command
+    }
+
+    /// Runs the command to its end; returns what it printed.
+    async fn run(&self, more: &[&str], status: i32) -> String {
+        let admin = ApiServer::shared().kubeconfig(User::Admin);
+        let done = self.command(&admin, more).output().await.unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        said
+    }
+
+    /// Runs the command again and again, each time killed after one write whose answer it does not get, until one life
+    /// has nothing left to write. Returns the number of lives.
+    async fn run_in_lives(&self, more: &[&str]) -> Result<usize> {
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        for life in 1..MAX_LIVES {
+            let line = CutLine::new(ApiServer::shared().client(User::Admin).await?, Cut::After(0)).await?;
+            let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
+                "clusters": [{"name": "test", "cluster": {"server": line.url()}}],
+                "users": [{"name": "test", "user": {}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
+            std::fs::write(&kubeconfig, config.to_string())?;
+            let mut child = self.command(&kubeconfig, more).spawn()?;
+            let limit = tokio::time::timeout(PATIENCE, async {
+                tokio::select! {
+                    ended = child.wait() => Some(ended),
+                    () = line.reached() => None,
+                }
+            });
+            match limit.await.context("a life takes too long")? {
+                None => child.kill().await?,
+                Some(ended) => {
+                    ensure!(ended?.success(), "life {life} failed");
+                    return Ok(life);
+                }
+            }
+        }
+        bail!("it does not come to an end")
+    }
+}
+
+/// Runs a step while all else is simulated.
+async fn during<T>(played: impl Future<Output = Result<()>>, step: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = step => done,
+        error = played => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
+    let (stage, _controller) = Stage::with_controller("moving").await.unwrap();
+    let scene = Scene::new(stage).await.unwrap();
+    let to = ["--to-class=moved-to"];
+    let moved = async {
+        let old = scene.volume().await;
+        wait::until(&scene.pods, "db-0", "it runs", PATIENCE, |_| true).await.unwrap();
+        let plan = scene.run(&to, 0).await;
+        assert!(plan.contains("from 1 to 0") && plan.contains("Nothing has been changed"), "{plan}");
+        assert_eq!(scene.made(), "");
+        let lives = scene.run_in_lives(&[&to[..], &["--apply"]].concat()).await.unwrap();
+        assert!(lives > 15, "it has {lives} lives");
+        old
+    };
+    let old = during(scene.play(), moved).await;
+
+    let new = scene.volume().await;
+    assert_ne!(old, new);
+    assert_eq!(scene.class_and_replicas().await, ("moved-to".into(), 1));
+    assert_eq!(scene.policy(&old).await.unwrap(), "Retain");
+    assert_eq!(scene.policy(&new).await.unwrap(), "Delete");
+    assert!(scene.made().starts_with("configmap/") && !scene.made().contains(' '), "{}", scene.made());
+    let again = during(scene.play_storage(), scene.run(&[&to[..], &["--apply"]].concat(), 0)).await;
+    assert!(again.contains("is on storage class moved-to"), "{again}");
+    let other = scene.run(&["--to-class=moved-lazily"], 1).await;
+    assert!(other.contains("has not been closed"), "{other}");
+
+    let others = async { tokio::try_join!(scene.play_workload(), scene.play_storage()).map(drop) };
+    during(others, async { scene.run_in_lives(&["--back", "--apply"]).await.unwrap() }).await;
+    assert_eq!(scene.volume().await, old);
+    assert_eq!(scene.class_and_replicas().await, ("slow".into(), 1));
+    assert_eq!(scene.policy(&new).await.unwrap(), "Retain", "what was written since is kept");
+
+    let plan = scene.run(&["--forget"], 0).await;
+    assert!(plan.contains(&new), "{plan}");
+    scene.run(&["--forget", "--apply"], 0).await;
+    assert_eq!(scene.policy(&new).await.unwrap(), "Delete");
+    assert_eq!(scene.policy(&old).await.unwrap(), "Delete");
+    assert_eq!(scene.made(), "");
+}
+
+#[tokio::test]
+async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator_goes_back() {
+    let scene = Scene::new(Stage::new("unmovable").await.unwrap()).await.unwrap();
+    let others = async { tokio::try_join!(scene.play_workload(), scene.play_storage()).map(drop) };
+    let step = async {
+        let old = scene.volume().await;
+        wait::until(&scene.pods, "db-0", "it runs", PATIENCE, |_| true).await.unwrap();
+        for (flags, words) in [
+            (&["--to-class=none"][..], "there is no StorageClass none"),
+            (&["--to-class=slow"], "there is no StorageClass slow"),
+            (&["--to-class=moved-to", "--claim=wal"], "has no claim or template wal"),
+            (&["--back"], "no move of statefulset/db is recorded"),
+            (&[], "the class is missing"),
+        ] {
+            let said = scene.run(flags, 1).await;
+            assert!(said.contains(words), "{said}");
+        }
+        let lazily = scene.run(&["--to-class=moved-lazily"], 0).await;
+        assert!(lazily.contains(CLAIM), "{lazily}");
+        scene.pod("backup", &Value::Null).await.unwrap();
+        let said = scene.run(&["--to-class=moved-to"], 1).await;
+        assert!(said.contains("is used by pod backup"), "{said}");
+        scene.pods.delete("backup", &DeleteParams::default().grace_period(0)).await.unwrap();
+
+        let said = scene.run(&["--to-class=moved-to", "--apply", "--timeout=1s"], 1).await;
+        assert!(said.contains("no operator has looked at it yet"), "{said}");
+        assert_eq!(scene.class_and_replicas().await, ("slow".into(), 1), "it runs as before");
+        assert!(scene.made().contains("syncjob"), "{}", scene.made());
+        let said = scene.run(&["--forget"], 1).await;
+        assert!(said.contains("at stage Copy"), "{said}");
+        scene.run(&["--back", "--apply"], 0).await;
+        assert_eq!(scene.made(), "");
+        assert_eq!(scene.volume().await, old);
+        let maps: Api<ConfigMap> = Api::namespaced(scene.stage.client.clone(), &scene.stage.namespace);
+        let left = maps.list(&ListParams::default()).await.unwrap();
+        assert!(left.items.iter().all(|map| map.name_any() == "kube-root-ca.crt"), "{left:?}");
+    };
+    during(others, step).await;
+}
