@@ -16,18 +16,16 @@ pub(super) fn plan(record: &Record, verify: bool) -> Vec<String> {
         lines.push(format!("  claim {}, {size} of {from}, volume {}", claim.name, claim.old_volume));
     }
     let stops_first = claims.iter().any(|claim| claim.has_mode("ReadWriteOncePod"));
+    let copied = if stops_first {
+        "stop the workload, whose claims only one pod may use, and copy each claim to a new one"
+    } else {
+        "copy each claim to a new one, while the workload runs"
+    };
+    let compared = if verify { ", and compare all content by checksums until nothing differs" } else { "" };
     lines.extend(numbered(&[
-        match stops_first {
-            false => "copy each claim to a new one, while the workload runs".into(),
-            true => "stop the workload, whose claims only one pod may use, and copy each claim to a new one"
-                .into(),
-        },
+        copied.to_string(),
         format!("scale from {replicas} to 0: from here on it is down"),
-        match verify {
-            true => "copy what has changed since, and compare all content by checksums until nothing differs"
-                .into(),
-            false => "copy what has changed since".to_string(),
-        },
+        format!("copy what has changed since{compared}"),
         "give each claim's name to the new volume; both volumes are retained".into(),
         match workload.kind {
             WorkloadKind::StatefulSet => {
@@ -85,9 +83,10 @@ pub(super) fn doing(record: &Record) -> String {
 /// Returns how a move ended.
 pub(super) fn end(record: &Record) -> Vec<String> {
     let Record { workload, class, is_back, claims, .. } = record;
-    let mut lines = vec![match is_back {
-        true => format!("{workload} is on its old volumes again."),
-        false => format!("{workload} is on storage class {class}."),
+    let mut lines = vec![if *is_back {
+        format!("{workload} is on its old volumes again.")
+    } else {
+        format!("{workload} is on storage class {class}.")
     }];
     for claim in claims {
         if let Ok(volume) = kept_volume(record, claim) {
