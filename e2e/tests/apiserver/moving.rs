@@ -95,7 +95,9 @@ impl Scene {
     async fn play_storage(&self) -> Result<()> {
         let mut changes = pin!(watcher(self.claims.clone(), watcher::Config::default()).applied_objects());
         while let Some(claim) = changes.next().await {
-            let claim = claim.context("watching claims")?;
+            // The watch may be late, so the claim's present state counts.
+            let name = claim.context("watching claims")?.name_any();
+            let Some(claim) = self.claims.get_opt(&name).await? else { continue };
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
             if claim.metadata.deletion_timestamp.is_some() {
                 self.let_go(&claim).await?;
@@ -266,6 +268,8 @@ impl Scene {
 
 /// Runs a step while all else is simulated.
 async fn during<T>(played: impl Future<Output = Result<()>>, step: impl Future<Output = T>) -> T {
+    // Futures of this size would overflow the stack of a test.
+    let (played, step) = (Box::pin(played), Box::pin(step));
     tokio::select! {
         done = step => done,
         error = played => panic!("{error:?}"),
