@@ -216,9 +216,9 @@ pub(super) enum ClusterCommand {
         /// The command and its arguments, separated by blanks.
         command: String,
     },
-    /// Move a StatefulSet or Deployment to another storage class: its claims are copied while it runs, it is stopped for
-    /// the rest, and the new volumes get the old claims' names. Without --apply, print what would be done. It may be
-    /// killed and run again at any point.
+    /// Move a StatefulSet or Deployment to another storage class: its claims are copied while it runs, it is stopped
+    /// for the rest, and the new volumes get the old claims' names. Without --apply, print what would be done. It may
+    /// be killed and run again at any point.
     Move {
         #[command(flatten)]
         flags: MoveFlags,

@@ -1,9 +1,9 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
 //! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as text,
-//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `relocate` is `move`, `report` is the command of that name
-//! of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects of other tools to SyncJobs, and
-//! `output` prints. `operator/doc/api.md` lists the commands.
+//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `relocate` is the command `move`,
+//! `report` is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects
+//! of other tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod browse;

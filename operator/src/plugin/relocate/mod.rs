@@ -1,6 +1,6 @@
-//! `kubectl volferry move`: the claims of a StatefulSet or Deployment get volumes of another class under their old names.
-//! A ConfigMap remembers the stage, and each stage looks before it changes anything, so the command may be killed at any
-//! point and run again. `operator/doc/design.md` has the stages.
+//! `kubectl volferry move`: the claims of a StatefulSet or Deployment get volumes of another class under their old
+//! names. A ConfigMap remembers the stage, and each stage looks before it changes anything, so the command may be
+//! killed at any point and run again. `operator/doc/design.md` has the stages.
 
 mod passes;
 mod patience;
