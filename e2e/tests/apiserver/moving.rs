@@ -132,7 +132,7 @@ impl Scene {
                 let there =
                     self.volumes.get(&volume).await?.spec.and_then(|spec| spec.claim_ref).unwrap_or_default();
                 ensure!(
-                    there.name.as_ref() == Some(&name) && there.uid.is_none(),
+                    there.name.as_ref() == Some(&name) && (there.uid.is_none() || there.uid == uid),
                     "{volume} is of {there:?}"
                 );
                 self.volumes
