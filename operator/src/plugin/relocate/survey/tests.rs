@@ -1,6 +1,6 @@
 use super::*;
 
-fn object(spec: Value) -> DynamicObject {
+fn object(spec: &Value) -> DynamicObject {
     serde_json::from_value(
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "uid": "u"},
         "spec": spec}),
@@ -41,7 +41,7 @@ fn pod(claim: &str, owner: &str, phase: &str) -> Pod {
 fn the_claims_of_templates_and_volumes_are_found_and_chosen() {
     let volumes = json!([{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}]);
     let templates = json!([{"metadata": {"name": "data"}}, {"metadata": {"name": "wal"}, "spec": {"storageClassName": "s"}}]);
-    let db = object(json!({"template": {"spec": {"volumes": volumes}}, "volumeClaimTemplates": templates}));
+    let db = object(&json!({"template": {"spec": {"volumes": volumes}}, "volumeClaimTemplates": templates}));
     let names =
         ["data-db-0", "data-db-11", "wal-db-0", "shared", "data-db-x", "data-db-", "data-dbs-0", "other"];
     let claims = names.map(|name| claim(name, if name == "data-db-11" { "fast" } else { "slow" }));
