@@ -1,0 +1,16 @@
+# Prints the row of one tree and step: medians of the figures of both tools. Lines: TOOL TREE STEP MILLISECONDS POD-SECONDS WRITES.
+$2 == tree && $3 == step { n = ++count[$1]; for (i = 4; i <= 6; i++) seen[$1, i, n] = $i }
+function median(tool, column,    n, i, j, kept, values) {
+  n = count[tool]
+  for (i = 1; i <= n; i++) values[i] = seen[tool, column, i]
+  for (i = 2; i <= n; i++)
+    for (j = i; j > 1 && values[j - 1] > values[j]; j--) { kept = values[j]; values[j] = values[j - 1]; values[j - 1] = kept }
+  return values[int((n + 1) / 2)]
+}
+END {
+  names["small"] = "1,008 files, 20 MB"; names["many"] = "50,000 files of 1 KiB"; names["large"] = "one file of 1 GiB"
+  steps["first"] = "first"; steps["none"] = "no change"; steps["changed"] = "1 % changed"
+  theirs = median("volsync", 4) / 1000; ours = median("volferry", 4) / 1000
+  printf "| %s | %s | %.1f | %.1f | %.2f | %d | %d | %d | %d |\n", names[tree], steps[step], theirs, ours, ours / theirs,
+    median("volsync", 5), median("volferry", 5), median("volsync", 6), median("volferry", 6)
+}
