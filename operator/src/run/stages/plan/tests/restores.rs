@@ -71,10 +71,65 @@ fn what_was_asked_for_before_a_restore_waits_for_a_person_and_what_is_asked_for_
     let gold = restore().spec.restore;
     run_status::begin(&mut status, ActiveRun { restore: gold, ..run }, at(10));
     assert!(!restore::lets_in(&status, &restore()), "one restore does not stop another");
-    run_status::finish(&mut status, &Outcome::stopped(Fault::new("r", "m")), None, at(20));
+    run_status::finish(&mut status, &Outcome::stopped(Fault::new(Reason::r, "m")), None, at(20));
     assert!(!restore::lets_in(&status, &created(5)));
     assert!(restore::lets_in(&status, &created(15)));
     assert!(restore::lets_in(&status, &restore()));
     restore::resume(&mut status.conditions);
     assert!(restore::lets_in(&status, &created(5)));
+}
+
+#[test]
+fn after_a_restore_in_place_only_a_person_starts_a_run() {
+    let restore = api::Restore { snapshot: "latest".into(), safety: true, ..api::Restore::default() };
+    let spec = api::SyncRunSpec { restore: Some(restore.clone()), ..api::SyncRunSpec::default() };
+    let asked = SyncRun::new("back", spec);
+    let mut status = after_run(GENERATION);
+    let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
+    assert_eq!((run.cause, &run.restore), (Some(RunCause::Restore), &Some(restore)));
+    run_status::begin(&mut status, *run, at(0));
+    status.active_run = None;
+    let schedule =
+        Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
+    let hourly = || Demand { schedule: Some(schedule.clone()), ..demand() };
+    let held =
+        Situation { demand: Ok(hourly()), generation: GENERATION + 1, now: at(9000), ..situation(&status) };
+    assert_eq!((step(&held), next_run(&held, &Step::Rest)), (Step::Rest, None));
+    let changed = Situation { generation: GENERATION + 1, spec_hash: "other", ..situation(&status) };
+    assert_eq!(step(&changed), Step::Rest);
+    let asked = SyncRun::new("on", api::SyncRunSpec::default());
+    assert!(matches!(step(&Situation { asked: Some(&asked), ..held.clone() }), Step::Begin(_)));
+    let triggered = Ok(Demand { trigger: Some("go".into()), ..hourly() });
+    let Step::Begin(run) = step(&Situation { demand: triggered, ..held }) else { panic!() };
+    run_status::begin(&mut status, *run, at(9000));
+    status.active_run = None;
+    let late = Situation { demand: Ok(hourly()), now: at(90_000), ..situation(&status) };
+    assert!(matches!(step(&late), Step::Begin(_)), "the schedule goes on");
+}
+
+#[test]
+fn a_benchmark_takes_no_run_out_of_turn_and_one_that_is_refused_ends() {
+    let benchmark = Some(api::Benchmark::default());
+    let spec = api::SyncRunSpec { benchmark: benchmark.clone(), ..api::SyncRunSpec::default() };
+    let asked = SyncRun::new("bench", spec);
+    let mut status = after_run(GENERATION);
+    status.last_benchmark = Some(api::Run { number: 11, ..api::Run::default() });
+    let schedule =
+        Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
+    let hourly =
+        Ok(Demand { schedule: Some(schedule), trigger: Some("go".into()), replaces: true, ..demand() });
+    let due = Situation { asked: Some(&asked), demand: hourly, now: at(9000), ..situation(&status) };
+    let begin = step(&due);
+    let Step::Begin(run) = begin.clone() else { panic!("{begin:?}") };
+    assert_eq!((run.cause, &run.benchmark, run.number), (Some(RunCause::Benchmark), &benchmark, 12));
+    let rest = Situation { asked: None, ..due.clone() };
+    assert_eq!(next_run(&due, &begin), next_run(&rest, &Step::Rest), "the time of the next run stays");
+
+    let mut begun = status.clone();
+    run_status::begin(&mut begun, ActiveRun { start_time: None, ..*run }, at(9000));
+    assert_eq!(begun.last_trigger, status.last_trigger, "the trigger is still to be answered");
+    let active = Situation { status: &begun, asked: None, ..due };
+    assert_eq!(next_run(&active, &Step::Run), next_run(&rest, &Step::Rest));
+    let refused = Situation { refused: Some(Fault::new(Reason::No, "a device")), ..active };
+    assert_eq!(finished(step(&refused)).message, "a device");
 }
