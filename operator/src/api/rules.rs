@@ -6,50 +6,19 @@
 //! demands.
 
 mod endpoint;
+mod rule;
 mod schedule;
 
 use schemars::Schema;
-use serde::Serialize;
 use serde_json::Value;
 
+pub(super) use self::rule::{Rule, rule};
+use self::rule::{each, quoting};
 pub(crate) use self::schedule::{IS_NOT_CRON, cron_form};
 pub(super) use self::{
     endpoint::{endpoint_service, host_name, peer_name, public_key, sync_endpoint},
     schedule::{cron, time_zone},
 };
-
-/// One entry of `x-kubernetes-validations`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Rule {
-    rule: String,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_expression: Option<String>,
-}
-
-/// Builds a rule with a fixed message.
-pub(super) fn rule(rule: impl Into<String>, message: impl Into<String>) -> Rule {
-    Rule { rule: rule.into(), message: message.into(), message_expression: None }
-}
-
-/// Builds a rule on a string whose message begins with that string, followed by `is_not`.
-fn quoting(rule: String, is_not: &str) -> [Rule; 1] {
-    let message = format!("the value {is_not}");
-    let message_expression = Some(format!(r#"'"' + self + '" {is_not}'"#));
-    [Rule { rule, message, message_expression }]
-}
-
-/// Builds a rule on a list of strings; `valid` checks one of them as `it`. The message begins with the first that
-/// fails.
-fn each(valid: &str, is_not: &str) -> [Rule; 1] {
-    let message_expression = Some(format!(r#"'"' + self.filter(it, !({valid}))[0] + '" {is_not}'"#));
-    [Rule {
-        rule: format!("self.all(it, {valid})"),
-        message: format!("an entry {is_not}"),
-        message_expression,
-    }]
-}
 
 /// Limits a SELinux label to what the baseline PodSecurity standard allows.
 pub(super) fn se_linux() -> [Rule; 1] {

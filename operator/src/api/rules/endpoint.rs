@@ -1,9 +1,9 @@
 //! The rules on SyncEndpoints, and on what reaches one.
 
-use super::{Rule, quoting, rule};
+use super::rule::{Rule, quoting, rule};
 
 /// Limits the combinations of the fields of an endpoint.
-pub(in crate::api) fn sync_endpoint() -> [Rule; 2] {
+pub(crate) fn sync_endpoint() -> [Rule; 2] {
     [
         rule(
             "self.access == 'Write' || !has(self.snapshots)",
@@ -17,7 +17,7 @@ pub(in crate::api) fn sync_endpoint() -> [Rule; 2] {
 }
 
 /// Limits the combinations of the fields of an endpoint's Service.
-pub(in crate::api) fn endpoint_service() -> [Rule; 3] {
+pub(crate) fn endpoint_service() -> [Rule; 3] {
     [
         rule(
             "!has(self.nodePort) || self.type != 'ClusterIP'",
@@ -35,7 +35,7 @@ pub(in crate::api) fn endpoint_service() -> [Rule; 3] {
 }
 
 /// Requires the name of a peer.
-pub(in crate::api) fn peer_name() -> [Rule; 1] {
+pub(crate) fn peer_name() -> [Rule; 1] {
     quoting(
         "self.matches(r'^[A-Za-z0-9_][A-Za-z0-9._@-]*$')".into(),
         "is no name of a peer: write letters, digits and characters of ._@-, and none of .@- first",
@@ -43,7 +43,7 @@ pub(in crate::api) fn peer_name() -> [Rule; 1] {
 }
 
 /// Requires the public half of a key.
-pub(in crate::api) fn public_key() -> [Rule; 1] {
+pub(crate) fn public_key() -> [Rule; 1] {
     quoting(
         "self.matches(r'^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$')".into(),
         "is no public key: write the 44 characters that volferry enroll prints, or that a status has as publicKey",
@@ -51,7 +51,7 @@ pub(in crate::api) fn public_key() -> [Rule; 1] {
 }
 
 /// Requires the name or the address of a machine, without a port.
-pub(in crate::api) fn host_name() -> [Rule; 1] {
+pub(crate) fn host_name() -> [Rule; 1] {
     quoting(
         "isIP(self) || self.matches(r'^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?([.][A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$')"
             .into(),

