@@ -225,7 +225,7 @@ impl Kubelet {
     /// Ends one pod with success, after its agent has reported it.
     pub async fn succeed_one(&self, side: Side, pod: &Pod, report: &Report) -> Result<()> {
         let path = match index_of(pod) {
-            Some(shard) => format!("/ends/shards/{shard}/{side}"),
+            Some(shard) => format!("/ends/{side}-{shard}"),
             None => format!("/ends/{side}"),
         };
         self.publish(pod, &path, &json!(report)).await?;

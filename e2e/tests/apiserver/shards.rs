@@ -136,7 +136,7 @@ async fn the_largest_run_fits_into_an_object_of_200_kib_with_what_the_api_server
     const MOST: u32 = 64;
     let (stage, _controller) = Stage::with_controller("largest").await.unwrap();
     stage.sync("web", json!({"parallelism": MOST})).await.unwrap();
-    let has_room = |run: &DynamicObject| syncjob::status(run, "/ends/shards/63").is_object();
+    let has_room = |run: &DynamicObject| syncjob::status(run, "/progress/shards/63").is_object();
     stage.run("web-1", "it has room for all reports", has_room).await.unwrap();
     // The longest report that the agent of a shard writes, by its own test.
     let report = Report { message: "x".repeat(400), ..good_report("web-1") };
@@ -146,7 +146,7 @@ async fn the_largest_run_fits_into_an_object_of_200_kib_with_what_the_api_server
             let contact = json!({"fingerprint": format!("{shard:064x}"), "address": "10.100.100.100:8900"});
             let patch = json!([
                 {"op": "add", "path": format!("/status/contacts/{side}-{shard}"), "value": contact},
-                {"op": "add", "path": format!("/status/ends/shards/{shard}/{side}"), "value": report},
+                {"op": "add", "path": format!("/status/ends/{side}-{shard}"), "value": report},
             ]);
             let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
             let writer =

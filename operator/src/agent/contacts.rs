@@ -25,8 +25,8 @@ use tokio::{
 
 use super::publish::{Publisher, REQUEST_TIMEOUT};
 use crate::{
-    api::{SyncRun, SyncRunStatus},
-    run::{record, shard_pairs},
+    api::{SyncRun, SyncRunStatus, reports},
+    run::shard_pairs,
 };
 
 /// The pause between two attempts to reach an API server that does not answer.
@@ -214,7 +214,7 @@ impl Publisher {
 
     /// Returns the key of this pod's entry, or of its peer's, in maps of the status.
     pub(super) fn contact_key(&self, side: Side) -> String {
-        record::contact_key(side, self.shard.map(|shard| shard.index))
+        reports::end_name(side, self.shard.map(|shard| shard.index))
     }
 }
 

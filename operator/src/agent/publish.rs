@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{args::AgentArgs, termination};
 use crate::{
-    api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus},
+    api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus, reports::end_name},
     status::printer_columns::summary_of_progress,
 };
 
@@ -158,18 +158,11 @@ impl Publisher {
     /// Returns the report to write, without the threads' efforts, which stay in the log. The report of a shard is
     /// shortened, so that all fit into one status.
     fn report_status(&self, report: &Report) -> Vec<Written> {
-        let side = self.side;
-        match self.shard {
-            None => {
-                let found = report.benchmark.as_ref();
-                let found = found.map(|found| (format!("/ends/benchmarks/{side}"), json!(found)));
-                let report = Report { efforts: Efforts::default(), benchmark: None, ..report.clone() };
-                found.into_iter().chain([(format!("/ends/{side}"), json!(report))]).collect()
-            }
-            Some(Shard { index, .. }) => {
-                vec![(format!("/ends/shards/{index}/{side}"), json!(termination::of_shard(report.clone())))]
-            }
-        }
+        let report = match self.shard {
+            None => Report { efforts: Efforts::default(), ..report.clone() },
+            Some(_) => termination::of_shard(report.clone()),
+        };
+        vec![(format!("/ends/{}", end_name(self.side, self.shard.map(|shard| shard.index))), json!(report))]
     }
 
     /// Writes to the status if the SyncRun still has this try, and returns the new status. Fails if the API server
@@ -263,7 +256,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{api::Reports, run::record, status::run_status::new_run};
+    use crate::{api::reports::Reports, run::record, status::run_status::new_run};
 
     /// The answers of an API server in order, of which the last one repeats forever, and the number of requests.
     #[derive(Clone)]
@@ -391,10 +384,10 @@ mod tests {
         let reports: Reports = serde_json::from_value(ends.clone()).unwrap();
         for index in 0..3 {
             for side in [Side::Source, Side::Sink] {
-                assert_eq!(reports.of(Some(index), side).unwrap().run, format!("{side} {index}"));
+                assert_eq!(reports.of(side, Some(index)).unwrap().run, format!("{side} {index}"));
             }
         }
-        assert_eq!((reports.of(Some(3), Side::Sink), reports.of(None, Side::Sink)), (None, None));
+        assert_eq!((reports.of(Side::Sink, Some(3)), reports.of(Side::Sink, None)), (None, None));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut endpoint = SyncEndpoint::crd();
     bound_name(&mut endpoint);
     let mut run = adapted(run);
-    schemas(&mut run).for_each(leave_to_syncjob);
+    schemas(&mut run).for_each(leave_to_operator);
     let mut job = adapted(SyncJob::crd());
     schemas(&mut job).for_each(leave_to_pods);
     schemas(&mut job).for_each(limit_remote);
@@ -35,18 +35,33 @@ fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSON
     schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut())
 }
 
-/// Removes the descriptions in the copy of the SyncJob's spec that a SyncRun has, whose own CRD has them: with both,
-/// the CRD of SyncRuns would exceed what `kubectl apply` keeps of it.
-fn leave_to_syncjob(schema: &mut JSONSchemaProps) {
-    let spec = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec"));
-    let job = spec.and_then(|spec| spec.properties.as_mut()?.get_mut("job"));
-    job.into_iter()
-        .flat_map(|job| job.properties.iter_mut())
-        .flat_map(|it| it.values_mut())
-        .for_each(silence);
+/// Returns the schema to which the operator holds the reports of a run's ends; `None` if there is none.
+pub(super) fn report() -> Option<JSONSchemaProps> {
+    reports(schemas(&mut adapted(SyncRun::crd())).next()?).map(|schema| schema.clone())
 }
 
-/// Removes the descriptions of affinities at the two ends of a SyncJob, which `spec.pods` has, for the same reason.
+/// Leaves it to the operator to check what the ends of a run report. The API server would need the schema, whose fields
+/// are those of `status.report`, once more.
+fn leave_to_operator(schema: &mut JSONSchemaProps) {
+    if let Some(report) = reports(schema) {
+        *report = JSONSchemaProps {
+            type_: Some("object".into()),
+            x_kubernetes_preserve_unknown_fields: Some(true),
+            ..JSONSchemaProps::default()
+        };
+    }
+}
+
+fn reports(run: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
+    let status = run.properties.as_mut()?.get_mut("status")?;
+    match status.properties.as_mut()?.get_mut("ends")?.additional_properties.as_mut()? {
+        JSONSchemaPropsOrBool::Schema(report) => Some(report),
+        JSONSchemaPropsOrBool::Bool(_) => None,
+    }
+}
+
+/// Removes the descriptions of affinities at the two ends of a SyncJob, which `spec.pods` has: with them, the CRD would
+/// exceed what `kubectl apply` keeps of it.
 fn leave_to_pods(schema: &mut JSONSchemaProps) {
     for end in ["source", "destination"] {
         let affinity =
@@ -308,7 +323,7 @@ mod tests {
     }
 
     fn check(path: &str, schema: &JSONSchemaProps) {
-        let elsewhere = ["spec.job.", "spec.source.pods.affinity.", "spec.destination.pods.affinity."];
+        let elsewhere = ["spec.source.pods.affinity.", "spec.destination.pods.affinity."];
         let is_elsewhere = elsewhere.iter().any(|part| path.starts_with(part));
         assert!(is_elsewhere || schema.description.is_some(), "{path} has no description");
         assert!(schema.nullable.is_none(), "{path} is nullable");

@@ -16,6 +16,7 @@ mod pods;
 mod point_in_time;
 mod remote_limits;
 mod restore;
+pub mod reports;
 pub(crate) mod rules;
 mod run;
 mod set;
@@ -53,8 +54,8 @@ pub use spec::{
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,
 };
 pub use status::{
-    Baseline, FsGroups, HistoryEntry, JobIdentity, KeptSnapshot, KnownDestination, KnownSource, Reports, Run,
-    RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    Baseline, FsGroups, HistoryEntry, JobIdentity, KeptSnapshot, KnownDestination, KnownSource, Run,
+    RunProgress, ShardProgress, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use sync_endpoint::{
     EndpointAccess, EndpointClaim, EndpointDemands, EndpointPeer, EndpointRun, EndpointService,

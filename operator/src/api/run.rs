@@ -14,7 +14,8 @@ use super::{
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
-    status::{JobIdentity, Reports, Run, RunProgress, Summary},
+    reports::Reports,
+    status::{JobIdentity, Run, RunProgress, Summary},
 };
 
 /// One run of a SyncJob, as it was requested at its start. It does not change afterwards.
@@ -169,9 +170,9 @@ pub struct SyncRunStatus {
     /// The state of the run's hooks.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
-    /// What the ends of the try under way reported.
+    /// What the ends of the try under way reported, named as in `contacts`.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic", "maxProperties" = 2 * MAX_PARALLELISM))]
     pub ends: Option<Reports>,
     /// The result of the run, as `status.lastRun` of the SyncJob had it when the run ended.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
@@ -233,7 +234,7 @@ mod tests {
             ("progress", json!({"run": "web-1", "files": -1})),
             ("summary", json!([])),
             ("hooks", json!({"before": {"startTime": "soon"}})),
-            ("ends", json!({"sink": {"result": "Splendid"}})),
+            ("ends", json!(["sink"])),
             ("report", json!(7)),
         ];
         let mut whole = json!({});

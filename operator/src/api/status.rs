@@ -236,64 +236,6 @@ pub struct ShardProgress {
     pub progress: Progress,
 }
 
-/// What the ends of a run reported.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Reports {
-    /// The report of the end that has the files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<Report>,
-    /// The report of the end that receives the files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sink: Option<Report>,
-    /// With several shards: the reports of the two ends of each, by its number.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub shards: BTreeMap<String, ShardReports>,
-    /// For a benchmark: the figures of each end, `source` and `sink`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 2))]
-    pub benchmarks: Option<BTreeMap<String, BenchFigures>>,
-}
-
-/// What the ends of one shard of a run reported.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ShardReports {
-    /// The report of the end that has the files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<Report>,
-    /// The report of the end that receives the files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sink: Option<Report>,
-}
-
-impl Reports {
-    /// Returns the reports with the benchmark figures inserted into the report of their end.
-    #[must_use]
-    pub fn with_benchmarks(mut self) -> Self {
-        let mut found = self.benchmarks.take().unwrap_or_default();
-        for (side, report) in [(Side::Source, &mut self.source), (Side::Sink, &mut self.sink)] {
-            if let Some(report) = report {
-                report.benchmark = found.remove(&side.to_string()).map(Box::new);
-            }
-        }
-        self
-    }
-
-    /// Returns the report of one end, in a run of one shard or as that shard of several.
-    pub fn of(&self, shard: Option<u32>, side: Side) -> Option<&Report> {
-        let (source, sink) = match shard.map(|shard| self.shards.get(&shard.to_string())) {
-            None => (&self.source, &self.sink),
-            Some(Some(shard)) => (&shard.source, &shard.sink),
-            Some(None) => return None,
-        };
-        match side {
-            Side::Source => source.as_ref(),
-            Side::Sink => sink.as_ref(),
-        }
-    }
-}
-
 /// A run that ended.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -6,7 +6,7 @@ use kube::{Client, ResourceExt};
 
 use super::dereference::Found;
 use crate::{
-    api::{ActiveRun, Hook, Hooks, JobIdentity, Reports, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hook, Hooks, JobIdentity, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
     ends::{destination_identity, source_identity},
     fault::Fault,
     hooks::hook_state,
@@ -343,9 +343,8 @@ impl<'a> View<'a> {
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
-        let reports = self.run_status().and_then(|status| status.ends.clone());
-        let reports = reports.map(Reports::with_benchmarks);
-        let seen = Seen { reports: reports.as_ref(), warnings: &self.found.warnings };
+        let reports = self.run_status().and_then(|status| status.ends.as_ref());
+        let seen = Seen { reports, warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| match run.only_side() {
             Some(side) => {

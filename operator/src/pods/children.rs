@@ -13,7 +13,7 @@ use super::{
     stored_fields::{Job, Pod, PodSpec},
 };
 use crate::{
-    api::Reports,
+    api::reports::Reports,
     names::{self, TryNames},
 };
 
@@ -96,7 +96,7 @@ impl Children {
             job: self.job_of(names, side),
             pods: &pods,
             warning: seen.warnings.of(side).and_then(|warning| warning.about(&pods)),
-            report: seen.reports.and_then(|reports| reports.of(shard, side)),
+            report: seen.reports.and_then(|reports| reports.of(side, shard)),
             try_id,
         })
     }
@@ -121,7 +121,7 @@ impl Children {
     /// Returns whether an end of a try has ended without its report in `ends`, the reports in the SyncRun.
     pub fn lacks_reports(&self, names: &TryNames, try_id: &str, ends: Option<&Reports>) -> bool {
         let has = |shard, side| {
-            let report = ends.and_then(|ends| ends.of(shard, side));
+            let report = ends.and_then(|ends| ends.of(side, shard));
             report.is_some_and(|report| report.run == try_id)
         };
         [Side::Source, Side::Sink].into_iter().any(|side| {

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 
 use super::stored_fields::{ContainerStatus, Job, Pod, PodStatus};
 use crate::{
+    api::reports,
     fault::Fault,
     human::sentence,
     names::{ANNOTATION_PRIVILEGED, CONTAINER},
@@ -202,7 +203,7 @@ fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTermin
 /// Returns this try's report, from the status or else from the termination message.
 fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
     let of_this_try = |report: &Report| report.run == end.try_id;
-    let from_message = || message.and_then(|message| serde_json::from_str(message).ok());
+    let from_message = || message.and_then(|message| reports::read(serde_json::from_str(message).ok()?));
     end.report.cloned().filter(of_this_try).or_else(|| from_message().filter(of_this_try))
 }
 

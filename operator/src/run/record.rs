@@ -6,7 +6,7 @@ use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
 use crate::{
     api::{
-        ActiveRun, Reports, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,
+        ActiveRun, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,
         SyncRun, SyncRunSpec, SyncRunStatus,
         conditions::{self, Cause},
     },
@@ -129,7 +129,7 @@ pub fn under_way(
 ) -> SyncRunStatus {
     let mut new = old.clone();
     if !has_room(old, run) {
-        new.ends = Some(no_ends(run));
+        new.ends = Some(Default::default());
         new.progress = Some(no_progress(run, &names::try_id(&run.id, run.past_tries())));
         new.summary = None;
         new.contacts = Some(Default::default());
@@ -149,11 +149,9 @@ pub fn under_way(
 /// Returns whether a status has the fields that the pods of the current try write into. A newly created SyncRun has
 /// them for the first try of one pair.
 fn has_room(status: &SyncRunStatus, run: &ActiveRun) -> bool {
-    let (there, wanted) = (status.ends.clone().unwrap_or_default(), no_ends(run));
-    status.try_number == Some(run.try_number())
-        && status.free.is_some()
-        && there.shards.keys().eq(wanted.shards.keys())
-        && there.benchmarks.is_some() == wanted.benchmarks.is_some()
+    let shards = status.progress.as_ref().map_or(0, |progress| progress.shards.len());
+    let wanted = if run.shard_count() == 1 { 0 } else { run.shard_count() as usize };
+    status.try_number == Some(run.try_number()) && status.free.is_some() && shards == wanted
 }
 
 /// Returns whether the status of a SyncRun in that stage need not be written: nothing blocks the run, and its pods will
@@ -172,28 +170,13 @@ pub fn forget_end(status: &mut SyncRunStatus, side: Side) {
     status.free.iter_mut().for_each(|free| free.retain(|end, _| !own(end)));
 }
 
-/// Returns the key of the contact of an end, or of one shard of it.
-pub fn contact_key(side: Side, shard: Option<u32>) -> String {
-    shard.map_or_else(|| side.to_string(), |shard| format!("{side}-{shard}"))
-}
-
-/// Returns an empty entry for each end's report, because a JSON patch cannot add below a missing field.
-fn no_ends(run: &ActiveRun) -> Reports {
-    let shards = of_shards(run, |_| Default::default());
-    let benchmarks = run.benchmark.is_some().then(Default::default);
-    Reports { shards, benchmarks, ..Reports::default() }
-}
-
+/// Returns the progress of a try that has none yet, with an entry for each of several shards, because a JSON patch
+/// cannot add below a missing field.
 fn no_progress(run: &ActiveRun, try_id: &str) -> RunProgress {
-    let shards = of_shards(run, |_| ShardProgress { run: try_id.into(), ..ShardProgress::default() });
+    let none = || ShardProgress { run: try_id.into(), ..ShardProgress::default() };
+    let shards = (0..run.shard_count()).filter(|_| run.shard_count() > 1);
+    let shards = shards.map(|shard| (shard.to_string(), none())).collect();
     RunProgress { run: try_id.into(), shards, ..RunProgress::default() }
-}
-
-fn of_shards<T>(run: &ActiveRun, make: impl Fn(u32) -> T) -> std::collections::BTreeMap<String, T> {
-    match run.shard_count() {
-        1 => Default::default(),
-        count => (0..count).map(|shard| (shard.to_string(), make(shard))).collect(),
-    }
 }
 
 /// Returns the SyncRun status of a run that has ended as `run` says; `is_swept` if all its objects are removed, except
@@ -329,7 +312,7 @@ mod tests {
             try_number: Some(1),
             contacts: Some(Default::default()),
             free: Some(Default::default()),
-            ends: Some(Reports::default()),
+            ends: Some(Default::default()),
             ..SyncRunStatus::default()
         }
     }
@@ -385,12 +368,9 @@ mod tests {
             !says_itself(&told, &ActiveRun { retries: 1, ..run() }, Stage::Starting, None),
             "a second try"
         );
-        for more in
-            [ActiveRun { shards: 2, ..run() }, ActiveRun { benchmark: Some(Default::default()), ..run() }]
-        {
-            assert!(!says_itself(&made(), &more, Stage::Starting, None), "no room for what its pods write");
-            let room = under_way(&made(), &more, Stage::Starting, None, 1, Timestamp::UNIX_EPOCH);
-            assert!(has_room(&room, &more));
-        }
+        let more = ActiveRun { shards: 2, ..run() };
+        assert!(!says_itself(&made(), &more, Stage::Starting, None), "no room for what its pods write");
+        let room = under_way(&made(), &more, Stage::Starting, None, 1, Timestamp::UNIX_EPOCH);
+        assert!(has_room(&room, &more));
     }
 }

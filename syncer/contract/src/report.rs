@@ -134,9 +134,8 @@ pub struct Report {
     /// The result for the source's snapshots, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryReport>,
-    /// The figures of a bench, if the run is one. A cluster's status has them beside the reports of the ends.
+    /// The figures of a bench, if the run is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub benchmark: Option<Box<BenchFigures>>,
 }
 
