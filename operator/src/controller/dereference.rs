@@ -132,6 +132,15 @@ impl Found {
         self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
     }
 
+    /// Judges the SyncRun of the run under way, and forgets it unless it is the run's.
+    pub fn judge_record(&mut self, job: &SyncJob, run: &ActiveRun) {
+        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+        let has_children = self.children.has_jobs(&try_names(job, run));
+        let owner = record::Owner { job: &name, uid: &uid, has_children };
+        self.record = record::judge(run, owner, self.run.as_ref());
+        self.run.take_if(|_| !matches!(self.record, Record::Kept | Record::Asked));
+    }
+
     /// Returns a sentence about the pods that probably use the volume of that end; empty if nobody looked for them.
     pub fn suspects(&self, run: Option<&ActiveRun>, side: Option<Side>) -> String {
         let known = self.rivals.as_ref().zip(run).zip(side);

@@ -147,45 +147,64 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
     SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
-/// Carries out one step of a SyncJob: reads, validates, plans, acts, and writes the status. Returns when to continue.
-/// The parts are boxed, because together they would not fit into a worker's stack without optimization.
+/// Carries out one step of a SyncJob, and returns when to continue. The parts are boxed, because together they would not
+/// fit into a worker's stack without optimization.
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    let (mut found, valid) = Box::pin(look(job, context)).await?;
-    let (mut old, now) = (restore::released(job), Timestamp::now());
-    let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
-    destination_identity::accept(&mut old, accepted);
-    let planned = Box::pin(plan(context, (job, &old), &mut found, (&valid, now)));
-    let (decided, has_new_record) = planned.await?;
-    let Decided { step, again, next_run } = decided;
-    let step = patient(context, job, advised(step, &valid, &found), again);
-    let view = View::new(job, &old, &found, &context.settings);
-    let acted = Box::pin(act(context, job, &view, &valid, (step, has_new_record, now)));
-    let (step, is_known) = acted.await?;
-    let new = Box::pin(write(context, job, &view, &valid, (&step, next_run, now))).await?;
-    bookkeeping::drop_record(context, &step, view.found).await?;
-    if new.active_run.as_ref().is_some_and(ActiveRun::is_started) {
-        view.let_go(&context.client).await?;
-        context.note_removed(&found.outgoing.jobs);
+    // 1. Put in order what no run of the job needs.
+    Box::pin(tidy(job, context)).await?;
+    // 2. Look: writes nothing.
+    let mut seen = Box::pin(look(job, context)).await?;
+    // 3. Plan: talks to nobody.
+    let mut planned = plan(job, &seen, context);
+    // 4. Act. The SyncRun comes first, because it owns what is made for the run.
+    let made = match &seen.valid {
+        Ok(_) => Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?,
+        Err(_) => Made::NotNeeded,
+    };
+    if made == Made::Refused {
+        planned = plan(job, &seen, context);
     }
-    run_hooks::release(context, &view, &new).await?;
-    let settled = Box::pin(bookkeeping::settle_runs(context, &view, (job, &new), is_known, now));
-    let is_settled = settled.await?;
-    let is_settled = make_capture::remove(&context.client, job, &new).await? && is_settled;
-    if let (Step::Finish(_), Ok(valid)) = (&step, &valid) {
-        make_image::prune(context, job, &new, valid).await?;
-    }
+    let Planned { step, again, next_run } = planned;
+    let step = patient(context, job, step, again);
+    let view = seen.view(job, context);
+    let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, made)).await?;
+    // 5. Write the status.
+    let new = Box::pin(write(context, job, &view, &seen, &step, next_run)).await?;
+    // 6. Remove what the run no longer needs, now that the status says so.
+    let is_settled = Box::pin(clear_up(context, job, &view, &seen, &step, &new, is_known)).await?;
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
-    let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
+    let again = again.map(|again| until(again, seen.now)).into_iter().chain(soon).min();
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Reads all objects that the next step depends on, and validates the SyncJob against them.
-async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Error> {
+/// What a reconciliation goes by.
+struct Seen {
+    found: Found,
+    /// The SyncJob as it may be run, or the reason why it may not.
+    valid: Result<ValidatedSyncJob, Fault>,
+    /// The status, with what a person has accepted since it was written.
+    status: SyncJobStatus,
+    now: Timestamp,
+}
+
+impl Seen {
+    fn view<'a>(&'a self, job: &'a SyncJob, context: &'a Context) -> View<'a> {
+        View::new(job, &self.status, &self.found, &context.settings)
+    }
+}
+
+/// Takes back and removes what earlier SyncJobs of the name left, and what was said of SyncRuns before there was one.
+async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     stray_runs::take_back(context, &namespace, &name).await?;
     stray_runs::tell_preset(context, &namespace, &name).await?;
     run_hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
     remove_abroad::clear(context, &namespace, &name, job.uid().as_deref());
+    Ok(())
+}
+
+/// Reads all objects that the next step depends on, and validates the SyncJob against them.
+async fn look(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
     let mut found = dereference::dereference(context.sources(), job).await?;
     let wished = restore::wished(job, found.asked.as_ref());
     let mut valid = validated(&wished, &found);
@@ -193,29 +212,29 @@ async fn look(job: &SyncJob, context: &Context) -> Result<(Found, Validated), Er
         refresh_grants::refresh(context.sources(), job, &mut found).await?;
         valid = validated(&wished, &found);
     }
-    Ok((found, valid))
+    let (mut status, now) = (restore::released(job), Timestamp::now());
+    let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
+    destination_identity::accept(&mut status, accepted);
+    if let (Some(run), Ok(_)) = (&status.active_run, &valid) {
+        found.judge_record(job, run);
+    }
+    Ok(Seen { found, valid, status, now })
 }
 
-/// Plans the next step, and creates the SyncRun of the run under way if the step needs it. Returns the step, and
-/// whether that SyncRun was created.
-async fn plan(
-    context: &Context,
-    (job, old): (&SyncJob, &SyncJobStatus),
-    found: &mut Found,
-    (valid, now): (&Validated, Timestamp),
-) -> Result<(Decided, bool), Error> {
-    let (Some(run), Ok(_)) = (&old.active_run, valid) else {
-        return Ok((decide((job, old), found, context, (valid, now)), false));
-    };
-    Box::pin(bookkeeping::look_for_record(context, job, run, found)).await?;
-    let decided = decide((job, old), found, context, (valid, now));
-    if !bookkeeping::needs_record(&decided.step, run, &found.record) {
-        return Ok((decided, false));
-    }
-    if bookkeeping::make_record(context, job, run, found).await? {
-        return Ok((decided, true));
-    }
-    Ok((decide((job, old), found, context, (valid, now)), false))
+/// The next step of a job, when to reconcile it again, and when its next run falls due.
+struct Planned {
+    step: Step,
+    again: Option<Timestamp>,
+    next_run: Option<Timestamp>,
+}
+
+fn plan(job: &SyncJob, seen: &Seen, context: &Context) -> Planned {
+    let view = seen.view(job, context);
+    let situation = view.situation(&seen.valid, seen.now);
+    let (step, again) = stages::plan::next(&situation);
+    let again = again.into_iter().chain(refresh_grants::next_look(&seen.found, seen.now)).min();
+    let next_run = stages::plan::next_run(&situation, &step);
+    Planned { step: advised(step, &seen.valid, &seen.found), again, next_run }
 }
 
 /// Carries out a step: records the stage, deletes the objects that are no longer needed, and creates those that the
@@ -225,16 +244,18 @@ async fn act(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
-    valid: &Validated,
-    (step, has_new_record, now): (Step, bool, Timestamp),
+    Seen { valid, now, .. }: &Seen,
+    step: Step,
+    made: Made,
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
     // If this operator has just created the SyncRun, no other operator can launch the run.
-    let is_launch = matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_)) && !has_new_record;
+    let is_launch =
+        matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_)) && made == Made::NotNeeded;
     if !doomed.is_empty() || is_launch || matches!(step, Step::Create | Step::Grow) {
         newest(context, job).await?;
     }
-    bookkeeping::tell_run(context, view, &step, now).await?;
+    bookkeeping::tell_run(context, view, &step, *now).await?;
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
     let refused = match (&step, valid) {
@@ -271,9 +292,11 @@ async fn write(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
-    valid: &Validated,
-    (step, next_run, now): (&Step, Option<Timestamp>, Timestamp),
+    Seen { valid, now, .. }: &Seen,
+    step: &Step,
+    next_run: Option<Timestamp>,
 ) -> Result<SyncJobStatus, Error> {
+    let now = *now;
     let (known, found) = (job.status.clone().unwrap_or_default(), view.found);
     let old = next_status::before(step, view, now);
     let mut new = old.clone();
@@ -299,33 +322,33 @@ async fn write(
     Ok(new)
 }
 
-/// A SyncJob that may be run, or the reason why not.
-type Validated = Result<ValidatedSyncJob, Fault>;
-
-/// The next step of a job, when to reconcile it again, and when its next run falls due.
-struct Decided {
-    step: Step,
-    again: Option<Timestamp>,
-    next_run: Option<Timestamp>,
-}
-
-fn decide(
-    (job, status): (&SyncJob, &SyncJobStatus),
-    found: &Found,
+/// Removes what the status no longer needs. Returns whether nothing of runs that are over is left.
+async fn clear_up(
     context: &Context,
-    (valid, now): (&Validated, Timestamp),
-) -> Decided {
-    let view = View::new(job, status, found, &context.settings);
-    let situation = view.situation(valid, now);
-    let (step, again) = stages::plan::next(&situation);
-    let again = again.into_iter().chain(refresh_grants::next_look(found, now)).min();
-    let next_run = stages::plan::next_run(&situation, &step);
-    Decided { step, again, next_run }
+    job: &SyncJob,
+    view: &View<'_>,
+    Seen { valid, now, .. }: &Seen,
+    step: &Step,
+    new: &SyncJobStatus,
+    is_known: bool,
+) -> Result<bool, Error> {
+    bookkeeping::drop_record(context, step, view.found).await?;
+    if new.active_run.as_ref().is_some_and(ActiveRun::is_started) {
+        view.let_go(&context.client).await?;
+        context.note_removed(&view.found.outgoing.jobs);
+    }
+    run_hooks::release(context, view, new).await?;
+    let is_settled = bookkeeping::settle_runs(context, view, (job, new), is_known, *now).await?;
+    let is_settled = make_capture::remove(&context.client, job, new).await? && is_settled;
+    if let (Step::Finish(_), Ok(valid)) = (step, valid) {
+        make_image::prune(context, job, new, valid).await?;
+    }
+    Ok(is_settled)
 }
 
 /// Returns the validated job, or the reason why its spec, its namespace or the kinds of its volumes do not allow it to
 /// run.
-fn validated(job: &SyncJob, found: &Found) -> Validated {
+fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     if let Some(fault) = restore::refusal(&job.spec) {
         return Err(fault);
     }
@@ -342,7 +365,7 @@ fn validated(job: &SyncJob, found: &Found) -> Validated {
 }
 
 /// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root.
-fn advised(step: Step, valid: &Validated, found: &Found) -> Step {
+fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Step {
     let without = found.ends.without_root();
     let names_user = |valid: &ValidatedSyncJob| !security::is_root(true, &valid.pods.security_context);
     if without.is_empty() || valid.as_ref().map_or(true, names_user) {

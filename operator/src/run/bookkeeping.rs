@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{
     benchmark,
-    record::{self, Owner, Record},
+    record::{self, Record},
     stages::situation::Step,
     write_record::{self, RecordError},
 };
@@ -14,28 +14,12 @@ use crate::{
     api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference::Found, error::Error, view::View},
     fault::Fault,
-    names::TryNames,
 };
-
-/// Determines the state of the SyncRun of the run under way, and stores both in `found`. Fails if an outdated SyncRun
-/// cannot be deleted.
-pub(crate) async fn look_for_record(
-    context: &Context,
-    job: &SyncJob,
-    run: &ActiveRun,
-    found: &mut Found,
-) -> Result<(), Error> {
-    let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-    let names = TryNames::new(&name, &uid, run.number, run.past_tries());
-    let owner = Owner { job: &name, uid: &uid, has_children: found.children.has_jobs(&names) };
-    (found.record, found.run) = write_record::look(&context.client, run, owner, found.run.take()).await?;
-    Ok(())
-}
 
 /// Returns whether the SyncRun of a run still has to be created or completed before this step: it owns all objects that
 /// are created for the run, and records how the run ends. A started run that goes back to waiting needs it, too:
 /// another operator that does not know this yet then cannot create it, and so launches nothing.
-pub(crate) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
+fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
         Step::BeginCapture(_) | Step::Capture(_) => true,
@@ -45,24 +29,43 @@ pub(crate) fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> boo
     is_needed && matches!(record, Record::Missing | Record::Asked)
 }
 
-/// Creates the SyncRun of a run, and returns whether it exists now. If the API server rejects it, the reason is stored
-/// in `found`, so that the status shows it as for any other child. Fails on all other errors.
+/// Whether the SyncRun of a run was made for a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// The step needs none, or there is one.
+    NotNeeded,
+    /// It was made, or completed.
+    Made,
+    /// The API server refuses it.
+    Refused,
+}
+
+/// Creates the SyncRun of the run under way if a step needs it, and deletes one that was made from an older spec. If
+/// the API server rejects it, the reason is stored in `found`, so that the status shows it as for any other child.
+/// Fails on all other errors.
 pub(crate) async fn make_record(
     context: &Context,
     job: &SyncJob,
-    run: &ActiveRun,
     found: &mut Found,
-) -> Result<bool, Error> {
+    step: &Step,
+) -> Result<Made, Error> {
+    if let Record::Outdated(old) = &found.record {
+        write_record::delete(&context.client, old).await?;
+    }
+    let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let Some(run) = run.filter(|run| needs_record(step, run, &found.record)) else {
+        return Ok(Made::NotNeeded);
+    };
     match write_record::make(&context.client, job, run, found.run.as_ref()).await {
         Ok(made) => {
             context.known.runs.wrote(&made);
             (found.record, found.run) = (Record::Kept, Some(made));
-            Ok(true)
+            Ok(Made::Made)
         }
         Err(error) => {
             let fault = error.refusal().ok_or(error)?;
             (found.record, found.run) = (Record::Taken(fault), None);
-            Ok(false)
+            Ok(Made::Refused)
         }
     }
 }

@@ -30,7 +30,7 @@ pub enum Record {
     /// It exists and belongs to the run.
     Kept,
     /// It exists, but was created from an older spec, before anything was done for the run.
-    Outdated,
+    Outdated(Box<SyncRun>),
     /// A SyncRun of the same name is being deleted.
     Leaving,
     /// Another object has the name.
@@ -76,7 +76,7 @@ pub fn judge(run: &ActiveRun, owner: Owner<'_>, found: Option<&SyncRun>) -> Reco
     let is_same = found.spec.number == Some(run.number)
         && found.spec.sync_job.generation == Some(run.generation)
         && found.spec.local == Some(run.local);
-    if is_same { Record::Kept } else { Record::Outdated }
+    if is_same { Record::Kept } else { Record::Outdated(Box::new(found.clone())) }
 }
 
 fn taken(run: &ActiveRun) -> Fault {

@@ -47,24 +47,6 @@ impl RecordError {
     }
 }
 
-/// Determines the state of the SyncRun of the run under way, given the object of its name, and deletes one that was
-/// created from an older spec. Fails if that deletion does.
-pub async fn look(
-    client: &Client,
-    run: &ActiveRun,
-    owner: record::Owner<'_>,
-    found: Option<SyncRun>,
-) -> Result<(Record, Option<SyncRun>), RecordError> {
-    match (record::judge(run, owner, found.as_ref()), found) {
-        (Record::Outdated, Some(old)) => {
-            delete(client, &old).await?;
-            Ok((Record::Leaving, None))
-        }
-        (record @ (Record::Kept | Record::Asked), found) => Ok((record, found)),
-        (record, _) => Ok((record, None)),
-    }
-}
-
 /// Creates the SyncRun of the run under way, or completes the one by which a person `asked` for the run. Fails if
 /// somebody else has done so meanwhile, or if the API server rejects it.
 pub async fn make(
