@@ -12,7 +12,6 @@ use super::{
 use crate::{
     api::SyncJob,
     ends::destination_identity,
-    fault::Fault,
     grants::refresh_grants,
     pods::Try,
     run::stages::situation::Step,
@@ -68,12 +67,6 @@ pub(crate) async fn launch(
         Ok(()) => Ok(None),
         Err(error) => error.refusal().map(Some).ok_or(error.into()),
     }
-}
-
-/// Returns whether this fault is the message of Kubernetes that pods cannot be created because somebody has deleted
-/// their service account.
-pub(crate) fn lacks_account(fault: &Fault) -> bool {
-    fault.message.contains("error looking up service account")
 }
 
 /// Creates the destination's claim. Returns the API server's objection if it rejects the claim.

@@ -31,6 +31,11 @@ impl Warnings {
             Side::Sink => self.sink.as_ref(),
         }
     }
+
+    /// Returns whether a Job cannot get its pods, perhaps because somebody has deleted their service account.
+    pub fn are_of_jobs(&self) -> bool {
+        [&self.source, &self.sink].into_iter().flatten().any(|warning| warning.pod.is_none())
+    }
 }
 
 impl Warning {
