@@ -339,8 +339,8 @@ fn nodes(volumes: &Volumes, job: &SyncJob, claims: &[Claim], children: &Children
 /// Returns the SyncRuns in the watch's store that a job owns.
 pub fn runs_of(known: &Watched<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
     let uid = job.uid().unwrap_or_default();
-    let mut runs = known.state();
-    runs.retain(|run| run.metadata.namespace == job.metadata.namespace && run.is_of(&uid));
+    let mut runs = known.of(&job.namespace().unwrap_or_default(), &job.name_any());
+    runs.retain(|run| run.is_of(&uid));
     runs
 }
 
@@ -378,13 +378,12 @@ async fn own_run(
 /// run is under way, only a restore counts. A watched SyncRun is read again, since a stale one would be run twice.
 async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
     let status = restore::released(job);
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     let is_for = |run: &SyncRun| {
-        run.metadata.namespace == job.metadata.namespace
-            && run.spec.sync_job.name == job.name_any()
-            && run.is_asked_for()
-            && restore::lets_in(&status, run)
+        run.spec.sync_job.name == name && run.is_asked_for() && restore::lets_in(&status, run)
     };
-    let mut heard_of: Vec<_> = known.state().into_iter().filter(|run| is_for(run)).collect();
+    let mut heard_of = known.of(&namespace, &name);
+    heard_of.retain(|run| is_for(run));
     heard_of.sort_by_key(|run| (run.spec.restore.is_none(), run.created(), run.name_any()));
     let Some(first) = heard_of.first() else { return Ok(None) };
     let now = api::<SyncRun>(client, job).get_opt(&first.name_any()).await.map_err(reading("SyncRun"))?;
@@ -394,12 +393,9 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
 /// Returns the other users of the claims of `job`.
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-    let namespaces: Vec<&str> = permission::namespaces(job).collect();
-    let is_here = |pod: &Arc<stored_fields::Pod>| {
-        pod.metadata.namespace.as_deref().is_some_and(|it| namespaces.contains(&it))
-            && pod_state::is_alive(pod)
-    };
-    let pods = known.pods.state().into_iter().filter(is_here);
+    let namespaces: BTreeSet<&str> = permission::namespaces(job).collect();
+    let pods = namespaces.into_iter().flat_map(|namespace| known.pods.in_namespace(namespace));
+    let pods = pods.filter(|pod| pod_state::is_alive(pod));
     let own = job.namespace().unwrap_or_default();
     Rivals::new((&own, &job.name_any()), jobs, pods.map(|pod| (*pod).clone()).collect())
 }
@@ -414,12 +410,10 @@ fn labelled<K>(known: &Watched<K>, places: &Places, job: &str) -> Vec<K>
 where
     K: kube::Resource<DynamicType = ()> + Clone + 'static,
 {
-    let is_of = |child: &K| {
-        child.labels().get(names::LABEL_SYNCJOB).is_some_and(|it| it == job)
-            && child.labels().contains_key(LABEL_TRY)
-            && places.have(child)
-    };
-    known.state().into_iter().filter(|child| is_of(child)).map(|child| (*child).clone()).collect()
+    let namespaces = places.abroad().into_iter().map(String::as_str).chain([places.own()]);
+    let labelled = namespaces.flat_map(|namespace| known.of(namespace, job));
+    let own = labelled.filter(|child| child.labels().contains_key(LABEL_TRY) && places.have(&**child));
+    own.map(Arc::unwrap_or_clone).collect()
 }
 
 /// Returns the claims of the ends that have one, the source's first, with the storage classes of unbound claims. A

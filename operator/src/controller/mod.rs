@@ -13,6 +13,7 @@ pub mod dereference;
 pub(crate) mod error;
 pub(crate) mod launch;
 pub(crate) mod lookups;
+pub(crate) mod owner_index;
 pub mod read;
 pub mod recent;
 pub(crate) mod reconcile;

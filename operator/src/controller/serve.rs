@@ -200,7 +200,8 @@ async fn context(
     health: Arc<Health>,
 ) -> (Arc<Context>, Feeds, EndpointFeeds) {
     let namespaces = &args.watch_namespaces;
-    let ((jobs, job_feed), (runs, run_feed)) = (watched(namespaces), watched(namespaces));
+    let (jobs, job_feed) = watched(namespaces);
+    let (runs, run_feed) = watched_by(namespaces, owner_index::of_run);
     let ((batch, batch_feed), (pods, pod_feed)) = (watched(namespaces), watched(namespaces));
     let ((claims, claim_feed), (grants, grant_feed)) = (watched(namespaces), watched(namespaces));
     let (sets, set_feed) = watched(namespaces);

@@ -36,7 +36,10 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::read::{Guarded, GuardedEndpoint, GuardedGrant, GuardedRun, GuardedSet};
+use super::{
+    owner_index::{self, OwnerIndex},
+    read::{Guarded, GuardedEndpoint, GuardedGrant, GuardedRun, GuardedSet},
+};
 use crate::{
     api::{GROUP, Stage, SyncGrant, SyncGrantSpec, SyncRun, SyncRunSpec, SyncRunStatus},
     names,
@@ -78,6 +81,7 @@ fn of(scope: &Scope) -> String {
 #[derive(Clone)]
 pub struct Watched<K: Resource<DynamicType = ()> + Clone + 'static> {
     store: Store<K>,
+    index: Arc<OwnerIndex<K>>,
     scopes: Arc<[Reached]>,
 }
 
@@ -117,6 +121,7 @@ impl Written {
 pub struct Feed<K: Resource<DynamicType = ()> + Clone + 'static> {
     writer: Writer<K>,
     store: Store<K>,
+    index: Arc<OwnerIndex<K>>,
     listings: Vec<Listing<K>>,
     /// Whether the first list of any scope is in the store.
     is_ready: bool,
@@ -133,14 +138,24 @@ struct Listing<K> {
     written: Arc<Written>,
 }
 
-/// Creates an empty store for the objects of these namespaces, or of all if there are none, and its feed.
+/// Creates an empty store for the objects of these namespaces, or of all if there are none, and its feed. Jobs and pods
+/// are found by the label that names their SyncJob.
 pub fn watched<K: Resource<DynamicType = ()> + Clone + 'static>(
     namespaces: &[String],
 ) -> (Watched<K>, Feed<K>) {
+    watched_by(namespaces, owner_index::label)
+}
+
+/// Creates an empty store whose objects are found by the SyncJob that `owner` says.
+pub fn watched_by<K: Resource<DynamicType = ()> + Clone + 'static>(
+    namespaces: &[String],
+    owner: fn(&K) -> &str,
+) -> (Watched<K>, Feed<K>) {
     let (store, writer) = reflector::store();
+    let index = Arc::new(OwnerIndex::new(owner));
     let (scopes, listings): (Vec<_>, Vec<_>) = scopes(namespaces).into_iter().map(not_listed).unzip();
-    let feed = Feed { writer, store: store.clone(), listings, is_ready: false };
-    (Watched { store, scopes: scopes.into() }, feed)
+    let feed = Feed { writer, store: store.clone(), index: index.clone(), listings, is_ready: false };
+    (Watched { store, index, scopes: scopes.into() }, feed)
 }
 
 /// Returns the scopes that cover these namespaces, or the whole cluster if there are none.
@@ -164,6 +179,16 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
     /// Returns all objects.
     pub fn state(&self) -> Vec<Arc<K>> {
         self.store.state()
+    }
+
+    /// Returns the objects of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.index.find(namespace, None)
+    }
+
+    /// Returns the objects of a namespace that are of a SyncJob: of its name, or for Jobs and pods of its label.
+    pub fn of(&self, namespace: &str, owner: &str) -> Vec<Arc<K>> {
+        self.index.find(namespace, Some(owner))
     }
 
     /// Returns whether a watch brings the objects of that namespace.
@@ -278,6 +303,7 @@ impl<K: Watchable> Feed<K> {
                 return Vec::new();
             }
         };
+        self.index.apply(&events, &self.store);
         events.iter().for_each(|event| self.writer.apply_watcher_event(event));
         self.listings[scope].reach();
         events

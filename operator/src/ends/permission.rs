@@ -66,7 +66,7 @@ impl Applying<'_> {
             Applicant { namespace: &namespace, uid: self.users.uid.as_deref(), labels: &self.users.labels };
         let labels = found.as_ref().map(|claim| claim.labels());
         let request = Request { side, claim, labels, access, from: &from, now: Timestamp::now() };
-        let all = known.grants.state();
+        let all = known.grants.in_namespace(&claim.namespace);
         find_grant::find(all.iter().map(|grant| &**grant), request, used)
     }
 }

@@ -1,7 +1,7 @@
 //! Removes what was made in other namespaces for SyncJobs that are gone. Owners are of one namespace, so that the
 //! garbage collector does that only when the grant goes, too.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use contract::chain;
 use kube::{Api, Client, ResourceExt as _};
@@ -55,13 +55,17 @@ fn left(known: &Known, namespace: &str, name: &str, uid: Option<&str>) -> Vec<Ar
     let is_left = |job: &Job| {
         let says = |key, value: &str| job.annotations().get(key).is_some_and(|it| it == value);
         let of = job.annotations().get(names::ANNOTATION_UID);
-        job.namespace().as_deref() != Some(namespace)
-            && job.metadata.deletion_timestamp.is_none()
+        job.metadata.deletion_timestamp.is_none()
             && end::is_of_grant(job)
             && says(names::ANNOTATION_NAMESPACE, namespace)
             && says(names::ANNOTATION_SYNCJOB, name)
             && of.is_some_and(|of| uid != Some(of))
     };
-    let jobs = if known.jobs.watches(namespace) { known.batch.state() } else { Vec::new() };
-    jobs.into_iter().filter(|job| is_left(job)).collect()
+    // Without its grant, a Job is the garbage collector's.
+    let granting = known.grants.state().into_iter().filter_map(|grant| grant.namespace());
+    let others: BTreeSet<_> =
+        granting.filter(|it| it != namespace && known.jobs.watches(namespace)).collect();
+    let label = names::label_value(name);
+    let jobs = others.iter().flat_map(|other| known.batch.of(other, &label));
+    jobs.filter(|job| is_left(job)).collect()
 }

@@ -92,7 +92,7 @@ pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
             && run.spec.sync_job.name == job
             && run.spec.sync_job.uid.as_deref() != uid
     };
-    let there = context.known.runs.state().into_iter().filter(|run| run.is_held());
+    let there = context.known.runs.of(namespace, job).into_iter().filter(|run| run.is_held());
     let all = there.map(Arc::unwrap_or_clone).chain(context.hooks.owing());
     for run in all.filter(|run| is_orphan(run)) {
         let (client, known, hooks) = (context.client.clone(), context.known.clone(), context.hooks.clone());

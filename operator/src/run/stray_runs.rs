@@ -48,9 +48,7 @@ pub(crate) async fn tell_unreadable(context: &Context, run: &SyncRun) {
 
 /// Tells a SyncRun that a person made with fields of the operator why no run starts for it.
 pub(crate) async fn tell_preset(context: &Context, namespace: &str, job: &str) -> Result<(), RecordError> {
-    let is_for =
-        |run: &SyncRun| run.metadata.namespace.as_deref() == Some(namespace) && run.spec.sync_job.name == job;
-    for run in context.known.runs.state().into_iter().filter(|run| is_for(run)) {
+    for run in context.known.runs.of(namespace, job) {
         if let Some(new) = record::preset(&run, Timestamp::now()) {
             context.tell_run(&run, &new).await?;
         }
@@ -64,12 +62,7 @@ async fn write(
     job: &str,
     status: impl Fn(&SyncRun) -> Option<crate::api::SyncRunStatus>,
 ) -> Result<(), RecordError> {
-    let asks = |run: &SyncRun| {
-        run.metadata.namespace.as_deref() == Some(namespace)
-            && run.spec.sync_job.name == job
-            && run.is_asked_for()
-    };
-    for run in context.known.runs.state().into_iter().filter(|run| asks(run)) {
+    for run in context.known.runs.of(namespace, job).into_iter().filter(|run| run.is_asked_for()) {
         if let Some(new) = status(&run) {
             context.tell_run(&run, &new).await?;
         }

@@ -125,10 +125,8 @@ async fn reconcile_known(namespace: &str, name: &str, context: &Context) -> Resu
 /// Carries out what a set needs, and writes how it stands.
 async fn go_on(set: &SyncJobSet, context: &Context) -> Result<Action, Error> {
     let known = &context.known;
-    let claims: Vec<_> =
-        known.claims.state().into_iter().filter(|it| it.namespace() == set.namespace()).collect();
-    let jobs: Vec<_> =
-        known.jobs.state().into_iter().filter(|it| it.namespace() == set.namespace()).collect();
+    let namespace = set.namespace().unwrap_or_default();
+    let (claims, jobs) = (known.claims.in_namespace(&namespace), known.jobs.in_namespace(&namespace));
     let mut plan = members::plan(set, &claims, &jobs);
     for leftover in &plan.delete {
         delete(context, set, leftover).await?;

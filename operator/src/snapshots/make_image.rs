@@ -55,15 +55,8 @@ pub(crate) async fn prune(
 ) -> Result<(), CaptureError> {
     let Some(demand) = &valid.images else { return Ok(()) };
     let images = all(&context.client, job).await?;
-    let used = destination_image::in_use(
-        context
-            .known
-            .claims
-            .state()
-            .iter()
-            .map(AsRef::as_ref)
-            .filter(|claim| claim.metadata.namespace == job.metadata.namespace),
-    );
+    let claims = context.known.claims.in_namespace(&valid.namespace);
+    let used = destination_image::in_use(claims.iter().map(AsRef::as_ref));
     let latest = status.latest_image.as_ref().map(|image| image.name.as_str());
     for gone in destination_image::surplus(&images, (latest, demand.of.retain.last), &used) {
         delete(&snapshots(&context.client, &valid.namespace), gone).await?;

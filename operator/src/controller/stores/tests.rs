@@ -44,6 +44,41 @@ fn stores_keep_little_of_a_run_that_is_done_and_all_of_another() {
 }
 
 #[tokio::test]
+async fn objects_are_found_by_the_syncjob_that_they_are_of_now() {
+    let (watched, feed) = watched_by::<SyncRun>(&[], owner_index::of_run);
+    let of = |namespace: &str, name: &str, job: &str| {
+        let mut run = run("3");
+        run.metadata.name = Some(name.into());
+        run.metadata.namespace = Some(namespace.into());
+        run.spec.sync_job.name = job.into();
+        run
+    };
+    let (events, received) = mpsc::unbounded();
+    let mut brought = feed.reflect(vec![received.map(Ok).boxed()]);
+    let mut take = |told: Vec<watcher::Event<SyncRun>>| {
+        told.into_iter().for_each(|event| events.unbounded_send(event).unwrap());
+        while let Some(Some(_)) = brought.next().now_or_never() {}
+    };
+    let names = |found: Vec<Arc<SyncRun>>| found.iter().map(|run| run.name_any()).collect::<Vec<_>>();
+    let listed = |run| watcher::Event::InitApply(run);
+    let all = [of("a", "w-1", "web"), of("a", "x-1", "web2"), of("b", "w-1", "web"), of("a", "w-2", "web")];
+    let list = [watcher::Event::Init].into_iter().chain(all.map(listed)).chain([watcher::Event::InitDone]);
+    take(list.collect());
+    assert_eq!(names(watched.of("a", "web")), ["w-1", "w-2"]);
+    assert_eq!(names(watched.in_namespace("a")), ["w-1", "w-2", "x-1"]);
+    take(vec![watcher::Event::Apply(of("a", "w-1", "web2")), watcher::Event::Delete(of("a", "w-2", "web"))]);
+    assert_eq!(
+        (names(watched.of("a", "web")), names(watched.of("a", "web2"))),
+        (vec![], vec!["w-1".into(), "x-1".into()])
+    );
+    take(vec![watcher::Event::Init, listed(of("b", "w-1", "web")), watcher::Event::InitDone]);
+    assert_eq!(
+        (names(watched.in_namespace("a")), names(watched.of("b", "web"))),
+        (vec![], vec!["w-1".into()])
+    );
+}
+
+#[tokio::test]
 async fn a_store_has_caught_up_once_it_holds_what_was_written_or_was_listed_anew() {
     let (watched, feed) = watched::<SyncRun>(&[]);
     let (events, received) = mpsc::unbounded();

@@ -1,0 +1,85 @@
+//! Finds the objects of a store by their namespace, and by the SyncJob that they are of.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use kube::{
+    Resource, ResourceExt as _,
+    runtime::{
+        reflector::{ObjectRef, Store},
+        watcher::Event,
+    },
+};
+
+use crate::{
+    api::SyncRun,
+    names::{ANNOTATION_SYNCJOB, LABEL_SYNCJOB},
+};
+
+/// The namespace of an object, the SyncJob that it is of, and its name.
+type Key = (String, String, String);
+
+/// An index of a store, with the function that says what SyncJob an object is of.
+pub(super) struct OwnerIndex<K> {
+    owner: fn(&K) -> &str,
+    objects: RwLock<BTreeMap<Key, Arc<K>>>,
+}
+
+impl<K> Debug for OwnerIndex<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerIndex").finish_non_exhaustive()
+    }
+}
+
+/// Returns the label by which Jobs and pods name their SyncJob.
+pub(crate) fn label<K: Resource>(object: &K) -> &str {
+    object.labels().get(LABEL_SYNCJOB).map_or("", String::as_str)
+}
+
+/// Returns the name of a SyncRun's SyncJob. One that cannot be read has it as an annotation only.
+pub(crate) fn of_run(run: &SyncRun) -> &str {
+    match run.spec.sync_job.name.as_str() {
+        "" => run.annotations().get(ANNOTATION_SYNCJOB).map_or("", String::as_str),
+        name => name,
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> OwnerIndex<K> {
+    pub(super) fn new(owner: fn(&K) -> &str) -> Self {
+        Self { owner, objects: RwLock::default() }
+    }
+
+    /// Returns the objects of a namespace: those of one SyncJob, or all.
+    pub(super) fn find(&self, namespace: &str, owner: Option<&str>) -> Vec<Arc<K>> {
+        let first = (namespace.to_string(), owner.unwrap_or_default().to_string(), String::new());
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let found = objects.range(first..).take_while(|((in_namespace, of, _), _)| {
+            in_namespace == namespace && owner.is_none_or(|owner| of == owner)
+        });
+        found.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Takes the events that a store is about to apply.
+    pub(super) fn apply(&self, events: &[Event<K>], store: &Store<K>) {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            let (Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) = event else {
+                continue;
+            };
+            // It may have been of another SyncJob.
+            let old = store.get(&ObjectRef::from_obj(object));
+            old.iter().for_each(|old| drop(objects.remove(&self.key(old))));
+            match event {
+                Event::Delete(_) => drop(objects.remove(&self.key(object))),
+                _ => drop(objects.insert(self.key(object), Arc::new(object.clone()))),
+            }
+        }
+    }
+
+    fn key(&self, object: &K) -> Key {
+        (object.namespace().unwrap_or_default(), (self.owner)(object).into(), object.name_any())
+    }
+}
