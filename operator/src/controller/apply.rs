@@ -201,28 +201,33 @@ pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result
     Ok(())
 }
 
-async fn create<K>(client: &Client, object: &K) -> Result<K, ApplyError>
-where
+/// The kinds of objects that can be made in a namespace.
+pub(crate) trait Applicable:
+    kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+}
+
+impl<K> Applicable for K where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
         + Serialize
-        + DeserializeOwned,
+        + DeserializeOwned
 {
+}
+
+async fn create<K: Applicable>(client: &Client, object: &K) -> Result<K, ApplyError> {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
     let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     api.create(&params, object).await.map_err(failed(object))
 }
 
 /// Applies an object, and returns it. Fails if the API server rejects it or cannot be reached.
-pub(crate) async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned,
-{
+pub(crate) async fn apply<K: Applicable>(client: &Client, object: &K) -> Result<K, ApplyError> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     api.patch(&object.name_any(), &params, &Patch::Apply(object)).await.map_err(failed(object))

@@ -34,7 +34,11 @@ use super::{
 };
 use crate::{
     api::SyncJob,
-    controller::read::{DereferenceError, Guarded},
+    controller::{
+        apply::Applicable,
+        read::{DereferenceError, Guarded},
+        watches::scoped,
+    },
     fault::Fault,
     leases::election::{Election, LeaseError},
     names::{self, ANNOTATION_POPULATED, POPULATED_EMPTY},
@@ -371,14 +375,7 @@ impl Populator {
     }
 
     /// Makes an object; one of its name that is there already is looked at in the next step.
-    async fn create<K>(&self, object: &K, what: &'static str) -> Result<(), StepError>
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
+    async fn create<K: Applicable>(&self, object: &K, what: &'static str) -> Result<(), StepError> {
         let params = PostParams { field_manager: Some(POPULATOR.into()), ..PostParams::default() };
         match self.namespaced::<K>(object).create(&params, object).await {
             Ok(_) => Ok(()),
@@ -387,13 +384,7 @@ impl Populator {
         }
     }
 
-    async fn delete<K>(&self, object: &K, what: &'static str) -> Result<(), StepError>
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    async fn delete<K: Applicable>(&self, object: &K, what: &'static str) -> Result<(), StepError> {
         let preconditions = Preconditions { uid: object.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.namespaced::<K>(object).delete(&object.name_any(), &params).await {
@@ -403,10 +394,7 @@ impl Populator {
         }
     }
 
-    fn namespaced<K>(&self, beside: &impl kube::ResourceExt) -> Api<K>
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
+    fn namespaced<K: Applicable>(&self, beside: &impl kube::ResourceExt) -> Api<K> {
         Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
     }
 }
@@ -439,14 +427,4 @@ fn on_error(claim: Arc<PersistentVolumeClaim>, error: &StepError, _: Arc<Populat
     let of = ObjectRef::from_obj(&*claim);
     tracing::warn!(claim = %of, error = chain(error), "a claim is not filled yet, and tried again");
     Action::requeue(ERROR_PAUSE)
-}
-
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
 }

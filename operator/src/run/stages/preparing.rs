@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     queued,
-    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, wait},
+    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, of_claims, wait},
 };
 use crate::{
     api::ActiveRun,
@@ -30,14 +30,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if is_behind(situation, run) {
         return queued::renew(situation, run);
     }
-    if situation.creates {
-        return (Step::Create, after(situation, SLOW_PERIOD));
-    }
-    if situation.grows {
-        return (Step::Grow, after(situation, SLOW_PERIOD));
-    }
-    if let Err(blocked) = &situation.claims {
-        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    if let Some(step) = of_claims(situation) {
+        return (step, after(situation, SLOW_PERIOD));
     }
     if let Captured::Impossible(fault) = situation.captured {
         return (Step::Block(Blocked::Stalled(fault.clone())), after(situation, SLOW_PERIOD));

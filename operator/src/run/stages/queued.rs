@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, wait};
+use super::situation::{
+    Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, of_claims, wait,
+};
 use crate::{
     api::{ActiveRun, Stage},
     run::{outcome::Outcome, record::Record},
@@ -29,14 +31,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(|at| situation.now < *at) {
         return (Step::Await, Some(at));
     }
-    if situation.creates {
-        return (Step::Create, after(situation, SLOW_PERIOD));
-    }
-    if situation.grows {
-        return (Step::Grow, after(situation, SLOW_PERIOD));
-    }
-    if let Err(blocked) = &situation.claims {
-        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    if let Some(step) = of_claims(situation) {
+        return (step, after(situation, SLOW_PERIOD));
     }
     if run.queue_time.is_none() {
         return (Step::Queue, None);

@@ -288,6 +288,16 @@ impl Step {
     }
 }
 
+/// Returns the step that the claims need before a run can start, if any.
+pub(super) fn of_claims(situation: &Situation<'_>) -> Option<Step> {
+    match &situation.claims {
+        _ if situation.creates => Some(Step::Create),
+        _ if situation.grows => Some(Step::Grow),
+        Err(blocked) => Some(Step::Block(blocked.clone())),
+        Ok(()) => None,
+    }
+}
+
 /// Returns the step of a run without a turn, and when to check again; `None` if it has its turn.
 pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Option<Timestamp>)> {
     let (fault, period) = match turn {
