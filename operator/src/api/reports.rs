@@ -1,3 +1,5 @@
+//! The reports of the ends of a run, as its pods write them into the status of a SyncRun.
+
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use contract::{Report, Side};
@@ -25,7 +27,8 @@ impl<'de> Deserialize<'de> for Reports {
         let mut written = Map::deserialize(from)?;
         // Pods of an earlier operator write the reports of shards apart.
         if let Some(Value::Object(shards)) = written.remove("shards") {
-            for (shard, Value::Object(ends)) in shards.into_iter().filter(|(_, ends)| ends.is_object()) {
+            for (shard, ends) in shards {
+                let ends = if let Value::Object(ends) = ends { ends } else { Map::new() };
                 written.extend(ends.into_iter().map(|(side, report)| (format!("{side}-{shard}"), report)));
             }
         }
@@ -58,7 +61,8 @@ mod tests {
     #[test]
     fn a_report_that_no_status_could_hold_is_absent_and_the_others_are_not() {
         let read = |written: Value| -> Reports { serde_json::from_value(written).unwrap() };
-        let good = json!({"run": "web-1", "result": "PartiallyFailed", "work": {"filesScanned": 7}, "newer": 1});
+        let good =
+            json!({"run": "web-1", "result": "PartiallyFailed", "work": {"filesScanned": 7}, "newer": 1});
         for bad in [
             json!(7),
             json!({"result": "Splendid"}),

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::{
     active_run::{MAX_PARALLELISM, RunCause, RunFolder, RunHooks, Stage},
     benchmark::Benchmark,
+    reports::Reports,
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
-    reports::Reports,
     status::{JobIdentity, Run, RunProgress, Summary},
 };
 

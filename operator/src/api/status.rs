@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Reason, Report, RunResult,
-    Side, SnapshotReport, Timings, Usage, VolumeId, Work,
+    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Reason, RunResult, Side,
+    SnapshotReport, Timings, Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{

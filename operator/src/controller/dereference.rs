@@ -27,14 +27,8 @@ use crate::{
     fault::Fault,
     names::{self, LABEL_TRY, TryNames},
     pods::{
-        children::Children,
-        kept_for_logs, neighbours,
-        placement::Placements,
-        pod_state,
-        pod_warnings::Warnings,
-        read_warnings::warnings,
-        security::NamespaceUsers,
-        stored_fields::{self, Job},
+        children::Children, kept_for_logs, neighbours, placement::Placements, pod_state,
+        pod_warnings::Warnings, read_warnings::warnings, security::NamespaceUsers, stored_fields::Job,
     },
     queue::{
         claim_rivals::Rivals,

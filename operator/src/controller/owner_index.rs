@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::{self, Debug},
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -26,12 +25,6 @@ type Key = (String, String, String);
 pub(super) struct OwnerIndex<K> {
     owner: fn(&K) -> &str,
     objects: RwLock<BTreeMap<Key, Arc<K>>>,
-}
-
-impl<K> Debug for OwnerIndex<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerIndex").finish_non_exhaustive()
-    }
 }
 
 /// Returns the label by which Jobs and pods name their SyncJob.

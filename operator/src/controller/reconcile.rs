@@ -32,7 +32,8 @@ use crate::{
     pods::{security, shared_pod},
     queue::crowd::Crowd,
     run::{
-        bookkeeping, restore,
+        bookkeeping::{self, Made},
+        restore,
         stages::{self, situation::Step},
         stray_runs,
     },

@@ -10,9 +10,10 @@ use thiserror::Error;
 
 use super::{
     context::Context,
+    owner_index,
     recent::Recent,
     reconcile::{on_error, reconcile},
-    stores::{Known, watched},
+    stores::{Known, watched, watched_by},
     watch_liveness::Hearing,
     watches::{Feeds, Watches, await_api, controllers},
 };

@@ -1,6 +1,6 @@
 //! Takes the steps of the populator, one after the other, for each claim.
 
-use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use clap::Args;
 use contract::{Reason, chain};
@@ -22,7 +22,6 @@ use kube::{
         watcher,
     },
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -394,7 +393,10 @@ impl Populator {
         }
     }
 
-    fn namespaced<K: Applicable>(&self, beside: &impl kube::ResourceExt) -> Api<K> {
+    fn namespaced<K>(&self, beside: &impl kube::ResourceExt) -> Api<K>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
         Api::namespaced(self.client.clone(), &beside.namespace().unwrap_or_default())
     }
 }

@@ -6,8 +6,8 @@ use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
 use crate::{
     api::{
-        ActiveRun, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,
-        SyncRun, SyncRunSpec, SyncRunStatus,
+        ActiveRun, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus, SyncRun,
+        SyncRunSpec, SyncRunStatus,
         conditions::{self, Cause},
     },
     fault::Fault,

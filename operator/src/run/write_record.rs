@@ -10,7 +10,7 @@ use kube::{
 use serde_json::json;
 use thiserror::Error;
 
-use super::record::{self, Record};
+use super::record;
 use crate::{
     api::{ActiveRun, Stage, SyncJob, SyncRun, SyncRunStatus, is_namespace},
     controller::read::GuardedRun,
