@@ -71,7 +71,7 @@ fn what_was_asked_for_before_a_restore_waits_for_a_person_and_what_is_asked_for_
     let gold = restore().spec.restore;
     run_status::begin(&mut status, ActiveRun { restore: gold, ..run }, at(10));
     assert!(!restore::lets_in(&status, &restore()), "one restore does not stop another");
-    run_status::finish(&mut status, &Outcome::stopped(Fault::new(Reason::r, "m")), None, at(20));
+    run_status::finish(&mut status, &Outcome::stopped(Fault::new("r", "m")), None, at(20));
     assert!(!restore::lets_in(&status, &created(5)));
     assert!(restore::lets_in(&status, &created(15)));
     assert!(restore::lets_in(&status, &restore()));
@@ -130,6 +130,6 @@ fn a_benchmark_takes_no_run_out_of_turn_and_one_that_is_refused_ends() {
     assert_eq!(begun.last_trigger, status.last_trigger, "the trigger is still to be answered");
     let active = Situation { status: &begun, asked: None, ..due };
     assert_eq!(next_run(&active, &Step::Run), next_run(&rest, &Step::Rest));
-    let refused = Situation { refused: Some(Fault::new(Reason::No, "a device")), ..active };
+    let refused = Situation { refused: Some(Fault::new("No", "a device")), ..active };
     assert_eq!(finished(step(&refused)).message, "a device");
 }
