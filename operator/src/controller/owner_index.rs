@@ -1,7 +1,7 @@
 //! Finds the objects of a store by their namespace, and by the SyncJob that they are of.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -21,10 +21,10 @@ use crate::{
 /// The namespace of an object, the SyncJob that it is of, and its name.
 type Key = (String, String, String);
 
-/// An index of a store, with the function that says what SyncJob an object is of.
+/// An index of a store, with the function that says what SyncJob an object is of. The store holds the objects.
 pub(super) struct OwnerIndex<K> {
     owner: fn(&K) -> &str,
-    objects: RwLock<BTreeMap<Key, Arc<K>>>,
+    keys: RwLock<BTreeSet<Key>>,
 }
 
 /// Returns the label by which Jobs and pods name their SyncJob.
@@ -42,32 +42,31 @@ pub(crate) fn of_run(run: &SyncRun) -> &str {
 
 impl<K: Resource<DynamicType = ()> + Clone> OwnerIndex<K> {
     pub(super) fn new(owner: fn(&K) -> &str) -> Self {
-        Self { owner, objects: RwLock::default() }
+        Self { owner, keys: RwLock::default() }
     }
 
     /// Returns the objects of a namespace: those of one SyncJob, or all.
-    pub(super) fn find(&self, namespace: &str, owner: Option<&str>) -> Vec<Arc<K>> {
+    pub(super) fn find(&self, store: &Store<K>, namespace: &str, owner: Option<&str>) -> Vec<Arc<K>> {
         let first = (namespace.to_string(), owner.unwrap_or_default().to_string(), String::new());
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        let found = objects.range(first..).take_while(|((in_namespace, of, _), _)| {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let found = keys.range(first..).take_while(|(in_namespace, of, _)| {
             in_namespace == namespace && owner.is_none_or(|owner| of == owner)
         });
-        found.map(|(_, object)| object.clone()).collect()
+        found.filter_map(|(_, _, name)| store.get(&ObjectRef::new(name).within(namespace))).collect()
     }
 
     /// Takes the events that a store is about to apply.
     pub(super) fn apply(&self, events: &[Event<K>], store: &Store<K>) {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
             let (Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) = event else {
                 continue;
             };
             // It may have been of another SyncJob.
             let old = store.get(&ObjectRef::from_obj(object));
-            old.iter().for_each(|old| drop(objects.remove(&self.key(old))));
-            match event {
-                Event::Delete(_) => drop(objects.remove(&self.key(object))),
-                _ => drop(objects.insert(self.key(object), Arc::new(object.clone()))),
+            old.iter().for_each(|old| drop(keys.remove(&self.key(old))));
+            if !matches!(event, Event::Delete(_)) {
+                keys.insert(self.key(object));
             }
         }
     }

@@ -183,12 +183,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
 
     /// Returns the objects of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.index.find(namespace, None)
+        self.index.find(&self.store, namespace, None)
     }
 
     /// Returns the objects of a namespace that are of a SyncJob: of its name, or for Jobs and pods of its label.
     pub fn of(&self, namespace: &str, owner: &str) -> Vec<Arc<K>> {
-        self.index.find(namespace, Some(owner))
+        self.index.find(&self.store, namespace, Some(owner))
     }
 
     /// Returns whether a watch brings the objects of that namespace.
