@@ -40,12 +40,16 @@ pub(super) fn report() -> Option<JSONSchemaProps> {
     reports(schemas(&mut adapted(SyncRun::crd())).next()?).map(|schema| schema.clone())
 }
 
+/// The maximum number of fields of an end's report, also of a later operator's.
+const MAX_REPORT_FIELDS: i64 = 100;
+
 /// Leaves it to the operator to check what the ends of a run report. The API server would need the schema, whose fields
 /// are those of `status.report`, once more.
 fn leave_to_operator(schema: &mut JSONSchemaProps) {
     if let Some(report) = reports(schema) {
         *report = JSONSchemaProps {
             type_: Some("object".into()),
+            max_properties: Some(MAX_REPORT_FIELDS),
             x_kubernetes_preserve_unknown_fields: Some(true),
             ..JSONSchemaProps::default()
         };
