@@ -148,8 +148,8 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
     SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
-/// Carries out one step of a SyncJob, and returns when to continue. The parts are boxed, because together they would not
-/// fit into a worker's stack without optimization.
+/// Carries out one step of a SyncJob, and returns when to continue. The parts are boxed, because together they would
+/// not fit into a worker's stack without optimization.
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Put in order what no run of the job needs.
     Box::pin(tidy(job, context)).await?;
