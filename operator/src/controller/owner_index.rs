@@ -63,8 +63,9 @@ impl<K: Resource<DynamicType = ()> + Clone> OwnerIndex<K> {
                 continue;
             };
             // It may have been of another SyncJob.
-            let old = store.get(&ObjectRef::from_obj(object));
-            old.iter().for_each(|old| drop(keys.remove(&self.key(old))));
+            if let Some(old) = store.get(&ObjectRef::from_obj(object)) {
+                keys.remove(&self.key(&old));
+            }
             if !matches!(event, Event::Delete(_)) {
                 keys.insert(self.key(object));
             }

@@ -35,7 +35,7 @@ pub(crate) enum Made {
     /// The step needs none, or there is one.
     NotNeeded,
     /// It was made, or completed.
-    Made,
+    Now,
     /// The API server refuses it.
     Refused,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn make_record(
         Ok(made) => {
             context.known.runs.wrote(&made);
             (found.record, found.run) = (Record::Kept, Some(made));
-            Ok(Made::Made)
+            Ok(Made::Now)
         }
         Err(error) => {
             let fault = error.refusal().ok_or(error)?;
