@@ -1,20 +1,17 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
 use super::{
-    grant::SyncGrant, remote_limits::REMOTE_LIMITS, run::SyncRun, set::SyncJobSet, spec::SyncJob,
+    crd_schema::{adapt, parts},
+    grant::SyncGrant,
+    remote_limits::REMOTE_LIMITS,
+    run::SyncRun,
+    set::SyncJobSet,
+    spec::SyncJob,
     sync_endpoint::SyncEndpoint,
 };
-
-/// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
-/// it, and no text or list fills the object.
-const MOST_I32: f64 = 2_147_483_647.0;
-const MOST_I64: f64 = 9.2e18;
-const MOST_F64: f64 = 1e18;
-const MOST_BYTES: i64 = 65_536;
-const MOST_ITEMS: i64 = 4096;
 
 /// Returns the CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -33,11 +30,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
     let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
     schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut())
-}
-
-/// Returns the schema to which the operator holds the reports of a run's ends; `None` if there is none.
-pub(super) fn report() -> Option<JSONSchemaProps> {
-    reports(schemas(&mut adapted(SyncRun::crd())).next()?).map(|schema| schema.clone())
 }
 
 /// The maximum number of fields of an end's report, also of a later operator's.
@@ -94,19 +86,6 @@ fn silence(schema: &mut JSONSchemaProps) {
     parts(schema).for_each(silence);
 }
 
-/// Returns the schemas of the fields, items and values of a schema.
-fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut JSONSchemaProps> {
-    let items = match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(&mut **items),
-        _ => None,
-    };
-    let values = match &mut schema.additional_properties {
-        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&mut **values),
-        _ => None,
-    };
-    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).chain(items).chain(values)
-}
-
 /// Limits the name of a SyncRun or SyncEndpoint, because it is a label of all its objects. Only a rule on the whole
 /// object can access the name.
 fn bound_name(crd: &mut CustomResourceDefinition) {
@@ -135,60 +114,11 @@ fn adapted(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Converts a schema derived from Rust types to the form that the API server expects: `null` means an absent field (a
-/// nullable one would bypass its default and every rule on it), integers have a format that OpenAPI defines, everything
-/// has a bound, and line breaks of the source do not matter.
-fn adapt(schema: &mut JSONSchemaProps) {
-    schema.nullable = None;
-    schema.description = schema.description.take().map(|text| unwrapped(&text));
-    bound(schema);
-    schema.format = match schema.format.take().as_deref() {
-        Some("uint" | "uint64") => Some("int64".into()),
-        Some("uint8" | "uint16" | "uint32") => Some("int32".into()),
-        other => other.map(Into::into),
-    };
-    parts(schema).for_each(adapt);
-}
-
-/// Gives a schema the bounds that it lacks. The API server does not hold integers to their format.
-fn bound(schema: &mut JSONSchemaProps) {
-    let format = schema.format.as_deref().unwrap_or_default();
-    let range = match (schema.type_.as_deref(), format) {
-        (Some("integer"), "uint8") => Some((0.0, 255.0)),
-        (Some("integer"), "uint16") => Some((0.0, 65_535.0)),
-        (Some("integer"), "uint32") => Some((0.0, MOST_I32)),
-        (Some("integer"), "int32") => Some((-MOST_I32, MOST_I32)),
-        (Some("integer"), "uint" | "uint64") => Some((0.0, MOST_I64)),
-        (Some("integer"), _) => Some((-MOST_I64, MOST_I64)),
-        (Some("number"), _) => Some((-MOST_F64, MOST_F64)),
-        _ => None,
-    };
-    if let Some((least, most)) = range {
-        schema.minimum.get_or_insert(least);
-        schema.maximum.get_or_insert(most);
-    }
-    let is_text = schema.type_.as_deref() == Some("string") && schema.enum_.is_none();
-    if is_text && schema.format.is_none() {
-        schema.max_length.get_or_insert(MOST_BYTES);
-    }
-    if schema.items.is_some() {
-        schema.max_items.get_or_insert(MOST_ITEMS);
-    }
-    if schema.additional_properties.is_some() {
-        schema.max_properties.get_or_insert(MOST_ITEMS);
-    }
-}
-
-/// Joins the lines of each paragraph of a text.
-fn unwrapped(text: &str) -> String {
-    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
-    paragraphs.collect::<Vec<_>>().join("\n\n")
-}
-
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeMap, fs, path::Path};
 
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
     use serde_json::Value;
 
     use super::*;

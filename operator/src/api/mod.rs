@@ -9,6 +9,7 @@ pub mod admission;
 mod benchmark;
 pub mod conditions;
 mod crd;
+mod crd_schema;
 mod ends;
 mod files;
 mod grant;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::crd;
+use super::crd_schema;
 
 /// What the ends of a try reported, named as their contacts. Pods write it, so what is not of a report's schema counts
 /// as absent: it could neither be added up nor written to a status.
@@ -48,8 +48,9 @@ pub fn read(written: Value) -> Option<Report> {
 }
 
 /// The schema of a report, cached because compiling it takes far longer than its use.
-static SCHEMA: LazyLock<Option<jsonschema::Validator>> =
-    LazyLock::new(|| jsonschema::validator_for(&serde_json::to_value(crd::report()?).ok()?).ok());
+static SCHEMA: LazyLock<Option<jsonschema::Validator>> = LazyLock::new(|| {
+    jsonschema::validator_for(&serde_json::to_value(crd_schema::of::<Report>()?).ok()?).ok()
+});
 
 #[cfg(test)]
 mod tests {
