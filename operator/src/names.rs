@@ -162,9 +162,10 @@ pub fn endpoint(name: &str, uid: &str) -> String {
     format!("vf-{slug}-e-{}", hash(&[uid, "endpoint"]))
 }
 
-/// Returns the name of the Secret in which the pod of that SyncEndpoint keeps its key.
-pub fn endpoint_key(name: &str, uid: &str) -> String {
-    format!("{}-key", endpoint(name, uid))
+/// Returns the name of the Secret in which the pod of that SyncEndpoint keeps its key of that number.
+pub fn endpoint_key(name: &str, uid: &str, version: i32) -> String {
+    let number = if version > 1 { format!("-{version}") } else { String::new() };
+    format!("{}-key{number}", endpoint(name, uid))
 }
 
 /// Returns the name of the Secret in which the pods of the SyncJob with that name and UID keep its key.

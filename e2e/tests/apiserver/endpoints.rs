@@ -21,7 +21,9 @@ async fn a_machine_outside_sends_into_a_claim_and_the_status_says_who_came() {
     // Until it has stored its key, the pod may create that Secret and no other.
     serving.until_replicas(1).await;
     serving.until_may_store(true).await;
-    serving.until_refused(json!({"metadata": {"name": "other"}})).await;
+    for name in ["other", "KEY-of-another-e-0123456789-key", "more-KEY"] {
+        serving.until_refused(json!({"metadata": {"name": name}})).await;
+    }
     let account = json!({"kubernetes.io/service-account.name": "default"});
     let token = json!({"metadata": {"name": "KEY", "annotations": account},
         "type": "kubernetes.io/service-account-token"});
@@ -182,6 +184,31 @@ async fn a_suspended_endpoint_has_no_pod_and_keeps_its_address_and_its_key() {
     let from = laptop.folder("from", "after");
     let sent = laptop.sync(from.to_str().unwrap(), &address, key).await;
     assert!(sent.status.success(), "{sent:?}");
+}
+
+#[tokio::test]
+async fn another_key_of_an_endpoint_is_made_and_peers_that_know_the_one_before_may_still_come() {
+    let (serving, _controller) = Serving::new("nextkey").await;
+    let laptop = Outside::new();
+    serving.create(json!({"peers": peers(&[("laptop", &laptop)])})).await;
+    let (pod, address, first) = serving.up().await;
+    serving.change(json!({"spec": {"keyVersion": 2}})).await;
+    let pod = serving.with_next_key(pod).await;
+    let is_new = |it: &DynamicObject| {
+        let key = syncjob::text(it, "/publicKey");
+        syncjob::has_reason(it, "Ready", "Serving") && !key.is_empty() && key != first.to_string()
+    };
+    let told = serving.until("another key is told", is_new).await;
+    let second = syncjob::text(&told, "/publicKey").parse().unwrap();
+    for (key, content) in [(first, "by the one before"), (second, "by the new one")] {
+        let from = laptop.folder(content, content);
+        let sent = laptop.sync(from.to_str().unwrap(), &address, key).await;
+        assert!(sent.status.success(), "{content}: {sent:?}");
+        assert_eq!(self::content(&serving.volume()).as_deref(), Some(content));
+    }
+    drop(pod);
+    serving.endpoints.delete("web", &DeleteParams::default()).await.unwrap();
+    serving.until_nothing_is_left().await;
 }
 
 #[tokio::test]

@@ -146,6 +146,7 @@ impl Serving {
         let arguments = pod.containers[0].args.clone().unwrap();
         let ours = |argument: String| match argument.split_once('=').map_or(&*argument, |(name, _)| name) {
             "--key" => format!("--key={}/service.key", below("secret")),
+            "--former-key" => format!("--former-key={}/former.key", below("secret")),
             "--state" => format!("--state={}", below("memory")),
             "--volume" => format!("--volume={}", below("volume")),
             "--port" => format!("--port={}", self.port),
@@ -185,14 +186,18 @@ impl Serving {
         wait::until_any(&self.api(), LABEL, &what, PATIENCE, stores).await.unwrap();
     }
 
-    /// Waits until the admission policy refuses this Secret of the pod, where KEY is the name of its own; nothing tells
-    /// when the API server has heard of a policy.
+    /// Waits until the admission policy refuses this Secret of the pod, where KEY in its name is the name of its own.
     pub(super) async fn until_refused(&self, mut secret: Value) {
         let service = wait::until_any(&self.api::<Service>(), LABEL, "a Service", PATIENCE, |_| true).await;
-        if secret["metadata"]["name"] == "KEY" {
-            secret["metadata"]["name"] = json!(format!("{}-key", service.unwrap().name_any()));
-        }
-        let secrets = Api::<Secret>::namespaced(self.as_pod().await, &self.stage.namespace);
+        let own = format!("{}-key", service.unwrap().name_any());
+        secret["metadata"]["name"] = json!(secret["metadata"]["name"].as_str().unwrap().replace("KEY", &own));
+        self.until_refused_as(self.as_pod().await, secret).await;
+    }
+
+    /// Waits until the admission policy refuses this Secret of a client; nothing tells when the API server has heard of
+    /// a policy.
+    pub(super) async fn until_refused_as(&self, client: Client, secret: Value) {
+        let secrets = Api::<Secret>::namespaced(client, &self.stage.namespace);
         let secret = serde_json::from_value(secret).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -204,6 +209,24 @@ impl Serving {
                 said => assert!(std::time::Instant::now() < deadline, "{said:?}"),
             }
         }
+    }
+
+    /// Ends the pod after a change of `keyVersion`, and starts one that has the key of before mounted, too.
+    pub(super) async fn with_next_key(&self, pod: Controller) -> Controller {
+        let former = self.secret().await;
+        let name = former.name_any();
+        let mounts = |it: &Deployment| {
+            let sources = json!(it)["spec"]["template"]["spec"]["volumes"][1]["projected"]["sources"].clone();
+            sources[0]["secret"]["name"] == format!("{name}-2") && sources[1]["secret"]["name"] == name
+        };
+        let next = wait::until_any(&self.api(), LABEL, "it has both keys", PATIENCE, mounts).await.unwrap();
+        pod.stop().await.unwrap();
+        self.lose_memory();
+        let ByteString(key) = &former.data.unwrap()["service.key"];
+        std::fs::write(self.dir.path().join("secret/former.key"), key).unwrap();
+        let pod = self.run_pod(&next).await;
+        self.set_available(&next, 1).await;
+        pod
     }
 
     /// Returns the Secret with the endpoint's key.

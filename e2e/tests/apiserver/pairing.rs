@@ -110,7 +110,7 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let Clusters { serving, dialling, .. } = &clusters;
     fill(&dialling.volume(), "hello");
     let pairing = clusters.start_pair(&["--no-trial"]);
-    let (_service, address, _) = serving.up().await;
+    let (service, address, shown) = serving.up().await;
     let pods = dialling.run_until_accepted(Vec::new()).await;
     let said = ended(pairing, 0).await;
     assert!(said.contains(&address) && said.contains("the first run has succeeded"), "{said}");
@@ -125,13 +125,33 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let pod = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
     dialling.next_pod().await;
     assert_eq!(dialling.run(&pod).await, 1, "it finds no key, and may make none");
-    dialling.run_until_accepted(pods.into_iter().chain([pod]).collect()).await;
+    let mut pods = dialling.run_until_accepted(pods.into_iter().chain([pod]).collect()).await;
     let said = ended(rotating, 0).await;
     assert!(said.contains("both keys") && said.contains("the old one is taken out"), "{said}");
     let second = dialling.public_key().await;
     assert_ne!(first, second);
     assert_eq!(clusters.listed().await, [second.as_str()]);
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello again"));
+
+    // A command that is stopped halfway has counted, and the next one does not.
+    let mut stopped = clusters.start("rotate", &["--endpoint"]);
+    serving.until("it has counted", |it| it.data["spec"]["keyVersion"] == 2).await;
+    stopped.kill().await.unwrap();
+    fill(&dialling.volume(), "hello once more");
+    let rotating = clusters.start("rotate", &["--endpoint"]);
+    let _service = serving.with_next_key(service).await;
+    // The change of the SyncJob may ask for a run of its own.
+    let running = async {
+        loop {
+            pods = dialling.run_until_accepted(std::mem::take(&mut pods)).await;
+        }
+    };
+    let said = tokio::select! { said = ended(rotating, 0) => said, () = running => unreachable!() };
+    assert!(said.contains("a run has met the endpoint with its new key"), "{said}");
+    assert_eq!(serving.endpoints.get("web").await.unwrap().data["spec"]["keyVersion"], 2);
+    let job = dialling.stage.jobs.get("web").await.unwrap();
+    assert_ne!(job.data["spec"]["destination"]["endpoint"]["publicKey"], shown.to_string());
+    assert_eq!(content(&serving.volume()).as_deref(), Some("hello once more"));
 
     let said = ended(clusters.start("unpair", &["--serve=from"]), 1).await;
     assert!(said.contains("neither a SyncJob nor a SyncEndpoint"), "{said}");

@@ -26,6 +26,12 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
 
     // The key is made by the pod, in a Secret that it can never read, and the endpoint does not know it.
     let first = remote.pod(&[]).await;
+    let as_pod = remote.serving.stage.kubelet.client_of(&first).await.unwrap();
+    remote.serving.until_refused_as(as_pod.clone(), json!({"metadata": {"name": "other"}})).await;
+    let token = json!({"metadata": {"name": "vf-copy-key-0123456789",
+        "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token"});
+    remote.serving.until_refused_as(as_pod.clone(), token).await;
     assert_eq!(remote.run(&first).await, 6);
     let key = remote.public_key().await;
     let waiting =
@@ -36,7 +42,6 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
     let secrets = remote.secrets().await;
     assert_eq!((secrets.len(), secrets[0].immutable), (1, Some(true)));
     assert_eq!(secrets[0].owner_references()[0].kind, "SyncJob");
-    let as_pod = remote.serving.stage.kubelet.client_of(&first).await.unwrap();
     let as_pod = Api::<Secret>::namespaced(as_pod, &remote.serving.stage.namespace);
     let refused = as_pod.get(&secrets[0].name_any()).await.unwrap_err().to_string();
     assert!(refused.contains("forbidden"), "{refused}");

@@ -44,6 +44,9 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     assert!(said.contains("the old one is taken out"), "{said}");
     to.shell("test \"$(cat more)\" = more").unwrap();
 
+    let said = laptop.run(&[&["rotate"][..], &places, &["--endpoint"]].concat());
+    assert!(said.contains("a run has met the endpoint with its new key"), "{said}");
+
     laptop.run(&[&["unpair"][..], &places].concat());
     near.until_nothing_has("volferry.dev/syncjob=from").unwrap();
     far.until_nothing_has("volferry.dev/syncendpoint=from").unwrap();

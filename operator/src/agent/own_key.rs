@@ -165,8 +165,8 @@ fn secret(kept: &KeySecret, key: Vec<u8>) -> Secret {
     }
 }
 
-/// Copies the key of the Secret to a file that only this user may read. Returns false if the Secret is not mounted.
-fn take_mounted(from: &Path, to: &Path) -> Result<bool, KeyError> {
+/// Copies the key of a Secret to a file that only this user may read. Returns false if the Secret is not mounted.
+pub fn take_mounted(from: &Path, to: &Path) -> Result<bool, KeyError> {
     let text = match fs::read(from) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

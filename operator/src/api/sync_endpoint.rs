@@ -72,6 +72,11 @@ pub struct SyncEndpointSpec {
     /// Settings of the endpoint's pod.
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
+    /// The number of the endpoint's own key. A number that is one higher has the pod make another key, which the status
+    /// tells; the endpoint serves with the key of the number before, too.
+    #[serde(default = "first_key", skip_serializing_if = "is_first_key")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub key_version: i32,
     /// Serve nobody. The address and the key stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
@@ -327,6 +332,15 @@ pub struct EndpointVisitor {
     pub last_time: Option<Time>,
     /// How that run ended.
     pub last_result: RunResult,
+}
+
+fn first_key() -> i32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_first_key(version: &i32) -> bool {
+    *version <= first_key()
 }
 
 fn root() -> String {

@@ -10,9 +10,10 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
         core::v1::{
-            Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
-            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe, SecretVolumeSource, Service,
-            ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
+            Affinity, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
+            ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Probe,
+            ProjectedVolumeSource, SecretProjection, Service, ServiceAccount, ServicePort, ServiceSpec,
+            Volume, VolumeMount, VolumeProjection,
         },
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
@@ -46,6 +47,8 @@ pub const SERVICE_PORT: u16 = 7400;
 pub const METRICS_PORT: u16 = 9474;
 /// The entry of the Secret with the key.
 pub const KEY_ENTRY: &str = "service.key";
+/// The file of the key before, beside that of the key.
+pub const FORMER_KEY: &str = "former.key";
 /// Where an endpoint's pod finds its volume.
 pub const VOLUME_DIR: &str = "/volume";
 const SCRATCH: &str = "scratch";
@@ -77,6 +80,11 @@ impl Serving<'_> {
 
     fn uid(&self) -> String {
         self.endpoint.uid().unwrap_or_default()
+    }
+
+    /// Returns the name of the Secret with the key of that number.
+    fn key_secret(&self, version: i32) -> String {
+        names::endpoint_key(&self.endpoint.name_any(), &self.uid(), version)
     }
 
     fn metadata(&self) -> ObjectMeta {
@@ -334,8 +342,9 @@ fn args(of: &Serving<'_>) -> Vec<String> {
         format!("--namespace={}", of.endpoint.namespace().unwrap_or_default()),
         format!("--name={name}"),
         format!("--uid={uid}"),
-        format!("--key-secret={}", names::endpoint_key(&name, &uid)),
+        format!("--key-secret={}", of.key_secret(of.endpoint.spec.key_version)),
         format!("--key={KEY_DIR}/{KEY_ENTRY}"),
+        format!("--former-key={KEY_DIR}/{FORMER_KEY}"),
         format!("--state={SCRATCH_DIR}"),
         format!("--volume={VOLUME_DIR}"),
         format!("--port={SERVICE_PORT}"),
@@ -368,15 +377,21 @@ fn volumes(of: &Serving<'_>) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let secret = names::endpoint_key(&of.endpoint.name_any(), &of.uid());
+    // Optional, because the first pod makes it.
+    let file = |version, path: &str| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: of.key_secret(version),
+            items: Some(vec![KeyToPath { key: KEY_ENTRY.into(), path: path.into(), mode: None }]),
+            optional: Some(true),
+        }),
+        ..VolumeProjection::default()
+    };
+    let version = of.endpoint.spec.key_version;
+    let former = (version > 1).then(|| file(version - 1, FORMER_KEY));
+    let files = [file(version, KEY_ENTRY)].into_iter().chain(former).collect();
     let key = Volume {
         name: KEY.into(),
-        // Optional, because the first pod makes it.
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(secret),
-            optional: Some(true),
-            ..SecretVolumeSource::default()
-        }),
+        projected: Some(ProjectedVolumeSource { sources: Some(files), ..ProjectedVolumeSource::default() }),
         ..Volume::default()
     };
     // The key is copied there, and shall be on no disk.

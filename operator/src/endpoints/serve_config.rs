@@ -1,7 +1,12 @@
 //! Writes what a SyncEndpoint's spec says as the two files of `volferry serve`: its configuration and the keys of its
 //! peers. Pure.
 
-use std::{collections::BTreeMap, fmt::Write as _, net::SocketAddr, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use contract::{AuthorizedKey, Demands, PublicKey, is_name};
 
@@ -19,8 +24,8 @@ const DELETE: char = '\u{7f}';
 pub struct ServicePlace<'a> {
     /// The path at which the volume is mounted.
     pub volume: &'a Path,
-    /// The file of the service's own key.
-    pub key: &'a Path,
+    /// The files of the service's own keys.
+    pub keys: &'a [PathBuf],
     /// The file of the peers' keys.
     pub authorized: &'a Path,
     /// The address of the service, for UDP and TCP.
@@ -63,7 +68,8 @@ pub fn rules(
     file.text("listen", &place.listen.to_string());
     file.text("metrics", &place.metrics.to_string());
     file.text("link", link(spec));
-    file.text("identity", &place.key.to_string_lossy());
+    let keys: Vec<_> = place.keys.iter().map(|key| key.to_string_lossy().into_owned()).collect();
+    file.texts("identity", &keys);
     file.text("authorized", &place.authorized.to_string_lossy());
     let _ = write!(file.0, "\n[folders.{}]\n", quoted(name));
     file.text("path", &place.volume.to_string_lossy());
@@ -197,7 +203,7 @@ mod tests {
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let place = ServicePlace {
             volume: Path::new("/data"),
-            key: Path::new("/run/volferry/service.key"),
+            keys: &["service", "former"].map(|name| Path::new("/run/volferry").join(name)),
             authorized: Path::new("/run/volferry/authorized"),
             listen: ([0, 0, 0, 0], 7400).into(),
             metrics: ([0, 0, 0, 0], 9474).into(),
@@ -209,7 +215,7 @@ mod tests {
     fn an_endpoint_is_a_service_with_one_folder_of_its_name() {
         let rules = written(&json!({})).unwrap();
         let expected = "listen = \"0.0.0.0:7400\"\nmetrics = \"0.0.0.0:9474\"\nlink = \"auto\"\n\
-                        identity = \"/run/volferry/service.key\"\nauthorized = \"/run/volferry/authorized\"\n\n\
+                        identity = [\"/run/volferry/service\", \"/run/volferry/former\"]\nauthorized = \"/run/volferry/authorized\"\n\n\
                         [folders.\"web\"]\npath = \"/data\"\nwrite = [\"*\"]\n";
         assert_eq!(rules.config, expected);
         assert_eq!(rules.authorized, format!("ed25519 {KEY} laptop\n"));

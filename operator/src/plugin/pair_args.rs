@@ -27,6 +27,10 @@ pub(super) enum PairCommand {
     Rotate {
         #[command(flatten)]
         flags: PairFlags,
+        /// Give the SyncEndpoint another key instead, and have the SyncJob expect it. Other peers may come with the one
+        /// before until the next rotation.
+        #[arg(long)]
+        endpoint: bool,
     },
 }
 

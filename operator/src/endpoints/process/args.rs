@@ -28,7 +28,10 @@ pub struct ServiceArgs {
     /// The file of the key, from that Secret; it is missing until the Secret is there.
     #[arg(long)]
     pub key: PathBuf,
-    /// A folder in memory, for the key and the files of the service.
+    /// The file of the key before it, with which the endpoint is served, too, if the file is there.
+    #[arg(long)]
+    pub former_key: PathBuf,
+    /// A folder in memory, for the keys and the files of the service.
     #[arg(long)]
     pub state: PathBuf,
     /// The path at which the volume is mounted.

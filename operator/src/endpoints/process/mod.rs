@@ -26,7 +26,7 @@ use tokio::{sync::watch, time::timeout};
 pub use self::args::ServiceArgs;
 use self::visitors::{Ledger, Recorder};
 use super::{
-    endpoint_objects::{KEY_ENTRY, labels},
+    endpoint_objects::{FORMER_KEY, KEY_ENTRY, labels},
     serve_config::{ServicePlace, ServiceRules, rules},
 };
 use crate::{
@@ -98,7 +98,10 @@ async fn serve(args: &ServiceArgs) -> Result<i32, ServiceError> {
         ensured = own_key::ensure(&place, Some(&client), async || recorder.forget_key().await) => ensured?,
         () = stops.next() => return Ok(0),
     };
-    let files = Files { args, key: place.copy };
+    let former = args.state.join(FORMER_KEY);
+    let has_former = own_key::take_mounted(&args.former_key, &former)?;
+    // Peers are shown the key that they know. The first one is the one that the service calls its own.
+    let files = Files { args, keys: [place.copy].into_iter().chain(has_former.then_some(former)).collect() };
     files.write(&endpoint)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
@@ -247,7 +250,7 @@ fn changes(args: &ServiceArgs, client: &Client) -> impl Stream<Item = Change> + 
 /// The files of the service.
 struct Files<'a> {
     args: &'a ServiceArgs,
-    key: PathBuf,
+    keys: Vec<PathBuf>,
 }
 
 impl Files<'_> {
@@ -260,7 +263,7 @@ impl Files<'_> {
         let authorized = self.args.state.join("authorized");
         let place = ServicePlace {
             volume: &self.args.volume,
-            key: &self.key,
+            keys: &self.keys,
             authorized: &authorized,
             listen: self.args.listen(self.args.port),
             metrics: self.args.listen(self.args.metrics_port),

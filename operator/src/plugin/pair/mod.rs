@@ -50,7 +50,8 @@ pub(super) async fn run(command: PairCommand, scope: &Scope) -> Result<(), Plugi
         PairCommand::Pair { flags, made } if !made.apply => print(&flags.at(scope), &made),
         PairCommand::Pair { flags, made } => Pair::connect(&flags, scope).await?.make(&made).await,
         PairCommand::Unpair { flags } => Pair::connect(&flags, scope).await?.delete().await,
-        PairCommand::Rotate { flags } => Pair::connect(&flags, scope).await?.rotate().await,
+        PairCommand::Rotate { flags, endpoint: false } => Pair::connect(&flags, scope).await?.rotate().await,
+        PairCommand::Rotate { flags, .. } => Pair::connect(&flags, scope).await?.rotate_endpoint().await,
     }
 }
 
@@ -107,7 +108,7 @@ impl<'a> Pair<'a> {
         self.check_free().await?;
         let endpoint = manifests::endpoint(self.flags, made);
         let endpoint = apply(&self.endpoints, self.name, &endpoint, &self.serves).await?;
-        let reached = self.waits().address(&self.endpoints).await?;
+        let reached = self.waits().address(&self.endpoints, None).await?;
         tell(&format!("SyncEndpoint {} serves {reached}", self.name));
         if !made.no_trial {
             trial::run(&self.dials, self.flags, made, (&reached, &endpoint.spec.service.protocols)).await?;
@@ -190,21 +191,14 @@ impl<'a> Pair<'a> {
 
     /// Gives the SyncJob another key. The endpoint lists both until a run has succeeded with the new one.
     async fn rotate(&self) -> Result<(), PluginError> {
-        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint_if_any().await?);
-        let missing =
-            || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
-        let endpoint = endpoint.ok_or_else(missing)?;
+        let (job, endpoint) = self.both().await?;
         self.check(&job, &endpoint)?;
         if remote(&job).is_some_and(|remote| remote.identity.is_some()) {
             let hint =
                 "put another key there, list both at the endpoint, and take the old one out after a run";
             return Err(self.refused("the SyncJob's key is in a Secret that you made", hint));
         }
-        if job.spec.suspend || job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
-            let hint = "resume it, or wait for the end of its run, and run the same command again";
-            return Err(self
-                .refused("the SyncJob is suspended or has a run, so no run with a new key can begin", hint));
-        }
+        self.check_idle(&job)?;
         let (old, name) = (self.waits().key(&self.jobs, None).await?, self.peer(&job));
         // A key that was listed by hand gets the name by which this command finds it, should it have to run again.
         let named = |peers: Vec<_>| with_key(others(&peers, &[old.to_string()]), &name, old);
@@ -219,6 +213,54 @@ impl<'a> Pair<'a> {
         self.change_peers(&endpoint, only_new).await?;
         tell("the endpoint has accepted the new key; the old one is taken out");
         Ok(())
+    }
+
+    /// Gives the SyncEndpoint another key, and has the SyncJob expect it. The endpoint serves with both.
+    async fn rotate_endpoint(&self) -> Result<(), PluginError> {
+        let (job, endpoint) = self.both().await?;
+        if !(self.dials_for_claim(&job) && self.serves_claim(&endpoint)) {
+            return Err(self.no_pair());
+        }
+        self.check_idle(&job)?;
+        let known = remote(&job).and_then(|remote| remote.public_key.parse().ok());
+        let mut reached = self.waits().address(&self.endpoints, None).await?;
+        // Otherwise there is another key already, as after a command that was stopped halfway, and one more would shut
+        // out all who know the first.
+        if known == Some(reached.public_key) {
+            let version = json!({"keyVersion": endpoint.spec.key_version.max(1) + 1});
+            let metadata = json!({"uid": endpoint.uid(), "resourceVersion": endpoint.resource_version()});
+            let patch = Patch::Merge(json!({"metadata": metadata, "spec": version}));
+            let patched = self.endpoints.patch(self.name, &PatchParams::default(), &patch).await;
+            patched.map_err(failed(format!("change the key of SyncEndpoint {}", self.name)))?;
+            reached = self.waits().address(&self.endpoints, known).await?;
+        }
+        tell(&format!(
+            "SyncEndpoint {} serves with the key {}, and with the one before",
+            self.name, reached.public_key
+        ));
+        let job = manifests::job(self.flags, Some(&reached));
+        apply(&self.jobs, self.name, &job, &self.dials).await?;
+        let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
+        self.until_met(&run.name_any()).await?;
+        tell("a run has met the endpoint with its new key; give that to its other peers, too");
+        Ok(())
+    }
+
+    /// Returns both objects of the pair.
+    async fn both(&self) -> Result<(SyncJob, SyncEndpoint), PluginError> {
+        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint_if_any().await?);
+        let missing =
+            || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
+        Ok((job, endpoint.ok_or_else(missing)?))
+    }
+
+    /// Refuses a SyncJob of which no run can begin now.
+    fn check_idle(&self, job: &SyncJob) -> Result<(), PluginError> {
+        if !job.spec.suspend && job.status.as_ref().is_none_or(|status| status.active_run.is_none()) {
+            return Ok(());
+        }
+        let hint = "resume it, or wait for the end of its run, and run the same command again";
+        Err(self.refused("the SyncJob is suspended or has a run, so no run with a new key can begin", hint))
     }
 
     /// Starts a run, and returns its name and the key that its pod makes. A run without retries ends because the old
@@ -262,7 +304,7 @@ impl<'a> Pair<'a> {
 
     fn not_met(&self, run: &str, ended: Run) -> PluginError {
         let how = ended.message.unwrap_or_else(|| format!("{:?}", ended.result));
-        let hint = "the endpoint lists the old key, too; run the same command again once runs succeed";
+        let hint = "the old key is accepted, too; run the same command again once runs succeed";
         self.refused(&format!("run {run} has not succeeded: {how}"), hint)
     }
 

@@ -31,15 +31,15 @@ pub(in super::super) enum Standing<T> {
     Stuck(String),
 }
 
-/// Returns the address and the key of an endpoint that serves.
-fn of_endpoint(endpoint: &SyncEndpoint) -> Standing<RemoteFolder> {
+/// Returns the address and the key of an endpoint that serves, if that key is another one than `old`.
+fn of_endpoint(endpoint: &SyncEndpoint, old: Option<PublicKey>) -> Standing<RemoteFolder> {
     let status = endpoint.status.clone().unwrap_or_default();
     let known = status.address.zip(status.public_key).and_then(|(address, public_key)| {
         remote_end::parse(Side::Sink, &RemoteEndpoint { address, public_key, identity: None }).ok()
     });
     let ready = conditions::find(&status.conditions, conditions::READY);
     let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == *Reason::Serving);
-    match known.filter(|_| serves) {
+    match known.filter(|known| serves && Some(known.public_key) != old) {
         Some(known) => Standing::Done(known),
         None => standing(&status.conditions),
     }
@@ -108,9 +108,14 @@ pub(in super::super) struct Waits<'a> {
 }
 
 impl Waits<'_> {
-    /// Returns the endpoint's address and key once it serves.
-    pub(super) async fn address(&self, api: &Api<SyncEndpoint>) -> Result<RemoteFolder, PluginError> {
-        match self.until(api, |it| it.status.as_ref()?.observed_generation, of_endpoint).await? {
+    /// Returns the endpoint's address and key, other than `old`, once it serves.
+    pub(super) async fn address(
+        &self,
+        api: &Api<SyncEndpoint>,
+        old: Option<PublicKey>,
+    ) -> Result<RemoteFolder, PluginError> {
+        let observed = |it: &SyncEndpoint| it.status.as_ref()?.observed_generation;
+        match self.until(api, observed, |it| of_endpoint(it, old)).await? {
             Standing::Done(known) => Ok(known),
             Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncEndpoint", &why)),
         }
@@ -222,7 +227,8 @@ mod tests {
     #[test]
     fn an_endpoint_is_known_once_it_serves_with_an_address_and_a_key_that_can_be_read() {
         let of = |address: &str, key: &str, conditions: Value| {
-            of_endpoint(&endpoint(&json!({"address": address, "publicKey": key, "conditions": [conditions]})))
+            let status = json!({"address": address, "publicKey": key, "conditions": [conditions]});
+            of_endpoint(&endpoint(&status), None)
         };
         let serving = || condition("Ready", "Serving");
         let Standing::Done(known) = of("h:9::web", KEY, serving()) else { panic!("it serves") };
@@ -236,7 +242,9 @@ mod tests {
         assert_eq!(stuck, Standing::Stuck("ClaimNotFound: m".into()));
         let suspended = of("h::web", KEY, condition("Ready", "Suspended"));
         assert_eq!(suspended, Standing::Waits("Suspended: m".into()));
-        assert_eq!(of_endpoint(&endpoint(&json!({}))), Standing::Waits(UNSEEN.into()));
+        assert_eq!(of_endpoint(&endpoint(&json!({})), None), Standing::Waits(UNSEEN.into()));
+        let served = endpoint(&json!({"address": "h::web", "publicKey": KEY, "conditions": [serving()]}));
+        assert_eq!(of_endpoint(&served, KEY.parse().ok()), Standing::Waits("Serving: m".into()));
     }
 
     #[test]
