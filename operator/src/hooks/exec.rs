@@ -10,32 +10,26 @@ use std::{
 use contract::{Escaping, chain};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{AttachParams, ListParams},
-    core::Selector,
-};
+use kube::{Api, Client, ResourceExt as _, api::AttachParams};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::hook_state::{self, Point};
+use super::{
+    choose_pods::{self, MAX_PODS},
+    hook_state::{self, Point},
+};
 use crate::{
     api::Hook,
     human::{clipped, duration, sentence},
     spec::fields::ValidationError,
 };
 
-/// The maximum number of pods that one hook runs in.
-const MAX_PODS: u32 = 64;
 /// How much of a command's last output is kept for the status, in bytes for each pod.
-const TAIL_BYTES: usize = 2048;
+pub(super) const TAIL_BYTES: usize = 2048;
 /// The maximum length of the message about one hook, in bytes.
 const MAX_MESSAGE_BYTES: usize = 3072;
 /// The number of pods that a message names.
 const NAMED: usize = 3;
-
-/// The interval between looks for a pod that is ready.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The reasons why a hook failed.
 #[derive(Debug, Error)]
@@ -113,7 +107,7 @@ pub(crate) async fn in_all(
 ) -> Result<(), HookError> {
     let limit = hook_state::timeout(hook, point).map_err(|source| HookError::Invalid { point, source })?;
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
-    let pods = awaited(&api, hook, point, limit).await?;
+    let pods = choose_pods::awaited(&api, hook, point, limit).await?;
     let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, limit))).await;
     let failures: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
     match failures.is_empty() {
@@ -122,51 +116,10 @@ pub(crate) async fn in_all(
     }
 }
 
-/// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
-/// application may have been created with the SyncJob.
-async fn awaited(api: &Api<Pod>, hook: &Hook, point: Point, limit: Duration) -> Result<Vec<Pod>, HookError> {
-    let until = tokio::time::Instant::now() + limit;
-    loop {
-        let found = selected(api, hook, point).await;
-        let is_late = point == Point::After || tokio::time::Instant::now() >= until;
-        match found {
-            Err(HookError::NoPod { .. }) if !is_late => tokio::time::sleep(LOOK_PERIOD).await,
-            found => return found,
-        }
-    }
-}
-
-async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>, HookError> {
-    let selector: Selector = hook.target.match_labels.clone().into_iter().collect();
-    let labels = clipped(&selector.to_string(), TAIL_BYTES);
-    let params = ListParams::default().labels_from(&selector).limit(MAX_PODS + 1);
-    let mut pods = api.list(&params).await.map_err(|source| HookError::List { point, source })?.items;
-    let found = pods.len();
-    if found > MAX_PODS as usize {
-        return Err(HookError::TooManyPods { point, labels });
-    }
-    pods.retain(|pod| can_run(pod, point));
-    let wanted = if point == Point::Before { "is ready" } else { "runs" };
-    match pods.is_empty() {
-        true => Err(HookError::NoPod { point, found, labels, wanted }),
-        false => Ok(pods),
-    }
-}
-
-/// Returns whether a hook may run in a pod. A quiesced application may not be ready, but still has to be resumed.
-fn can_run(pod: &Pod, point: Point) -> bool {
-    let status = pod.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let is_ready = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
-    let is_running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
-    is_running && pod.metadata.deletion_timestamp.is_none() && (point == Point::After || is_ready)
-}
-
 /// Runs the command in one pod. Returns a failure as a sentence for the status.
 async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, limit: Duration) -> Result<(), String> {
     let name = pod.name_any();
-    let first = || pod.spec.as_ref()?.containers.first().map(|it| it.name.clone());
-    let container = hook.target.container.clone().or_else(first).unwrap_or_default();
+    let container = choose_pods::container(pod, hook);
     let tail = Mutex::new(VecDeque::new());
     let end = tokio::time::timeout(limit, attached(api, &name, &container, hook, &tail)).await;
     let why = match end {
@@ -250,31 +203,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn pod(phase: &str, ready: &str) -> Pod {
-        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
-        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
-    }
-
-    #[test]
-    fn before_needs_a_ready_pod_and_after_one_that_runs() {
-        for (pod, before, after) in [
-            (pod("Running", "True"), true, true),
-            (pod("Running", "False"), false, true),
-            (pod("Pending", "False"), false, false),
-            (pod("Succeeded", "False"), false, false),
-        ] {
-            assert_eq!(
-                (can_run(&pod, Point::Before), can_run(&pod, Point::After)),
-                (before, after),
-                "{pod:?}"
-            );
-        }
-        let mut leaving = pod("Running", "True");
-        leaving.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
-        assert!(!can_run(&leaving, Point::Before) && !can_run(&leaving, Point::After));
-    }
 
     #[test]
     fn a_commands_end_is_its_exit_code_or_the_words_of_the_api_server() {

@@ -1,5 +1,6 @@
 //! The commands of `spec.hooks`: their state, and the tasks that run them in pods.
 
+pub(crate) mod choose_pods;
 pub mod exec;
 pub mod hook_state;
 pub mod hook_tasks;

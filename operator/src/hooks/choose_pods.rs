@@ -1,0 +1,97 @@
+//! Chooses the pods, and the container in each, that the command of a hook runs in.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::ListParams, core::Selector};
+
+use super::{
+    exec::{HookError, TAIL_BYTES},
+    hook_state::Point,
+};
+use crate::{api::Hook, human::clipped};
+
+/// The maximum number of pods that one hook runs in.
+pub(super) const MAX_PODS: u32 = 64;
+/// The interval between looks for a pod that is ready.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
+/// application may have been created with the SyncJob.
+pub(super) async fn awaited(
+    api: &Api<Pod>,
+    hook: &Hook,
+    point: Point,
+    limit: Duration,
+) -> Result<Vec<Pod>, HookError> {
+    let until = tokio::time::Instant::now() + limit;
+    loop {
+        let found = selected(api, hook, point).await;
+        let is_late = point == Point::After || tokio::time::Instant::now() >= until;
+        match found {
+            Err(HookError::NoPod { .. }) if !is_late => tokio::time::sleep(LOOK_PERIOD).await,
+            found => return found,
+        }
+    }
+}
+
+async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>, HookError> {
+    let selector: Selector = hook.target.match_labels.clone().into_iter().collect();
+    let labels = clipped(&selector.to_string(), TAIL_BYTES);
+    let params = ListParams::default().labels_from(&selector).limit(MAX_PODS + 1);
+    let mut pods = api.list(&params).await.map_err(|source| HookError::List { point, source })?.items;
+    let found = pods.len();
+    if found > MAX_PODS as usize {
+        return Err(HookError::TooManyPods { point, labels });
+    }
+    pods.retain(|pod| can_run(pod, point));
+    let wanted = if point == Point::Before { "is ready" } else { "runs" };
+    if pods.is_empty() { Err(HookError::NoPod { point, found, labels, wanted }) } else { Ok(pods) }
+}
+
+/// Returns whether a hook may run in a pod. A quiesced application may not be ready, but still has to be resumed.
+fn can_run(pod: &Pod, point: Point) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_ready = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    let is_running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
+    is_running && pod.metadata.deletion_timestamp.is_none() && (point == Point::After || is_ready)
+}
+
+/// Returns the name of the container: the first one, unless the hook names another.
+pub(super) fn container(pod: &Pod, hook: &Hook) -> String {
+    let first = || pod.spec.as_ref()?.containers.first().map(|it| it.name.clone());
+    hook.target.container.clone().or_else(first).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(phase: &str, ready: &str) -> Pod {
+        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn before_needs_a_ready_pod_and_after_one_that_runs() {
+        for (pod, before, after) in [
+            (pod("Running", "True"), true, true),
+            (pod("Running", "False"), false, true),
+            (pod("Pending", "False"), false, false),
+            (pod("Succeeded", "False"), false, false),
+        ] {
+            assert_eq!(
+                (can_run(&pod, Point::Before), can_run(&pod, Point::After)),
+                (before, after),
+                "{pod:?}"
+            );
+        }
+        let mut leaving = pod("Running", "True");
+        leaving.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        assert!(!can_run(&leaving, Point::Before) && !can_run(&leaving, Point::After));
+    }
+}
