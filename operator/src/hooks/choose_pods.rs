@@ -6,13 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams, core::Selector};
 
 use super::{
-    exec::{HookError, TAIL_BYTES},
+    hook_error::{HookError, MAX_PODS, TAIL_BYTES},
     hook_state::Point,
 };
 use crate::{api::Hook, human::clipped};
 
-/// The maximum number of pods that one hook runs in.
-pub(super) const MAX_PODS: u32 = 64;
 /// The interval between looks for a pod that is ready.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 

@@ -11,91 +11,17 @@ use contract::{Escaping, chain};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{Api, Client, ResourceExt as _, api::AttachParams};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{
-    choose_pods::{self, MAX_PODS},
+    choose_pods,
+    hook_error::{HookError, TAIL_BYTES},
     hook_state::{self, Point},
 };
 use crate::{
     api::Hook,
     human::{clipped, duration, sentence},
-    spec::fields::ValidationError,
 };
-
-/// How much of a command's last output is kept for the status, in bytes for each pod.
-pub(super) const TAIL_BYTES: usize = 2048;
-/// The maximum length of the message about one hook, in bytes.
-const MAX_MESSAGE_BYTES: usize = 3072;
-/// The number of pods that a message names.
-const NAMED: usize = 3;
-
-/// The reasons why a hook failed.
-#[derive(Debug, Error)]
-pub enum HookError {
-    /// The hook's spec is invalid.
-    #[error("The hook {point} cannot run: {source}.")]
-    Invalid {
-        /// The hook.
-        point: Point,
-        /// The violated rule.
-        source: ValidationError,
-    },
-    /// The pods cannot be listed.
-    #[error("The hook {point} cannot run: the pods cannot be listed: {}", sentence(&chain(source)))]
-    List {
-        /// The hook.
-        point: Point,
-        /// The API server's error.
-        source: kube::Error,
-    },
-    /// No pod can run the command.
-    #[error(
-        "The hook {point} found no pod to run in: {found} have the labels {labels}, and none of them {wanted}. Correct \
-         spec.hooks.{point}.target.matchLabels, or start the application."
-    )]
-    NoPod {
-        /// The hook.
-        point: Point,
-        /// The number of pods with the labels.
-        found: usize,
-        /// The labels.
-        labels: String,
-        /// What the pods lack, such as readiness.
-        wanted: &'static str,
-    },
-    /// Too many pods have the labels.
-    #[error(
-        "The hook {point} does not run: more than {MAX_PODS} pods have the labels {labels}. Name more labels in \
-             spec.hooks.{point}.target.matchLabels."
-    )]
-    TooManyPods {
-        /// The hook.
-        point: Point,
-        /// The labels.
-        labels: String,
-    },
-    /// The command failed in some pods.
-    #[error("The hook {point} failed in {} of {of} pods. {}", failures.len(), told(failures))]
-    Failed {
-        /// The hook.
-        point: Point,
-        /// One sentence for each pod that it failed in; never empty.
-        failures: Vec<String>,
-        /// The number of pods that it ran in.
-        of: usize,
-    },
-}
-
-fn told(failures: &[String]) -> String {
-    let more = failures.len().saturating_sub(NAMED);
-    let mut told = failures.iter().take(NAMED).map(|it| sentence(it)).collect::<Vec<_>>().join(" ");
-    if more > 0 {
-        let _ = write!(told, " And {more} more.");
-    }
-    clipped(&told, MAX_MESSAGE_BYTES)
-}
 
 /// Runs the command of a hook in all pods that it selects, in all of them at once, within the hook's timeout. Fails if
 /// the pods cannot be selected, or if the command fails in any of them.
@@ -224,13 +150,5 @@ mod tests {
         let printed = printed(&tail);
         assert_eq!(tail.lock().unwrap().len(), TAIL_BYTES);
         assert!(printed.ends_with("x\\u{1b}[2J\\nlast"), "{printed}");
-    }
-
-    #[test]
-    fn a_message_names_three_pods_and_how_many_failed() {
-        let failures = (0..5).map(|i| format!("p{i}: exit code 1")).collect();
-        let error = HookError::Failed { point: Point::Before, failures, of: 7 };
-        let words = "The hook before failed in 5 of 7 pods. p0: exit code 1. p1: exit code 1. p2: exit code 1. And 2 more.";
-        assert_eq!(error.to_string(), words);
     }
 }

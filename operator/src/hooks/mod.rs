@@ -2,6 +2,7 @@
 
 pub(crate) mod choose_pods;
 pub mod exec;
+pub mod hook_error;
 pub mod hook_state;
 pub mod hook_tasks;
 pub mod run_hooks;
