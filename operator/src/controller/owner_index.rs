@@ -1,9 +1,6 @@
 //! Finds the objects of a store by their namespace, and by the SyncJob that they are of.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::{
     Resource, ResourceExt as _,
@@ -12,6 +9,7 @@ use kube::{
         watcher::Event,
     },
 };
+use parking_lot::RwLock;
 
 use crate::{
     api::SyncRun,
@@ -48,7 +46,7 @@ impl<K: Resource<DynamicType = ()> + Clone> OwnerIndex<K> {
     /// Returns the objects of a namespace: those of one SyncJob, or all.
     pub(super) fn find(&self, store: &Store<K>, namespace: &str, owner: Option<&str>) -> Vec<Arc<K>> {
         let first = (namespace.to_string(), owner.unwrap_or_default().to_string(), String::new());
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         let found = keys.range(first..).take_while(|(in_namespace, of, _)| {
             in_namespace == namespace && owner.is_none_or(|owner| of == owner)
         });
@@ -57,7 +55,7 @@ impl<K: Resource<DynamicType = ()> + Clone> OwnerIndex<K> {
 
     /// Takes the events that a store is about to apply.
     pub(super) fn apply(&self, events: &[Event<K>], store: &Store<K>) {
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         for event in events {
             let (Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) = event else {
                 continue;

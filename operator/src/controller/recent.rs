@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The maximum age of a value, after which it is dropped.
@@ -34,18 +34,14 @@ struct Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        locked(self.all).remove(self.key);
+        self.all.lock().remove(self.key);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Clone> Recent<T> {
     /// Returns the value of that key if it is younger than `age`.
     pub fn get(&self, key: &str, age: Duration) -> Option<T> {
-        let values = self.lock();
+        let values = self.values.lock();
         values.get(key).filter(|(at, _)| at.elapsed() < age).map(|(_, value)| value.clone())
     }
 
@@ -78,7 +74,7 @@ impl<T: Clone> Recent<T> {
 
     /// Begins the request for a key; fails with the end of another one that is under way.
     fn begin<'a>(&'a self, key: &'a str) -> Result<Asking<'a>, watch::Receiver<()>> {
-        let mut asking = locked(&self.asking);
+        let mut asking = self.asking.lock();
         if let Some(other) = asking.get(key) {
             return Err(other.clone());
         }
@@ -89,18 +85,14 @@ impl<T: Clone> Recent<T> {
 
     /// Stores a value, and drops all that are older than an hour.
     pub fn put(&self, key: &str, value: T) {
-        let mut values = self.lock();
+        let mut values = self.values.lock();
         values.retain(|_, (at, _)| at.elapsed() < LONGEST);
         values.insert(key.into(), (Instant::now(), value));
     }
 
     /// Removes the value of that key.
     pub fn forget(&self, key: &str) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, T)>> {
-        locked(&self.values)
+        self.values.lock().remove(key);
     }
 }
 

@@ -1,16 +1,12 @@
 //! Runs the command of a hook in the pods that it selects, as `kubectl exec` does.
 
-use std::{
-    collections::VecDeque,
-    fmt::Write as _,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 
 use contract::{Escaping, chain};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{Api, Client, ResourceExt as _, api::AttachParams};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{
@@ -107,7 +103,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, tail: &Mutex<VecDeque<u8>>
     let Some(mut stream) = stream else { return };
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = tail.lock();
         tail.extend(&buffer[..count]);
         let surplus = tail.len().saturating_sub(TAIL_BYTES);
         tail.drain(..surplus);
@@ -116,7 +112,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, tail: &Mutex<VecDeque<u8>>
 
 /// Returns the last output of a command as text with control characters escaped; empty if it printed nothing.
 fn printed(tail: &Mutex<VecDeque<u8>>) -> String {
-    let tail: Vec<u8> = tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+    let tail: Vec<u8> = tail.lock().iter().copied().collect();
     let text = String::from_utf8_lossy(&tail);
     let mut escaped = String::new();
     // Writing to a String never fails.
@@ -148,7 +144,7 @@ mod tests {
         let text = format!("{}\x1b[2J\nlast", "x".repeat(5000));
         read(Some(text.as_bytes()), &tail).await;
         let printed = printed(&tail);
-        assert_eq!(tail.lock().unwrap().len(), TAIL_BYTES);
+        assert_eq!(tail.lock().len(), TAIL_BYTES);
         assert!(printed.ends_with("x\\u{1b}[2J\\nlast"), "{printed}");
     }
 }

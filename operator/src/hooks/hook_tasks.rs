@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use futures::channel::mpsc::UnboundedSender;
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
+use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::AbortHandle};
 
 use super::{exec, hook_state::Point};
@@ -57,7 +58,7 @@ impl HookTasks {
         hook: &Hook,
     ) -> Option<Option<String>> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         let key = format!("{namespace}/{name}");
         if let Some(task) = tasks.get(&key).filter(|task| task.id == id) {
             return task.end.get().cloned();
@@ -91,43 +92,35 @@ impl HookTasks {
 
     /// Starts a task under that key, unless one runs. The task is removed when it has ended.
     pub(crate) fn spawn_once(&self, key: String, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         if tasks.contains_key(&key) {
             return;
         }
         let (this, id) = (self.clone(), key.clone());
         let task = tokio::spawn(async move {
             task.await;
-            this.lock().remove(&id);
+            this.tasks.lock().remove(&id);
         });
         tasks.insert(key.clone(), Task { id: key, end: Arc::default(), handle: task.abort_handle() });
     }
 
     /// Remembers that the hook `after` of a SyncRun has to run.
     pub(crate) fn owe(&self, run: &SyncRun) {
-        locked(&self.owing).insert(run.uid().unwrap_or_default(), run.clone());
+        self.owing.lock().insert(run.uid().unwrap_or_default(), run.clone());
     }
 
     /// Returns the SyncRuns whose hook `after` has to run, as far as this process knows.
     pub(crate) fn owing(&self) -> Vec<SyncRun> {
-        locked(&self.owing).values().cloned().collect()
+        self.owing.lock().values().cloned().collect()
     }
 
     /// Forgets a SyncRun whose hook `after` has run, or need not any more.
     pub(crate) fn settle(&self, run: &SyncRun) {
-        locked(&self.owing).remove(&run.uid().unwrap_or_default());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
-        locked(&self.tasks)
+        self.owing.lock().remove(&run.uid().unwrap_or_default());
     }
 
     /// Removes the task of a SyncJob, and aborts it if it runs.
     pub(crate) fn forget(&self, namespace: &str, name: &str) {
-        self.lock().remove(&format!("{namespace}/{name}"));
+        self.tasks.lock().remove(&format!("{namespace}/{name}"));
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,13 +6,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use contract::chain;
 use futures::{StreamExt as _, stream};
 use kube::Client;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
@@ -67,7 +68,7 @@ impl Namespaces {
     /// # Errors
     /// If the API server does not say. The caller does nothing in the namespace.
     pub(crate) async fn holds(&self, namespace: &str) -> Result<bool, NotTaken> {
-        let hold = self.locked().entry(namespace.into()).or_default().clone();
+        let hold = self.known.lock().entry(namespace.into()).or_default().clone();
         let mut hold = hold.lock().await;
         if hold.renewed.is_some_and(|at| at.elapsed() < GIVE_UP) {
             return Ok(true);
@@ -81,10 +82,10 @@ impl Namespaces {
 
     /// Renews the Leases of those namespaces with SyncJobs that this release holds, and forgets all others.
     pub(crate) async fn renew(&self, with_jobs: &BTreeSet<String>) {
-        let all = std::mem::take(&mut *self.locked());
+        let all = std::mem::take(&mut *self.known.lock());
         let (kept, dropped): (HashMap<_, _>, HashMap<_, _>) =
             all.into_iter().partition(|(namespace, _)| with_jobs.contains(namespace));
-        self.locked().extend(kept.clone());
+        self.known.lock().extend(kept.clone());
         for (namespace, hold) in dropped {
             self.no_other(&namespace, &mut *hold.lock().await);
         }
@@ -144,10 +145,6 @@ impl Namespaces {
             self.health.metrics.held_by_other(namespace, &before, false);
         }
     }
-
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<Hold>>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Returns whether an error says that the namespace is being deleted, or gone.
@@ -176,7 +173,7 @@ mod tests {
             async move {
                 let (parts, body) = request.into_parts();
                 let sent = body.collect_bytes().await.unwrap();
-                let mut lease = server.lock().unwrap();
+                let mut lease = server.lock();
                 let (code, answer) = match (&mut *lease, parts.method) {
                     (None, _) => (503, failure(503, "ServiceUnavailable")),
                     (Some(Value::Null), Method::GET) => (404, failure(404, "NotFound")),
@@ -225,14 +222,14 @@ mod tests {
         let server = Arc::new(Mutex::new(Some(Value::Null)));
         let first = release("one/a", &server);
         assert!(first.holds("prod").await.unwrap());
-        let lease = server.lock().unwrap().take();
+        let lease = server.lock().take();
         advance(GIVE_UP - Duration::from_secs(1)).await;
         first.renew(&["prod".to_string()].into()).await;
         assert!(first.holds("prod").await.unwrap(), "an API server that is away for a moment stops nobody");
         advance(Duration::from_secs(1)).await;
         assert!(first.holds("prod").await.is_err());
         assert!(GIVE_UP + crate::controller::error::TIMEOUT < VALID);
-        *server.lock().unwrap() = lease;
+        *server.lock() = lease;
         assert!(first.holds("prod").await.unwrap());
     }
 

@@ -1,10 +1,9 @@
 //! Remembers the service accounts of pods that this operator has created, so that they are not created again for each
 //! run.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
 
 /// The accounts with their bindings that have been created, by SyncJob.
 #[derive(Debug, Default)]
@@ -15,21 +14,17 @@ pub struct Accounts {
 impl Accounts {
     /// Returns whether this account of a SyncJob has been created.
     pub fn has(&self, namespace: &str, job: &str, account: &str) -> bool {
-        self.lock().get(&key(namespace, job)).is_some_and(|made| made.contains(account))
+        self.made.lock().get(&key(namespace, job)).is_some_and(|made| made.contains(account))
     }
 
     /// Notes that an account of a SyncJob has been created.
     pub fn note(&self, namespace: &str, job: &str, account: &str) {
-        self.lock().entry(key(namespace, job)).or_default().insert(account.into());
+        self.made.lock().entry(key(namespace, job)).or_default().insert(account.into());
     }
 
     /// Forgets the accounts of a SyncJob, because the SyncJob or one of the accounts is gone.
     pub fn forget(&self, namespace: &str, job: &str) {
-        self.lock().remove(&key(namespace, job));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashSet<String>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock().remove(&key(namespace, job));
     }
 }
 

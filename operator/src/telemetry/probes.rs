@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use axum::{
     routing::get,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::{net::TcpListener, time::Instant};
 
 use super::metrics::Metrics;
@@ -96,7 +97,7 @@ impl Health {
     /// of all namespaces.
     pub fn watched(&self, kind: &str, namespace: &str, error: Option<String>) {
         let fails = error.is_some();
-        let before = self.watches().insert((kind.into(), namespace.into()), error);
+        let before = self.watches.lock().insert((kind.into(), namespace.into()), error);
         if before.is_none_or(|before| before.is_some() != fails) {
             self.metrics.watch_stands(kind, namespace, fails);
         }
@@ -110,7 +111,7 @@ impl Health {
     /// Returns why this replica is not ready: a kind that it needs can be watched nowhere. A namespace that fails while
     /// others go on is told by the metrics only.
     fn fault(&self) -> Option<String> {
-        let watches = self.watches();
+        let watches = self.watches.lock();
         let of = |kind: &str| watches.iter().filter(move |((it, _), _)| it == kind).collect::<Vec<_>>();
         NEEDED.iter().find_map(|kind| {
             let of_kind = of(kind);
@@ -118,10 +119,6 @@ impl Health {
             let all_fail = of_kind.iter().all(|(_, error)| error.is_some());
             all_fail.then(|| format!("{kind} cannot be watched: {first}\n"))
         })
-    }
-
-    fn watches(&self) -> MutexGuard<'_, BTreeMap<(String, String), Option<String>>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
