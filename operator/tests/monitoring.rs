@@ -56,6 +56,8 @@ fn exported() -> String {
     metrics.watch_stands("syncruns", "prod", true);
     metrics.watch_heard("syncruns", "prod", 1.0);
     metrics.held_by_other("prod", "team/volferry-operator", true);
+    metrics.claim_filled("prod");
+    metrics.claim_waits(&job, true);
     metrics.to_text()
 }
 

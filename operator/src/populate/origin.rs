@@ -1,4 +1,5 @@
-//! Decides what a claim comes up with: a snapshot of a SyncJob's copy, its files, a VolumeSnapshot, or nothing. Pure.
+//! Decides what a claim comes up with: a snapshot of a SyncJob's copy, its files, a VolumeSnapshot, what the SyncJob
+//! reads at an endpoint, or nothing. Pure.
 
 use contract::Reason;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
@@ -30,6 +31,8 @@ pub enum Origin<'a> {
         /// Whether the volume itself has to tell that there is a snapshot, because the SyncJob's status does not.
         is_guess: bool,
     },
+    /// What a SyncJob reads at an endpoint, for a claim that it writes to itself.
+    Endpoint(&'a SyncJob),
     /// A VolumeSnapshot, which the storage restores.
     Image(&'a TypedLocalObjectReference),
     /// Nothing, because there is no copy and the claim says that it may come up empty.
@@ -55,6 +58,9 @@ pub fn origin<'a>(
     check_annotation(claim)?;
     let job = named(claim, job)?;
     let wished = claim.annotations().get(ANNOTATION_SNAPSHOT).map(String::as_str);
+    if writes_to(job, claim) && job.spec.source.endpoint.is_some() {
+        return endpoint(job, wished);
+    }
     let is_known = is_known(job, copy);
     let image = image(job).filter(|_| is_known);
     if wished == Some(LATEST_IMAGE) {
@@ -79,6 +85,33 @@ pub fn origin<'a>(
         None if job.spec.destination.create.is_none() => Err(no_claim(job)),
         _ => nothing(claim),
     }
+}
+
+/// Returns whether a SyncJob writes to the claim itself, so that there is no other copy.
+fn writes_to(job: &SyncJob, claim: &PersistentVolumeClaim) -> bool {
+    let to = job.spec.destination.persistent_volume_claim.as_ref();
+    to.is_some_and(|to| Some(&to.claim_name) == claim.metadata.name.as_ref())
+}
+
+/// Returns [`Origin::Endpoint`]. The SyncJob that fills the claim has no pods of its own before, and so no key that the
+/// endpoint could know, unless a person has made one.
+fn endpoint<'a>(job: &'a SyncJob, wished: Option<&str>) -> Result<Origin<'a>, Fault> {
+    if wished.is_some_and(|wished| wished != LATEST) {
+        let message = format!(
+            "An endpoint gives its files as they are: remove the annotation {ANNOTATION_SNAPSHOT}, or read a copy in this \
+             cluster."
+        );
+        return Err(Fault::new(Reason::InvalidAnnotation, message));
+    }
+    if job.spec.source.endpoint.as_ref().is_some_and(|endpoint| endpoint.identity.is_none()) {
+        let message = format!(
+            "The SyncJob {} reads an endpoint, which has to know the key of who fills the claim: make one with `volferry \
+             enroll`, list it among the endpoint's peers, and name its Secret in source.endpoint.identity.",
+            job.name_any()
+        );
+        return Err(Fault::new(Reason::InvalidSpec, message));
+    }
+    Ok(Origin::Endpoint(job))
 }
 
 /// Returns [`Origin::Nothing`] if the claim says that it may come up empty.

@@ -169,6 +169,9 @@ fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
             Ok(Origin::Copy { job, snapshot, .. }) => {
                 Step::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
             }
+            Ok(Origin::Endpoint(job)) => {
+                Step::MakeFiller(Box::new(temporary::filler_from_source(claim, job)))
+            }
             // The volume was made empty before there was one.
             Ok(Origin::Image(_)) => Step::DropClaim,
             Ok(Origin::Nothing) => mark(POPULATED_EMPTY),

@@ -1,6 +1,6 @@
 //! Takes the steps of the populator, one after the other, for each claim.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use contract::{Reason, chain};
@@ -36,14 +36,18 @@ use crate::{
     controller::{
         apply::Applicable,
         read::{DereferenceError, Guarded},
-        watches::scoped,
+        watches::{await_api, scoped},
     },
     fault::Fault,
     leases::election::{Election, LeaseError},
     names::{self, ANNOTATION_POPULATED, POPULATED_EMPTY},
     pods::read_warnings::last_warning,
     signals::Stops,
-    telemetry::events::{Events, Note},
+    telemetry::{
+        events::{Events, Note},
+        metrics::JobLabels,
+        probes::{self, Health, PULSE},
+    },
 };
 
 /// How long a failed step waits before it is tried again.
@@ -60,6 +64,12 @@ pub struct PopulateArgs {
     /// Fill claims of these namespaces only; separated by commas. Absent or empty: all namespaces.
     #[arg(long, env = "VOLFERRY_WATCH_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// The file with a token that readers of /metrics have to show as `Authorization: Bearer TOKEN`. Absent: none.
+    #[arg(long, env = "VOLFERRY_METRICS_TOKEN_FILE", value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
     /// Work only while holding a Lease, so that several replicas can wait for each other.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub leader_elect: bool,
@@ -80,6 +90,14 @@ pub enum PopulateError {
     /// No API server is configured.
     #[error("no API server is configured")]
     Client(#[source] kube::Error),
+    /// The address for probes and metrics cannot be used.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
     /// Signals cannot be received.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -103,6 +121,7 @@ fn cannot(what: &'static str) -> impl Fn(kube::Error) -> StepError {
 struct Populator {
     client: Client,
     events: Events,
+    health: Arc<Health>,
     /// What each claim was last told, by its UID, so that it is told once.
     told: Mutex<HashMap<String, Fault>>,
 }
@@ -114,13 +133,23 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
     let config =
         Config::infer().await.map_err(|error| PopulateError::Client(kube::Error::InferConfig(error)))?;
     let client = Client::try_from(config).map_err(PopulateError::Client)?;
+    let health = Arc::new(Health::default().asking_for_token(args.metrics_token_file.clone()));
+    let address = args.listen;
+    probes::serve(address, health.clone())
+        .await
+        .map_err(|source| PopulateError::Listen { address, source })?;
     let identity = args.identity.clone().unwrap_or_else(crate::controller::serve::host_name);
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
+    tokio::select! {
+        () = await_api(&client, &args.watch_namespaces) => health.set_ready(),
+        () = stops.next() => return Ok(()),
+    }
     look_for_validator(&client).await;
     let election = Election::new(client.clone(), &namespace, &args.lease_name, &identity);
     let populator = Arc::new(Populator {
         events: Events::reporting_as(client.clone(), POPULATOR, &identity),
         client,
+        health,
         told: Mutex::default(),
     });
     let work = populator.work(&args.watch_namespaces);
@@ -187,7 +216,18 @@ impl Populator {
     /// Reconciles the claims of these namespaces, or of all if there are none, without end.
     async fn work(self: Arc<Self>, namespaces: &[String]) {
         let scopes = crate::controller::stores::scopes(namespaces);
-        futures::future::join_all(scopes.into_iter().map(|scope| self.clone().work_in(scope))).await;
+        let work = futures::future::join_all(scopes.into_iter().map(|scope| self.clone().work_in(scope)));
+        let mut pulse = tokio::time::interval(PULSE);
+        let beats = async {
+            loop {
+                pulse.tick().await;
+                self.health.beat();
+            }
+        };
+        tokio::select! {
+            _ = work => {}
+            () = beats => {}
+        }
     }
 
     async fn work_in(self: Arc<Self>, scope: Option<String>) {
@@ -212,13 +252,17 @@ impl Populator {
         controller
             .owns(claims, own)
             .watches(scoped::<Guarded>(&self.client, scope.as_deref()), watcher::Config::default(), concerned)
-            .run(reconcile, on_error, self)
-            .for_each(async |done| {
+            .run(reconcile, on_error, self.clone())
+            .for_each(async |done| match done {
+                Err(ControllerError::ObjectNotFound(claim)) => {
+                    let gone = JobLabels { namespace: claim.namespace.unwrap_or_default(), name: claim.name };
+                    self.health.metrics.claim_waits(&gone, false);
+                }
                 // What a step says is logged where it fails; this is about the watches.
-                if let Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) = done
-                {
+                Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) => {
                     tracing::warn!(error = chain(&error), "the API server does not list what claims need");
                 }
+                _ => {}
             })
             .await;
     }
@@ -351,6 +395,7 @@ impl Populator {
         tracing::info!(namespace, name, volume = volume.name_any(), "a claim is filled");
         let from = claim.annotations().get(ANNOTATION_POPULATED).map_or(POPULATED_EMPTY, String::as_str);
         let job = origin::source(claim).unwrap_or_default();
+        self.health.metrics.claim_filled(&namespace.clone().unwrap_or_default());
         let message = match from {
             POPULATED_EMPTY => {
                 format!("The SyncJob {job} has no copy, so the claim came up empty, as it says.")
@@ -363,6 +408,7 @@ impl Populator {
 
     /// Publishes why a claim is not filled, unless it was told the same before.
     async fn tell(&self, claim: &PersistentVolumeClaim, fault: &Fault) {
+        self.health.metrics.claim_waits(&labels(claim), true);
         let before = self.told.lock().await.insert(claim.uid().unwrap_or_default(), fault.clone());
         if before.as_ref() == Some(fault) {
             return;
@@ -401,6 +447,10 @@ impl Populator {
     }
 }
 
+fn labels(claim: &PersistentVolumeClaim) -> JobLabels {
+    JobLabels { namespace: claim.namespace().unwrap_or_default(), name: claim.name_any() }
+}
+
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(POPULATOR.into()), ..PatchParams::default() }
 }
@@ -414,6 +464,7 @@ async fn reconcile(
     }
     Ok(match populator.look(&claim).await? {
         Step::Done => {
+            populator.health.metrics.claim_waits(&labels(&claim), false);
             populator.told.lock().await.remove(&claim.uid().unwrap_or_default());
             Action::await_change()
         }

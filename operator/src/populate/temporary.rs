@@ -77,6 +77,28 @@ pub fn filler(claim: &PersistentVolumeClaim, job: &SyncJob, snapshot: Option<Str
     SyncJob { metadata: metadata(claim), spec, status: None }
 }
 
+/// Builds the SyncJob that reads what another one does, for the claim that this other one writes to.
+pub fn filler_from_source(claim: &PersistentVolumeClaim, job: &SyncJob) -> SyncJob {
+    let to = ClaimReference { claim_name: name(claim), namespace: None };
+    let mut pods = job.spec.pods.clone();
+    pods.security_context.fs_group_from = None;
+    let spec = SyncJobSpec {
+        source: job.spec.source.clone(),
+        destination: DestinationEndpoint {
+            persistent_volume_claim: Some(to),
+            create: None,
+            volume_snapshots: None,
+            ..job.spec.destination.clone()
+        },
+        files: job.spec.files.clone(),
+        transfer: job.spec.transfer.clone(),
+        pods,
+        parallelism: 1,
+        ..SyncJobSpec::default()
+    };
+    SyncJob { metadata: metadata(claim), spec, status: None }
+}
+
 /// Returns the metadata of what belongs to a claim, which the garbage collector deletes with it.
 fn metadata(claim: &PersistentVolumeClaim) -> ObjectMeta {
     let owner = OwnerReference {

@@ -338,6 +338,41 @@ fn of_a_syncjob_that_knows_of_no_copy_the_volume_tells_whether_it_has_snapshots(
 }
 
 #[test]
+fn a_claim_comes_up_with_what_its_syncjob_reads_at_an_endpoint_that_knows_the_key() {
+    let reads = |identity: Value, to: &str| {
+        let key = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
+        let mut spec = json!({"source": {"endpoint": {"address": "far.example.org::web", "publicKey": key}},
+            "destination": {"persistentVolumeClaim": {"claimName": to}, "path": "/site"}, "suspend": true,
+            "files": {"exclude": ["/cache/"]}});
+        spec["source"]["endpoint"]["identity"] = identity;
+        let mut job = SyncJob::new("copies", serde_json::from_value::<SyncJobSpec>(spec).unwrap());
+        job.metadata.namespace = Some("prod".into());
+        Some(job)
+    };
+    let known = || json!({"secretName": "key"});
+    let steps = world(json!({}), reads(known(), "web")).play(Ok(()));
+    let order = ["MakeClaim", "MakeFiller", "Mark", "DropFiller", "MarkClaim", "Rebind", "DropClaim", "Done"];
+    assert_eq!(words(&steps), order);
+    let Step::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
+    let (source, to) = (&filler.spec.source, &filler.spec.destination);
+    assert_eq!(source.endpoint.as_ref().unwrap().identity.as_ref().unwrap().secret_name, "key");
+    assert_eq!(to.persistent_volume_claim.as_ref().unwrap().claim_name, "vf-populate-u-claim");
+    assert_eq!((&*to.path, filler.spec.suspend), ("/site", false));
+    assert_eq!(filler.spec.files.exclude, ["/cache/"]);
+
+    for (annotations, job, reason) in [
+        (json!({}), reads(Value::Null, "web"), "InvalidSpec"),
+        (json!({ANNOTATION_SNAPSHOT: "gold"}), reads(known(), "web"), "InvalidAnnotation"),
+        // The copy is on another claim, and no run has made it yet.
+        (json!({}), reads(known(), "kept"), "NoCopyYet"),
+    ] {
+        assert_eq!(reason_of(&world(annotations, job).play(Ok(()))), reason);
+    }
+    let steps = world(json!({ANNOTATION_IF_NONE: "Empty"}), reads(known(), "web")).play(Err("PeerLost"));
+    assert_eq!(reason_of(&steps), "PeerLost", "a way that is cut is no reason to come up empty");
+}
+
+#[test]
 fn a_snapshot_that_was_dropped_while_the_restore_waited_gives_way_to_the_newest_one() {
     let mut world = world(json!({}), Some(job(true, Some("s-7"), &json!({}))));
     assert_eq!(words(&world.play(Err("SnapshotNotFound"))), ["MakeClaim", "MakeFiller", "Tell"]);

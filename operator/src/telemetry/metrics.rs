@@ -91,6 +91,8 @@ pub struct Metrics {
     watch_failing: Family<WatchLabels, Gauge>,
     watch_heard: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     held_by_other: Family<HolderLabels, Gauge>,
+    claims_filled: Family<NamespaceLabels, Counter>,
+    claims_waiting: Family<JobLabels, Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -181,6 +183,8 @@ impl Default for Metrics {
             watch_failing: Family::default(),
             watch_heard: Family::default(),
             held_by_other: Family::default(),
+            claims_filled: Family::default(),
+            claims_waiting: Family::default(),
         };
         all.build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         all.register();
@@ -273,6 +277,24 @@ impl Metrics {
         r.register_with_unit("watch_heard_timestamp", help, Unit::Seconds, self.watch_heard.clone());
         let help = "1 while another release of the operator holds a namespace that this one watches";
         r.register("namespace_held_by_other", help, self.held_by_other.clone());
+        let help = "Claims that the populator has given a filled volume";
+        r.register("claims_filled", help, self.claims_filled.clone());
+        let help = "1 while something keeps the populator from filling a claim, whose events say what";
+        r.register("claim_waiting", help, self.claims_waiting.clone());
+    }
+
+    /// Counts a claim that has got its volume.
+    pub fn claim_filled(&self, namespace: &str) {
+        self.claims_filled.get_or_create(&NamespaceLabels { namespace: namespace.into() }).inc();
+    }
+
+    /// Shows whether something keeps a claim from being filled.
+    pub fn claim_waits(&self, claim: &JobLabels, waits: bool) {
+        if waits {
+            self.claims_waiting.get_or_create(claim).set(1);
+        } else {
+            self.claims_waiting.remove(claim);
+        }
     }
 
     /// Shows whether the API server refuses a watch.
