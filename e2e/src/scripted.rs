@@ -118,7 +118,7 @@ impl Stage {
 
     /// Starts a populator for this namespace, with the populator's rights.
     pub async fn populator(&self) -> Result<Controller> {
-        let arguments = ["populate", "--leader-elect=false", "--watch-namespaces", &self.namespace];
+        let arguments = ["populate", "--leader-elect=false", ANY_PORT, "--watch-namespaces", &self.namespace];
         self.launch(self.server.client(User::Populator).await?, Cut::Never, &arguments, &[]).await
     }
 

@@ -67,16 +67,22 @@ pub(crate) struct Feeds {
 /// Waits until the API server answers and serves SyncJobs and SyncRuns, in one of the namespaces if there are several:
 /// one that is gone holds up no other.
 pub(crate) async fn await_api(client: &Client, namespaces: &[String]) {
-    let served = scopes(namespaces).into_iter().map(|scope| {
-        Box::pin(async move {
-            await_kind::<SyncJob>(client, scope.as_deref()).await;
-            await_kind::<SyncRun>(client, scope.as_deref()).await;
-        })
-    });
+    await_kind::<SyncJob>(client, namespaces).await;
+    await_kind::<SyncRun>(client, namespaces).await;
+}
+
+/// Waits until the API server serves a kind in one of the namespaces.
+pub(crate) async fn await_kind<K>(client: &Client, namespaces: &[String])
+where
+    K: Watchable + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    let served = scopes(namespaces)
+        .into_iter()
+        .map(|scope| Box::pin(async move { await_kind_in::<K>(client, scope.as_deref()).await }));
     select_all(served).await;
 }
 
-async fn await_kind<K>(client: &Client, namespace: Option<&str>)
+async fn await_kind_in<K>(client: &Client, namespace: Option<&str>)
 where
     K: Watchable + kube::Resource<Scope = NamespaceResourceScope>,
 {

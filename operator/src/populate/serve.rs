@@ -36,7 +36,7 @@ use crate::{
     controller::{
         apply::Applicable,
         read::{DereferenceError, Guarded},
-        watches::{await_api, scoped},
+        watches::{await_kind, scoped},
     },
     fault::Fault,
     leases::election::{Election, LeaseError},
@@ -141,7 +141,7 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
     let identity = args.identity.clone().unwrap_or_else(crate::controller::serve::host_name);
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
     tokio::select! {
-        () = await_api(&client, &args.watch_namespaces) => health.set_ready(),
+        () = await_kind::<SyncJob>(&client, &args.watch_namespaces) => health.set_ready(),
         () = stops.next() => return Ok(()),
     }
     look_for_validator(&client).await;
