@@ -15,6 +15,7 @@ pub use crate::{
         key_exchange::{Exchange, Meets},
         link_options::{Endpoint, LinkOptions, show_key},
         local_session::LocalSession,
+        offsite_run::{OpenOffsite, snapshot_offsite},
         outcome::Outcome,
         restore::{all_but, outermost},
         send_session::SendSession,

@@ -196,6 +196,7 @@ impl SessionError {
             Self::Apply(ApplyError::Backup { .. }) => Reason::BackupDirUnusable,
             Self::Apply(_) => Reason::DestinationUnusable,
             Self::Snapshot(error) if error.is_missing() => Reason::SnapshotNotFound,
+            Self::Snapshot(SnapshotError::Offsite { reason, .. }) => reason.clone(),
             Self::Snapshot(_) => Reason::SnapshotUnusable,
             Self::NotAllowed { .. } | Self::NotHeld { .. } | Self::HistoryNotTaken => Reason::NotAllowed,
             Self::QueueFull(_) => Reason::QueueFull,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use contract::{ExitCode, IdentityError};
+use contract::{ExitCode, IdentityError, Reason};
 use syncer::snapshot::SnapshotError;
 use thiserror::Error;
 
@@ -139,6 +139,15 @@ impl BucketError {
             Self::WrongKey(_) => ExitCode::Identity,
             Self::Snapshot(error) if error.needs_repair() => ExitCode::Partial,
             _ => ExitCode::Failed,
+        }
+    }
+
+    /// Returns the word for the report of a run that it ends.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Lost { .. } | Self::Runtime(_) | Self::Contended(_) => Reason::ObjectStoreLost,
+            Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => Reason::SnapshotUnusable,
+            _ => Reason::ObjectStoreUnusable,
         }
     }
 

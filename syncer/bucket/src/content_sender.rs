@@ -1,9 +1,6 @@
 //! Content on its way into packs: whole, or cut to pieces where its bytes say so.
 
-use syncer::{
-    path::RelPath,
-    snapshot::{SnapshotError, copy::ContentPiece},
-};
+use syncer::snapshot::copy::ContentPiece;
 use volferry_core::{
     delta::chunk::{ChunkSizes, Chunker},
     hash::ContentId,
@@ -20,7 +17,6 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Content on its way.
 pub(crate) struct ContentSender {
-    id: ContentId,
     len: u64,
     at: u64,
     hasher: blake3::Hasher,
@@ -31,11 +27,11 @@ pub(crate) struct ContentSender {
 }
 
 impl ContentSender {
-    pub(crate) fn new(id: ContentId, len: u64) -> Self {
+    pub(crate) fn new(len: u64) -> Self {
         // The largest chunks, whatever the length: those of a file that grows stay the same.
         let chunker = Chunker::new(ChunkSizes::for_len(u64::MAX));
         let (hasher, pending, parts) = (blake3::Hasher::new(), Vec::new(), Vec::new());
-        Self { id, len, at: 0, hasher, pending, chunker, parts }
+        Self { len, at: 0, hasher, pending, chunker, parts }
     }
 
     /// Takes a piece, and adds the pieces that are complete to packs.
@@ -90,15 +86,18 @@ impl ContentSender {
         Ok(())
     }
 
-    /// Adds the rest, if all together is what it was asked for as.
-    pub(crate) fn finish(&mut self, packs: &mut PackWriter, path: &RelPath) -> Result<(), BucketError> {
-        if self.at != self.len || self.hasher.finalize().as_bytes() != &self.id.0 {
-            return Err(SnapshotError::Elsewhere(format!("it has a damaged {path}")).into());
+    /// Adds the rest, and returns the hash of all together; `None` if it does not have the length that was expected.
+    pub(crate) fn finish(&mut self, packs: &mut PackWriter) -> Result<Option<ContentId>, BucketError> {
+        if self.at != self.len {
+            return Ok(None);
         }
+        let id = ContentId(*self.hasher.finalize().as_bytes());
         if self.len <= MAX_WHOLE {
-            return packs.add(BlobId::data(self.id), &self.pending);
+            packs.add(BlobId::data(id), &self.pending)?;
+        } else {
+            self.cut(true, packs)?;
+            packs.add(BlobId::pieces(id), &encode_parts(&self.parts))?;
         }
-        self.cut(true, packs)?;
-        packs.add(BlobId::pieces(self.id), &encode_parts(&self.parts))
+        Ok(Some(id))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`BucketStore`] is a store: its list, whose changes are its only commit points, and its indexes.
 //! - `send_history` copies snapshots into it, in packs.
+//! - [`OffsiteBucket`] is it as the store of a run that takes a snapshot straight into it.
 //! - [`BucketHistory`] is it as the source of a copy to a volume.
 //! - `prune_store` removes what no snapshot needs, and `verify_store` names what is damaged.
 //!
@@ -16,6 +17,7 @@ mod bucket_url;
 mod content_sender;
 mod index;
 mod objects;
+mod offsite_bucket;
 mod pack_writer;
 mod prune_store;
 mod read_blobs;
@@ -29,6 +31,7 @@ pub use bucket_error::BucketError;
 pub use bucket_history::BucketHistory;
 pub use bucket_store::BucketStore;
 pub use bucket_url::{BucketUrl, NotABucket};
+pub use offsite_bucket::{OffsiteBucket, offsite};
 pub use prune_store::{PrunedStore, forget, prune_store};
 pub use send_history::send_history;
 pub use verify_store::verify_store;

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{
-    ClientConfigKey, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
+    Certificate, ClientConfigKey, ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
     RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     path::Path,
@@ -68,7 +68,7 @@ impl Objects {
         if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
             return Err(BucketError::NoCredentials(url.clone()));
         }
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(&url.bucket).with_retry(RetryConfig {
+        let mut builder = from_env(url)?.with_bucket_name(&url.bucket).with_retry(RetryConfig {
             max_retries: MAX_RETRIES,
             retry_timeout: RETRY_TIMEOUT,
             ..RetryConfig::default()
@@ -241,6 +241,28 @@ impl Objects {
             }
         }
     }
+}
+
+/// Sets up a client by the variables of the environment, as `AmazonS3Builder::from_env` does. A system without
+/// certificates of authorities, such as a container's image, has those that this program brings along.
+fn from_env(url: &BucketUrl) -> Result<AmazonS3Builder, BucketError> {
+    let mut options = ClientOptions::new();
+    if rustls_native_certs::load_native_certs().certs.is_empty() {
+        for authority in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
+            let read = Certificate::from_der(authority);
+            let read = read.map_err(|source| BucketError::Setup { url: url.clone(), source })?;
+            options = options.with_root_certificate(read);
+        }
+    }
+    let mut builder = AmazonS3Builder::new().with_client_options(options);
+    for (name, value) in std::env::vars_os() {
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
+        let key = name.starts_with("AWS_").then(|| name.to_ascii_lowercase().parse());
+        if let Some(Ok(key)) = key {
+            builder = builder.with_config(key, value);
+        }
+    }
+    Ok(builder)
 }
 
 /// Returns the last cause of an error, which says most.

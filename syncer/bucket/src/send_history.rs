@@ -10,6 +10,7 @@ use syncer::{
     snapshot::{
         Engine, Snapshot, SnapshotError, Stamps,
         copy::{ContentPiece, CopiedHistory, HistorySource, OfferedHistory, RequestedContent, selected},
+        offsite::ChangeRoots,
         store::{ContentRef, Folder, FolderFile, FolderRef, Home, ObjectRef},
     },
 };
@@ -85,7 +86,7 @@ struct Sending<'a> {
 }
 
 /// What became of a snapshot whose objects are in the store.
-enum Published {
+pub(crate) enum Published {
     Done,
     /// A prune has removed packs meanwhile, and the snapshot may need them.
     Pruned,
@@ -117,35 +118,15 @@ impl<'a> Sending<'a> {
                 ..offered.clone()
             };
             self.bytes += snapshot.added_bytes;
-            if let Published::Done = self.commit(&snapshot)? {
+            let published =
+                publish_snapshot(self.store, (&mut self.list, &mut self.packs), &snapshot, &mut |_| Ok(()))?;
+            if let Published::Done = published {
                 return Ok(snapshot);
             }
             // The packs that were sent are found by their ends.
             (self.list, self.packs) = packs_of(self.store)?;
         }
         Err(BucketError::Contended(self.store.url().clone()))
-    }
-
-    /// Adds the snapshot to the list, with an index of the packs that were sent for it.
-    fn commit(&mut self, snapshot: &Snapshot) -> Result<Published, BucketError> {
-        let known = self.list.roots.collections;
-        let unpublished = std::mem::take(&mut self.packs.unpublished);
-        let index = if unpublished.is_empty() { None } else { Some(self.store.write_index(&unpublished)?) };
-        let mut is_pruned = false;
-        self.list = self.store.change(&mut |list| {
-            is_pruned = list.roots.collections != known;
-            if is_pruned || list.roots.get(snapshot.id).is_some() {
-                return Ok(false);
-            }
-            list.indexes.extend(index);
-            list.gone.remove(&snapshot.id);
-            let later = |other: &Snapshot| other.taken > snapshot.taken;
-            let snapshots = &mut list.roots.snapshots;
-            let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
-            snapshots.insert(at, snapshot.clone());
-            Ok(true)
-        })?;
-        Ok(if is_pruned { Published::Pruned } else { Published::Done })
     }
 
     /// Sends what the store lacks of a directory and of all below it, and then the directory.
@@ -191,9 +172,15 @@ impl<'a> Sending<'a> {
         let packs = &mut self.packs;
         let sent = self.source.contents(&asked, &mut |nth, piece| {
             let file = &missing[nth];
-            let sender = now.get_or_insert_with(|| ContentSender::new(file.content.id, file.len));
+            let sender = now.get_or_insert_with(|| ContentSender::new(file.len));
             let pushed = match piece {
-                ContentPiece::End => sender.finish(packs, &below(path, file.entry.name)),
+                ContentPiece::End => sender.finish(packs).and_then(|id| match id {
+                    Some(id) if id == file.content.id => Ok(()),
+                    _ => {
+                        let path = below(path, file.entry.name);
+                        Err(SnapshotError::Elsewhere(format!("it has a damaged {path}")).into())
+                    }
+                }),
                 piece => sender.push(piece, packs),
             };
             if piece == ContentPiece::End {
@@ -211,9 +198,37 @@ impl<'a> Sending<'a> {
     }
 }
 
+/// Adds a snapshot to the list, with an index of the packs that were sent for it. `change` makes further changes.
+pub(crate) fn publish_snapshot(
+    store: &BucketStore,
+    (known, packs): (&mut StoreList, &mut PackWriter),
+    snapshot: &Snapshot,
+    change: &mut ChangeRoots<'_>,
+) -> Result<Published, BucketError> {
+    let collections = known.roots.collections;
+    let unpublished = std::mem::take(&mut packs.unpublished);
+    let index = if unpublished.is_empty() { None } else { Some(store.write_index(&unpublished)?) };
+    let mut is_pruned = false;
+    *known = store.change(&mut |list| {
+        is_pruned = list.roots.collections != collections;
+        if is_pruned || list.roots.get(snapshot.id).is_some() {
+            return Ok(false);
+        }
+        list.indexes.extend(index);
+        list.gone.remove(&snapshot.id);
+        let later = |other: &Snapshot| other.taken > snapshot.taken;
+        let snapshots = &mut list.roots.snapshots;
+        let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
+        snapshots.insert(at, snapshot.clone());
+        change(&mut list.roots)?;
+        Ok(true)
+    })?;
+    Ok(if is_pruned { Published::Pruned } else { Published::Done })
+}
+
 /// Returns the newest list, and a writer that knows its blobs and the contents in packs that no list refers to: those
 /// that a copy has sent that was cut off, or another copy is sending.
-fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
+pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
     let (list, mut index) = store.list_and_index()?;
     let indexed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
     let mut adopted = Vec::new();

@@ -20,6 +20,7 @@ mod live;
 mod logging;
 mod messages;
 mod mounts;
+mod open_offsite;
 mod own_files;
 mod own_place;
 mod path_list;

@@ -20,10 +20,12 @@ use super::{
     itemize,
     live::{Live, Look},
     logging,
+    open_offsite::open_offsite,
     remote::near_end::RemoteError,
     report_file, run_log,
     screen::Screen,
-    signals, summary,
+    signals,
+    summary,
 };
 use syncer::{
     monitor::Monitor,
@@ -205,6 +207,10 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     }
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
+        Job::Offsite { source, url, key, params } => {
+            let mut open = || open_offsite(&url, &key);
+            session::snapshot_offsite(source, &params, &mut open, monitor)
+        }
         Job::Send { source, link, params, once } => match open(link, &teller.screen, monitor) {
             Ok(link) => {
                 let serve = |told: &mut dyn FnMut(&Outcome)| {

@@ -138,8 +138,8 @@ const OF_RUNS: &[Row<RunParams>] = &[
     row("--no-hard-links", "files.preserve.hardLinks", Folders, |params| alone(!params.preserve.hard_links)),
     row("--no-sparse", "files.preserve.sparse", Always, |params| alone(!params.preserve.sparse)),
     row("--no-specials", "files.preserve.specials", Folders, |params| alone(!params.preserve.specials)),
-    row("--write", "", Always, |params| with(changed(params.write))),
-    row("--compression", "", Always, |params| with(changed(params.compression))),
+    row("--write", "files.write", Always, |params| with(changed(params.write))),
+    row("--compression", "transfer.compression", Always, |params| with(changed(params.compression))),
     row("--bandwidth-limit", "", Always, |params| with(params.bandwidth_limit)),
     row("--shard", "", Always, |params| with(params.shard.filter(|shard| shard.count <= 1))),
     row("--shard", "", LiveFolders, |params| with(params.shard.filter(|shard| shard.count > 1))),
@@ -191,6 +191,22 @@ impl RunParams {
     /// Returns the flags of these parameters that a run of block devices, or of images of them, refuses.
     pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static Flag> {
         refused(OF_RUNS, self, Instead::Device)
+    }
+
+    /// Returns the flags of these parameters that do not go with a snapshot in object storage.
+    pub fn flags_without_bucket(&self) -> impl Iterator<Item = &'static Flag> {
+        let rest = Self {
+            run: String::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            filter: Vec::new(),
+            ignore_files: false,
+            compare: if self.compare == Compare::Content { Compare::default() } else { self.compare },
+            bandwidth_limit: None,
+            ..self.clone()
+        };
+        let is_given = move |row: &&Row<Self>| !(row.arguments)(&rest).is_empty();
+        OF_RUNS.iter().filter(is_given).map(|row| &row.flag)
     }
 
     /// Returns the flags of these parameters that a run of a single file refuses, because they choose among the entries

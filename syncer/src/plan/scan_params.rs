@@ -67,6 +67,30 @@ pub(crate) fn scan_tree(
     Ok(Tree { patterns: Some(options.filter.pattern_use()), ..tree })
 }
 
+/// Scans the tree at `root` for a snapshot of it elsewhere, as the parameters ask. Files that did not change since
+/// `quiet_before` get stamps.
+///
+/// # Errors
+/// If a parameter cannot be used or the root cannot be read; if the run is to stop.
+pub(crate) fn scan_for_snapshot(
+    (place, root): (&TreeLocation, &Root),
+    params: &RunParams,
+    quiet_before: Time,
+    failures: &Failures,
+    monitor: &Monitor,
+) -> Result<Tree, SessionError> {
+    let options = ScanOptions {
+        marks_excluded: true,
+        stamps: Some(quiet_before),
+        is_source: true,
+        ..options(params, Side::Source)?
+    };
+    scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
+        true => TransportError::Canceled.into(),
+        false => SessionError::Scan { path: place.path(), source },
+    })
+}
+
 /// Returns the options of one end's scan that the parameters alone decide.
 fn options(params: &RunParams, side: Side) -> Result<ScanOptions, FilterError> {
     Ok(ScanOptions {

@@ -10,6 +10,7 @@ pub(crate) mod link_options;
 pub(crate) mod local;
 pub(crate) mod local_session;
 pub(crate) mod make_report;
+pub(crate) mod offsite_run;
 pub(crate) mod outcome;
 pub(crate) mod pipeline;
 pub(crate) mod receive;

@@ -9,6 +9,7 @@
 //! - [`check`]: finds damage, names what needs it, heals it, and repairs a lost list.
 //! - [`browse`]: finds and compares snapshots and paths in them.
 //! - [`copy`]: history that travels to another store, here or at the other end of a stream.
+//! - [`offsite`]: a snapshot that is taken straight into a store elsewhere.
 //! - [`archive`]: tar archives.
 //!
 //! `syncer/doc/snapshots.md` has the format, and the reasons.
@@ -21,6 +22,7 @@ pub mod copy;
 pub mod create;
 #[cfg(test)]
 mod golden_bytes;
+pub mod offsite;
 pub mod retention;
 pub mod store;
 pub mod typed_time;

@@ -61,6 +61,12 @@ pub(crate) enum ConfigError {
     ShardedMove,
     #[error("{0} with --source-snapshot: all of the snapshot is copied, so leave {0} out")]
     NotForSnapshots(&'static str),
+    #[error("{0} with s3://BUCKET/PREFIX: a snapshot in object storage does without, so leave it out")]
+    NotForBucket(String),
+    #[error("--key-file without s3://BUCKET/PREFIX: nothing else is encrypted by it, so leave it out")]
+    KeyOfNoBucket,
+    #[error(transparent)]
+    Bucket(#[from] bucket::BucketError),
     #[error("{0} with --history: snapshots are copied as a whole, so leave one of them out")]
     NotForHistory(&'static str),
     #[error(

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use bucket::BucketUrl;
 use contract::{Demands, RunParams, Side};
 use syncer::root::TreeLocation;
 
 use super::{link_config::LinkConfig, output_config::Output};
-use crate::remote::near_end::FarEnd;
+use crate::{remote::near_end::FarEnd, snapshot::key_flags::KeyFlags};
 
 /// One end of a run, or both.
 #[derive(Debug)]
@@ -35,6 +36,13 @@ pub(crate) enum Job {
         destination: TreeLocation,
         params: RunParams,
     },
+    /// A snapshot into object storage.
+    Offsite {
+        source: TreeLocation,
+        url: BucketUrl,
+        key: KeyFlags,
+        params: RunParams,
+    },
     /// To a far end that this process starts.
     Push {
         source: TreeLocation,
@@ -53,7 +61,10 @@ impl Job {
     /// Sets whether each change is reported before it is made.
     pub(super) fn tell_changes(&mut self, tells: bool) {
         match self {
-            Self::Send { params, .. } | Self::Sync { params, .. } | Self::Push { params, .. } => {
+            Self::Send { params, .. }
+            | Self::Sync { params, .. }
+            | Self::Offsite { params, .. }
+            | Self::Push { params, .. } => {
                 params.itemize_changes = tells;
             }
             Self::Receive { demands, .. } | Self::Pull { demands, .. } => demands.itemize_changes = tells,
@@ -63,7 +74,10 @@ impl Job {
     /// Returns the run's name in reports.
     pub(crate) fn run(&self) -> &str {
         match self {
-            Self::Send { params, .. } | Self::Sync { params, .. } | Self::Push { params, .. } => &params.run,
+            Self::Send { params, .. }
+            | Self::Sync { params, .. }
+            | Self::Offsite { params, .. }
+            | Self::Push { params, .. } => &params.run,
             Self::Receive { demands, .. } | Self::Pull { demands, .. } => &demands.run,
         }
     }
@@ -71,7 +85,9 @@ impl Job {
     /// Returns the ends that are on this machine.
     pub(crate) fn places(&self) -> impl Iterator<Item = (Side, &TreeLocation)> {
         let (source, destination) = match self {
-            Self::Send { source, .. } | Self::Push { source, .. } => (Some(source), None),
+            Self::Send { source, .. } | Self::Push { source, .. } | Self::Offsite { source, .. } => {
+                (Some(source), None)
+            }
             Self::Receive { destination, .. } | Self::Pull { destination, .. } => (None, Some(destination)),
             Self::Sync { source, destination, .. } => (Some(source), Some(destination)),
         };
@@ -93,7 +109,7 @@ impl Job {
     pub(crate) fn listens(&self) -> bool {
         match self {
             Self::Send { link, .. } | Self::Receive { link, .. } => link.listens(),
-            Self::Sync { .. } | Self::Push { .. } | Self::Pull { .. } => false,
+            Self::Sync { .. } | Self::Offsite { .. } | Self::Push { .. } | Self::Pull { .. } => false,
         }
     }
 }

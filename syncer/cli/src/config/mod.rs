@@ -3,6 +3,7 @@
 mod config_error;
 mod job;
 mod link_config;
+mod offsite_job;
 mod output_config;
 mod run_params;
 mod service_link;
@@ -21,12 +22,13 @@ pub(crate) use output_config::{ChangeForm, Output, ProgressMode, Surroundings};
 use super::{
     flags::{
         BenchFlags, Command, DoctorFlags, EnrollFlags, Flags, GenerateFlags, OutputFlags, PeersCommand,
-        ReportFlags, ServeFlags,
+        ReportFlags, ServeFlags, SyncFlags,
     },
     remote::place::Place,
     snapshot::flags::SnapshotCommand,
 };
 use link_config::check_unlinked;
+use offsite_job::{bucket_of, offsite_job};
 use run_params::{check_params, params};
 use sync_job::{place, sync_job};
 
@@ -113,7 +115,16 @@ impl Config {
             Command::Sync(sync) => {
                 let sync = sync.into_inner();
                 let output = sync.output.clone();
-                let job = |(source, sync)| Ok((PathBuf::clone(&source), sync_job(source, sync)?));
+                let job = |(source, sync): (PathBuf, SyncFlags)| {
+                    let job = match bucket_of(&sync.destination) {
+                        Some(url) => {
+                            check_local(&source)?;
+                            offsite_job(source.clone(), url?, sync)?
+                        }
+                        None => sync_job(source.clone(), sync)?,
+                    };
+                    Ok((source, job))
+                };
                 let jobs = several::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
                 Run::resolve(jobs, output, surroundings)?
             }

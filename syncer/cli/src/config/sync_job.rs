@@ -21,6 +21,9 @@ use crate::{
 
 /// Resolves the flags of `volferry sync`, whose ends are on this machine, or one of them on another.
 pub(super) fn sync_job(source: PathBuf, sync: SyncFlags) -> Result<Job, ConfigError> {
+    if sync.key.key_file.is_some() {
+        return Err(ConfigError::KeyOfNoBucket);
+    }
     let (source, destination) = (Place::read(source)?, Place::read(sync.destination)?);
     let history = sync.params.history;
     let demands = Demands { snapshot: sync.snapshot.into(), history, ..Demands::default() };
@@ -124,7 +127,7 @@ fn far_end(
 }
 
 /// Refuses the flags for another machine where there is none.
-fn check_no_remote(remote: &RemoteFlags) -> Result<(), ConfigError> {
+pub(super) fn check_no_remote(remote: &RemoteFlags) -> Result<(), ConfigError> {
     let RemoteFlags { shell, link, identity, service_key, compression } = remote;
     let ShellFlags { rsh, remote_program, bootstrap, connect_timeout } = shell;
     let given = [

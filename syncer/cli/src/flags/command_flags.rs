@@ -14,7 +14,7 @@ use super::{
     param_flags::{DemandFlags, ParamFlags, WireFlags},
     take_flags::TakeFlags,
 };
-use crate::snapshot::flags::SnapshotCommand;
+use crate::snapshot::{flags::SnapshotCommand, key_flags::KeyFlags};
 
 /// The subcommand of `volferry snapshot`.
 #[derive(Debug, Args)]
@@ -227,9 +227,9 @@ pub(crate) struct SyncFlags {
     pub(crate) source: Vec<PathBuf>,
 
     /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image. On
-    /// another machine: HOST:PATH; of a service: HOST::FOLDER
+    /// another machine: HOST:PATH; of a service: HOST::FOLDER; in object storage: s3://BUCKET/PREFIX
     ///
-    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at
+    /// Object storage gets an encrypted snapshot of SRC; what the job's last one there has is not sent again. A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at
     /// DST with another name than SRC's is replaced only with --force.
     #[arg(value_name = "DST")]
     pub(crate) destination: PathBuf,
@@ -252,6 +252,9 @@ pub(crate) struct SyncFlags {
 
     #[command(flatten)]
     pub(crate) snapshot: TakeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     #[command(flatten)]
     pub(crate) source_snapshot: SourceSnapshotFlags,

@@ -26,7 +26,7 @@ pub(crate) struct NewKeyFlags {
 
 impl KeyFlags {
     /// Reads the key.
-    pub(super) fn key(&self) -> Result<StoreKey, BucketError> {
+    pub(crate) fn key(&self) -> Result<StoreKey, BucketError> {
         let named = || env::var_os(KEY_FILE).filter(|file: &OsString| !file.is_empty()).map(PathBuf::from);
         let file = self.key_file.clone().or_else(named).ok_or(BucketError::NoKey)?;
         StoreKey::read(&file).map_err(|error| match error {

@@ -12,7 +12,7 @@ mod damage_json;
 pub(crate) mod flags;
 pub(crate) mod history_ends;
 mod json;
-mod key_flags;
+pub(crate) mod key_flags;
 mod look;
 mod look_flags;
 mod look_json;

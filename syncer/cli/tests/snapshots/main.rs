@@ -29,6 +29,7 @@ mod many;
 mod model;
 mod mount;
 mod network;
+mod offsite;
 mod repair;
 mod restore;
 mod roundtrip;

@@ -252,6 +252,15 @@ reasons! {
         next "Include the folders above as well, or leave that exclude out."
         hint "with --include, only its matches are synced, so leave that --exclude out, and `*/`, which matches whole \
               folders; --filter takes rsync's rules: '+ */', '+ *.jpg', '- *'";
+    /// The object storage does not answer, or not in time.
+    ObjectStoreLost(PeerLost)
+        next "Nothing is lost, and the run is tried again: what has arrived is not sent again. If it lasts, look at the \
+              network between the node and the store.";
+    /// The object storage refuses the run: there is no such bucket, the credentials or the key are wrong or missing, or
+    /// its place has objects of something else.
+    ObjectStoreUnusable(Failed, once)
+        next "Correct what the message names: the entries of the Secret, or `destination.objectStore.url`. Then ask for \
+              a run by `spec.trigger`.";
     /// The destination is another volume than the last run wrote to, so nothing was changed.
     OtherDestination(Guard)
         next "If it is meant, accept it as the message says. If not, mount the right volume."

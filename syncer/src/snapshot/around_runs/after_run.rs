@@ -102,7 +102,7 @@ fn create_and_drop(
 }
 
 /// Records the job's rules in the list of snapshots, which is published together with the new snapshot.
-fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), SnapshotError> {
+pub(crate) fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), SnapshotError> {
     roots.rules.remove(&asked.job);
     if asked.keep.has_rule() {
         let zone = TimeZone::system().iana_name().unwrap_or_default().into();
@@ -113,7 +113,8 @@ fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), Snaps
     Ok(())
 }
 
-fn labels(asked: &SnapshotParams, run: &str) -> Labels {
+/// Returns the labels of a snapshot that a run takes.
+pub(crate) fn labels(asked: &SnapshotParams, run: &str) -> Labels {
     Labels {
         tags: asked.tags.iter().cloned().collect(),
         run: run.into(),
@@ -128,7 +129,8 @@ fn user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
 }
 
-fn report_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
+/// Reports what a snapshot lacks, or may have as a mix.
+pub(crate) fn report_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
     if made.is_whole() {
         return report_in_motion(report, made, failures);
     }
@@ -243,12 +245,12 @@ fn superseded(
 }
 
 /// Yields the snapshots that runs of this job took; runs without a job share an empty one.
-fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
+pub(crate) fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
     roots.kept().filter(move |snapshot| snapshot.purpose == Purpose::AfterRun && snapshot.job == job)
 }
 
 /// Lists the job's snapshots in the report, the newest first.
-fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdict]) {
+pub(crate) fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdict]) {
     let mut kept: Vec<&Snapshot> = of_job(roots, job).collect();
     kept.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
     report.count = kept.len() as u64;
@@ -258,7 +260,8 @@ fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdi
     report.kept = newest.map(|snapshot| entry(snapshot, reasons(snapshot.id).unwrap_or_default())).collect();
 }
 
-fn entry(snapshot: &Snapshot, reasons: &[KeptBy]) -> SnapshotEntry {
+/// Returns a snapshot as reports list it.
+pub(crate) fn entry(snapshot: &Snapshot, reasons: &[KeptBy]) -> SnapshotEntry {
     let taken = Timestamp::from_second(snapshot.taken.seconds);
     SnapshotEntry {
         id: snapshot.id.to_string(),

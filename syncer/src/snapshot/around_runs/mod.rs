@@ -5,7 +5,9 @@ pub(crate) mod after_run;
 pub(crate) mod before_restore;
 pub(crate) mod check_after_run;
 pub(crate) mod copy_in_run;
+pub(crate) mod retain_offsite;
 
-pub(crate) use after_run::{snapshot_after_run, snapshot_refused};
+pub(crate) use after_run::{labels, remember_rules, snapshot_after_run, snapshot_refused};
 pub use before_restore::Before;
 pub(crate) use copy_in_run::{HistoryRules, copy_for_run};
+pub(crate) use retain_offsite::retain_offsite;

@@ -237,7 +237,7 @@ fn read_difference(
 }
 
 /// Returns where data begins at `at` or after it; `at` where the file system cannot tell.
-fn next_data(file: std::os::fd::BorrowedFd<'_>, at: u64, len: u64) -> u64 {
+pub(crate) fn next_data(file: std::os::fd::BorrowedFd<'_>, at: u64, len: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(data) => data.clamp(at, len),
         // A file that ends before `len` is found by the read.

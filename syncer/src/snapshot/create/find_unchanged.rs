@@ -70,10 +70,10 @@ pub(crate) struct PlannedFolders {
 pub(crate) const FOLDERS_PER_THREAD: usize = 16;
 
 /// A directory of the tree, and the one that the last snapshot has in its place.
-struct ComparedDir {
-    dir: DirId,
-    path: RelPath,
-    old: Option<FolderRef>,
+pub(crate) struct ComparedDir {
+    pub dir: DirId,
+    pub path: RelPath,
+    pub old: Option<FolderRef>,
 }
 
 /// Compares a tree with the last snapshot, level by level, to find the directories to write. Entries whose old
@@ -114,7 +114,13 @@ fn plan_from(
         let compared = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
             let ComparedDir { dir, path, old } = &level[nth];
             let old = old.and_then(|old| readable(store, &old));
-            compare(&tree.dirs[*dir as usize], path, old.as_ref(), damage)
+            compare(&tree.dirs[*dir as usize], path, old.as_ref(), &|old, entry, stamp| {
+                stamp != 0
+                    && stamp == old.stamp
+                    && old.entry.kind == entry.kind
+                    && old.entry.meta.mtime == entry.meta.mtime
+                    && !damage.contents.contains(&old.content.id)
+            })
         });
         let mut below = Vec::new();
         for (ComparedDir { dir, path, old }, (slots, subdirectories)) in level.into_iter().zip(compared) {
@@ -126,12 +132,15 @@ fn plan_from(
     planned
 }
 
+/// Says whether a file is unchanged since the last snapshot, by its entry and its stamp.
+pub(crate) type IsSame<'t> = dyn Fn(&FolderFile<'_>, &Entry<'_>, u64) -> bool + 't;
+
 /// Compares a directory with the `old` one. Returns a slot for each file, and its subdirectories.
-fn compare(
+pub(crate) fn compare(
     dir: &Dir,
     path: &RelPath,
     old: Option<&Folder>,
-    damage: &KnownDamage,
+    is_same: &IsSame<'_>,
 ) -> (Vec<Slot>, Vec<ComparedDir>) {
     let mut dirs = old.into_iter().flat_map(Folder::subfolders).peekable();
     let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
@@ -142,7 +151,7 @@ fn compare(
         Some(ComparedDir { dir, path, old })
     };
     let subdirectories = (dir.first_child..).zip(names).filter_map(subdirectory).collect();
-    (slots(dir, old, damage), subdirectories)
+    (slots(dir, old, is_same), subdirectories)
 }
 
 fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
@@ -151,21 +160,13 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
         .ok()
 }
 
-/// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
-fn slots(dir: &Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
+/// Finds the files that are unchanged since the last snapshot: those of the same name that `is_same` says it of.
+fn slots(dir: &Dir, old: Option<&Folder>, is_same: &IsSame<'_>) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(Folder::files).peekable();
     let files = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind.has_content());
     let slot = |((index, entry), stamp): ((u32, Entry<'_>), u64)| {
-        let old = seek(&mut old, entry.name, |old| old.entry.name);
-        let is_same = |old: &FolderFile<'_>| {
-            stamp != 0
-                && stamp == old.stamp
-                && old.entry.kind == entry.kind
-                && old.entry.meta.mtime == entry.meta.mtime
-                && !damage.contents.contains(&old.content.id)
-        };
-        match old {
-            Some(old) if is_same(&old) => Slot::Stored(old.content, stamp),
+        match seek(&mut old, entry.name, |old| old.entry.name) {
+            Some(old) if is_same(&old, &entry, stamp) => Slot::Stored(old.content, stamp),
             old => Slot::Wanted(WantedFile { index, old: old.map(|old| old.content) }),
         }
     };

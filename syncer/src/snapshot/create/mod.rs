@@ -11,10 +11,11 @@ pub(crate) mod written_by_run;
 
 pub(crate) use create_snapshot::{before_tick, create_in, is_like_own_scan, options_of};
 pub use create_snapshot::{create_snapshot, lock_or_make_volume, lock_volume};
-pub(crate) use find_unchanged::plan_all_below;
+pub(crate) use find_unchanged::{ComparedDir, Making, PlannedFolders, Slot, WantedFile, compare, plan_all_below};
 pub(crate) use first_copy_room::copy_of;
 pub use first_copy_room::{FirstCopy, first_copy};
-pub(crate) use store_contents::{ScannedTree, store_contents};
-pub(crate) use store_live_file::FileStorer;
-pub(crate) use write_folders::{write_folder, write_planned};
+pub(crate) use publish::{MadeSnapshot, record};
+pub(crate) use store_contents::{ScannedTree, path_of, store_contents};
+pub(crate) use store_live_file::{FileStorer, LiveFile, MAX_ATTEMPTS, key};
+pub(crate) use write_folders::{assemble, digest_of, seen_of, write_folder, write_planned};
 pub(crate) use written_by_run::{KnownFromRun, WrittenFiles};

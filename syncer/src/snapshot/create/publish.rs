@@ -70,11 +70,11 @@ pub(crate) fn publish(
 }
 
 /// The result of a publication before it is visible.
-struct MadeSnapshot {
-    tree: FolderRef,
-    bytes: u64,
-    added_bytes: u64,
-    is_new: bool,
+pub(crate) struct MadeSnapshot {
+    pub tree: FolderRef,
+    pub bytes: u64,
+    pub added_bytes: u64,
+    pub is_new: bool,
 }
 
 fn make(
@@ -97,7 +97,8 @@ fn make(
     Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: storer.packing.is_used() })
 }
 
-fn record(
+/// Returns the record of a snapshot that was made.
+pub(crate) fn record(
     id: SnapshotId,
     source: &ScannedTree<'_>,
     labels: Labels,

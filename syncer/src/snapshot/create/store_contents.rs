@@ -161,7 +161,7 @@ impl Storing<'_> {
 }
 
 /// Returns the path of an entry, for messages.
-fn path_of(making: &Making, entry: &Entry<'_>) -> RelPath {
+pub(crate) fn path_of(making: &Making, entry: &Entry<'_>) -> RelPath {
     making.path.join(entry.name).unwrap_or_else(|_| making.path.clone())
 }
 

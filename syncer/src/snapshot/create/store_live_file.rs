@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Attempts to read a file before what was read last is kept although the file keeps changing.
-const MAX_ATTEMPTS: u32 = 4;
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
 
 /// A file at the moment when its content was taken.
 #[derive(Debug)]
@@ -268,6 +268,7 @@ enum ReadContent {
     Own { part: String, id: ContentId, len: u64 },
 }
 
-fn key(stat: &Stat) -> (i64, Time, Time) {
+/// Returns what changes when a file is written to.
+pub(crate) fn key(stat: &Stat) -> (i64, Time, Time) {
     (stat.st_size, modified(stat), changed(stat))
 }

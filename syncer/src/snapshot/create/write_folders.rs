@@ -59,14 +59,7 @@ pub(crate) fn write_folder(
     store: &Store,
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
-    let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
-    let own = folder.listing.digest();
-    let digest = if below.is_empty() { own } else { own.with_children(&below) };
-    let seen = if folder.listing.is_complete() {
-        Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen))
-    } else {
-        Stamps::unknown()
-    };
+    let (digest, seen) = (digest_of(folder), seen_of(folder));
     let (id, bytes) = folder.encode_unchecked();
     // The id does not cover the places of objects, which change where damaged ones were stored again.
     let refers_to_same = |old: &FolderRef| {
@@ -83,6 +76,22 @@ pub(crate) fn write_folder(
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
 }
 
+/// Returns the digest of a directory's entries and of all below it, as a scan has it.
+pub(crate) fn digest_of(folder: &Folder) -> TreeDigest {
+    let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
+    let own = folder.listing.digest();
+    if below.is_empty() { own } else { own.with_children(&below) }
+}
+
+/// Returns what proves that no file in a directory and below has changed.
+pub(crate) fn seen_of(folder: &Folder) -> Stamps {
+    if folder.listing.is_complete() {
+        Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen))
+    } else {
+        Stamps::unknown()
+    }
+}
+
 /// Encodes the differences of a directory from its version in the last snapshot, or from the base of that version.
 /// Returns `None` if neither can be read.
 fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>> {
@@ -92,7 +101,7 @@ fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>
 
 /// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data
 /// that was read.
-fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slot]) -> Folder {
+pub(crate) fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slot]) -> Folder {
     let listing = if is_as_listed(listing, slots) { listing.clone() } else { relist(listing, slots) };
     let mut folder = Folder { listing, children, ..Folder::default() };
     for slot in slots {

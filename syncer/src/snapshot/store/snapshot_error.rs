@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use contract::{human_bytes::bytes as human_bytes, plural};
+use contract::{Reason, human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
 use super::{full_disk_reserve::is_full, snapshot_id::SnapshotId};
@@ -11,6 +11,14 @@ use crate::{codec::DecodeError, destination::ApplyError, root::RootError};
 /// The reason why an operation on a volume's snapshots failed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
+    /// A store elsewhere cannot be used.
+    #[error("{message}")]
+    Offsite {
+        /// The word for programs.
+        reason: Reason,
+        /// What happened, with its causes and the next step.
+        message: String,
+    },
     /// The system refused.
     #[error("cannot {operation} {path}", path = .path.display())]
     Io {

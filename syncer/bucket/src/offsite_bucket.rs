@@ -1,0 +1,166 @@
+//! A store in object storage, as a run takes a snapshot into it.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use contract::{StoreKey, chain};
+use syncer::snapshot::{
+    Roots, Snapshot, SnapshotError, SnapshotId,
+    copy::ContentPiece,
+    offsite::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder},
+    store::{Folder, FolderId},
+};
+use volferry_core::hash::ContentId;
+
+use super::{
+    blob::BlobId,
+    bucket_error::BucketError,
+    bucket_store::BucketStore,
+    bucket_url::BucketUrl,
+    content_sender::ContentSender,
+    pack_writer::PackWriter,
+    prune_store::prune_store,
+    send_history::{Published, packs_of, publish_snapshot},
+    store_list::StoreList,
+};
+
+/// A store that is open for a snapshot.
+pub struct OffsiteBucket {
+    store: Arc<BucketStore>,
+    list: StoreList,
+    packs: PackWriter,
+    /// The content that is on its way.
+    sender: ContentSender,
+    /// Bytes of packs that were written before `packs` began.
+    written: u64,
+}
+
+impl std::fmt::Debug for OffsiteBucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OffsiteBucket").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl OffsiteBucket {
+    /// Opens the store at `url`, and makes it if the place is empty.
+    ///
+    /// # Errors
+    /// If it cannot be read or made, or the key is another one.
+    pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
+        let store = Arc::new(BucketStore::open_or_make(url, key)?);
+        let (list, packs) = packs_of(&store)?;
+        Ok(Self { store, list, packs, sender: ContentSender::new(0), written: 0 })
+    }
+
+    /// Removes snapshots whose trees others have as well: nothing but the list changes. Returns `None` if some tree
+    /// would go.
+    fn remove_from_list(&mut self, judge: &JudgeRoots<'_>) -> Result<Option<BTreeSet<SnapshotId>>, BucketError> {
+        let mut removed = None;
+        self.list = self.store.change(&mut |list| {
+            let gone = judge(&list.roots)?;
+            let (go, stay): (Vec<_>, Vec<_>) =
+                list.roots.snapshots.iter().partition(|it| gone.contains(&it.id));
+            let kept: HashSet<FolderId> = stay.into_iter().map(|it| it.tree.id).collect();
+            let is_free = go.iter().all(|it| kept.contains(&it.tree.id));
+            removed = is_free.then(|| gone.clone());
+            if is_free {
+                list.roots.snapshots.retain(|it| !gone.contains(&it.id));
+                list.gone.extend(&gone);
+            }
+            Ok(is_free && !gone.is_empty())
+        })?;
+        Ok(removed)
+    }
+}
+
+/// Says why the store cannot be used, as a run reports it.
+pub fn offsite(error: BucketError) -> SnapshotError {
+    match error {
+        BucketError::Snapshot(error) => error,
+        error => {
+            let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            SnapshotError::Offsite { reason: error.reason(), message: format!("{}{hint}", chain(&error)) }
+        }
+    }
+}
+
+impl OffsiteStore for OffsiteBucket {
+    fn roots(&self) -> &Roots {
+        &self.list.roots
+    }
+
+    fn old_folders(
+        &mut self,
+        wanted: &[FolderId],
+        receive: &mut ReceiveOldFolder<'_>,
+    ) -> Result<(), SnapshotError> {
+        let ids = wanted.iter().map(|id| BlobId::folder(*id)).enumerate();
+        let there = ids.filter(|(_, id)| self.packs.index.get(id).is_some());
+        let (places, ids): (Vec<usize>, Vec<BlobId>) = there.unzip();
+        let read = self.store.read_blobs(&self.packs.index, &ids, &mut |nth, bytes| {
+            let folder = bytes.ok().and_then(|bytes| Folder::decode(&bytes).ok());
+            receive(places[nth], folder.filter(|folder| BlobId::folder(folder.id()) == ids[nth]));
+            Ok(())
+        });
+        read.map_err(offsite)
+    }
+
+    fn has_content(&self, id: ContentId, len: u64) -> bool {
+        self.packs.index.get(&BlobId::content(id, len)).is_some()
+    }
+
+    fn begin_content(&mut self, len: u64) {
+        self.sender = ContentSender::new(len);
+    }
+
+    fn add_piece(&mut self, piece: ContentPiece<'_>) -> Result<(), SnapshotError> {
+        self.sender.push(piece, &mut self.packs).map_err(offsite)
+    }
+
+    fn end_content(&mut self) -> Result<ContentId, SnapshotError> {
+        let id = self.sender.finish(&mut self.packs).map_err(offsite)?;
+        id.ok_or_else(|| SnapshotError::Elsewhere("content has another length than was told".into()))
+    }
+
+    fn add_folder(&mut self, folder: &Folder) -> Result<FolderId, SnapshotError> {
+        let (id, bytes) = folder.encode();
+        self.packs.add(BlobId::folder(id), &bytes).map_err(offsite)?;
+        Ok(id)
+    }
+
+    fn finish(&mut self) -> Result<(), SnapshotError> {
+        self.packs.finish().map_err(offsite)
+    }
+
+    fn written(&self) -> u64 {
+        self.written + self.packs.written
+    }
+
+    fn publish(
+        &mut self,
+        snapshot: &Snapshot,
+        change: &mut ChangeRoots<'_>,
+    ) -> Result<bool, SnapshotError> {
+        let known = (&mut self.list, &mut self.packs);
+        match publish_snapshot(&self.store, known, snapshot, change).map_err(offsite)? {
+            Published::Done => Ok(true),
+            Published::Pruned => {
+                self.written += self.packs.written;
+                // The packs that were sent are found by their ends.
+                (self.list, self.packs) = packs_of(&self.store).map_err(offsite)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError> {
+        if let Some(removed) = self.remove_from_list(judge).map_err(offsite)? {
+            return Ok((removed, 0));
+        }
+        let pruned = prune_store(&self.store, judge, false).map_err(offsite)?;
+        self.list = self.store.list().map_err(offsite)?;
+        Ok((pruned.snapshots, pruned.bytes))
+    }
+}

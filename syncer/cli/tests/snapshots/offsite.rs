@@ -1,0 +1,193 @@
+//! Runs of `volferry sync` whose destination is object storage: what arrives, what is read and sent again, what goes.
+
+use std::time::SystemTime;
+
+use crate::common::prelude::*;
+use crate::{
+    bucket::{URL, command as snapshot_command, ok, pull, text},
+    common::object_storage::{Bucket, Fault},
+    volume::{Said, Volume},
+};
+
+/// Long enough ago that a file which kept its time has not changed.
+fn long_ago() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+/// Returns `volferry sync FROM URL ARGS`, with the key of the store.
+fn command(bucket: &Bucket, from: &Volume, args: &[&str]) -> Command {
+    // The key is made with the first command.
+    let of_snapshots = snapshot_command(bucket, &[]);
+    let mut command = Command::new(program());
+    command.args(["sync", text(from), URL]).args(args);
+    for (name, value) in of_snapshots.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    command
+}
+
+fn sync(bucket: &Bucket, from: &Volume, args: &[&str]) -> Said {
+    command(bucket, from, args).output().unwrap().into()
+}
+
+/// Runs a sync that ends with this exit code, and returns its report.
+#[track_caller]
+fn report(bucket: &Bucket, from: &Volume, exit: i32, args: &[&str]) -> Report {
+    let said = sync(bucket, from, &[&["--report=-"], args].concat());
+    assert_eq!(said.code, Some(exit), "{args:?}: {said:?}");
+    serde_json::from_str(&said.stdout).unwrap()
+}
+
+fn write(volume: &Volume, name: &str, content: &str, time: SystemTime) {
+    let path = volume.path().join(name);
+    fs::write(&path, content).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Brings the newest snapshot into a folder, and returns that.
+fn restored(bucket: &Bucket) -> (Volume, PathBuf) {
+    let to = Volume::new();
+    pull(bucket, &to);
+    let folder = to.path().with_file_name("restored");
+    to.ok("restore", &["latest", "--trust-store", "--to", folder.to_str().unwrap()]);
+    (to, folder)
+}
+
+#[test]
+fn a_folder_arrives_as_it_is_and_nothing_is_written_at_the_source() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    tree::gallery(from.path(), Shape::Everything);
+    let large = Rng::new(5).bytes(5 << 20);
+    fs::write(from.path().join("large"), &large).unwrap();
+    let sparse = fs::File::create(from.path().join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 40 << 20).unwrap();
+    let before = Snapshot::of(from.path());
+    let made = report(&bucket, &from, 0, &["--snapshot", "--snapshot-tag=gold", "--run=web-1"]);
+    assert!(!from.path().join(".volferry").exists());
+    Snapshot::of(from.path()).assert_like(&before, UNTOUCHED, "the source");
+    assert_eq!((made.result, made.run.as_str()), (RunResult::Succeeded, "web-1"));
+    assert!(made.work.files_created > 0 && made.work.bytes_on_wire > 5 << 20, "{:?}", made.work);
+    assert!(made.work.bytes_on_wire < 10 << 20, "holes are not sent: {:?}", made.work);
+    let snapshot = made.snapshot.unwrap();
+    assert_eq!((snapshot.count, snapshot.reason), (1, None));
+    assert_eq!(snapshot.made.unwrap().tags, ["gold"]);
+    ok(&bucket, &["verify", URL]);
+    let (_to, folder) = restored(&bucket);
+    Snapshot::of(&folder).assert_like(&before, COPY, "what came back");
+}
+
+#[test]
+fn what_has_not_changed_is_neither_read_nor_sent_again() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::create_dir(from.path().join("folder")).unwrap();
+    for nth in 0..300 {
+        write(&from, &format!("folder/{nth}"), &format!("content of {nth}"), long_ago());
+    }
+    assert_eq!(report(&bucket, &from, 0, &[]).work.files_created, 300);
+    bucket.seen();
+    let next = report(&bucket, &from, 0, &[]);
+    assert_eq!((next.work.files_created, next.work.files_updated, next.work.bytes_on_wire), (0, 0, 0));
+    assert_eq!(next.snapshot.unwrap().count, 2);
+    assert!(bucket.seen().iter().all(|request| request.method != "PUT" || request.path.contains("/lists/")));
+    write(&from, "folder/7", "another content", SystemTime::now());
+    write(&from, "new", "a new file", SystemTime::now());
+    let next = report(&bucket, &from, 0, &[]).work;
+    assert_eq!((next.files_created, next.files_updated, next.bytes_changed), (1, 1, 25));
+    let (_to, folder) = restored(&bucket);
+    Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, "what came back");
+}
+
+#[test]
+fn a_change_that_left_size_and_time_is_seen_if_it_was_recent_or_contents_are_compared() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    let now = SystemTime::now();
+    write(&from, "recent", "one", now);
+    write(&from, "old", "one", long_ago());
+    report(&bucket, &from, 0, &[]);
+    write(&from, "recent", "two", now);
+    write(&from, "old", "two", long_ago());
+    let content = |name: &str| fs::read_to_string(restored(&bucket).1.join(name)).unwrap();
+    report(&bucket, &from, 0, &[]);
+    assert_eq!((content("recent").as_str(), content("old").as_str()), ("two", "one"));
+    report(&bucket, &from, 0, &["--compare=content"]);
+    assert_eq!(content("old"), "two");
+}
+
+#[test]
+fn the_rules_judge_the_snapshots_of_the_job_and_what_only_dropped_ones_need_goes() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    let keep = ["--snapshot", "--snapshot-job=prod/web", "--snapshot-keep-last=2"];
+    fs::write(from.path().join("large"), Rng::new(1).bytes(3 << 20)).unwrap();
+    report(&bucket, &from, 0, &["--snapshot", "--snapshot-job=prod/other"]);
+    fs::write(from.path().join("large"), Rng::new(2).bytes(3 << 20)).unwrap();
+    for nth in 0..2 {
+        let made = report(&bucket, &from, 0, &keep).snapshot.unwrap();
+        assert_eq!((made.count, made.dropped_count), (nth + 1, 0));
+    }
+    let packs = |bucket: &Bucket| bucket.objects("of/web/packs").values().sum::<u64>();
+    let before = packs(&bucket);
+    // The tree is that of others, so only the list changes.
+    let made = report(&bucket, &from, 0, &keep).snapshot.unwrap();
+    assert_eq!((made.count, made.dropped_count, made.freed_bytes), (2, 1, 0));
+    assert_eq!(packs(&bucket), before);
+    fs::write(from.path().join("large"), "small now").unwrap();
+    report(&bucket, &from, 0, &keep);
+    let made = report(&bucket, &from, 0, &keep).snapshot.unwrap();
+    assert_eq!(made.dropped_count, 1);
+    assert!(made.freed_bytes > 3 << 20 && packs(&bucket) < before - (3 << 20), "{made:?}");
+    assert_eq!(made.kept.len(), 2);
+    let listed = ok(&bucket, &["list", "--json", URL]).json();
+    let jobs: Vec<&str> = listed.as_array().unwrap().iter().map(|it| it["job"].as_str().unwrap()).collect();
+    assert_eq!(jobs, ["prod/other", "prod/web", "prod/web"]);
+    ok(&bucket, &["verify", URL]);
+}
+
+#[test]
+fn a_store_that_refuses_or_is_lost_ends_the_run_with_its_reason_and_the_next_one_goes_on() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::write(from.path().join("large"), Rng::new(3).bytes(40 << 20)).unwrap();
+    bucket.fail(|request| match request.method == "PUT" && request.path.contains("/indexes/") {
+        true => Fault::Refuse("AccessDenied"),
+        false => Fault::None,
+    });
+    let refused = report(&bucket, &from, 1, &[]);
+    assert_eq!((refused.result, refused.reason.as_deref()), (RunResult::Failed, Some("ObjectStoreUnusable")));
+    assert!(refused.message.contains("AccessDenied"), "{}", refused.message);
+    bucket.fail(|_| Fault::None);
+    let next = report(&bucket, &from, 0, &[]);
+    assert!(next.work.bytes_on_wire < 1 << 20, "what has arrived is not sent again: {:?}", next.work);
+    ok(&bucket, &["verify", URL]);
+
+    let other = bucket.beside("other");
+    let made = Command::new(program()).args(["snapshot", "key"]).arg(&other).output().unwrap();
+    assert!(made.status.success());
+    let refused = report(&bucket, &from, 1, &["--key-file", other.to_str().unwrap()]);
+    assert_eq!(refused.reason.as_deref(), Some("ObjectStoreUnusable"));
+    assert!(refused.message.contains("the key does not fit"), "{}", refused.message);
+    let nobody = command(&bucket, &from, &[]).env_remove("AWS_ACCESS_KEY_ID").output().unwrap();
+    let said = Said::from(nobody);
+    assert!(said.code == Some(1) && said.stderr.contains("no credentials for s3://"), "{said:?}");
+}
+
+#[test]
+fn flags_that_mean_nothing_to_a_snapshot_are_refused() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    for args in [
+        &["--delete"][..],
+        &["--min-size=1"],
+        &["--write=in-place"],
+        &["--backup-dir=old"],
+        &["--destination-path=x"],
+        &["--snapshot", "--snapshot-verify=3"],
+        &["--dry-run"],
+        &["--compression=none"],
+    ] {
+        let said = sync(&bucket, &from, args);
+        assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        let last = args.last().unwrap().split('=').next().unwrap();
+        assert!(said.stderr.contains(last), "{args:?}: {said:?}");
+    }
+    let here = Command::new(program()).args(["sync", text(&from), "copy", "--key-file=k"]).output().unwrap();
+    assert!(Said::from(here).stderr.contains("--key-file without s3://"));
+    assert!(bucket.objects("").is_empty());
+}

@@ -1,0 +1,108 @@
+//! A run that takes a snapshot of a folder into a store elsewhere, in place of a copy of its files.
+
+use std::time::SystemTime;
+
+use contract::{Compare, Phase, Report, RunParams, SnapshotParams, Work, timestamp};
+
+use crate::{
+    ends::source_lock::SourceLock,
+    measure::{
+        monitor::Monitor,
+        report::{Failures, Stopwatch},
+    },
+    plan::scan_params::scan_for_snapshot,
+    run::outcome::{Clock, Outcome},
+    session_error::{SessionError, go_on},
+    snapshot::{
+        SnapshotError,
+        around_runs::{labels, remember_rules, retain_offsite},
+        create::ScannedTree,
+        offsite::{OffsiteStore, OffsiteWork, quiet_before, take_offsite},
+        typed_time::time_of,
+    },
+    sys::root::{Root, TreeLocation},
+};
+
+/// Opens the store, once the tree is read.
+pub type OpenOffsite<'t> = dyn FnMut() -> Result<Box<dyn OffsiteStore>, SnapshotError> + 't;
+
+/// Takes a snapshot of the folder `source` into a store elsewhere. Every error is in the outcome.
+pub fn snapshot_offsite(
+    source: impl Into<TreeLocation>,
+    params: &RunParams,
+    open: &mut OpenOffsite<'_>,
+    monitor: &Monitor,
+) -> Outcome {
+    let mut clock = Clock::start(monitor);
+    clock.watch.of_source();
+    let result = run(&source.into(), params, open, &mut clock.watch);
+    let result = result.map_err(|error| go_on(monitor).err().unwrap_or(error));
+    clock.outcome(&params.run, result).with_no_snapshot(params.demands.snapshot.as_ref())
+}
+
+fn run(
+    place: &TreeLocation,
+    params: &RunParams,
+    open: &mut OpenOffsite<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let monitor = watch.monitor();
+    let failures = Failures::default();
+    params.bandwidth_limit.into_iter().for_each(|limit| monitor.limit_copies(limit));
+    let mut store = open()?;
+    watch.enter(Phase::Scan);
+    let root = Root::enter(place).map_err(SessionError::Source)?;
+    let lock = SourceLock::hold(&root, place)?;
+    let began = time_of(SystemTime::now());
+    let before = quiet_before(began);
+    let tree = scan_for_snapshot((place, &root), params, before, &failures, monitor)?;
+    let totals = tree.totals;
+    let mut work = Work {
+        files_scanned: totals.entries,
+        files_skipped: totals.skipped,
+        bytes_total: totals.bytes,
+        ..Work::default()
+    };
+    let root_meta = (tree.root_meta, tree.root_attrs.clone());
+    let source = ScannedTree { tree: &tree, root_meta, root: &root, before, began, written: None };
+    let no_rules = SnapshotParams::default();
+    let asked = params.demands.snapshot.as_ref().unwrap_or(&no_rules);
+    let of = OffsiteWork {
+        source: &source,
+        labels: labels(asked, &params.run),
+        reads_all: params.compare == Compare::Content,
+        failures: &failures,
+        monitor,
+    };
+    let taken = take_offsite(
+        &of,
+        &mut *store,
+        &mut |roots| remember_rules(roots, asked),
+        (&mut |phase| watch.enter(phase), &mut work),
+    );
+    work.files_failed = failures.count();
+    work.bytes_on_wire = store.written();
+    watch.did(work);
+    let made = taken?;
+    watch.enter(Phase::Snapshot);
+    let snapshot = retain_offsite(&mut *store, asked, &made, &failures);
+    go_on(monitor)?;
+    let now = SystemTime::now();
+    let mut report = Report {
+        run: params.run.clone(),
+        start_time: timestamp(now - watch.elapsed()),
+        completion_time: timestamp(now),
+        timings: watch.timings(),
+        work,
+        failures: failures.named(),
+        notes: lock.note.into_iter().collect(),
+        usage: watch.source_usage(),
+        ..Report::default()
+    };
+    if failures.count() > 0 {
+        report.tell_failures(0);
+    }
+    report.tell_snapshot(snapshot);
+    report.fill_rates();
+    Ok(report)
+}

@@ -1,0 +1,60 @@
+//! Reports the snapshot that a run has taken into a store elsewhere, and drops those that the job's rules do not keep.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use contract::{MAX_SNAPSHOTS, Reason, SnapshotParams, SnapshotReport, chain};
+use jiff::tz::TimeZone;
+
+use super::after_run::{entry, list, of_job, report_failures};
+use crate::{
+    report::Failures,
+    snapshot::{
+        offsite::OffsiteStore,
+        retention::{judge, not_kept},
+        store::{Roots, Snapshot, SnapshotError, SnapshotId},
+        typed_time::time_of,
+    },
+};
+
+/// Reports a snapshot that was taken, and drops what the rules do not keep.
+pub(crate) fn retain_offsite(
+    store: &mut dyn OffsiteStore,
+    asked: &SnapshotParams,
+    made: &Snapshot,
+    failures: &Failures,
+) -> SnapshotReport {
+    let mut report = SnapshotReport::default();
+    report_failures(&mut report, made, failures);
+    report.made = Some(entry(made, &[]));
+    list(&mut report, store.roots(), &asked.job, &[]);
+    if asked.keep.has_rule()
+        && let Err(error) = apply_rules(store, asked, &mut report)
+    {
+        report.reason = Some(Reason::RetentionFailed);
+        report.message =
+            format!("the snapshot was taken, and old ones could not be dropped: {}", chain(&error));
+    }
+    report
+}
+
+fn apply_rules(
+    store: &mut dyn OffsiteStore,
+    asked: &SnapshotParams,
+    report: &mut SnapshotReport,
+) -> Result<(), SnapshotError> {
+    let now = time_of(SystemTime::now());
+    let verdicts = |roots: &Roots| {
+        let judged: Vec<&Snapshot> = of_job(roots, &asked.job).collect();
+        judge(&judged, &asked.keep, now, &TimeZone::system())
+    };
+    let gone = |roots: &Roots| Ok(not_kept(&verdicts(roots)?).collect::<BTreeSet<SnapshotId>>());
+    if !gone(store.roots())?.is_empty() {
+        let (dropped, freed) = store.remove(&gone)?;
+        report.dropped_count = dropped.len() as u64;
+        report.dropped = dropped.iter().take(MAX_SNAPSHOTS).map(ToString::to_string).collect();
+        report.freed_bytes = freed;
+    }
+    let verdicts = verdicts(store.roots())?;
+    list(report, store.roots(), &asked.job, &verdicts);
+    Ok(())
+}
