@@ -187,8 +187,18 @@ impl Stage {
 
     /// Starts the first process of an endpoint's pod, with those arguments and the rights of a ServiceAccount.
     pub async fn service(&self, account: &str, arguments: &[&str]) -> Result<Controller> {
+        self.service_with(account, arguments, &[("POD_IPS", "127.0.0.1")]).await
+    }
+
+    /// Starts the first process of a pod, as [`Self::service`] does, with those variables in its environment.
+    pub async fn service_with(
+        &self,
+        account: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Controller> {
         let client = self.kubelet.client_as(account).await?;
-        self.launch(client, Cut::Never, arguments, &[("POD_IPS", "127.0.0.1")]).await
+        self.launch(client, Cut::Never, arguments, variables).await
     }
 
     /// Makes a claim in `phase`, for one node.

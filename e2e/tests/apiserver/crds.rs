@@ -73,7 +73,7 @@ fn an_end_is_a_claim_of_a_namespace_that_can_be() {
     for end in ["source", "destination"] {
         assert_refused(
             json!({end: {"persistentVolumeClaim": null}}),
-            &["exactly one of persistentVolumeClaim and endpoint"],
+            &[end, "exactly one of persistentVolumeClaim", "endpoint"],
         );
         assert_refused(json!({end: {"remote": {"listen": {}}}}), &["unknown field", "remote"]);
         assert_refused(

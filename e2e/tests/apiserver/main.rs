@@ -5,6 +5,7 @@
 mod agent_accounts;
 mod benchmark;
 mod browse;
+mod buckets;
 mod captures;
 mod claims;
 mod crds;

@@ -13,7 +13,7 @@ use e2e::{
     scripted::{Controller, Stage},
     syncjob,
 };
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{EnvVar, Pod, Secret};
 use kube::{
     Api,
     api::{DynamicObject, ListParams},
@@ -61,20 +61,34 @@ impl Dialling {
         let spec = pod.spec.clone().unwrap();
         let below = |name: &str| self.dir.path().join(name).display().to_string();
         let program = programs::of_workspace("volferry").unwrap();
-        let ours = |argument: &String| match argument.split_once('=').map_or(&**argument, |(name, _)| name) {
-            "--key" => format!("--key={}/identity.key", below("secret")),
-            "--key-copy" => format!("--key-copy={}/identity.key", below("memory")),
-            "--identity" => format!("--identity={}/identity.key", below("memory")),
-            "--report" => format!("--report={}/report.json", below("memory")),
+        let ours = |argument: &String| match &**argument {
             "/source" | "/destination" => below("volume"),
             "/volferry" => program.display().to_string(),
-            _ => argument.clone(),
+            other => other
+                .replace("=/etc/volferry/key/", &format!("={}/", below("secret")))
+                .replace("=/run/volferry/", &format!("={}/", below("memory"))),
         };
         let arguments: Vec<String> = spec.containers[0].args.iter().flatten().map(ours).collect();
         let log = format!("--termination-log={}", below("memory/termination"));
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         arguments.insert(1, &log);
-        self.stage.service(&spec.service_account_name.unwrap(), &arguments).await.unwrap()
+        let variables = self.variables(pod);
+        let mut variables: Vec<(&str, &str)> =
+            variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        variables.push(("POD_IPS", "127.0.0.1"));
+        let account = spec.service_account_name.unwrap();
+        self.stage.service_with(&account, &arguments, &variables).await.unwrap()
+    }
+
+    /// Returns the variables that a pod has from its Secret, of which each entry is a file.
+    fn variables(&self, pod: &Pod) -> Vec<(String, String)> {
+        let env = pod.spec.iter().flat_map(|spec| &spec.containers[0].env).flatten();
+        let of_secret = |variable: &EnvVar| {
+            let entry = &variable.value_from.as_ref()?.secret_key_ref.as_ref()?.key;
+            let value = std::fs::read_to_string(self.dir.path().join("secret").join(entry)).ok()?;
+            Some((variable.name.clone(), value))
+        };
+        env.filter_map(of_secret).collect()
     }
 
     pub(super) async fn end(&self, pod: &Pod, process: Controller) -> i32 {

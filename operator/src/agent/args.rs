@@ -58,6 +58,9 @@ pub struct AgentArgs {
     /// Where this pod's copy of the key goes, in memory.
     #[arg(long, value_name = "FILE")]
     pub key_copy: Option<PathBuf>,
+    /// The file of the key for object storage in its Secret, of a pod that takes a snapshot there.
+    #[arg(long, value_name = "FILE", requires = "key_copy")]
+    pub store_key: Option<PathBuf>,
     /// The Secret to create with a new key if none is mounted.
     #[arg(long, value_name = "SECRET", requires_all = ["key", "syncjob", "syncjob_uid"])]
     pub key_secret: Option<String>,

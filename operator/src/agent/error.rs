@@ -21,6 +21,11 @@ pub enum AgentError {
     /// There is no key to show to the endpoint.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The Secret for object storage lacks the key.
+    #[error(
+        "the Secret of destination.objectStore has no entry {0}: `volferry snapshot key FILE` makes that file"
+    )]
+    StoreKey(String),
     /// The two ends cannot be connected.
     #[error(transparent)]
     Meeting(#[from] MeetingError),
@@ -33,6 +38,7 @@ impl AgentError {
             Self::Meeting(_) => Some(Reason::PeerNotMet),
             Self::Key(KeyError::NotStored { .. } | KeyError::NoApiServer) => Some(Reason::KeyNotStored),
             Self::Key(_) => Some(Reason::IdentityUnusable),
+            Self::StoreKey(_) => Some(Reason::ObjectStoreUnusable),
             Self::Process(_) | Self::Signals(_) | Self::Shard(_) => None,
         }
     }

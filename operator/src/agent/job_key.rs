@@ -1,6 +1,6 @@
 //! The key by which an endpoint knows a SyncJob, of a pod that dials one.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use contract::PublicKey;
 use serde_json::json;
@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     api::{JobIdentity, SyncJob},
-    pods::{self, job::JOB_KEY_ENTRY},
+    pods::{
+        self,
+        job::{AUTHORITIES_ENTRY, JOB_KEY_ENTRY},
+    },
 };
 
 /// How long to wait until a new key is stored.
@@ -33,6 +36,17 @@ pub(super) async fn ensure(args: &AgentArgs, publisher: &Publisher) -> Result<()
     let key = own_key::ensure(&place, client.as_ref(), async || {}).await?;
     tell(publisher, key.public()).await;
     Ok(())
+}
+
+/// Takes the key for object storage from the Secret. Returns the file with certificates of authorities, if the Secret
+/// has one. Does nothing in any other pod.
+pub(super) fn take_store_key(args: &AgentArgs) -> Result<Option<PathBuf>, AgentError> {
+    let (Some(mounted), Some(copy)) = (&args.store_key, &args.key_copy) else { return Ok(None) };
+    if !copy.exists() && !own_key::take_mounted(mounted, copy)? {
+        let entry = mounted.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(AgentError::StoreKey(entry));
+    }
+    Ok(Some(mounted.with_file_name(AUTHORITIES_ENTRY)).filter(|file| file.exists()))
 }
 
 async fn tell(publisher: &Publisher, public_key: PublicKey) {

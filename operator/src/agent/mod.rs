@@ -89,7 +89,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     {
         return Ok(ended);
     }
-    let mut syncer = Syncer::start(program.into(), rest)?;
+    let authorities = job_key::take_store_key(args)?;
+    let mut syncer = Syncer::start_with(program.into(), rest, authorities)?;
     let (progress, latest) = watch::channel(Moment::default());
     let mut report = None;
     let publishing = publisher.progress(latest);
@@ -194,6 +195,7 @@ mod tests {
             listen_port: None,
             pod_ip: None,
             key: None,
+            store_key: None,
             key_copy: None,
             key_secret: None,
             syncjob: None,

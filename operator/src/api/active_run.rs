@@ -237,7 +237,7 @@ pub struct RunFolder {
     /// The claim's name; absent for an endpoint.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_name: String,
-    /// The endpoint's address without a path; absent for a claim.
+    /// The endpoint's address without a path, or the place in object storage; absent for a claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub address: Option<String>,
@@ -256,6 +256,7 @@ pub struct RunFolder {
 impl fmt::Display for RunFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
+            Some(address) if address.starts_with("s3://") => write!(f, "object storage {address}"),
             Some(address) => write!(f, "endpoint {address}"),
             None => write!(f, "claim {}", self.claim_name),
         }

@@ -62,6 +62,10 @@ pub struct DestinationEndpoint {
     /// with the source's claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<RemoteEndpoint>,
+    /// In place of a claim: object storage, which gets an encrypted snapshot of the source from each run. The run has
+    /// one pod, with the source's claim. `spec.snapshots.retain` says which snapshots stay; without it, all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_store: Option<ObjectStore>,
     /// Create the claim if it does not exist. Absent: it must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
@@ -109,6 +113,28 @@ pub struct RemoteEndpoint {
     /// Secret. In both cases `status.identity.publicKey` has its public half, for the peers of the other side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentitySecret>,
+}
+
+/// A place in object storage that speaks S3.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStore {
+    /// `s3://BUCKET/PREFIX`. SyncJobs of one key may share a prefix: what they have in common is kept once.
+    #[schemars(length(min = 6, max = 512), extend("x-kubernetes-validations" = rules::bucket_url()))]
+    pub url: String,
+    /// A Secret of the SyncJob's namespace with the entries `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
+    /// `encryption.key`, the file that `volferry snapshot key` makes. If there are any: `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    /// `AWS_SESSION_TOKEN`, `AWS_ALLOW_HTTP` (`true` for a store without TLS), and `ca.crt`, the certificates of
+    /// authorities in the place of the usual ones.
+    pub secret_ref: ObjectStoreSecret,
+}
+
+/// The name of a Secret.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectStoreSecret {
+    /// The Secret's name.
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub name: String,
 }
 
 /// A Secret of the SyncJob's namespace with a key, in the entry `identity.key`, as `volferry enroll` makes its file.

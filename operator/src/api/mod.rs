@@ -33,8 +33,8 @@ pub use active_run::{
 pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
 pub use ends::{
-    AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, IdentitySecret, RemoteEndpoint,
-    SourceEndpoint,
+    AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, IdentitySecret, ObjectStore,
+    ObjectStoreSecret, RemoteEndpoint, SourceEndpoint,
 };
 pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{

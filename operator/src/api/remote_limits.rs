@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use contract::SnapshotEngine;
+
 use super::{spec::SyncJobSpec, transfer::Placement};
 
 /// What a SyncJob with a remote end cannot ask for.
@@ -109,14 +111,79 @@ pub const REMOTE_LIMITS: &[RemoteLimit] = &[
     },
     RemoteLimit {
         field: "transfer.placement",
-        problem: "Local is one pod with two claims, and an endpoint is reached by the network: write Auto",
-        cel: "(has(self.source.endpoint) || has(self.destination.endpoint)) && self.transfer.placement == 'Local'",
+        problem: "Local is one pod with two claims, and the other end is reached by the network: write Auto",
+        cel: "(has(self.source.endpoint) || !has(self.destination.persistentVolumeClaim)) && self.transfer.placement == 'Local'",
         is_asked: |spec| spec.has_remote_end() && spec.transfer.placement == Placement::Local,
     },
     RemoteLimit {
         field: "parallelism",
-        problem: "above 1 is for two claims: an endpoint serves one run of a peer at a time; write 1",
-        cel: "(has(self.source.endpoint) || has(self.destination.endpoint)) && self.parallelism > 1",
+        problem: "above 1 is for two claims: an endpoint serves one run of a peer at a time, and a snapshot in object storage has \
+                  one; write 1",
+        cel: "(has(self.source.endpoint) || !has(self.destination.persistentVolumeClaim)) && self.parallelism > 1",
         is_asked: |spec| spec.has_remote_end() && spec.parallelism > 1,
+    },
+    RemoteLimit {
+        field: "destination.objectStore",
+        problem: "takes snapshots of a claim: name one as the source",
+        cel: "has(self.destination.objectStore) && has(self.source.endpoint)",
+        is_asked: |spec| spec.destination.object_store.is_some() && spec.source.endpoint.is_some(),
+    },
+    RemoteLimit {
+        field: "source.persistentVolumeClaim.namespace",
+        problem: "does not go with destination.objectStore, whose Secret is in the SyncJob's namespace: create the SyncJob in \
+                  the claim's",
+        cel: "has(self.destination.objectStore) && has(self.source.persistentVolumeClaim) && \
+              has(self.source.persistentVolumeClaim.__namespace__)",
+        is_asked: |spec| {
+            let claim = spec.source.persistent_volume_claim.as_ref();
+            spec.destination.object_store.is_some() && claim.is_some_and(|claim| claim.namespace.is_some())
+        },
+    },
+    RemoteLimit {
+        field: "source.snapshot",
+        problem: "is a snapshot already, and destination.objectStore takes one of the files: remove one of the two",
+        cel: "has(self.destination.objectStore) && has(self.source.snapshot)",
+        is_asked: |spec| spec.destination.object_store.is_some() && spec.source.snapshot.is_some(),
+    },
+    RemoteLimit {
+        field: "source.history",
+        problem: "is for volumes, and destination.objectStore has a history of its own: remove it",
+        cel: "has(self.destination.objectStore) && has(self.source.history) && self.source.history != 'None'",
+        is_asked: |spec| spec.destination.object_store.is_some() && !spec.source.history.is_none(),
+    },
+    RemoteLimit {
+        field: "destination.path",
+        problem: "is for a claim: write the prefix in destination.objectStore.url",
+        cel: "has(self.destination.objectStore) && self.destination.path != '/'",
+        is_asked: |spec| spec.destination.object_store.is_some() && spec.destination.path != "/",
+    },
+    RemoteLimit {
+        field: "destination",
+        problem: "has only url and secretRef in objectStore: create, volumeSnapshots and pods are for a claim; remove them",
+        cel: "has(self.destination.objectStore) && (has(self.destination.create) || has(self.destination.volumeSnapshots) || \
+              has(self.destination.pods))",
+        is_asked: |spec| {
+            let to = &spec.destination;
+            to.object_store.is_some()
+                && (to.create.is_some() || to.volume_snapshots.is_some() || !to.pods.is_empty())
+        },
+    },
+    RemoteLimit {
+        field: "snapshots",
+        problem: "has only retain with destination.objectStore: remove engine, minKeep and verify",
+        cel: "has(self.destination.objectStore) && has(self.snapshots) && (has(self.snapshots.minKeep) || \
+              has(self.snapshots.verify) || self.snapshots.engine != 'Auto')",
+        is_asked: |spec| {
+            let asked = spec.snapshots.as_ref().is_some_and(|it| {
+                it.min_keep.is_some() || it.verify.is_some() || it.engine != SnapshotEngine::Auto
+            });
+            spec.destination.object_store.is_some() && asked
+        },
+    },
+    RemoteLimit {
+        field: "files.delete",
+        problem: "does not go with destination.objectStore: a snapshot has what the source has, and no more; remove it",
+        cel: "has(self.destination.objectStore) && self.files.delete",
+        is_asked: |spec| spec.destination.object_store.is_some() && spec.files.delete,
     },
 ];

@@ -30,11 +30,19 @@ pub(super) fn se_linux() -> [Rule; 1] {
     )]
 }
 
-/// Requires that an end of a SyncJob is either a claim or an endpoint.
-fn one_end(field: &str) -> Rule {
+/// Requires that a source is either a claim or an endpoint.
+fn one_source() -> Rule {
     rule(
         "has(self.persistentVolumeClaim) != has(self.endpoint)",
-        format!("{field} has exactly one of persistentVolumeClaim and endpoint"),
+        "source has exactly one of persistentVolumeClaim and endpoint",
+    )
+}
+
+/// Requires that a destination is a claim, an endpoint or object storage.
+fn one_destination() -> Rule {
+    rule(
+        "[has(self.persistentVolumeClaim), has(self.endpoint), has(self.objectStore)].exists_one(it, it)",
+        "destination has exactly one of persistentVolumeClaim, endpoint and objectStore",
     )
 }
 
@@ -42,7 +50,7 @@ fn one_end(field: &str) -> Rule {
 pub(super) fn source() -> [Rule; 4] {
     let has_history = "has(self.history) && self.history != 'None'";
     [
-        one_end("source"),
+        one_source(),
         rule(
             format!("!({has_history}) || !has(self.pointInTime)"),
             "source.history copies the snapshots that the volume has now, and pointInTime reads it as it was: remove one \
@@ -207,7 +215,7 @@ pub(super) fn destination() -> [Rule; 4] {
     let (class, modes, size) = (same("storageClassName"), same("accessModes"), same("size"));
     let grows = "(has(self.create.grow) && self.create.grow)";
     [
-        one_end("destination"),
+        one_destination(),
         rule(
             "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim) && (!has(self.persistentVolumeClaim) || \
              self.persistentVolumeClaim == oldSelf.persistentVolumeClaim)",
@@ -294,6 +302,14 @@ pub(super) fn remote_address() -> [Rule; 1] {
         .concat(),
         "is no address of an endpoint: write HOST::FOLDER, HOST:PORT::FOLDER or HOST:PORT::FOLDER/PATH, as status.address \
          of a SyncEndpoint has it",
+    )
+}
+
+/// Requires a place in object storage.
+pub(super) fn bucket_url() -> [Rule; 1] {
+    quoting(
+        r"self.matches(r'^s3://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?$') && !self.matches(r'/[.]+(/|$)')".into(),
+        "is no place in object storage: write s3://BUCKET/PREFIX, of letters, digits, dots, dashes, underscores and slashes",
     )
 }
 

@@ -172,9 +172,10 @@ impl SyncJobSpec {
         source.into_iter().chain(sink)
     }
 
-    /// Returns whether one of the ends is an endpoint.
+    /// Returns whether one of the ends is no claim.
     pub fn has_remote_end(&self) -> bool {
-        self.source.endpoint.is_some() || self.destination.endpoint.is_some()
+        let destination = &self.destination;
+        self.source.endpoint.is_some() || destination.endpoint.is_some() || destination.object_store.is_some()
     }
 }
 

@@ -7,7 +7,7 @@
 use contract::{Reason, Report, RunResult, Side, VolumeId};
 use kube::ResourceExt;
 
-use super::remote_end;
+use super::{bucket_place::BucketPlace, remote_end};
 use crate::{
     api::{KnownDestination, RunFolder, SyncJob, SyncJobStatus},
     human,
@@ -59,7 +59,8 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
         let folder = remote_end::run_folder(&job.spec, Side::Sink)?;
         Some(folder.seen_from(&job.namespace().unwrap_or_default()))
     };
-    let own = folder(job)?;
+    // A store takes the snapshots of any number of SyncJobs.
+    let own = folder(job).filter(|own| !BucketPlace::is_of(own))?;
     // One of another namespace that has never run may have no grant.
     let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
     let is_other = |other: &&SyncJob| match other.metadata.namespace == job.metadata.namespace {

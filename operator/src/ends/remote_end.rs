@@ -4,6 +4,7 @@ use std::fmt;
 
 use contract::{PublicKey, Side, is_name};
 
+use super::bucket_place::BucketPlace;
 use crate::{
     api::{ClaimReference, RemoteEndpoint, RunFolder, SyncJobSpec},
     spec::{
@@ -53,6 +54,9 @@ pub fn run_folder(spec: &SyncJobSpec, side: Side) -> Option<RunFolder> {
     };
     if let Some(ClaimReference { claim_name, namespace }) = claim.clone() {
         return Some(RunFolder { claim_name, namespace, path: path.clone(), ..RunFolder::default() });
+    }
+    if let Some(store) = spec.destination.object_store.as_ref().filter(|_| side == Side::Sink) {
+        return Some(BucketPlace::parse(store).ok()?.run_folder());
     }
     Some(parse(side, endpoint.as_ref()?).ok()?.run_folder())
 }

@@ -59,9 +59,9 @@ pub fn rule(
     (accepted, is_copy): (Option<&str>, bool),
 ) -> Option<OtherSource> {
     let is_device = job.params.image || job.source.is_block() || job.destination.is_block();
-    // An endpoint's owner decides which sources it takes.
+    // An endpoint's owner decides which sources it takes, and a snapshot in object storage replaces none.
     if is_device
-        || job.destination.remote().is_some()
+        || job.destination.claim().is_none()
         || job.params.source_snapshot.is_some()
         || run.capture.is_some()
         || !has_one_source

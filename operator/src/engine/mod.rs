@@ -107,6 +107,21 @@ pub fn remote_args(
     args
 }
 
+/// Returns the arguments of the one process for a run that takes a snapshot into object storage.
+pub fn bucket_args(url: &str, key: &str, own: &Folder, report: &str, params: &RunParams) -> Vec<String> {
+    let mut args = vec!["sync".to_string(), own.volume.clone(), url.into()];
+    if own.path != "/" {
+        args.push(format!("--source-path={}", own.path));
+    }
+    args.push(format!("--key-file={key}"));
+    args.push(format!("--report={report}"));
+    args.push("--progress=json".into());
+    args.extend(asked(params));
+    let snapshot = params.demands.snapshot.clone();
+    args.extend(Demands { snapshot, ..Demands::default() }.to_args());
+    args
+}
+
 /// Returns the flags of a run. The delete limit is left out if the run deletes nothing, because `volferry` rejects
 /// flags without effect.
 fn asked(params: &RunParams) -> Vec<String> {

@@ -69,8 +69,18 @@ impl Syncer {
     /// Starts `program`. Its standard error is passed on to this process's own; its standard output is parsed as
     /// events. Fails if the program cannot be started.
     pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
+        Self::start_with(program, args, None)
+    }
+
+    /// Starts `program` as [`Self::start`] does, with a file of certificates of authorities in the place of the system's.
+    pub fn start_with(
+        program: PathBuf,
+        args: impl IntoIterator<Item = OsString>,
+        authorities: Option<PathBuf>,
+    ) -> Result<Self, ProcessError> {
         let mut child = Command::new(&program)
             .args(args)
+            .envs(authorities.map(|file| ("SSL_CERT_FILE", file)))
             // A run does what its SyncJob says, whatever this user has as defaults.
             .env("VOLFERRY_CONFIG", "none")
             .stdin(Stdio::piped())

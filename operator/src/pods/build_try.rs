@@ -45,10 +45,12 @@ pub fn ends(of: &Try<'_>) -> Ends {
     Ends { sink: job::sink_job(of), source: job::source_job(of) }
 }
 
-/// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, or dials an endpoint.
+/// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, dials an endpoint, or reaches
+/// object storage.
 pub fn only_pod(of: &Try<'_>) -> Job {
-    match of.job.remote() {
-        Some((side, remote)) => job::remote_job(of, side, remote),
-        None => job::local_job(of),
+    match (of.job.remote(), of.job.bucket()) {
+        (Some((side, remote)), _) => job::remote_job(of, side, remote),
+        (None, Some(place)) => job::bucket_job(of, place),
+        (None, None) => job::local_job(of),
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
             PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
+            ResourceRequirements, SecretKeySelector, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     api::{OnHookFailure, PodSecurity, PodSettings},
-    ends::remote_end::RemoteFolder,
+    ends::{bucket_place::BucketPlace, remote_end::RemoteFolder},
     engine::{self, End, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
@@ -55,6 +55,20 @@ pub(crate) const KEY: &str = "key";
 pub const JOB_KEY_ENTRY: &str = "identity.key";
 /// The pod's own copy of that key, in memory.
 const OWN_KEY: &str = "/run/volferry/identity.key";
+/// The entry of a Secret with the key by which snapshots in object storage are encrypted, and the pod's own copy.
+pub const STORE_KEY_ENTRY: &str = "encryption.key";
+const STORE_KEY: &str = "/run/volferry/encryption.key";
+/// The entries of that Secret that a pod has as variables. All are optional: the program says what is missing.
+const STORE_VARIABLES: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+];
+/// The entry of that Secret with certificates of authorities.
+pub const AUTHORITIES_ENTRY: &str = "ca.crt";
 /// How long a pod dials an endpoint, in seconds. A lost connection is tried again as any failure.
 const DIAL_S: u64 = 60;
 /// The port that sinks listen on, over UDP and TCP.
@@ -113,6 +127,14 @@ pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteFolder) -> Job {
     }
     let args = engine::remote_args((side, &place), &folder(of.job, own), DIAL_S, REPORT, &params(of));
     job(of, own, agent_args, args)
+}
+
+/// Builds the Job of the one pod of a run that takes a snapshot into object storage.
+pub fn bucket_job(of: &Try<'_>, place: &BucketPlace) -> Job {
+    let agent_args = vec![format!("--store-key={KEY_DIR}/{STORE_KEY_ENTRY}"), format!("--key-copy={STORE_KEY}")];
+    let own = folder(of.job, Side::Source);
+    let args = engine::bucket_args(&place.url, STORE_KEY, &own, REPORT, &params(of));
+    job(of, Side::Source, agent_args, args)
 }
 
 fn end(of: &Try<'_>, side: Side) -> End {
@@ -354,7 +376,18 @@ fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
         value: Some(verbatim(value)),
         ..EnvVar::default()
     };
-    listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).collect()
+    let store = of.job.bucket().into_iter().flat_map(store_variables);
+    listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).chain(store).collect()
+}
+
+/// Returns the variables by which a pod reaches object storage. They come from the Secret, and are in no object.
+fn store_variables(place: &BucketPlace) -> Vec<EnvVar> {
+    let of_secret = |name: &str| {
+        let key = SecretKeySelector { name: place.secret.clone(), key: name.into(), optional: Some(true) };
+        let value_from = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };
+        EnvVar { name: name.into(), value_from: Some(value_from), ..EnvVar::default() }
+    };
+    STORE_VARIABLES.iter().map(|name| of_secret(name)).collect()
 }
 
 /// Returns the variable that holds the address of the pod.
@@ -427,14 +460,16 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let folders = sides(of, side).into_iter().filter(|side| !of.job.folder(*side).is_block());
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
-    let key = of.job.remote().map(|_| mount(KEY, KEY_DIR, true));
+    let has_key = of.job.remote().is_some() || of.job.bucket().is_some();
+    let key = has_key.then(|| mount(KEY, KEY_DIR, true));
     data.chain(key).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
-    let key = of.job.remote().map(|(_, remote)| key_volume(of, remote));
+    let of_store = || of.job.bucket().map(|place| secret_volume(&place.secret, false));
+    let key = of.job.remote().map(|(_, remote)| key_volume(of, remote)).or_else(of_store);
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
     let own = [empty_dir("scratch", medium, "16Mi"), empty_dir("tmp", None, TMP_SIZE)];
@@ -444,16 +479,17 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
 /// Returns the volume of the Secret with the key of a run with an endpoint. The job's own is optional, because the
 /// first pod makes it.
 fn key_volume(of: &Try<'_>, remote: &RemoteFolder) -> Volume {
-    let own = || names::job_key(&of.job.name, of.uid);
-    Volume {
-        name: KEY.into(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(remote.identity.clone().unwrap_or_else(own)),
-            optional: Some(remote.identity.is_none()),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
+    match &remote.identity {
+        Some(secret) => secret_volume(secret, false),
+        None => secret_volume(&names::job_key(&of.job.name, of.uid), true),
     }
+}
+
+fn secret_volume(secret: &str, optional: bool) -> Volume {
+    let secret_name = Some(secret.to_string());
+    let optional = Some(optional);
+    let secret = SecretVolumeSource { secret_name, optional, ..SecretVolumeSource::default() };
+    Volume { name: KEY.into(), secret: Some(secret), ..Volume::default() }
 }
 
 fn data_volume(of: &Try<'_>, side: Side) -> Option<Volume> {

@@ -14,7 +14,7 @@ use crate::{
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let namespace = |folder: &EndFolder| folder.claim().map(|claim| claim.namespace.clone());
     let is_local = match job.placement {
-        _ if job.remote().is_some() || namespace(&job.source) != namespace(&job.destination) => false,
+        _ if job.has_outside() || namespace(&job.source) != namespace(&job.destination) => false,
         Placement::Local => true,
         Placement::Network => false,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),

@@ -164,7 +164,7 @@ fn named<'a>(claim: &PersistentVolumeClaim, job: Option<&'a SyncJob>) -> Result<
     })?;
     let Some(copy) = &job.spec.destination.persistent_volume_claim else {
         let message =
-            format!("The copy of the SyncJob {name} is at an endpoint, and not on a claim of this cluster.");
+            format!("The copy of the SyncJob {name} is elsewhere, and not on a claim of this cluster.");
         return Err(Fault::new(Reason::InvalidSpec, message));
     };
     if copy.namespace.as_ref().is_some_and(|it| *it != own) {

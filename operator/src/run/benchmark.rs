@@ -40,6 +40,9 @@ pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]
     if let Some((_, remote)) = job.remote() {
         return fault(format!("A benchmark is between two claims, and {remote} is an endpoint."));
     }
+    if let Some(place) = job.bucket() {
+        return fault(format!("A benchmark is between two claims, and {place} is object storage."));
+    }
     let volumes = [&job.source, &job.destination].into_iter().filter_map(EndFolder::volume);
     if let Some(volume) = volumes.into_iter().find(|volume| volume.is_block) {
         return fault(format!(

@@ -73,7 +73,14 @@ pub fn refusal(wished: &SyncJobSpec) -> Option<Fault> {
                    `volferry snapshot restore`, or fetch the snapshot by another SyncJob with source.endpoint and \
                    source.snapshot.";
     let is_remote = is_restore && source.endpoint.is_none() && destination.endpoint.is_some();
-    is_remote.then(|| Fault::new(Reason::InvalidSpec, message))
+    let in_bucket = "The destination is object storage, and a restore in place is of a claim. Bring the snapshot to a volume with \
+                     `volferry snapshot copy s3://… DIR`, and restore it there with `volferry snapshot restore`.";
+    let message = match &destination.object_store {
+        Some(_) if is_restore => in_bucket,
+        _ if is_remote => message,
+        _ => return None,
+    };
+    Some(Fault::new(Reason::InvalidSpec, message))
 }
 
 /// Returns the tag of the safety snapshot that a restore takes before it starts; `None` if the run takes none.

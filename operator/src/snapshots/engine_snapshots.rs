@@ -34,7 +34,11 @@ const LISTED: usize = 10;
 ///
 /// If a field is out of range, or excludes another one.
 pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>, ValidationError> {
-    let Some(snapshots) = &spec.snapshots else { return Ok(None) };
+    let Some(snapshots) = &spec.snapshots else {
+        // Object storage gets nothing but snapshots: without rules, all stay.
+        let of_job = || SnapshotParams { job, ..SnapshotParams::default() };
+        return Ok(spec.destination.object_store.as_ref().map(|_| of_job()));
+    };
     if spec.parallelism > 1 {
         let problem = "a run of several shards takes no snapshot; remove it, or set parallelism back to 1";
         return Err(invalid("snapshots", problem));

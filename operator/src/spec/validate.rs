@@ -15,7 +15,10 @@ use crate::{
         MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RemoteEndpoint, RunFolder,
         SyncJobSpec, Transfer,
     },
-    ends::remote_end::{self, RemoteFolder},
+    ends::{
+        bucket_place::BucketPlace,
+        remote_end::{self, RemoteFolder},
+    },
     hooks::hook_state,
     run::schedule::Schedule,
     snapshots::{
@@ -99,7 +102,21 @@ impl ValidatedSyncJob {
                 ..RunFolder::default()
             },
             EndFolder::Remote(remote) => remote.run_folder(),
+            EndFolder::Bucket(place) => place.run_folder(),
         }
+    }
+
+    /// Returns the place in object storage that is the destination.
+    pub fn bucket(&self) -> Option<&BucketPlace> {
+        match &self.destination {
+            EndFolder::Bucket(place) => Some(place),
+            EndFolder::Volume(_) | EndFolder::Remote(_) => None,
+        }
+    }
+
+    /// Returns whether one of the ends is no claim, so that the run has one pod, with the claim of the other.
+    pub fn has_outside(&self) -> bool {
+        self.source.claim().is_none() || self.destination.claim().is_none()
     }
 
     /// Returns the end that another cluster or machine serves.
@@ -115,6 +132,8 @@ pub enum EndFolder {
     Volume(VolumeFolder),
     /// A folder that another cluster or machine serves, which a pod of the run dials.
     Remote(RemoteFolder),
+    /// A place in object storage, which gets snapshots.
+    Bucket(BucketPlace),
 }
 
 impl EndFolder {
@@ -122,14 +141,14 @@ impl EndFolder {
     pub fn volume(&self) -> Option<&VolumeFolder> {
         match self {
             Self::Volume(volume) => Some(volume),
-            Self::Remote(_) => None,
+            Self::Remote(_) | Self::Bucket(_) => None,
         }
     }
 
     /// Returns the folder that somebody else serves.
     pub fn remote(&self) -> Option<&RemoteFolder> {
         match self {
-            Self::Volume(_) => None,
+            Self::Volume(_) | Self::Bucket(_) => None,
             Self::Remote(remote) => Some(remote),
         }
     }
@@ -144,12 +163,12 @@ impl EndFolder {
         self.volume().is_some_and(|volume| volume.is_block)
     }
 
-    /// Returns it with that kind of volume; an endpoint's has no kind.
+    /// Returns it with that kind of volume; what is no claim has no kind.
     #[must_use]
     pub fn of_kind(self, is_block: bool) -> Self {
         match self {
             Self::Volume(volume) => Self::Volume(VolumeFolder { is_block, ..volume }),
-            remote @ Self::Remote(_) => remote,
+            other => other,
         }
     }
 }
@@ -257,7 +276,18 @@ fn ends(spec: &SyncJobSpec, own: &str) -> Result<(EndFolder, EndFolder), Validat
         path: &spec.destination.path,
         fields: ["destination", "destination.path"],
     };
-    let (source, destination) = (source.folder(own)?, destination.folder(own)?);
+    let destination = match &spec.destination.object_store {
+        Some(store) if destination.claim.is_none() && destination.endpoint.is_none() => {
+            EndFolder::Bucket(BucketPlace::parse(store)?)
+        }
+        Some(_) => {
+            let problem =
+                "has exactly one of persistentVolumeClaim, endpoint and objectStore; write one of them";
+            return Err(invalid("destination", problem));
+        }
+        None => destination.folder(own)?,
+    };
+    let source = source.folder(own)?;
     // A snapshot on the destination is restored to the destination itself.
     match spec.source.snapshot.is_some() && source == destination {
         true => Ok((source, destination)),
@@ -379,6 +409,12 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         history: spec.source.history,
         ..RunParams::default()
     };
+    if spec.destination.object_store.is_some()
+        && let Some(flag) = params.flags_without_bucket().next()
+    {
+        let problem = "does not go with destination.objectStore, which keeps files as they are; remove it";
+        return Err(invalid(flag.field_or_name(), problem));
+    }
     engine_snapshots::check_source(spec, &params)?;
     engine_snapshots::check_history(spec, &params)?;
     Ok(params)

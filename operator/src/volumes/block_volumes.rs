@@ -27,6 +27,18 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
             _ => Ok(job),
         };
     }
+    if let Some(place) = job.bucket() {
+        return match is_block(Side::Source) {
+            Some(true) => {
+                let message = format!(
+                    "The claim has volumeMode Block, and {place} gets snapshots of files. Name a claim with a file \
+                     system, or a claim as the destination."
+                );
+                Err(Fault::new(Reason::BlockVolume, message))
+            }
+            _ => Ok(job),
+        };
+    }
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };
     let params = RunParams { image: source || sink, ..job.params };
     let job = ValidatedSyncJob {

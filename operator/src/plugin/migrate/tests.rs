@@ -32,9 +32,12 @@ fn a_pair_becomes_one_sync_job_that_the_api_server_takes() {
 }
 
 #[test]
-fn a_backup_and_a_restore_by_restic_become_snapshots_of_a_claim() {
-    let judged = judged(&compare("restic"));
-    let [Ok(Admitted::SyncJob(backup)), Err(unnamed)] = judged.as_slice() else { panic!("{judged:?}") };
+fn a_backup_by_restic_goes_to_object_storage_whose_bucket_is_to_be_named() {
+    let made = compare("restic");
+    assert!(judged(&made)[0].as_ref().unwrap_err().contains("is no place in object storage"));
+    let named = judged(&made.replace(volsync::UNKNOWN_BUCKET, "s3://backups"));
+    let [Ok(Admitted::SyncJob(backup)), Err(unnamed)] = named.as_slice() else { panic!("{named:?}") };
+    assert_eq!(backup.spec.destination.object_store.as_ref().unwrap().url, "s3://backups/notes");
     assert_eq!(backup.spec.snapshots.as_ref().unwrap().retain.within.as_deref(), Some("72h"));
     assert!(unnamed.contains("claimName"), "{unnamed}");
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
-    PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages, Schedule, ServiceType, Snapshots,
+    ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages, Schedule, ServiceType, Snapshots,
     SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
 };
 
@@ -21,6 +21,11 @@ use crate::api::{
 const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
 /// The interval between runs for objects that VolSync synchronizes without a pause.
 const WITHOUT_PAUSE: &str = "5m";
+
+/// The placeholder for an unknown bucket. No bucket can have this name, so the API server rejects it.
+pub(super) const UNKNOWN_BUCKET: &str = "s3://(NAME-THIS-BUCKET)";
+/// What VolSync's movers leave out.
+const LOST_FOUND: &str = "/lost+found/";
 
 const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim.";
 const OTHER_END: &str = "Peers come from outside of the cluster. Tell each the address and the public key of this object's \
@@ -242,7 +247,7 @@ fn endpoint(half: &Half) -> Result<Draft, MigrateError> {
 /// Sets the options of VolSync's rsync, which deletes extraneous files and leaves out `lost+found`.
 fn mirrors(spec: &mut SyncJobSpec) {
     spec.files.delete = true;
-    spec.files.exclude = vec!["/lost+found/".into()];
+    spec.files.exclude = vec![LOST_FOUND.into()];
 }
 
 fn add_source(draft: &mut Draft, half: &Half) -> Result<(), MigrateError> {
@@ -378,23 +383,24 @@ fn add_pods(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
     Ok(())
 }
 
-/// Returns the SyncJob that keeps a copy with snapshots instead of a backup by restic.
+/// Returns the SyncJob that keeps snapshots in object storage instead of a backup by restic.
 fn backup(half: &Half) -> Result<Draft, MigrateError> {
     let mut draft = Draft::empty(half);
-    mirrors(&mut draft.spec);
+    draft.spec.files.exclude = vec![LOST_FOUND.into()];
     let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
     let mut mover = spec.take_fields("restic");
-    draft.notes.push(
-        "restic keeps snapshots in a repository elsewhere. Here they are on the volume of a second claim, so choose a storage \
-         class that does not fail together with the source's."
-            .into(),
-    );
     if let Some(name) = spec.take::<String>("sourcePVC")? {
         draft.spec.source.persistent_volume_claim = Some(claim(&name));
-        draft.spec.destination.persistent_volume_claim = Some(claim(&format!("{name}-backup")));
     }
-    let access_modes = vec![AccessMode::ReadWriteOnce];
-    draft.spec.destination.create = Some(CreateClaim { access_modes, ..CreateClaim::default() });
+    let secret_ref = ObjectStoreSecret { name: half.mover_text(&half.spec, "repository").unwrap_or_default() };
+    draft.notes.push(format!(
+        "Name the bucket, and a prefix beside that of restic's repository. The Secret {} has the credentials: add the entries \
+         encryption.key, which `volferry snapshot key` makes, and AWS_ENDPOINT_URL if the store is not Amazon S3.",
+        secret_ref.name
+    ));
+    let url = format!("{UNKNOWN_BUCKET}/{}", half.name);
+    draft.spec.destination.persistent_volume_claim = None;
+    draft.spec.destination.object_store = Some(ObjectStore { url, secret_ref });
     add_trigger(&mut draft, &mut spec)?;
     add_point_in_time(&mut draft, &mut mover)?;
     let rules = mover.take_fields("retain");
@@ -412,7 +418,9 @@ fn restore(half: &Half) -> Result<Draft, MigrateError> {
     let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
     let mut mover = spec.take_fields("restic");
     draft.notes.push(
-        "Name the claim that has the snapshots of Volferry. It cannot read a repository of restic.".into(),
+        "Name the claim that has the snapshots of Volferry. It cannot read a repository of restic. Snapshots in object \
+         storage come to a claim by `volferry snapshot copy s3://BUCKET/PREFIX DIR --all`."
+            .into(),
     );
     add_trigger(&mut draft, &mut spec)?;
     if draft.spec.trigger.is_some() {

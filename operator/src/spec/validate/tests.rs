@@ -74,7 +74,17 @@ fn each_limit_of_an_endpoint_refuses_a_spec() {
         json!({"transfer": {"placement": "Local"}}),
         json!({"parallelism": 2}),
     ];
-    assert_eq!(asked.len(), REMOTE_LIMITS.len());
+    let of_buckets = [
+        json!({"source": from}),
+        json!({"source": {"persistentVolumeClaim": {"claimName": "a", "namespace": "other"}}}),
+        json!({"source": {"snapshot": "latest"}}),
+        json!({"source": {"history": "All"}}),
+        json!({"destination": {"path": "/x"}}),
+        json!({"destination": {"create": {}}}),
+        json!({"snapshots": {"minKeep": 1}}),
+        json!({"files": {"delete": true}}),
+    ];
+    assert_eq!(asked.len() + of_buckets.len(), REMOTE_LIMITS.len());
     for (more, limit) in asked.iter().zip(REMOTE_LIMITS) {
         let is_of_source = limit.field.starts_with("source.") && !limit.field.contains("Claim")
             || limit.field.starts_with("destination.persistent");
@@ -82,6 +92,40 @@ fn each_limit_of_an_endpoint_refuses_a_spec() {
         merge(&mut remote, more);
         let said = judged(&remote).unwrap_err().to_string();
         assert_eq!(said, format!("spec.{}: {}", limit.field, limit.problem), "{remote}");
+    }
+    let limits = REMOTE_LIMITS.iter().skip(asked.len());
+    for (more, limit) in of_buckets.iter().zip(limits) {
+        let said = judged(&to_bucket(more)).unwrap_err().to_string();
+        assert_eq!(said, format!("spec.{}: {}", limit.field, limit.problem), "{more}");
+    }
+}
+
+/// Adds object storage as the destination.
+fn to_bucket(more: &Value) -> Value {
+    let store = json!({"url": "s3://backups/web/", "secretRef": {"name": "s3"}});
+    let mut spec = json!({"destination": {"persistentVolumeClaim": null, "objectStore": store}});
+    merge(&mut spec, more);
+    spec
+}
+
+#[test]
+fn object_storage_is_asked_for_snapshots_alone() {
+    let job = judged(&to_bucket(&json!({}))).unwrap();
+    assert_eq!(job.bucket().unwrap().url, "s3://backups/web");
+    assert!(!job.is_local && job.has_outside() && job.remote().is_none());
+    let asked = job.params.demands.snapshot.unwrap();
+    assert!(!asked.keep.has_rule() && asked.job.ends_with("/web"), "{asked:?}");
+    let rules = judged(&to_bucket(&json!({"snapshots": {"retain": {"daily": 7}}}))).unwrap();
+    assert_eq!(rules.params.demands.snapshot.unwrap().keep.daily, 7);
+    for (more, field) in [
+        (json!({"files": {"write": "InPlace"}}), "files.write"),
+        (json!({"files": {"minSize": "1Ki"}}), "files.minSize"),
+        (json!({"files": {"compare": "Size"}}), "files.compare"),
+        (json!({"transfer": {"compression": "None"}}), "transfer.compression"),
+        (json!({"destination": {"objectStore": {"url": "s3://b/../c"}}}), "destination.objectStore.url"),
+    ] {
+        let said = judged(&to_bucket(&more)).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("spec.{field}: ")), "{said}");
     }
 }
 
