@@ -105,16 +105,25 @@ async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
     let spec = pods[0].spec.clone().unwrap();
     let container = &spec.containers[0];
     let words = container.args.clone().unwrap().join(" ");
-    assert!(words.contains("sync /source s3://backups/web --key-file=/run/volferry/encryption.key"), "{words}");
+    assert!(
+        words.contains("sync /source s3://backups/web --key-file=/run/volferry/encryption.key"),
+        "{words}"
+    );
     assert!(!words.contains("AWS") && !words.contains("a secret"), "{words}");
     let env = container.env.clone().unwrap();
-    assert!(env.iter().all(|it| it.value.is_none() && it.value_from.as_ref().unwrap().secret_key_ref.is_some()));
+    assert!(
+        env.iter().all(|it| it.value.is_none() && it.value_from.as_ref().unwrap().secret_key_ref.is_some())
+    );
     let volumes = spec.volumes.unwrap();
     let claims: Vec<_> = volumes.iter().filter_map(|it| it.persistent_volume_claim.as_ref()).collect();
     assert_eq!((claims.len(), claims[0].claim_name.as_str(), claims[0].read_only), (1, "from", Some(true)));
     let secret = volumes.iter().find_map(|it| it.secret.as_ref()).unwrap();
     assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("s3"), Some(false)));
-    assert!(volumes.iter().any(|it| it.empty_dir.as_ref().is_some_and(|it| it.medium.as_deref() == Some("Memory"))));
+    assert!(
+        volumes
+            .iter()
+            .any(|it| it.empty_dir.as_ref().is_some_and(|it| it.medium.as_deref() == Some("Memory")))
+    );
 
     for (nth, text) in ["hello", "hello again", "and again"].iter().enumerate() {
         if nth > 0 {
@@ -201,7 +210,9 @@ async fn what_goes_with_a_claim_only_is_refused_with_what_to_write_instead() {
 
     // What no rule judges stalls the job.
     syncjob::create(&stage.jobs, manifest(json!({"files": {"write": "InPlace"}}))).await.unwrap();
-    let stalled =
-        stage.until("copy", "it stalls", |job| syncjob::has_reason(job, "Stalled", "InvalidSpec")).await.unwrap();
+    let stalled = stage
+        .until("copy", "it stalls", |job| syncjob::has_reason(job, "Stalled", "InvalidSpec"))
+        .await
+        .unwrap();
     assert!(syncjob::message(&stalled, "Stalled").contains("files.write"), "{stalled:#?}");
 }

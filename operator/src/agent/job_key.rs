@@ -14,10 +14,7 @@ use super::{
 };
 use crate::{
     api::{JobIdentity, SyncJob},
-    pods::{
-        self,
-        job::{AUTHORITIES_ENTRY, JOB_KEY_ENTRY},
-    },
+    pods::{self, job::JOB_KEY_ENTRY, object_store::AUTHORITIES_ENTRY},
 };
 
 /// How long to wait until a new key is stored.

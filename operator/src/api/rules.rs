@@ -308,7 +308,8 @@ pub(super) fn remote_address() -> [Rule; 1] {
 /// Requires a place in object storage.
 pub(super) fn bucket_url() -> [Rule; 1] {
     quoting(
-        r"self.matches(r'^s3://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?$') && !self.matches(r'/[.]+(/|$)')".into(),
+        r"self.matches(r'^s3://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?$') && !self.matches(r'/[.]+(/|$)')"
+            .into(),
         "is no place in object storage: write s3://BUCKET/PREFIX, of letters, digits, dots, dashes, underscores and slashes",
     )
 }

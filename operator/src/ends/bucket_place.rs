@@ -70,10 +70,13 @@ mod tests {
             let secret_ref = ObjectStoreSecret { name: "s3".into() };
             BucketPlace::parse(&ObjectStore { url: url.into(), secret_ref })
         };
-        for (typed, url) in [("s3://b", "s3://b"), ("s3://b/", "s3://b"), ("s3://b.c/d_e/f/", "s3://b.c/d_e/f")] {
+        for (typed, url) in
+            [("s3://b", "s3://b"), ("s3://b/", "s3://b"), ("s3://b.c/d_e/f/", "s3://b.c/d_e/f")]
+        {
             assert_eq!(parse(typed).unwrap().url, url);
         }
-        for typed in ["", "s3://", "b/c", "https://b/c", "s3://b//c", "s3://b/../c", "s3://b/c d", "s3://b?x"] {
+        for typed in ["", "s3://", "b/c", "https://b/c", "s3://b//c", "s3://b/../c", "s3://b/c d", "s3://b?x"]
+        {
             let said = parse(typed).unwrap_err().to_string();
             assert!(said.starts_with("spec.destination.objectStore.url: "), "{typed}: {said}");
         }

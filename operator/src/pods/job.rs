@@ -9,7 +9,7 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
             PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-            ResourceRequirements, SecretKeySelector, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
+            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -17,6 +17,7 @@ use k8s_openapi::{
 
 use super::{
     Try, access,
+    object_store::{STORE_KEY_ENTRY, store_variables},
     placement::{self, Placement},
     security::{self, PodUser},
 };
@@ -55,20 +56,8 @@ pub(crate) const KEY: &str = "key";
 pub const JOB_KEY_ENTRY: &str = "identity.key";
 /// The pod's own copy of that key, in memory.
 const OWN_KEY: &str = "/run/volferry/identity.key";
-/// The entry of a Secret with the key by which snapshots in object storage are encrypted, and the pod's own copy.
-pub const STORE_KEY_ENTRY: &str = "encryption.key";
+/// The pod's own copy of the key by which snapshots in object storage are encrypted, in memory.
 const STORE_KEY: &str = "/run/volferry/encryption.key";
-/// The entries of that Secret that a pod has as variables. All are optional: the program says what is missing.
-const STORE_VARIABLES: [&str; 6] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ALLOW_HTTP",
-];
-/// The entry of that Secret with certificates of authorities.
-pub const AUTHORITIES_ENTRY: &str = "ca.crt";
 /// How long a pod dials an endpoint, in seconds. A lost connection is tried again as any failure.
 const DIAL_S: u64 = 60;
 /// The port that sinks listen on, over UDP and TCP.
@@ -131,7 +120,8 @@ pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteFolder) -> Job {
 
 /// Builds the Job of the one pod of a run that takes a snapshot into object storage.
 pub fn bucket_job(of: &Try<'_>, place: &BucketPlace) -> Job {
-    let agent_args = vec![format!("--store-key={KEY_DIR}/{STORE_KEY_ENTRY}"), format!("--key-copy={STORE_KEY}")];
+    let agent_args =
+        vec![format!("--store-key={KEY_DIR}/{STORE_KEY_ENTRY}"), format!("--key-copy={STORE_KEY}")];
     let own = folder(of.job, Side::Source);
     let args = engine::bucket_args(&place.url, STORE_KEY, &own, REPORT, &params(of));
     job(of, Side::Source, agent_args, args)
@@ -378,16 +368,6 @@ fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
     };
     let store = of.job.bucket().into_iter().flat_map(store_variables);
     listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).chain(store).collect()
-}
-
-/// Returns the variables by which a pod reaches object storage. They come from the Secret, and are in no object.
-fn store_variables(place: &BucketPlace) -> Vec<EnvVar> {
-    let of_secret = |name: &str| {
-        let key = SecretKeySelector { name: place.secret.clone(), key: name.into(), optional: Some(true) };
-        let value_from = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };
-        EnvVar { name: name.into(), value_from: Some(value_from), ..EnvVar::default() }
-    };
-    STORE_VARIABLES.iter().map(|name| of_secret(name)).collect()
 }
 
 /// Returns the variable that holds the address of the pod.

@@ -10,6 +10,7 @@ pub mod fs_group;
 pub mod job;
 pub mod kept_for_logs;
 pub(crate) mod neighbours;
+pub mod object_store;
 pub mod placement;
 pub mod pod_state;
 pub mod pod_warnings;

@@ -5,8 +5,8 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{
-    Certificate, ClientConfigKey, ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
-    RetryConfig,
+    Certificate, ClientConfigKey, ClientOptions, Error, GetOptions, GetRange, ObjectStore,
+    ObjectStoreExt as _, PutMode, PutPayload, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     path::Path,
 };

@@ -56,7 +56,10 @@ impl OffsiteBucket {
 
     /// Removes snapshots whose trees others have as well: nothing but the list changes. Returns `None` if some tree
     /// would go.
-    fn remove_from_list(&mut self, judge: &JudgeRoots<'_>) -> Result<Option<BTreeSet<SnapshotId>>, BucketError> {
+    fn remove_from_list(
+        &mut self,
+        judge: &JudgeRoots<'_>,
+    ) -> Result<Option<BTreeSet<SnapshotId>>, BucketError> {
         let mut removed = None;
         self.list = self.store.change(&mut |list| {
             let gone = judge(&list.roots)?;
@@ -138,11 +141,7 @@ impl OffsiteStore for OffsiteBucket {
         self.written + self.packs.written
     }
 
-    fn publish(
-        &mut self,
-        snapshot: &Snapshot,
-        change: &mut ChangeRoots<'_>,
-    ) -> Result<bool, SnapshotError> {
+    fn publish(&mut self, snapshot: &Snapshot, change: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError> {
         let known = (&mut self.list, &mut self.packs);
         match publish_snapshot(&self.store, known, snapshot, change).map_err(offsite)? {
             Published::Done => Ok(true),

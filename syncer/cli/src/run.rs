@@ -24,8 +24,7 @@ use super::{
     remote::near_end::RemoteError,
     report_file, run_log,
     screen::Screen,
-    signals,
-    summary,
+    signals, summary,
 };
 use syncer::{
     monitor::Monitor,

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
-    ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages, Schedule, ServiceType, Snapshots,
-    SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
+    ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages,
+    Schedule, ServiceType, Snapshots, SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
 };
 
 /// The fields of VolSync's rsync movers, the newer one first.
@@ -392,7 +392,8 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
     if let Some(name) = spec.take::<String>("sourcePVC")? {
         draft.spec.source.persistent_volume_claim = Some(claim(&name));
     }
-    let secret_ref = ObjectStoreSecret { name: half.mover_text(&half.spec, "repository").unwrap_or_default() };
+    let secret_ref =
+        ObjectStoreSecret { name: half.mover_text(&half.spec, "repository").unwrap_or_default() };
     draft.notes.push(format!(
         "Name the bucket, and a prefix beside that of restic's repository. The Secret {} has the credentials: add the entries \
          encryption.key, which `volferry snapshot key` makes, and AWS_ENDPOINT_URL if the store is not Amazon S3.",

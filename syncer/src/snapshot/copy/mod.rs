@@ -15,10 +15,10 @@ pub(crate) mod tree_counts;
 pub(crate) use arriving_content::{ArrivingContent, ArrivingInto};
 pub(crate) use copy_snapshots::copy_selected;
 pub use copy_snapshots::{CopiedHistory, copy_history, selected};
-pub(crate) use copy_source::{PIECE_BYTES, next_data};
 pub use copy_source::{
     ContentPiece, HistorySource, NoHistory, OfferedHistory, OpenHistory, ReceiveFolder, ReceivePiece,
     RequestedContent, StoredHistory, volume_at,
 };
+pub(crate) use copy_source::{PIECE_BYTES, next_data};
 pub use stream_client::StreamedHistory;
 pub use stream_server::{FarCopy, refuse_history, serve_history};

@@ -164,11 +164,11 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
 fn slots(dir: &Dir, old: Option<&Folder>, is_same: &IsSame<'_>) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(Folder::files).peekable();
     let files = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind.has_content());
-    let slot = |((index, entry), stamp): ((u32, Entry<'_>), u64)| {
-        match seek(&mut old, entry.name, |old| old.entry.name) {
-            Some(old) if is_same(&old, &entry, stamp) => Slot::Stored(old.content, stamp),
-            old => Slot::Wanted(WantedFile { index, old: old.map(|old| old.content) }),
-        }
+    let slot = |((index, entry), stamp): ((u32, Entry<'_>), u64)| match seek(&mut old, entry.name, |old| {
+        old.entry.name
+    }) {
+        Some(old) if is_same(&old, &entry, stamp) => Slot::Stored(old.content, stamp),
+        old => Slot::Wanted(WantedFile { index, old: old.map(|old| old.content) }),
     };
     files.zip(dir.stamps_of_files()).map(slot).collect()
 }

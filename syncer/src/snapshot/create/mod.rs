@@ -11,7 +11,9 @@ pub(crate) mod written_by_run;
 
 pub(crate) use create_snapshot::{before_tick, create_in, is_like_own_scan, options_of};
 pub use create_snapshot::{create_snapshot, lock_or_make_volume, lock_volume};
-pub(crate) use find_unchanged::{ComparedDir, Making, PlannedFolders, Slot, WantedFile, compare, plan_all_below};
+pub(crate) use find_unchanged::{
+    ComparedDir, Making, PlannedFolders, Slot, WantedFile, compare, plan_all_below,
+};
 pub(crate) use first_copy_room::copy_of;
 pub use first_copy_room::{FirstCopy, first_copy};
 pub(crate) use publish::{MadeSnapshot, record};

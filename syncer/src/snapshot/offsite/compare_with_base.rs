@@ -51,8 +51,7 @@ pub(crate) fn plan_offsite(
                     && (old.stamp != 0 || old.entry.meta.mtime < quiet)
                     && store.has_content(old.content.id, old.len)
             };
-            let (slots, subdirectories) =
-                compare(&tree.dirs[dir as usize], &path, folder.as_ref(), &is_same);
+            let (slots, subdirectories) = compare(&tree.dirs[dir as usize], &path, folder.as_ref(), &is_same);
             below.extend(subdirectories);
             planned.making.push(Making { dir, path, old, slots });
         }

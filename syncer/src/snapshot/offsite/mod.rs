@@ -5,6 +5,6 @@ pub(crate) mod offsite_store;
 pub(crate) mod read_for_offsite;
 pub(crate) mod take_offsite;
 
-pub use offsite_store::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder};
 pub(crate) use compare_with_base::quiet_before;
+pub use offsite_store::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder};
 pub(crate) use take_offsite::{OffsiteWork, take_offsite};

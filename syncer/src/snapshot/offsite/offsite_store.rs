@@ -72,11 +72,7 @@ pub trait OffsiteStore {
     ///
     /// # Errors
     /// If the list cannot be changed; an error of `change`.
-    fn publish(
-        &mut self,
-        snapshot: &Snapshot,
-        change: &mut ChangeRoots<'_>,
-    ) -> Result<bool, SnapshotError>;
+    fn publish(&mut self, snapshot: &Snapshot, change: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError>;
 
     /// Removes the snapshots that `judge` names, and what only they need. Returns them, and the bytes that it freed.
     ///

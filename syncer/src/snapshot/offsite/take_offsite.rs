@@ -178,7 +178,8 @@ fn add_folders(
             *stamp = QUIET;
         }
         let id = store.add_folder(&folder)?;
-        there[*dir as usize] = Some(FolderRef { id, place: NO_PLACE, digest: digest_of(&folder), seen: seen_of(&folder) });
+        there[*dir as usize] =
+            Some(FolderRef { id, place: NO_PLACE, digest: digest_of(&folder), seen: seen_of(&folder) });
     }
     there[ROOT as usize].ok_or_else(|| SnapshotError::Elsewhere("the tree has no root".into()))
 }

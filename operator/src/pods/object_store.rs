@@ -1,0 +1,29 @@
+//! What a pod has of the Secret for object storage. Pure.
+
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
+
+use crate::ends::bucket_place::BucketPlace;
+
+/// The entry with the key by which snapshots are encrypted.
+pub const STORE_KEY_ENTRY: &str = "encryption.key";
+/// The entry with certificates of authorities.
+pub const AUTHORITIES_ENTRY: &str = "ca.crt";
+/// The entries that a pod has as variables. All are optional: the program says what is missing.
+const VARIABLES: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+];
+
+/// Returns the variables by which a pod reaches object storage. They come from the Secret, and are in no object.
+pub(super) fn store_variables(place: &BucketPlace) -> Vec<EnvVar> {
+    let of_secret = |name: &str| {
+        let key = SecretKeySelector { name: place.secret.clone(), key: name.into(), optional: Some(true) };
+        let value_from = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };
+        EnvVar { name: name.into(), value_from: Some(value_from), ..EnvVar::default() }
+    };
+    VARIABLES.iter().map(|name| of_secret(name)).collect()
+}
