@@ -123,7 +123,7 @@ pub struct ObjectStore {
     #[schemars(length(min = 6, max = 512), extend("x-kubernetes-validations" = rules::bucket_url()))]
     pub url: String,
     /// A Secret of the SyncJob's namespace with the entries `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
-    /// `encryption.key`, the file that `volferry snapshot key` makes. If there are any: `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    /// `encryption.key`, the file that `volferry snapshot key` makes. It may have `AWS_ENDPOINT_URL`, `AWS_REGION`,
     /// `AWS_SESSION_TOKEN`, `AWS_ALLOW_HTTP` (`true` for a store without TLS), and `ca.crt`, the certificates of
     /// authorities in the place of the usual ones.
     pub secret_ref: ObjectStoreSecret,

@@ -72,7 +72,8 @@ impl Syncer {
         Self::start_with(program, args, None)
     }
 
-    /// Starts `program` as [`Self::start`] does, with a file of certificates of authorities in the place of the system's.
+    /// Starts `program` as [`Self::start`] does, with a file of certificates of authorities in the place of the
+    /// system's.
     pub fn start_with(
         program: PathBuf,
         args: impl IntoIterator<Item = OsString>,

@@ -229,8 +229,9 @@ pub(crate) struct SyncFlags {
     /// The folder that the files go to; its last name is made if it does not exist. Or a block device or an image. On
     /// another machine: HOST:PATH; of a service: HOST::FOLDER; in object storage: s3://BUCKET/PREFIX
     ///
-    /// Object storage gets an encrypted snapshot of SRC; what the job's last one there has is not sent again. A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at
-    /// DST with another name than SRC's is replaced only with --force.
+    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. An entry at DST
+    /// with another name than SRC's is replaced only with --force. Object storage gets an encrypted snapshot of SRC, of
+    /// which only what the last one there lacks is read and sent.
     #[arg(value_name = "DST")]
     pub(crate) destination: PathBuf,
 
