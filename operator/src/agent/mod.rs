@@ -80,6 +80,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
         ensured = job_key::ensure(args, publisher) => ensured?,
         () = stops.next() => return Ok(hook_gate::stopped(args)),
     }
+    let authorities = job_key::take_store_key(args)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
     let rest: Vec<OsString> = rest.iter().cloned().chain(args.own_args()?).collect();
@@ -89,7 +90,6 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     {
         return Ok(ended);
     }
-    let authorities = job_key::take_store_key(args)?;
     let mut syncer = Syncer::start_with(program.into(), rest, authorities)?;
     let (progress, latest) = watch::channel(Moment::default());
     let mut report = None;
