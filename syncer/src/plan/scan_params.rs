@@ -85,9 +85,12 @@ pub(crate) fn scan_for_snapshot(
         is_source: true,
         ..options(params, Side::Source)?
     };
-    scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
-        true => TransportError::Canceled.into(),
-        false => SessionError::Scan { path: place.path(), source },
+    scan(root, &options, failures, monitor).map_err(|source| {
+        if monitor.cancelled() {
+            TransportError::Canceled.into()
+        } else {
+            SessionError::Scan { path: place.path(), source }
+        }
     })
 }
 

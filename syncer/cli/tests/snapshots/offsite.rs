@@ -146,9 +146,12 @@ fn the_rules_judge_the_snapshots_of_the_job_and_what_only_dropped_ones_need_goes
 fn a_store_that_refuses_or_is_lost_ends_the_run_with_its_reason_and_the_next_one_goes_on() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     fs::write(from.path().join("large"), Rng::new(3).bytes(18 << 20)).unwrap();
-    bucket.fail(|request| match request.method == "PUT" && request.path.contains("/indexes/") {
-        true => Fault::Refuse("AccessDenied"),
-        false => Fault::None,
+    bucket.fail(|request| {
+        if request.method == "PUT" && request.path.contains("/indexes/") {
+            Fault::Refuse("AccessDenied")
+        } else {
+            Fault::None
+        }
     });
     let refused = report(&bucket, &from, 1, &[]);
     assert_eq!((refused.result, refused.reason.as_deref()), (RunResult::Failed, Some("ObjectStoreUnusable")));

@@ -84,9 +84,10 @@ impl<'a> OffsiteReader<'a> {
             match self.pass_on(store, &file, &stat) {
                 Ok(content) => {
                     let is_quiet = key(&stat) == key(&regular(&file)?);
-                    let stamp = match is_quiet && !in_motion {
-                        true => stamp_of_stat(&stat, self.before, self.device),
-                        false => IN_MOTION,
+                    let stamp = if is_quiet && !in_motion {
+                        stamp_of_stat(&stat, self.before, self.device)
+                    } else {
+                        IN_MOTION
                     };
                     let (len, meta) = (stat.st_size as u64, meta_of(&stat));
                     let live = LiveFile { content, len, meta, stamp, kept_changing: !is_quiet, added: 0 };
