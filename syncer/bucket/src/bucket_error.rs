@@ -57,6 +57,14 @@ pub enum BucketError {
         /// The store's own word for it.
         code: String,
     },
+    /// The store shows a certificate of no authority that is trusted, or of another name, or an old one.
+    #[error("the certificate that {url} shows is not accepted: {why}")]
+    Untrusted {
+        /// The store.
+        url: BucketUrl,
+        /// What is wrong with the certificate.
+        why: String,
+    },
     /// The clocks differ.
     #[error("{0} says that the clock of this machine differs from its own by more than it allows")]
     Clock(BucketUrl),
@@ -171,6 +179,9 @@ impl BucketError {
                 "the credentials need the rights to list the bucket, and to get, put and delete objects below the prefix"
                     .into()
             }
+            Self::Untrusted { .. } => "SSL_CERT_FILE names the certificates of the authorities to trust; in a cluster, the \
+                                       entry ca.crt of the Secret has them"
+                .into(),
             Self::Clock(_) => "set the clock of this machine, and run the command again".into(),
             Self::Lost { .. } => "run the command again: what has arrived is not sent again".into(),
             Self::NoStore(_) => "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all` makes a store there".into(),

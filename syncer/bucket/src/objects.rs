@@ -42,6 +42,9 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest object that is written under a name that others may take, in bytes.
 pub(crate) const MAX_NEW_BYTES: u64 = 256 << 20;
 
+/// How the TLS library begins to say that it refuses a certificate.
+const REFUSED_CERTIFICATE: &str = "invalid peer certificate: ";
+
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
 
@@ -235,9 +238,15 @@ impl Objects {
                 BucketError::Refused { url, operation, object, code }
             }
             (Error::NotFound { .. }, _) => BucketError::Missing { url, object },
-            (_, code) => {
-                let why = code.map_or_else(|| innermost(source), |code| format!("it answers {code}"));
-                BucketError::Lost { url, operation, object, why }
+            (_, Some(code)) => {
+                BucketError::Lost { url, operation, object, why: format!("it answers {code}") }
+            }
+            (_, None) => {
+                let why = innermost(source);
+                match why.strip_prefix(REFUSED_CERTIFICATE) {
+                    Some(why) => BucketError::Untrusted { url, why: why.into() },
+                    None => BucketError::Lost { url, operation, object, why },
+                }
             }
         }
     }

@@ -33,9 +33,9 @@ use super::{
 /// only shown with `-v`.
 const FAILED_FILES: &str = "syncer::report";
 
-/// The module that logs an error when the stream below a connection ends, which is no error after a run, and which the
-/// report tells of during one.
-const QUIC_ENDS: &str = "quinn::endpoint";
+/// The modules that log an error which the report tells of: the stream below a connection ends, which is no error after
+/// a run, or a certificate is refused.
+const REPORTED: [&str; 2] = ["quinn::endpoint", "rustls_platform_verifier"];
 
 /// The crates of this program: its engine, the engine's core, and the command line.
 const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
@@ -77,7 +77,8 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
 fn filter(verbosity: u8, quiet: bool) -> Targets {
     let (own, others) = levels(verbosity);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
-    let filter = if verbosity == 0 { filter.with_target(QUIC_ENDS, LevelFilter::OFF) } else { filter };
+    let quiet_ones = REPORTED.map(|name| (name, LevelFilter::OFF));
+    let filter = if verbosity == 0 { filter.with_targets(quiet_ones) } else { filter };
     match verbosity {
         0 if quiet => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
         0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR).with_target(RUNS, LevelFilter::INFO),

@@ -14,6 +14,7 @@ pub mod pair;
 pub mod prelude;
 pub mod process;
 pub mod relay;
+pub mod secure_way;
 pub mod service;
 pub mod tree;
 pub mod watch;

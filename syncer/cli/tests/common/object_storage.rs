@@ -56,7 +56,7 @@ pub struct Request {
     pub is_conditional: bool,
     /// Whether it asks for a part of an object.
     pub is_range: bool,
-    len: u64,
+    pub len: u64,
 }
 
 type Decide = dyn FnMut(&Request) -> Fault + Send;
@@ -127,6 +127,11 @@ impl Bucket {
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
             .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+    }
+
+    /// Returns the address by which a command reaches the bucket.
+    pub fn address(&self) -> SocketAddr {
+        self.proxy
     }
 
     /// Returns a path in the bucket, which the server keeps as a folder.
@@ -245,7 +250,7 @@ impl Shared {
 }
 
 /// Reads the head of a request, and returns it as it is passed on.
-fn read_head(from: &mut impl io::BufRead) -> io::Result<(Request, String)> {
+pub fn read_head(from: &mut impl io::BufRead) -> io::Result<(Request, String)> {
     let mut first = String::new();
     from.read_line(&mut first)?;
     let mut words = first.split(' ').map(str::to_owned);

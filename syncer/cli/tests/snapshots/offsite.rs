@@ -5,7 +5,10 @@ use std::time::SystemTime;
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command as snapshot_command, ok, pull, text},
-    common::object_storage::{Bucket, Fault},
+    common::{
+        object_storage::{Bucket, Fault},
+        secure_way::SecureWay,
+    },
     volume::{Said, Volume},
 };
 
@@ -170,6 +173,27 @@ fn a_store_that_refuses_or_is_lost_ends_the_run_with_its_reason_and_the_next_one
     let nobody = command(&bucket, &from, &[]).env_remove("AWS_ACCESS_KEY_ID").output().unwrap();
     let said = Said::from(nobody);
     assert!(said.code == Some(1) && said.stderr.contains("no credentials for s3://"), "{said:?}");
+}
+
+#[test]
+fn a_store_is_reached_by_tls_if_its_certificate_is_trusted() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    let way = SecureWay::to(&bucket);
+    write(&from, "file", "content", long_ago());
+    let run = |authorities: &Path| {
+        let mut command = command(&bucket, &from, &["--report=-"]);
+        command.env("AWS_ENDPOINT_URL", way.url()).env_remove("AWS_ALLOW_HTTP");
+        command.env("SSL_CERT_FILE", authorities).env_remove("SSL_CERT_DIR");
+        Said::from(command.output().unwrap())
+    };
+    // A system without certificates has those of the program, of which none is this one's.
+    let said = run(Path::new("/dev/null"));
+    let refused: Report = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code, refused.reason.as_deref()), (Some(1), Some("ObjectStoreUnusable")), "{said:?}");
+    assert!(refused.message.contains("is not accepted: UnknownIssuer; SSL_CERT_FILE"), "{said:?}");
+    assert!(!said.stderr.contains("platform_verifier") && bucket.seen().is_empty(), "{said:?}");
+    let said = run(&way.certificate);
+    assert!(said.code == Some(0) && !bucket.seen().is_empty(), "{said:?}");
 }
 
 #[test]
