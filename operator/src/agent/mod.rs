@@ -156,10 +156,7 @@ fn made_up(args: &AgentArgs, ended: &Ended) -> Report {
         );
         return Report { reason: Some(Reason::SyncerKilled), ..failed(args, message) };
     }
-    let said = match ended.tail.is_empty() {
-        true => "it said nothing".to_string(),
-        false => ended.tail.join("\n"),
-    };
+    let said = if ended.tail.is_empty() { "it said nothing".to_string() } else { ended.tail.join("\n") };
     failed(args, format!("The {} ended with status {} and left no report: {said}", args.side, ended.status))
 }
 

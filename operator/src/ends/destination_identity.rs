@@ -63,13 +63,19 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
     let own = folder(job).filter(|own| !BucketPlace::is_of(own))?;
     // One of another namespace that has never run may have no grant.
     let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
-    let is_other = |other: &&SyncJob| match other.metadata.namespace == job.metadata.namespace {
-        true => other.name_any() != job.name_any(),
-        false => has_run(other),
+    let is_other = |other: &&SyncJob| {
+        if other.metadata.namespace == job.metadata.namespace {
+            other.name_any() != job.name_any()
+        } else {
+            has_run(other)
+        }
     };
-    let name = |other: &SyncJob| match other.metadata.namespace == job.metadata.namespace {
-        true => other.name_any(),
-        false => format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any()),
+    let name = |other: &SyncJob| {
+        if other.metadata.namespace == job.metadata.namespace {
+            other.name_any()
+        } else {
+            format!("{}/{}", other.namespace().unwrap_or_default(), other.name_any())
+        }
     };
     let others = others.into_iter().filter(is_other).filter(|other| !other.spec.suspend);
     let mut names: Vec<String> =

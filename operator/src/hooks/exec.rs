@@ -32,10 +32,7 @@ pub(crate) async fn in_all(
     let pods = choose_pods::awaited(&api, hook, point, limit).await?;
     let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, limit))).await;
     let failures: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(HookError::Failed { point, failures, of: pods.len() }),
-    }
+    if failures.is_empty() { Ok(()) } else { Err(HookError::Failed { point, failures, of: pods.len() }) }
 }
 
 /// Runs the command in one pod. Returns a failure as a sentence for the status.

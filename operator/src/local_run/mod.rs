@@ -100,13 +100,14 @@ impl Folders {
         else {
             return Ok(());
         };
-        match source.starts_with(&destination) || destination.starts_with(&source) {
-            true => Err(LocalError::SameFolder {
+        if source.starts_with(&destination) || destination.starts_with(&source) {
+            Err(LocalError::SameFolder {
                 job: job.name.clone(),
                 source_dir: source,
                 destination_dir: destination,
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }
@@ -211,9 +212,10 @@ fn quiet(mut args: Vec<String>) -> Vec<String> {
 
 /// Replaces the outcome of an unsuccessful run by a timeout, if the deadline has passed.
 fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
-    match Instant::now() >= deadline && outcome.exit != ExitCode::Done {
-        true => Outcome::stopped(outcome::timed_out(timeout, "")),
-        false => outcome,
+    if Instant::now() >= deadline && outcome.exit != ExitCode::Done {
+        Outcome::stopped(outcome::timed_out(timeout, ""))
+    } else {
+        outcome
     }
 }
 

@@ -72,8 +72,8 @@ async fn running(pods: &Api<Pod>, namespace: &str, job: &str) -> Result<String, 
     let mut found = pin!(found.default_backoff().applied_objects());
     let mut told = String::new();
     loop {
-        let next = match told.is_empty() {
-            true => match timeout(NO_POD, found.next()).await {
+        let next = if told.is_empty() {
+            match timeout(NO_POD, found.next()).await {
                 Ok(next) => next.transpose(),
                 Err(_) => {
                     told = format!(
@@ -82,8 +82,9 @@ async fn running(pods: &Api<Pod>, namespace: &str, job: &str) -> Result<String, 
                     output::complain(&told);
                     continue;
                 }
-            },
-            false => found.try_next().await,
+            }
+        } else {
+            found.try_next().await
         };
         let Some(pod) = next.map_err(PluginError::WatchPod)? else {
             return Err(PluginError::PodGone { namespace: namespace.into() });

@@ -84,9 +84,10 @@ pub async fn run(args: ReportArgs) -> ExitCode {
 }
 
 async fn tell(args: ReportArgs) -> Result<(), ReportError> {
-    let reports = match args.form.schema {
-        true => Reports::default(),
-        false => reports(all_runs(&args).await?, args.job.as_deref())?,
+    let reports = if args.form.schema {
+        Reports::default()
+    } else {
+        reports(all_runs(&args).await?, args.job.as_deref())?
     };
     Ok(reports.tell(&args.form, &mut io::stdout().lock())?)
 }
@@ -103,9 +104,10 @@ async fn all_runs(args: &ReportArgs) -> Result<Vec<SyncRun>, ReportError> {
 fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
     let failed = |source| ReportError::Read { path: path.into(), source };
     let mut text = String::new();
-    let length = match path == Path::new("-") {
-        true => io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text),
-        false => File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text),
+    let length = if path == Path::new("-") {
+        io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+    } else {
+        File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
     };
     if length.map_err(failed)? as u64 > MAX_FILE_BYTES {
         return Err(ReportError::TooLong(path.into()));

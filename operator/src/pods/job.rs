@@ -342,9 +342,10 @@ fn pod_security(of: &Try<'_>, side: Side, user: PodUser, pods: &PodSettings) -> 
     let own = &pods.security_context;
     let fs_group = of.fs_groups.of(side).filter(|_| user != PodUser::Root).or(own.fs_group);
     let security = security::pod(user, &PodSecurity { fs_group, ..own.clone() });
-    match of.run.benchmark.is_some() && sides(of, side).contains(&Side::Source) {
-        true => security::without_fs_group(security),
-        false => security,
+    if of.run.benchmark.is_some() && sides(of, side).contains(&Side::Source) {
+        security::without_fs_group(security)
+    } else {
+        security
     }
 }
 

@@ -24,12 +24,11 @@ pub fn take(children: &mut Children, job: &SyncJob, claims: &[Claim]) -> Childre
     let mut take = |run| take_run(children, run, |namespace, name| is_kept(namespace, name, job, claims));
     last_failed(status).map(&mut take);
     let Some(last) = status.last_run.as_ref().map(|run| run.id.as_str()) else { return Children::default() };
-    match status.active_run.as_ref().is_some_and(ActiveRun::is_started) {
-        true => {
-            forget_leaving(children, last);
-            Children::default()
-        }
-        false => take(last),
+    if status.active_run.as_ref().is_some_and(ActiveRun::is_started) {
+        forget_leaving(children, last);
+        Children::default()
+    } else {
+        take(last)
     }
 }
 

@@ -86,9 +86,10 @@ fn job_state(end: &End<'_>, job: &Job) -> EndState {
         return EndState::Starting(end.warning.map(|warning| no_pod(&place, warning)));
     };
     let report = end.report.filter(|report| report.run == end.try_id).cloned();
-    let ending = match over.well {
-        true => Ending { exit: Some(0), at: over.at, report, ..Ending::default() },
-        false => Ending { at: over.at, report, ..Ending::of(job_failed(end.side, over.reason)) },
+    let ending = if over.well {
+        Ending { exit: Some(0), at: over.at, report, ..Ending::default() }
+    } else {
+        Ending { at: over.at, report, ..Ending::of(job_failed(end.side, over.reason)) }
     };
     EndState::Ended(Box::new(ending))
 }

@@ -106,12 +106,13 @@ impl Rivals {
         let pods = self.pods.iter().filter(|pod| pod.claims.iter().any(|it| pod.is_of(it, folder)));
         let said: Vec<String> = runs.chain(pods.map(Stray::described)).collect();
         let claim = &folder.claim_name;
-        match said.is_empty() {
-            true => format!(
+        if said.is_empty() {
+            format!(
                 "No other run that the operator knows uses the claim {claim}: a syncer of another namespace or cluster probably does, \
-                 or one that was started by hand."
-            ),
-            false => format!("The claim {claim} is used by {}.", listed(&said)),
+             or one that was started by hand."
+            )
+        } else {
+            format!("The claim {claim} is used by {}.", listed(&said))
         }
     }
 }
@@ -188,9 +189,12 @@ fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(RunFolder, Use, Use
 /// Returns how a run uses the folders of its claims. A benchmark writes at the root of both volumes.
 fn uses(run: &ActiveRun) -> impl Iterator<Item = (RunFolder, Use)> {
     let is_benchmark = run.benchmark.is_some();
-    let used = move |folder: &RunFolder, used| match is_benchmark {
-        true => (RunFolder { path: "/".into(), ..folder.clone() }, Use::Writes),
-        false => (folder.clone(), used),
+    let used = move |folder: &RunFolder, used| {
+        if is_benchmark {
+            (RunFolder { path: "/".into(), ..folder.clone() }, Use::Writes)
+        } else {
+            (folder.clone(), used)
+        }
     };
     let written = run.destination.as_ref().map(|folder| used(folder, Use::Writes));
     written.into_iter().chain(run.source.as_ref().map(|folder| used(folder, Use::Reads)))

@@ -177,9 +177,10 @@ impl Line {
     ) -> Self {
         let (mut own, mut others) = ((None, None), Vec::new());
         for job in jobs {
-            match job.metadata.uid.as_deref() == Some(uid) {
-                true => own = (Share::of(job, sets), pool(job)),
-                false => others.extend(Member::of(job, sets)),
+            if job.metadata.uid.as_deref() == Some(uid) {
+                own = (Share::of(job, sets), pool(job));
+            } else {
+                others.extend(Member::of(job, sets));
             }
         }
         let (set, pool) = own;

@@ -202,9 +202,10 @@ pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     if sink.succeeded() && !refused(source) {
         return succeeded(source, sink);
     }
-    let mut outcome = match source.weight() > sink.weight() {
-        true => failed(Side::Source, source, sink.report.as_ref()),
-        false => failed(Side::Sink, sink, source.report.as_ref()),
+    let mut outcome = if source.weight() > sink.weight() {
+        failed(Side::Source, source, sink.report.as_ref())
+    } else {
+        failed(Side::Sink, sink, source.report.as_ref())
     };
     let did =
         |end: &Ending| end.report.as_ref().map(|report| report.work).filter(|work| *work != Work::default());

@@ -179,9 +179,10 @@ fn standing(pairs: &[Pair], ends: Vec<&EndState>) -> Stand {
     if ends.contains(&&EndState::Absent) && !is_held_back {
         return Stand::Absent;
     }
-    match ends.iter().any(|end| matches!(end, EndState::Starting(_))) {
-        true => Stand::Starting(obstacle(ends)),
-        false => Stand::Running,
+    if ends.iter().any(|end| matches!(end, EndState::Starting(_))) {
+        Stand::Starting(obstacle(ends))
+    } else {
+        Stand::Running
     }
 }
 

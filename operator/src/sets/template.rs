@@ -167,12 +167,13 @@ fn names_claim(spec: &SyncJobSpec, claim: &str, own: &str) -> Result<(), Fault> 
     let is_it = spec.claims().any(|(_, end)| {
         end.claim_name == claim && end.namespace.as_ref().is_none_or(|namespace| namespace == own)
     });
-    match is_it {
-        true => Ok(()),
-        false => Err(invalid(
+    if is_it {
+        Ok(())
+    } else {
+        Err(invalid(
             "spec.template.spec.source.persistentVolumeClaim.claimName: neither end is the claim that matches; write \
-             \"{{ .claim.name }}\" here, or in the destination",
-        )),
+         \"{{ .claim.name }}\" here, or in the destination",
+        ))
     }
 }
 

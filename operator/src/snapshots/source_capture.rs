@@ -185,10 +185,7 @@ impl CaptureOf<'_> {
         let driver = class.map_or("", |class| class.provisioner.as_str());
         let is_shallow = self.demand.method == CaptureMethod::Snapshot
             && SHALLOW.iter().any(|it| driver == *it || driver.ends_with(&format!(".{it}")));
-        match is_shallow {
-            true => vec!["ReadOnlyMany".into()],
-            false => source.access_modes.clone().unwrap_or_default(),
-        }
+        if is_shallow { vec!["ReadOnlyMany".into()] } else { source.access_modes.clone().unwrap_or_default() }
     }
 
     fn metadata(&self, name: &str) -> ObjectMeta {

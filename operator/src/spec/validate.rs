@@ -289,9 +289,10 @@ fn ends(spec: &SyncJobSpec, own: &str) -> Result<(EndFolder, EndFolder), Validat
     };
     let source = source.folder(own)?;
     // A snapshot on the destination is restored to the destination itself.
-    match spec.source.snapshot.is_some() && source == destination {
-        true => Ok((source, destination)),
-        false => apart(source, destination),
+    if spec.source.snapshot.is_some() && source == destination {
+        Ok((source, destination))
+    } else {
+        apart(source, destination)
     }
 }
 
@@ -436,11 +437,10 @@ fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
     };
     let (min, max) =
         (read("files.minSize", files.min_size.as_ref())?, read("files.maxSize", files.max_size.as_ref())?);
-    match min.zip(max).is_some_and(|(min, max)| min > max) {
-        true => {
-            Err(invalid("files.minSize", "is above maxSize, so no file would be synced; change one of them"))
-        }
-        false => Ok((min, max)),
+    if min.zip(max).is_some_and(|(min, max)| min > max) {
+        Err(invalid("files.minSize", "is above maxSize, so no file would be synced; change one of them"))
+    } else {
+        Ok((min, max))
     }
 }
 

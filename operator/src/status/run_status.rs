@@ -174,9 +174,10 @@ pub fn postpone(
     another_try(run);
     run.busy_since.get_or_insert(MicroTime(now));
     run.again_time = Some(MicroTime(at));
-    let fault = match outcome.is_stranger() {
-        true => stranger(run, status.identity, at),
-        false => in_use(run, outcome, suspects, at),
+    let fault = if outcome.is_stranger() {
+        stranger(run, status.identity, at)
+    } else {
+        in_use(run, outcome, suspects, at)
     };
     readiness::leave_queue(status);
     preparing(status, Some(&fault), now);

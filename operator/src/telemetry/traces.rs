@@ -109,9 +109,10 @@ fn holds_password(value: &str) -> bool {
 
 fn exporter(service: &'static str, endpoint: &str) -> Result<SpanExporter, SetUpError> {
     let builder = SpanExporter::builder().with_http();
-    let builder = match endpoint.starts_with("https:") {
-        true => builder.with_http_client(HyperClient::new(tls()?, REQUEST_TIMEOUT, None)),
-        false => builder.with_http_client(HyperClient::with_default_connector(REQUEST_TIMEOUT, None)),
+    let builder = if endpoint.starts_with("https:") {
+        builder.with_http_client(HyperClient::new(tls()?, REQUEST_TIMEOUT, None))
+    } else {
+        builder.with_http_client(HyperClient::with_default_connector(REQUEST_TIMEOUT, None))
     };
     let mut exporter = builder.build()?;
     // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the name.

@@ -141,9 +141,10 @@ fn container(of: &OneOff<'_>) -> Container {
     let path = path(of.claim);
     let tmp = job::mount(TMP, TMP_DIR, false);
     let device = VolumeDevice { name: job::DATA.into(), device_path: path.into() };
-    let (devices, mounts) = match is_block(of.claim) {
-        true => (vec![device], vec![tmp]),
-        false => (Vec::new(), vec![job::mount(job::DATA, path, is_read_only(of)), tmp]),
+    let (devices, mounts) = if is_block(of.claim) {
+        (vec![device], vec![tmp])
+    } else {
+        (Vec::new(), vec![job::mount(job::DATA, path, is_read_only(of)), tmp])
     };
     Container {
         name: names::CONTAINER.into(),

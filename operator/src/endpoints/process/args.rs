@@ -54,9 +54,10 @@ pub struct ServiceArgs {
 impl ServiceArgs {
     /// Returns the address on which a port of this pod listens: of both families if the pod has the newer one.
     pub(super) fn listen(&self, port: u16) -> SocketAddr {
-        let any: IpAddr = match self.pod_ips.iter().any(IpAddr::is_ipv6) {
-            true => Ipv6Addr::UNSPECIFIED.into(),
-            false => Ipv4Addr::UNSPECIFIED.into(),
+        let any: IpAddr = if self.pod_ips.iter().any(IpAddr::is_ipv6) {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
         };
         (any, port).into()
     }
