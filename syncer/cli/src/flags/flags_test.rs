@@ -199,7 +199,7 @@ fn each_command_takes_the_flags_that_have_an_effect_there() {
                             snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                             snapshot_keep_yearly snapshot_max_bytes snapshot_min_keep snapshot_tag snapshot_verify \
                             snapshot_verify_bandwidth_limit";
-    const RESTORE: &str = "restore_paths snapshot_before source_snapshot trust_store keep_going";
+    const RESTORE: &str = "key_file restore_paths snapshot_before source_snapshot trust_store keep_going";
     const PARAMS: &str = "adopt bandwidth_limit checksum chmod chown compare cross_mounts delete delete_anyway delete_limit dry_run \
                           exclude exclude_from existing expect_volume files_from filter filter_from force from0 history ignore_existing ignore_files image \
                           include include_from max_delete max_size min_size no_acls no_hard_links no_permissions no_sparse \
