@@ -1,86 +1,30 @@
 //! SyncJobs whose destination is object storage: the one pod of a run takes a snapshot of its claim into a real S3
 //! server, with what a Secret has.
 
-use std::{
-    env,
-    net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::Arc,
-    thread,
-    time::Instant,
-};
+use std::{path::Path, process::Command, sync::Arc};
 
-use tempfile::TempDir;
+use testkit::s3_server::{ACCESS_KEY, S3Server, SECRET_KEY};
 
 use crate::prelude::*;
 use crate::remote_stage::{Dialling, fill};
 
-/// A server of object storage, with the bucket `backups`.
-struct ObjectStorage {
-    dir: TempDir,
-    server: Child,
-    address: SocketAddr,
-}
-
-impl ObjectStorage {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("root/backups")).unwrap();
-        let address = testkit::ports::unused();
-        let server = Command::new(server_program())
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
-            .args(["--access-key", "tester", "--secret-key", "a secret of the tests"])
-            .arg(dir.path().join("root"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
-        let began = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(began.elapsed() < PATIENCE, "the S3 server does not listen");
-            thread::yield_now();
-        }
-        Self { dir, server, address }
+/// Puts the entries of a Secret into a folder, as it is mounted.
+fn mount_secret(store: &S3Server, folder: &Path) {
+    let key = Command::new(programs::of_workspace("volferry").unwrap())
+        .args(["snapshot", "key"])
+        .arg(folder.join("encryption.key"))
+        .output()
+        .unwrap();
+    assert!(key.status.success(), "{key:?}");
+    for (entry, value) in [
+        ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ENDPOINT_URL", &format!("http://{}", store.address())),
+    ] {
+        std::fs::write(folder.join(entry), value).unwrap();
     }
-
-    /// Puts the entries of a Secret into a folder, as it is mounted.
-    fn mount_secret(&self, folder: &Path) {
-        let key = Command::new(programs::of_workspace("volferry").unwrap())
-            .args(["snapshot", "key"])
-            .arg(folder.join("encryption.key"))
-            .output()
-            .unwrap();
-        assert!(key.status.success(), "{key:?}");
-        for (entry, value) in [
-            ("AWS_ACCESS_KEY_ID", "tester"),
-            ("AWS_SECRET_ACCESS_KEY", "a secret of the tests"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ENDPOINT_URL", &format!("http://{}", self.address)),
-        ] {
-            std::fs::write(folder.join(entry), value).unwrap();
-        }
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.dir.path().join("root/backups").join(path).exists()
-    }
-}
-
-impl Drop for ObjectStorage {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-/// Returns the server, which `.ci/tools test` builds into the cache if the machine has none.
-fn server_program() -> PathBuf {
-    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    let built = cache.map(|cache| cache.join("volferry/tools/bin/s3s-fs")).filter(|it| it.is_file());
-    built.unwrap_or_else(|| "s3s-fs".into())
 }
 
 fn manifest(more: Value) -> Value {
@@ -94,10 +38,10 @@ fn manifest(more: Value) -> Value {
 
 #[tokio::test]
 async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
-    let store = ObjectStorage::new();
+    let store = S3Server::start(tempfile::tempdir().unwrap(), "backups");
     let (stage, _controller) = Stage::with_controller("bucket").await.unwrap();
     let job = Dialling::new(&Arc::new(stage), "copy", Side::Source);
-    store.mount_secret(&job.dir.path().join("secret"));
+    mount_secret(&store, &job.dir.path().join("secret"));
     fill(&job.volume(), "hello");
     let more = json!({"snapshots": {"retain": {"last": 2}}, "files": {"exclude": ["*.tmp"]}});
     syncjob::create(&job.stage.jobs, manifest(more)).await.unwrap();
@@ -142,12 +86,12 @@ async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
     let done = job.until_ready().await;
     assert_eq!(syncjob::status(&done, "/lastRun/snapshot/droppedCount"), 1);
     assert!(syncjob::status(&done, "/identity").is_null(), "{done:#?}");
-    assert!(store.has("web/volferry") && !job.volume().join(".volferry").exists());
+    assert!(store.path("web/volferry").exists() && !job.volume().join(".volferry").exists());
 }
 
 #[tokio::test]
 async fn a_secret_that_lacks_an_entry_and_a_store_that_refuses_are_named() {
-    let store = ObjectStorage::new();
+    let store = S3Server::start(tempfile::tempdir().unwrap(), "backups");
     let (stage, _controller) = Stage::with_controller("bucket-refused").await.unwrap();
     let job = Dialling::new(&Arc::new(stage), "copy", Side::Source);
     let secret = job.dir.path().join("secret");
@@ -162,7 +106,7 @@ async fn a_secret_that_lacks_an_entry_and_a_store_that_refuses_are_named() {
     for (nth, (entry, words)) in cases.iter().enumerate() {
         if !entry.is_empty() {
             if nth == 1 {
-                store.mount_secret(&secret);
+                mount_secret(&store, &secret);
             }
             std::fs::remove_file(secret.join(entry)).unwrap();
             job.next_memory();

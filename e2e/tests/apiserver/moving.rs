@@ -12,7 +12,7 @@ use e2e::{
 use futures::StreamExt as _;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, PersistentVolume},
+    core::v1::{PersistentVolume, Secret},
 };
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::process::Command;
@@ -298,7 +298,7 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
     assert_eq!(scene.class_and_replicas().await, ("moved-to".into(), 1));
     assert_eq!(scene.policy(&old).await.unwrap(), "Retain");
     assert_eq!(scene.policy(&new).await.unwrap(), "Delete");
-    assert!(scene.made().starts_with("configmap/") && !scene.made().contains(' '), "{}", scene.made());
+    assert!(scene.made().starts_with("secret/") && !scene.made().contains(' '), "{}", scene.made());
     let again = during(scene.play_storage(), scene.run(&[&to[..], &["--apply"]].concat(), 0)).await;
     assert!(again.contains("is on storage class moved-to"), "{again}");
     let other = scene.run(&["--to-class=moved-lazily"], 1).await;
@@ -351,9 +351,10 @@ async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator
         scene.run(&["--back", "--apply"], 0).await;
         assert_eq!(scene.made(), "");
         assert_eq!(scene.volume().await, old);
-        let maps: Api<ConfigMap> = Api::namespaced(scene.stage.client.clone(), &scene.stage.namespace);
-        let left = maps.list(&ListParams::default()).await.unwrap();
-        assert!(left.items.iter().all(|map| map.name_any() == "kube-root-ca.crt"), "{left:?}");
+        let secrets: Api<Secret> = Api::namespaced(scene.stage.client.clone(), &scene.stage.namespace);
+        let of_moves = ListParams::default().labels("app.kubernetes.io/managed-by=kubectl-volferry");
+        let left = secrets.list(&of_moves).await.unwrap();
+        assert!(left.items.is_empty(), "{left:?}");
     };
     during(others, step).await;
 }

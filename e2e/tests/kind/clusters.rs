@@ -139,7 +139,7 @@ async fn a_run_between_clusters_outlives_a_way_that_is_cut_and_an_endpoint_that_
     let mut clusters = Clusters::new(Sandbox::new("clusters").await, "clusters-far").await;
     clusters.until_told("udp").await;
 
-    // Shorter than the 8 s after which a peer that is silent counts as lost.
+    // The way is cut for 2 s, which is shorter than the 8 s after which a peer that is silent counts as lost.
     clusters.moving().await;
     clusters.on_the_way("rules -I; sleep 2; until [ $(lost) -gt 0 ]; do :; done; rules -D").await;
     let done = clusters.ended().await;

@@ -1,18 +1,25 @@
 //! Chooses the pods, and the container in each, that the command of a hook runs in.
 
-use std::time::Duration;
+use std::{future, pin::pin, time::Duration};
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::ListParams, core::Selector};
+use kube::{
+    Api,
+    api::ListParams,
+    core::Selector,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     hook_error::{HookError, MAX_PODS, TAIL_BYTES},
     hook_state::Point,
 };
 use crate::{api::Hook, human::clipped};
-
-/// The interval between looks for a pod that is ready.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
 /// application may have been created with the SyncJob.
@@ -22,19 +29,31 @@ pub(super) async fn awaited(
     point: Point,
     limit: Duration,
 ) -> Result<Vec<Pod>, HookError> {
-    let until = tokio::time::Instant::now() + limit;
+    if point == Point::After {
+        return selected(api, hook, point).await;
+    }
+    let until = Instant::now() + limit;
+    let of_hook = watcher::Config::default().labels_from(&selector(hook));
+    let changes = watcher(api.clone(), of_hook).default_backoff();
+    // The first list is one event. An error is one, too: a watch that is refused begins anew after a pause.
+    let is_whole =
+        |event: &watcher::Result<Event<Pod>>| !matches!(event, Ok(Event::Init | Event::InitApply(_)));
+    let mut changes = pin!(changes.filter(|event| future::ready(is_whole(event))));
     loop {
-        let found = selected(api, hook, point).await;
-        let is_late = point == Point::After || tokio::time::Instant::now() >= until;
-        match found {
-            Err(HookError::NoPod { .. }) if !is_late => tokio::time::sleep(LOOK_PERIOD).await,
+        match selected(api, hook, point).await {
+            Err(HookError::NoPod { .. }) if Instant::now() < until => {}
             found => return found,
         }
+        let _ = timeout_at(until, changes.next()).await;
     }
 }
 
+fn selector(hook: &Hook) -> Selector {
+    hook.target.match_labels.clone().into_iter().collect()
+}
+
 async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>, HookError> {
-    let selector: Selector = hook.target.match_labels.clone().into_iter().collect();
+    let selector = selector(hook);
     let labels = clipped(&selector.to_string(), TAIL_BYTES);
     let params = ListParams::default().labels_from(&selector).limit(MAX_PODS + 1);
     let mut pods = api.list(&params).await.map_err(|source| HookError::List { point, source })?.items;

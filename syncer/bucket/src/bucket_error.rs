@@ -39,6 +39,9 @@ pub enum BucketError {
         /// What is wrong with the settings.
         source: object_store::Error,
     },
+    /// The certificates that the environment names cannot be read, or are none.
+    #[error("{} has no certificates of authorities that can be read", .0.display())]
+    NoAuthorities(PathBuf),
     /// The system refuses threads or sockets.
     #[error("cannot start requests")]
     Runtime(#[source] std::io::Error),
@@ -179,7 +182,7 @@ impl BucketError {
                 "the credentials need the rights to list the bucket, and to get, put and delete objects below the prefix"
                     .into()
             }
-            Self::Untrusted { .. } => "SSL_CERT_FILE names the certificates of the authorities to trust; in a cluster, the \
+            Self::NoAuthorities(_) | Self::Untrusted { .. } => "SSL_CERT_FILE names the certificates of the authorities to trust; in a cluster, the \
                                        entry ca.crt of the Secret has them"
                 .into(),
             Self::Clock(_) => "set the clock of this machine, and run the command again".into(),

@@ -209,10 +209,11 @@ impl BucketStore {
         }
     }
 
-    /// Reads the indexes of a list.
+    /// Reads the indexes of a list. What is in several packs is found in the newest: it was sent again because the others
+    /// were lost.
     fn index(&self, list: &StoreList) -> Result<BlobIndex, BucketError> {
         let mut index = BlobIndex::default();
-        for name in &list.indexes {
+        for name in list.indexes.iter().rev() {
             let pack = |pack: &PackIndex| index.add(pack);
             self.read_index(*name)?.iter().for_each(pack);
         }

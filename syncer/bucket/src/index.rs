@@ -1,6 +1,6 @@
 //! Where each blob is: its pack, its offset and its lengths.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
@@ -134,6 +134,13 @@ impl BlobIndex {
 
     pub(crate) fn packs(&self) -> &[ObjectName] {
         &self.packs
+    }
+
+    /// Removes the blobs in these packs; returns whether there were any.
+    pub(crate) fn drop_packs(&mut self, gone: &BTreeSet<ObjectName>) -> bool {
+        let (before, packs) = (self.blobs.len(), &self.packs);
+        self.blobs.retain(|_, place| !gone.contains(&packs[place.pack as usize]));
+        self.blobs.len() < before
     }
 
     /// Yields all blobs with their places.

@@ -253,10 +253,16 @@ impl Objects {
 }
 
 /// Sets up a client by the variables of the environment, as `AmazonS3Builder::from_env` does. A system without
-/// certificates of authorities, such as a container's image, has those that this program brings along.
+/// certificates of authorities, such as a container's image, has those that this program brings along. Who names others
+/// is not given these in their place.
 fn from_env(url: &BucketUrl) -> Result<AmazonS3Builder, BucketError> {
     let mut options = ClientOptions::new();
-    if rustls_native_certs::load_native_certs().certs.is_empty() {
+    let found = rustls_native_certs::load_native_certs();
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).next();
+    if let (true, Some(place)) = (found.certs.is_empty(), &named) {
+        return Err(BucketError::NoAuthorities(place.into()));
+    }
+    if found.certs.is_empty() {
         for authority in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
             let read = Certificate::from_der(authority);
             let read = read.map_err(|source| BucketError::Setup { url: url.clone(), source })?;

@@ -110,6 +110,10 @@ impl OffsiteStore for OffsiteBucket {
         read.map_err(offsite)
     }
 
+    fn is_whole(&self) -> bool {
+        !self.packs.has_lost
+    }
+
     fn has_content(&self, id: ContentId, len: u64) -> bool {
         self.packs.index.get(&BlobId::content(id, len)).is_some()
     }

@@ -61,6 +61,8 @@ pub(crate) struct PackWriter {
     puts: JoinSet<Result<(), BucketError>>,
     /// What is known to be in the store, with what is on its way.
     pub index: BlobIndex,
+    /// Whether the list refers to blobs in packs that are not there any more.
+    pub has_lost: bool,
     /// What the packs have that no list refers to yet.
     pub unpublished: Vec<PackIndex>,
     /// Bytes of packs that were written.
@@ -70,7 +72,7 @@ pub(crate) struct PackWriter {
 impl PackWriter {
     pub(crate) fn new(store: Arc<BucketStore>, index: BlobIndex) -> Self {
         let (folders, contents, puts) = (None, None, JoinSet::new());
-        Self { store, folders, contents, puts, index, unpublished: Vec::new(), written: 0 }
+        Self { store, folders, contents, puts, index, has_lost: false, unpublished: Vec::new(), written: 0 }
     }
 
     /// Adds a blob, unless the store has it.

@@ -226,13 +226,15 @@ pub(crate) fn publish_snapshot(
     Ok(if is_pruned { Published::Pruned } else { Published::Done })
 }
 
-/// Returns the newest list, and a writer that knows its blobs and the contents in packs that no list refers to: those
-/// that a copy has sent that was cut off, or another copy is sending.
+/// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents in
+/// packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
     let (list, mut index) = store.list_and_index()?;
     let indexed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
     let mut adopted = Vec::new();
-    for name in store.pack_names()?.difference(&indexed).filter(|name| !list.dropped.contains(name)) {
+    let there = store.pack_names()?;
+    let has_lost = index.drop_packs(&indexed.difference(&there).copied().collect());
+    for name in there.difference(&indexed).filter(|name| !list.dropped.contains(name)) {
         // A pack that cannot be read is as good as none, and the next prune removes it.
         let Ok(mut pack) = store.pack_index(*name) else { continue };
         pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);
@@ -241,6 +243,7 @@ pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWrite
     }
     let mut packs = PackWriter::new(Arc::clone(store), index);
     packs.unpublished = adopted;
+    packs.has_lost = has_lost;
     Ok((list, packs))
 }
 

@@ -201,6 +201,7 @@ impl RunParams {
             exclude: Vec::new(),
             filter: Vec::new(),
             ignore_files: false,
+            one_file_system: false,
             compare: if self.compare == Compare::Content { Compare::default() } else { self.compare },
             bandwidth_limit: None,
             ..self.clone()

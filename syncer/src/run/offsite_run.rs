@@ -23,7 +23,7 @@ use crate::{
     sys::root::{Root, TreeLocation},
 };
 
-/// Opens the store, once the tree is read.
+/// Opens the store, before the tree is read.
 pub type OpenOffsite<'t> = dyn FnMut() -> Result<Box<dyn OffsiteStore>, SnapshotError> + 't;
 
 /// Takes a snapshot of the folder `source` into a store elsewhere. Every error is in the outcome.
@@ -86,7 +86,6 @@ fn run(
     let made = taken?;
     watch.enter(Phase::Snapshot);
     let snapshot = retain_offsite(&mut *store, asked, &made, &failures);
-    go_on(monitor)?;
     let now = SystemTime::now();
     let mut report = Report {
         run: params.run.clone(),

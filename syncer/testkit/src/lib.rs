@@ -11,6 +11,7 @@ pub mod ports;
 pub mod process;
 pub mod relay;
 pub mod rng;
+pub mod s3_server;
 pub mod scratch;
 pub mod shape;
 mod socket;

@@ -12,6 +12,7 @@ use crate::names;
 
 /// How an endpoint's first process is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
+#[command(override_usage = "volferry-operator endpoint [OPTIONS] -- <COMMAND>...")]
 pub struct ServiceArgs {
     /// The SyncEndpoint's namespace.
     #[arg(long)]

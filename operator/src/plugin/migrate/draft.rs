@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::migrate_error::MigrateError;
 use crate::api::{GROUP, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
 
-/// The placeholder for an unknown claim. No claim can have this name, so the API server rejects it.
+/// The name of a claim that the objects do not name. No claim can have this name, so the API server rejects it until a
+/// person writes theirs.
 pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
 
 /// A SyncJob or SyncEndpoint that replaces another tool's configuration, and notes on the parts without a counterpart.

@@ -22,7 +22,8 @@ const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
 /// The interval between runs for objects that VolSync synchronizes without a pause.
 const WITHOUT_PAUSE: &str = "5m";
 
-/// The placeholder for an unknown bucket. No bucket can have this name, so the API server rejects it.
+/// The address of a bucket that the objects do not name. No bucket can have this name, so the API server rejects it
+/// until a person writes theirs.
 pub(super) const UNKNOWN_BUCKET: &str = "s3://(NAME-THIS-BUCKET)";
 /// What VolSync's movers leave out.
 const LOST_FOUND: &str = "/lost+found/";

@@ -1,5 +1,5 @@
 //! `kubectl volferry move`: the claims of a StatefulSet or Deployment get volumes of another class under their old
-//! names. A ConfigMap remembers the stage, and each stage looks before it changes anything, so the command may be
+//! names. A Secret remembers the stage, and each stage looks before it changes anything, so the command may be
 //! killed at any point and run again. `operator/doc/design.md` has the stages.
 
 mod passes;
@@ -266,7 +266,7 @@ impl Mover<'_> {
             let there = self.volumes.claim(&claim.name).await?;
             if there.is_some_and(|it| swap_volumes::volume_of(&it) == Some(kept)) {
                 let why = format!("claim {} is on volume {kept} again", claim.name);
-                return Err(blocked(&why, "delete the ConfigMap of the move if all is well"));
+                return Err(blocked(&why, "delete the Secret of the move if all is well"));
             }
             self.volumes.release(claim, kept).await?;
             self.volumes.discard_copy(claim).await?;

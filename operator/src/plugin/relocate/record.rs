@@ -1,8 +1,9 @@
-//! What is known of a move that has begun: a ConfigMap, which outlives this program and the StatefulSet.
+//! What is known of a move that has begun: a Secret, which outlives this program and the StatefulSet. It has the manifests
+//! that are created again, so it is where fewer may write than in a ConfigMap, and fewer may read.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api,
     api::{DeleteParams, ObjectMeta, PostParams},
@@ -17,7 +18,7 @@ use super::super::{
 };
 use crate::names;
 
-/// The entry of the ConfigMap.
+/// The entry of the Secret.
 const ENTRY: &str = "move.json";
 /// The longest part of a name that is readable.
 const MAX_STEM: usize = 40;
@@ -111,16 +112,16 @@ pub(super) fn copy_of(claim: &str) -> String {
     format!("{}-{}", copy_stem(claim), names::fingerprint(claim))
 }
 
-/// A record, and the version of the ConfigMap that it was read from.
+/// A record, and the version of the Secret that it was read from.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) record: Record,
     version: Option<String>,
 }
 
-/// The ConfigMap of a workload's move.
+/// The Secret of a workload's move.
 pub(super) struct Records {
-    api: Api<ConfigMap>,
+    api: Api<Secret>,
     name: String,
     path: String,
 }
@@ -131,7 +132,7 @@ impl Records {
         let name = format!("{}-{}", copy_stem(&workload.name), names::fingerprint(&whole));
         Self {
             api: Api::namespaced(cluster.client.clone(), &cluster.namespace),
-            path: format!("ConfigMap {}/{name}", cluster.namespace),
+            path: format!("Secret {}/{name}", cluster.namespace),
             name,
         }
     }
@@ -140,8 +141,8 @@ impl Records {
     pub(super) async fn read(&self, workload: &WorkloadName) -> Result<Option<Kept>, PluginError> {
         let found = self.api.get_opt(&self.name).await.map_err(failed(format!("read {}", self.path)))?;
         let Some(found) = found else { return Ok(None) };
-        let text = found.data.as_ref().and_then(|data| data.get(ENTRY)).map_or("", String::as_str);
-        let record: Option<Record> = serde_json::from_str(text).ok();
+        let entry = found.data.as_ref().and_then(|data| data.get(ENTRY));
+        let record: Option<Record> = entry.and_then(|entry| serde_json::from_slice(&entry.0).ok());
         let Some(record) = record.filter(|record| record.workload == *workload) else {
             let hint = "delete it if it is none of a move".into();
             return Err(PluginError::Blocked { why: format!("{} is no record of a move", self.path), hint });
@@ -150,15 +151,15 @@ impl Records {
     }
 
     pub(super) async fn create(&self, record: Record) -> Result<Kept, PluginError> {
-        let made = self.api.create(&PostParams::default(), &self.map(&record, None)?).await;
+        let made = self.api.create(&PostParams::default(), &self.secret(&record, None)?).await;
         let made = made.map_err(failed(format!("create {}", self.path)))?;
         Ok(Kept { record, version: made.metadata.resource_version })
     }
 
     /// Writes the record, unless somebody else has meanwhile.
     pub(super) async fn write(&self, kept: &mut Kept) -> Result<(), PluginError> {
-        let map = self.map(&kept.record, kept.version.clone())?;
-        let written = self.api.replace(&self.name, &PostParams::default(), &map).await;
+        let secret = self.secret(&kept.record, kept.version.clone())?;
+        let written = self.api.replace(&self.name, &PostParams::default(), &secret).await;
         kept.version = written.map_err(failed(format!("write {}", self.path)))?.metadata.resource_version;
         Ok(())
     }
@@ -170,8 +171,8 @@ impl Records {
         }
     }
 
-    fn map(&self, record: &Record, version: Option<String>) -> Result<ConfigMap, PluginError> {
-        let text = serde_json::to_string(record)?;
+    fn secret(&self, record: &Record, version: Option<String>) -> Result<Secret, PluginError> {
+        let entry = ByteString(serde_json::to_vec(record)?);
         let labels = [(names::LABEL_MANAGED_BY.into(), "kubectl-volferry".into())];
         let metadata = ObjectMeta {
             name: Some(self.name.clone()),
@@ -179,7 +180,7 @@ impl Records {
             labels: Some(labels.into()),
             ..ObjectMeta::default()
         };
-        Ok(ConfigMap { metadata, data: Some([(ENTRY.into(), text)].into()), ..ConfigMap::default() })
+        Ok(Secret { metadata, data: Some([(ENTRY.into(), entry)].into()), ..Secret::default() })
     }
 }
 

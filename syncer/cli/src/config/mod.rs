@@ -138,6 +138,9 @@ impl Run {
         output: OutputFlags,
         surroundings: Surroundings,
     ) -> Result<Config, ConfigError> {
+        if output.itemize_changes && jobs.iter().any(|(_, job)| matches!(job, Job::Offsite { .. })) {
+            return Err(ConfigError::NotForBucket("--itemize-changes".into()));
+        }
         jobs.iter_mut().for_each(|(_, job)| job.tell_changes(output.itemize_changes || output.verbose > 0));
         let output = Output::resolve(output, jobs.iter().any(|(_, job)| job.sends()), surroundings)?;
         Ok(Config::Run(Box::new(Self { jobs, output })))

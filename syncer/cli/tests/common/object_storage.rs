@@ -2,31 +2,26 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
-    time::Instant,
 };
 
 use parking_lot::{Condvar, Mutex};
-use tempfile::TempDir;
+use testkit::s3_server::{ACCESS_KEY, S3Server, SECRET_KEY};
 
-use super::{ports, process::PATIENCE, scratch};
-
-const ACCESS_KEY: &str = "tester";
-const SECRET_KEY: &str = "a secret of the tests";
+use super::scratch;
 
 /// A bucket that is empty at first.
 pub struct Bucket {
-    dir: TempDir,
-    server: Child,
+    server: S3Server,
     proxy: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -75,21 +70,11 @@ struct Shared {
 
 impl Bucket {
     pub fn new() -> Self {
-        let dir = scratch::scratch();
-        fs::create_dir_all(dir.path().join("root/snapshots")).unwrap();
-        let server = ports::unused();
-        let child = Command::new(server_program())
-            .args(["--host", "127.0.0.1", "--port", &server.port().to_string()])
-            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
-            .arg(dir.path().join("root"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let child = child.unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
+        let server = S3Server::start(scratch::scratch(), "snapshots");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            server,
+            server: server.address(),
             decide: Mutex::new(Box::new(|_| Fault::None)),
             seen: Mutex::default(),
             conditional: Mutex::default(),
@@ -99,8 +84,7 @@ impl Bucket {
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accepting.accept(&listener));
-        connect(server).expect("the S3 server does not listen");
-        Self { dir, server: child, proxy, shared }
+        Self { server, proxy, shared }
     }
 
     /// Lets `decide` choose what becomes of each request from now on.
@@ -136,12 +120,12 @@ impl Bucket {
 
     /// Returns a path in the bucket, which the server keeps as a folder.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("root/snapshots").join(name)
+        self.server.path(name)
     }
 
     /// Returns a path beside the bucket, for keys.
     pub fn beside(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.server.dir().join(name)
     }
 
     /// Returns the lengths of all objects below a prefix, by their names.
@@ -160,35 +144,13 @@ impl Drop for Bucket {
         self.shared.stop.store(true, SeqCst);
         self.release();
         let _ = TcpStream::connect(self.proxy);
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
-}
-
-/// Returns the server, which `.ci/tools test` builds into the cache if the machine has none.
-fn server_program() -> PathBuf {
-    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    let built = cache.map(|cache| cache.join("volferry/tools/bin/s3s-fs")).filter(|it| it.is_file());
-    built.unwrap_or_else(|| "s3s-fs".into())
 }
 
 fn files_below(dir: &Path, visit: &mut dyn FnMut(&Path)) {
     for entry in fs::read_dir(dir).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() { files_below(&path, visit) } else { visit(&path) }
-    }
-}
-
-/// Connects, again and again until the server listens.
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let began = Instant::now();
-    loop {
-        match TcpStream::connect(address) {
-            Err(error) if began.elapsed() > PATIENCE => return Err(error),
-            Err(_) => thread::yield_now(),
-            connected => return connected,
-        }
     }
 }
 
@@ -227,7 +189,7 @@ impl Shared {
             self.released.wait_while(&mut is_released, |is_released| !*is_released);
         }
         let _one_by_one = request.is_conditional.then(|| self.conditional.lock());
-        let mut server = connect(self.server)?;
+        let mut server = TcpStream::connect(self.server)?;
         server.write_all(head.as_bytes())?;
         let body = match fault {
             Fault::CutRequest(bytes) => request.len.min(bytes),

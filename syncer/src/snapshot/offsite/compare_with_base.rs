@@ -7,7 +7,11 @@ use crate::{
         create::{ComparedDir, Making, PlannedFolders, compare},
         store::{Folder, FolderFile, FolderId, FolderRef, Snapshot, SnapshotError},
     },
-    tree::{Tree, dir::ROOT, stamps::IN_MOTION},
+    tree::{
+        Tree,
+        dir::{Dir, ROOT},
+        stamps::IN_MOTION,
+    },
 };
 
 use super::offsite_store::OffsiteStore;
@@ -23,19 +27,21 @@ pub(crate) fn quiet_before(began: Time) -> Time {
 
 /// Finds the directories to make, and in them the files to read: those whose size or time differs from `base`, or which
 /// may have changed since without another time. Without a base, or if all is to be read (`reads_all`), these are all.
+/// Where the store has lost contents, they are read again.
 pub(crate) fn plan_offsite(
     tree: &Tree,
     (base, reads_all): (Option<&Snapshot>, bool),
     store: &mut dyn OffsiteStore,
 ) -> Result<PlannedFolders, SnapshotError> {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
+    let is_whole = store.is_whole();
     let quiet = base.map_or(Time::default(), |base| quiet_before(base.began));
     let root = ComparedDir { dir: ROOT, path: RelPath::root(), old: base.map(|base| base.tree) };
     let mut level = vec![root];
     while !level.is_empty() {
         level.retain(|ComparedDir { dir, old, .. }| {
-            let digest = tree.dirs[*dir as usize].digest;
-            let is_same = |old: &FolderRef| !reads_all && old.digest == digest && !old.seen.is_unknown();
+            let scanned = &tree.dirs[*dir as usize];
+            let is_same = |old: &FolderRef| !reads_all && is_whole && is_unchanged(scanned, old);
             planned.there[*dir as usize] = old.filter(is_same);
             planned.there[*dir as usize].is_none()
         });
@@ -60,6 +66,12 @@ pub(crate) fn plan_offsite(
     Ok(planned)
 }
 
+/// Returns whether a directory, and all that is below it, is as the base has it. Its digest does not say whether it is
+/// listed completely; what was seen does.
+fn is_unchanged(scanned: &Dir, old: &FolderRef) -> bool {
+    old.digest == scanned.digest && !old.seen.is_unknown() && !scanned.seen.is_unknown()
+}
+
 /// Reads the directories that the base has in the places of those of a level.
 fn old_folders(
     level: &[ComparedDir],
@@ -70,4 +82,31 @@ fn old_folders(
     let (places, ids): (Vec<usize>, Vec<FolderId>) = wanted.unzip();
     store.old_folders(&ids, &mut |nth, folder| folders[places[nth]] = folder)?;
     Ok(folders)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+    use crate::{
+        listing::ListingBuilder, snapshot::store::snapshot_record::tests::sample, tree::stamps::Stamps,
+    };
+
+    #[test]
+    fn a_directory_that_is_listed_in_part_is_none_of_the_base() {
+        let old = FolderRef { seen: Stamps::of(iter::empty(), iter::empty()), ..sample(1).tree };
+        let scanned = |is_complete: bool| {
+            let mut listing = ListingBuilder::default();
+            if !is_complete {
+                listing.mark_incomplete();
+            }
+            let mut dir = Dir { listing: listing.finish(), digest: old.digest, ..Dir::default() };
+            dir.seen = dir.stamps_with(iter::empty());
+            dir
+        };
+        assert!(is_unchanged(&scanned(true), &old));
+        assert!(!is_unchanged(&scanned(false), &old));
+        assert!(!is_unchanged(&scanned(true), &FolderRef { seen: Stamps::unknown(), ..old }));
+    }
 }

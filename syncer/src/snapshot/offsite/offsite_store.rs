@@ -34,6 +34,9 @@ pub trait OffsiteStore {
         receive: &mut ReceiveOldFolder<'_>,
     ) -> Result<(), SnapshotError>;
 
+    /// Returns whether it has all contents and directories that its list refers to, as far as it knows.
+    fn is_whole(&self) -> bool;
+
     /// Returns whether it has content of `len` bytes.
     fn has_content(&self, id: ContentId, len: u64) -> bool;
 

@@ -7,7 +7,7 @@
 
 use std::{io, os::fd::AsFd as _};
 
-use contract::{Phase, Work};
+use contract::{Phase, Reason, Work};
 
 use super::{
     compare_with_base::plan_offsite,
@@ -64,12 +64,13 @@ pub(crate) fn take_offsite(
 ) -> Result<Snapshot, SnapshotError> {
     of.labels.check()?;
     let id = SnapshotId::random().map_err(io_error("make an id for", "the snapshot"))?;
+    let (before, nothing) = (store.written(), *work);
     for _ in 0..MAX_BEGINNINGS {
+        *work = nothing;
         enter(Phase::Plan);
         let base = base_of(store, &of.labels.job).cloned();
         let mut planned = plan_offsite(of.source.tree, (base.as_ref(), of.reads_all), store)?;
         enter(Phase::Transfer);
-        let before = store.written();
         read_contents(of, &mut planned, store, work)?;
         let bytes = of.source.tree.totals.bytes.saturating_add_signed(planned.grown);
         let tree = add_folders(of.source, planned, store)?;
@@ -81,7 +82,9 @@ pub(crate) fn take_offsite(
             return Ok(snapshot);
         }
     }
-    Err(SnapshotError::Elsewhere("others keep removing snapshots there: run again".into()))
+    let message =
+        "others keep removing snapshots there, so that this one cannot be finished: run again".into();
+    Err(SnapshotError::Offsite { reason: Reason::ObjectStoreLost, message })
 }
 
 /// Returns the newest snapshot that runs of this job took: files are compared with it.

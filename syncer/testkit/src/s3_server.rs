@@ -1,0 +1,80 @@
+//! A real S3 server of a test, with a bucket that is empty at first.
+
+use std::{
+    env, fs,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Instant,
+};
+
+use tempfile::TempDir;
+
+use crate::{ports, process::PATIENCE};
+
+pub const ACCESS_KEY: &str = "tester";
+pub const SECRET_KEY: &str = "a secret of the tests";
+
+/// A server that listens, with the folder in which it keeps its bucket.
+#[derive(Debug)]
+pub struct S3Server {
+    dir: TempDir,
+    bucket: String,
+    server: Child,
+    address: SocketAddr,
+}
+
+impl S3Server {
+    /// Starts a server with an empty bucket of that name, which it keeps in `dir`.
+    pub fn start(dir: TempDir, bucket: &str) -> Self {
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join(bucket)).unwrap();
+        let address = ports::unused();
+        let server = Command::new(program())
+            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
+            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+            .arg(root)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
+        let server = Self { dir, bucket: bucket.into(), server, address };
+        let began = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(began.elapsed() < PATIENCE, "the S3 server does not listen");
+            thread::yield_now();
+        }
+        server
+    }
+
+    /// Returns the address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns a folder for what belongs to the test, beside those of the server.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns a path in the bucket, which the server keeps as a folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root").join(&self.bucket).join(name)
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Returns the server, which `.ci/tools test` builds into the cache if the machine has none.
+fn program() -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let built = cache.map(|cache| cache.join("volferry/tools/bin/s3s-fs")).filter(|it| it.is_file());
+    built.unwrap_or_else(|| "s3s-fs".into())
+}
