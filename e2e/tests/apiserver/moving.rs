@@ -214,7 +214,7 @@ impl Scene {
 
     /// Returns the names of what a move makes.
     fn made(&self) -> String {
-        let found = self.stage.kubectl.run(&["get", "syncjobs,configmaps,pvc", "-o", "name"]).unwrap();
+        let found = self.stage.kubectl.run(&["get", "syncjobs,secrets,pvc", "-o", "name"]).unwrap();
         found.lines().filter(|name| name.contains("vf-move")).collect::<Vec<_>>().join(" ")
     }
 

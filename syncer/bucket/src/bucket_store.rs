@@ -209,8 +209,8 @@ impl BucketStore {
         }
     }
 
-    /// Reads the indexes of a list. What is in several packs is found in the newest: it was sent again because the others
-    /// were lost.
+    /// Reads the indexes of a list. What is in several packs is found in the newest: it was sent again because the
+    /// others were lost.
     fn index(&self, list: &StoreList) -> Result<BlobIndex, BucketError> {
         let mut index = BlobIndex::default();
         for name in list.indexes.iter().rev() {

@@ -226,8 +226,8 @@ pub(crate) fn publish_snapshot(
     Ok(if is_pruned { Published::Pruned } else { Published::Done })
 }
 
-/// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents in
-/// packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
+/// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents
+/// in packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
     let (list, mut index) = store.list_and_index()?;
     let indexed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();

@@ -1,5 +1,5 @@
-//! What is known of a move that has begun: a Secret, which outlives this program and the StatefulSet. It has the manifests
-//! that are created again, so it is where fewer may write than in a ConfigMap, and fewer may read.
+//! What is known of a move that has begun: a Secret, which outlives this program and the StatefulSet. It has the
+//! manifests that are created again, so it is where fewer may write than in a ConfigMap, and fewer may read.
 
 use std::collections::BTreeMap;
 
