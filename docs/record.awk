@@ -5,7 +5,7 @@ function escaped(text) {
   gsub(/>/, "\\&gt;", text)
   return text
 }
-BEGIN { at = 0.6; width = 100 }
+BEGIN { at = 0.6 }
 {
   text = escaped($3)
   if ($1 == "$") {
@@ -23,7 +23,7 @@ BEGIN { at = 0.6; width = 100 }
 END {
   height = rows * 19 + 34
   printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", width * 7.85 + 32, height, \
-    "volferry sync in a terminal"
+    label
   print "<style>"
   print "text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; animation: show 1ms linear both }"
   print ".p { fill: #7fdbca } .c { fill: #ffffff; font-weight: bold }"
