@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     machine::Machine,
-    peers::{DIRECT, LINK_GOALS, Missing, Named},
+    peers::{DIRECT, LINK_GOALS, LinkGoal, Missing, Named},
     runner::{Cell, Row},
     stats::{median, spread},
 };
@@ -156,13 +156,14 @@ impl Table {
                 let _ = write!(text, "; leaves out {}", tool.leaves_out);
             }
         }
-        LINK_GOALS.iter().for_each(|goal| self.write_goal(&mut text, *goal));
+        LINK_GOALS.iter().for_each(|goal| self.write_goal(&mut text, goal));
         text.push('\n');
         text
     }
 
     /// Appends the ratios of one tool to another in each step, if both are there.
-    fn write_goal(&self, text: &mut String, (tool, at_most, other): (&str, f64, &str)) {
+    fn write_goal(&self, text: &mut String, goal: &LinkGoal) {
+        let LinkGoal { tool, at_most, other } = *goal;
         let median = |line: &Line, name: &str| line.tools.get(name).and_then(|figures| figures.median_ms);
         let ratio = |line: &Line| {
             let ratio = median(line, tool)? / median(line, other)?;

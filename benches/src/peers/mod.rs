@@ -21,7 +21,7 @@ pub(crate) use self::tools::CP;
 use self::tools::{BTRFS_SEND, LINKS, LOCAL, RCP, RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH};
 pub use self::{
     install::{Missing, Programs, install},
-    tools::LINK_GOALS,
+    tools::{LINK_GOALS, LinkGoal},
     volferry::Volferry,
 };
 pub(crate) use self::{installed::Installed, tools::Tool};

@@ -126,7 +126,7 @@ fn add_fields(page: &mut String, schema: &JSONSchemaProps, path: &str, shown: us
             None => String::new(),
         };
         let about = field.description.as_deref().unwrap_or_default();
-        page.push_str(&row((&below, &below[shown..]), &kind_of(field), &default, about));
+        page.push_str(&row(&below, &below[shown..], &kind_of(field), &default, about));
         add_fields(page, field, &below, shown);
         if let Some(item) = item_of(field) {
             add_fields(page, item, &format!("{below}[]"), shown);
@@ -216,7 +216,7 @@ fn add_values(page: &mut String, schema: &Value, values: &Value, path: &str) {
         }
         let default = if default.is_null() { String::new() } else { format!("default `{default}`") };
         let about = field["description"].as_str().unwrap_or_default();
-        page.push_str(&row((&below, &below), &value_kind(field), &default, about));
+        page.push_str(&row(&below, &below, &value_kind(field), &default, about));
     }
 }
 
@@ -242,7 +242,7 @@ fn table(first: &str) -> String {
 }
 
 /// Returns the line of a field: its anchor and its name as shown, with type and default below it, and what it is about.
-fn row((anchor, shown): (&str, &str), kind: &str, default: &str, about: &str) -> String {
+fn row(anchor: &str, shown: &str, kind: &str, default: &str, about: &str) -> String {
     let facts = [kind, default].into_iter().filter(|fact| !fact.is_empty()).collect::<Vec<_>>().join("; ");
     format!("| <a id=\"{anchor}\"></a>`{shown}`<br>{} | {} |\n", cell(&facts), cell(about))
 }

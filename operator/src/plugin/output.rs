@@ -50,9 +50,10 @@ impl Screen {
 
     /// Shows lines from the top of the terminal on, as far as there is room.
     pub(super) fn show(&self, lines: impl Iterator<Item = String>) -> Result<(), PluginError> {
-        let size =
-            tcgetwinsize(io::stdout()).map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
-        write(frame(lines, size).as_bytes())
+        let size = tcgetwinsize(io::stdout()).ok();
+        let columns = size.map_or(80, |size| size.ws_col.into());
+        let rows = size.map_or(24, |size| size.ws_row.into());
+        write(frame(lines, columns, rows).as_bytes())
     }
 }
 
@@ -64,7 +65,7 @@ impl Drop for Screen {
 }
 
 /// Returns what fills a terminal of these columns and rows with lines.
-fn frame(lines: impl Iterator<Item = String>, (columns, rows): (usize, usize)) -> String {
+fn frame(lines: impl Iterator<Item = String>, columns: usize, rows: usize) -> String {
     let shown = lines.take(rows).map(|line| escaped(&line).chars().take(columns).collect::<String>());
     let text: Vec<String> = shown.map(|line| line + CLEAR_LINE).collect();
     format!("{HOME}{}{CLEAR_BELOW}", text.join("\r\n"))
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn a_frame_fits_the_terminal_and_no_status_moves_its_cursor() {
         let lines = ["é long", "a\x1b[2J", "no room"].map(String::from);
-        assert_eq!(frame(lines.into_iter(), (4, 2)), "\x1b[Hé lo\x1b[K\r\na\\u{\x1b[K\x1b[J");
+        assert_eq!(frame(lines.into_iter(), 4, 2), "\x1b[Hé lo\x1b[K\r\na\\u{\x1b[K\x1b[J");
     }
 
     #[test]

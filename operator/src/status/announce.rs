@@ -55,7 +55,7 @@ pub(crate) async fn tell(
         metrics.run_ended(&labels, run);
     }
     if let (Some(ended), None, Some(run)) = (ended, &new.active_run, &new.last_run) {
-        context.traces.send(|| traces::of_run((&labels.namespace, &labels.name), ended, run));
+        context.traces.send(|| traces::of_run(&labels.namespace, &labels.name, ended, run));
     }
     metrics.stands(&labels, standing(job, new));
     let notes = events::of_change(old, new).into_iter().chain(events::of_trend(old, new));

@@ -75,7 +75,7 @@ fn number<const N: usize>(text: &str) -> [u8; N] {
 
 /// Returns the operator's spans of a run that has ended: the run, its wait in the queue, and the start of its pods.
 /// `active` is the run as recorded in the SyncJob's status before. A run without a SyncRun has no spans.
-pub fn of_run((namespace, job): (&str, &str), active: &ActiveRun, run: &Run) -> Vec<SpanData> {
+pub fn of_run(namespace: &str, job: &str, active: &ActiveRun, run: &Run) -> Vec<SpanData> {
     let Some(uid) = &active.uid else { return Vec::new() };
     let trace = Trace::of(uid);
     let time = |time: &Timestamp| SystemTime::from(*time);
@@ -224,7 +224,7 @@ mod tests {
             ..ActiveRun::default()
         };
         let run = Run { id: "web-1".into(), completion_time: Some(Time(at(9))), ..Run::default() };
-        of_run(("prod", "web"), &active, &run)
+        of_run("prod", "web", &active, &run)
     }
 
     fn end_spans(side: Side) -> Vec<SpanData> {

@@ -209,7 +209,7 @@ impl Copier<'_> {
         }
         writing.publish(need, &mut self.to, &staged, meta, attrs.as_attrs(), source.len())?;
         if !self.small.is_empty() {
-            writing.remember(need, &staged, (meta, attrs.as_attrs()), &self.small);
+            writing.remember(need, &staged, meta, attrs.as_attrs(), &self.small);
         }
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
         writing.run.monitor.add_bytes(source.len());

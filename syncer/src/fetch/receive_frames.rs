@@ -130,7 +130,7 @@ impl<'a> Receiver<'a> {
             writing.note_in_motion(need, &meta)?;
         }
         writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
-        writing.remember(need, &staged, (&meta, attrs), bytes);
+        writing.remember(need, &staged, &meta, attrs, bytes);
         writing.run.monitor.add_bytes(len);
         Ok(())
     }
@@ -341,8 +341,8 @@ impl<'a> Receiver<'a> {
                     self.writing.note_in_motion(need, &whole.meta)?;
                 }
                 self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)?;
-                let stat = (whole.file_len, whole.meta.mtime);
-                self.writing.remember_id(&staged, stat, || assembly.content_id());
+                let id = || assembly.content_id();
+                self.writing.remember_id(&staged, whole.file_len, whole.meta.mtime, id);
                 Ok(())
             }),
         };

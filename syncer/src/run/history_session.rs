@@ -158,13 +158,13 @@ impl ServiceVisit {
         let done = copy(&peer).map_err(|error| told(error, monitor));
         let work = Work { bytes_on_wire: session.bytes_on_wire(), ..Work::default() };
         clock.watch.did(work);
-        let report = done.map(|done| report_of(&done, &clock, (&session, work)));
+        let report = done.map(|done| report_of(&done, &clock, &session, work));
         let (_, report) = session.end(&peer, report, end.side == Side::Sink);
         clock.outcome("", report)
     }
 }
 
-fn report_of(done: &CopiedHistory, clock: &Clock<'_>, (session, work): (&SessionLink, Work)) -> Report {
+fn report_of(done: &CopiedHistory, clock: &Clock<'_>, session: &SessionLink, work: Work) -> Report {
     let mut report = Report {
         start_time: contract::timestamp(clock.began),
         completion_time: contract::timestamp(SystemTime::now()),

@@ -169,11 +169,7 @@ pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, change
 
 /// Records every difference as a failure, and returns their number.
 pub(crate) fn report(compared: &Compared, sink: &Tree, failures: &Failures) -> u64 {
-    compared
-        .dirs
-        .iter()
-        .map(|dir| steps(dir, failures) + surplus(dir, (sink, &compared.kept), failures))
-        .sum()
+    compared.dirs.iter().map(|dir| steps(dir, failures) + surplus(dir, sink, &compared.kept, failures)).sum()
 }
 
 fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
@@ -193,7 +189,7 @@ fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
 
 /// Records the entries that only the destination has and that the run would have deleted, and returns their number. A
 /// folder that a run leaves because of what is kept in it is none of them.
-fn surplus(dir: &PlannedDir, (sink, kept): (&Tree, &SparedEntries), failures: &Failures) -> u64 {
+fn surplus(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries, failures: &Failures) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let mut deletes = dir.plan.deletes.iter().peekable();
     let (mut count, mut child) = (0, sink.dirs[id as usize].first_child);

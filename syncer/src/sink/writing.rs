@@ -200,15 +200,22 @@ impl<'a> Writing<'a> {
     }
 
     /// Records the content of a file that was just published, for the snapshot after the run.
-    pub(crate) fn remember(&self, need: &Need, staged: &Staged, written: (&Meta, Attrs<'_>), content: &[u8]) {
-        let (len, (Meta { mtime, .. }, attrs)) = (content.len() as u64, written);
+    pub(crate) fn remember(
+        &self,
+        need: &Need,
+        staged: &Staged,
+        meta: &Meta,
+        attrs: Attrs<'_>,
+        content: &[u8],
+    ) {
+        let (len, mtime) = (content.len() as u64, meta.mtime);
         if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
             match written.packs(len) {
                 true if attrs.is_empty() => {
-                    written.add_new((&need.dir.path, &need.name), staged.fd(), *mtime, content);
+                    written.add_new((&need.dir.path, &need.name), staged.fd(), mtime, content);
                 }
                 true => {}
-                false => written.add(staged.fd(), (len, *mtime), ContentId::of(content)),
+                false => written.add(staged.fd(), len, mtime, ContentId::of(content)),
             }
         }
     }
@@ -217,13 +224,14 @@ impl<'a> Writing<'a> {
     pub(crate) fn remember_id(
         &self,
         staged: &Staged,
-        (len, mtime): (u64, Time),
+        len: u64,
+        mtime: Time,
         id: impl FnOnce() -> Option<ContentId>,
     ) {
         if let Some(written) = self.written.filter(|written| written.wants_id(len))
             && let Some(id) = id()
         {
-            written.add(staged.fd(), (len, mtime), id);
+            written.add(staged.fd(), len, mtime, id);
         }
     }
 

@@ -142,7 +142,7 @@ impl Locator {
                     let mut folders = inodes(&root);
                     folders.truncate(MAX_FOLDERS);
                     found.add(&key, &folders, is_there);
-                    self.add_paths(&mut found, &key, (&root, is_there), tree);
+                    self.add_paths(&mut found, &key, &root, is_there, tree);
                     break;
                 }
                 Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
@@ -154,8 +154,14 @@ impl Locator {
 
     /// Adds the path of a folder within its file system, which does not depend on where it is mounted, and the paths of
     /// the folders above it. If it `is_there`, also adds those of what is mounted below it, as far as the run reaches.
-    fn add_paths(&self, found: &mut Whereabouts, key: &[u8; 32], of: (&Root, bool), tree: &Reach<'_>) {
-        let (root, is_there) = of;
+    fn add_paths(
+        &self,
+        found: &mut Whereabouts,
+        key: &[u8; 32],
+        root: &Root,
+        is_there: bool,
+        tree: &Reach<'_>,
+    ) {
         let mounts = self.mounts.get_or_init(|| mounts().unwrap_or_default());
         let Some((own, seen)) = mount_of(root, mounts) else { return };
         if let Ok(below) = seen.strip_prefix(&own.point) {

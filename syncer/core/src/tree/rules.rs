@@ -176,14 +176,14 @@ impl Rules {
                 patterns.decide(below, is_dir).unwrap_or_else(above)
             }
             OwnRules::Merged(filter, _) => {
-                let merged = |nth| self.decide_merged(path, is_dir, (nth, filter.is_local(nth)));
+                let merged = |nth| self.decide_merged(path, is_dir, nth, filter.is_local(nth));
                 filter.exclude(path.as_bytes(), is_dir, merged)
             }
         }
     }
 
     /// Decides by the merge files of one name, from the directory upwards.
-    fn decide_merged(&self, path: &RelPath, is_dir: bool, (nth, is_local): (usize, bool)) -> Option<bool> {
+    fn decide_merged(&self, path: &RelPath, is_dir: bool, nth: usize, is_local: bool) -> Option<bool> {
         let mut at = Some(self);
         while let Some(rules) = at {
             let counts = !is_local || path.split_last().is_some_and(|(dir, _)| dir == rules.dir);

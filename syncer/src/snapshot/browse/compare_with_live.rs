@@ -80,7 +80,7 @@ impl ComparedLive<'_, '_> {
         let mut next_dir = dir.map_or(ROOT, |dir| dir.first_child);
         for (entry, stamp) in entries.zip(stamps.chain(std::iter::repeat(0))) {
             while let Some(((name, node), _)) = olds.next_if(|((name, _), _)| *name < entry.name) {
-                self.gone((name, &node.what), path)?;
+                self.gone(name, &node.what, path)?;
             }
             let old = olds.next_if(|((name, _), _)| *name == entry.name);
             let live = (entry.kind == Kind::Dir).then_some(next_dir);
@@ -103,13 +103,13 @@ impl ComparedLive<'_, '_> {
             }
         }
         for ((name, node), _) in olds {
-            self.gone((name, &node.what), path)?;
+            self.gone(name, &node.what, path)?;
         }
         Ok(())
     }
 
     /// Reports an entry that the live tree does not have, and of all below it.
-    fn gone(&mut self, (name, what): (&[u8], &What), path: &RelPath) -> Result<(), SnapshotError> {
+    fn gone(&mut self, name: &[u8], what: &What, path: &RelPath) -> Result<(), SnapshotError> {
         let Ok(below) = path.join(name) else { return Ok(()) };
         (self.report)(Change::Removed, &below, what.name());
         match what {

@@ -37,7 +37,7 @@ pub fn heal(
     let copies = copies(writer, &verified.damaged)?;
     for damage in &mut verified.damaged {
         let healed = match damage.what {
-            Damaged::Content(content, len) => heal_content(writer, live, (content, len), damage, &copies),
+            Damaged::Content(content, len) => heal_content(writer, live, content, len, damage, &copies),
             Damaged::Folder(folder) => heal_folder(writer, &folder, &copies),
             Damaged::Record(id) => heal_record(writer, id),
             Damaged::Elsewhere => Ok(None),
@@ -92,7 +92,8 @@ fn copies(writer: &Writer<'_>, damaged: &[Damage]) -> Result<Copies, SnapshotErr
 fn heal_content(
     writer: &Writer<'_>,
     live: &Root,
-    (content, len): (ContentRef, u64),
+    content: ContentRef,
+    len: u64,
     damage: &Damage,
     copies: &Copies,
 ) -> io::Result<Option<String>> {
@@ -101,13 +102,13 @@ fn heal_content(
     let others = copies.contents.get(&content.id).into_iter().flatten().chain(std::iter::once(&own));
     for other in others.filter(|other| **other != content) {
         let Ok(open) = store.content(other) else { continue };
-        if replace(writer, open.slice(), (content, len))? {
+        if replace(writer, open.slice(), content, len)? {
             return Ok(Some(store.name_of(other)));
         }
     }
     for DamagedPath { path, .. } in &damage.files {
         let Ok(file) = live.file(path) else { continue };
-        if replace(writer, Slice::all_of(file.as_fd()), (content, len))? {
+        if replace(writer, Slice::all_of(file.as_fd()), content, len)? {
             return Ok(Some(format!("the volume's own {path}")));
         }
     }
@@ -115,7 +116,7 @@ fn heal_content(
 }
 
 /// Replaces damaged content by that of a file, if it has the id. Otherwise returns false.
-fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (ContentRef, u64)) -> io::Result<bool> {
+fn replace(writer: &Writer<'_>, from: Slice<'_>, content: ContentRef, len: u64) -> io::Result<bool> {
     if !matches!(id_of_file(from, len), Ok(id) if id == content.id) {
         return Ok(false);
     }

@@ -159,7 +159,7 @@ impl FileStorer<'_> {
         let len = stat.st_size as u64;
         if len > 0 && !self.engine.packs(len) {
             let (to, part) = self.stored(self.packing.create())?;
-            return self.fill(file, stat, (&to, &part)).inspect_err(|_| self.packing.discard(&part));
+            return self.fill(file, stat, &to, &part).inspect_err(|_| self.packing.discard(&part));
         }
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
@@ -219,7 +219,7 @@ impl FileStorer<'_> {
     }
 
     /// Fills a file of the store with a clone or a copy of another file.
-    fn fill(&self, from: &OwnedFd, stat: &Stat, (to, part): (&OwnedFd, &str)) -> io::Result<ReadFile> {
+    fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, part: &str) -> io::Result<ReadFile> {
         let read = |id, len, after, is_clone| {
             let content = ReadContent::Own { part: part.into(), id, len };
             ReadFile { content, after, is_clone }

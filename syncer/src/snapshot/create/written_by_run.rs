@@ -136,7 +136,7 @@ impl WrittenFiles {
 
     /// Remembers the id of a file of `len` bytes that was just written and published with the time `mtime`, and is not
     /// packed. Leaves out files that were written to since.
-    pub(crate) fn add(&self, file: BorrowedFd<'_>, (len, mtime): (u64, Time), id: ContentId) {
+    pub(crate) fn add(&self, file: BorrowedFd<'_>, len: u64, mtime: Time, id: ContentId) {
         let is_own = |stat: &Stat| (stat.st_size as u64, modified(stat)) == (len, mtime);
         let Some(stat) = rustix::fs::fstat(file).ok().filter(is_own) else { return };
         let unpacked = UnpackedFile { id, len, mtime };
@@ -329,11 +329,11 @@ mod tests {
         let file = create(&path, "same");
         set_mtime(&path);
         let set = |seconds| Time { seconds, nanos: 0 };
-        written.add(file.as_fd(), (4, set(1_000_001)), ContentId::of(b"other"));
-        written.add(file.as_fd(), (5, set(1_000_000)), ContentId::of(b"other"));
+        written.add(file.as_fd(), 4, set(1_000_001), ContentId::of(b"other"));
+        written.add(file.as_fd(), 5, set(1_000_000), ContentId::of(b"other"));
         let id = || written.id_of(&rustix::fs::fstat(&file).unwrap());
         assert_eq!(id(), None, "it was written to since");
-        written.add(file.as_fd(), (4, set(1_000_000)), ContentId::of(b"same"));
+        written.add(file.as_fd(), 4, set(1_000_000), ContentId::of(b"same"));
         assert_eq!(id(), Some(ContentId::of(b"same")));
         fs::write(path, "SAME").unwrap();
         assert_eq!(id(), None);

@@ -61,10 +61,9 @@ impl MountedFiles {
     }
 
     fn attr(&self, number: u64) -> Result<FileAttr, Errno> {
-        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Ok(match self.tree.node(number)? {
-            MountedNode::Fixed(_) => own_attr(number, FileType::Directory, 0, user),
-            MountedNode::Name(target) => own_attr(number, FileType::Symlink, target.len() as u64, user),
+            MountedNode::Fixed(_) => own_attr(number, FileType::Directory, 0),
+            MountedNode::Name(target) => own_attr(number, FileType::Symlink, target.len() as u64),
             MountedNode::Stored(stored) => self.stored_attr(number, stored),
         })
     }
@@ -188,7 +187,10 @@ type NamedValue<'a> = (&'a [u8], &'a [u8]);
 const SEEK_DATA: c_int = 3;
 const SEEK_HOLE: c_int = 4;
 
-fn own_attr(number: u64, kind: FileType, size: u64, (uid, gid): (u32, u32)) -> FileAttr {
+/// Returns the attributes of an entry that is not in a snapshot: it belongs to the user who mounted them.
+fn own_attr(number: u64, kind: FileType, size: u64) -> FileAttr {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
     let time = SystemTime::UNIX_EPOCH;
     FileAttr {
         ino: number,
