@@ -1,16 +1,16 @@
 //! What a SyncJob with an endpoint has beside its runs: hooks, snapshots that travel along,
 //! and a key that is lost.
 
-use std::{path::Path, process::Command};
+use std::{fs::File, io::Read as _, path::Path, process::Command};
 
 use contract::{OwnKey, Side};
-use e2e::{programs, scripted::PATIENCE, syncjob, wait};
-use k8s_openapi::api::core::v1::Secret;
+use e2e::{programs, scripted::PATIENCE, syncjob, tree, wait};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, DynamicObject},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     endpoints_stage::content,
@@ -22,6 +22,20 @@ fn own_key(dialling: &Dialling) -> String {
     let key = OwnKey::generate().unwrap();
     key.write(&dialling.dir.path().join("secret/identity.key")).unwrap();
     key.public().to_string()
+}
+
+/// Runs pods after these ones until the endpoint takes the key of [`own_key`], and the run succeeds.
+async fn run_until_taken(dialling: &Dialling, mut pods: Vec<Pod>) {
+    loop {
+        dialling.next_memory();
+        let next = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
+        let exit = dialling.run(&next).await;
+        pods.push(next);
+        if exit != 6 {
+            assert_eq!(exit, 0);
+            return;
+        }
+    }
 }
 
 fn volferry(words: &[&str], folder: &Path) -> String {
@@ -43,12 +57,7 @@ async fn hooks_run_around_a_run_into_an_endpoint() {
     remote
         .sync(json!({"identity": {"secretName": "mine"}}), json!({"hooks": {"before": hook, "after": hook}}))
         .await;
-    let mut pods = vec![remote.pod(&[]).await];
-    while remote.run(pods.last().unwrap()).await == 6 {
-        remote.next_memory();
-        let next = remote.pod(&pods.iter().collect::<Vec<_>>()).await;
-        pods.push(next);
-    }
+    run_until_taken(&remote, Vec::new()).await;
     assert_eq!(content(&remote.serving.volume()).as_deref(), Some("hello"));
     // No pod has the label, so both fail, and are told.
     let told = |job: &DynamicObject| {
@@ -119,4 +128,42 @@ async fn a_key_that_is_lost_is_made_anew_and_has_to_be_listed_again() {
     remote.list(&[&old, &new]).await;
     remote.run_until_accepted(pods).await;
     assert_eq!(syncjob::text(&remote.until_ready().await, "/lastRun/id"), "copy-2");
+}
+
+#[tokio::test]
+async fn of_two_jobs_that_come_at_once_the_second_waits_for_the_endpoint_and_says_for_whom() {
+    let limit = |limit: Value| json!({"demands": {"bandwidthLimit": limit}});
+    let remote = Remote::with("remote-queue", Side::Source, limit("64Ki".into())).await;
+    let second = Dialling::new(&remote.stage, "second", Side::Source);
+    let keys = [own_key(&remote), own_key(&second)];
+    remote.list(&keys.each_ref().map(String::as_str)).await;
+    let mut large = vec![0; 16 << 20];
+    File::open("/dev/urandom").unwrap().read_exact(&mut large).unwrap();
+    std::fs::write(remote.volume().join("file"), &large).unwrap();
+    fill(&second.volume(), "small");
+    // Of one folder, the operator itself would let one job go after the other.
+    let below = |folder: &str| json!({"identity": {"secretName": "mine"}, "address": format!("{}/{folder}", remote.address)});
+    remote.sync(below("a"), json!({})).await;
+    let pod = remote.pod(&[]).await;
+    let process = remote.start(&pod).await;
+    wait::until(&remote.stage.runs, "copy-1", "data moves", PATIENCE, tree::data_moves).await.unwrap();
+    remote.sync_as(&second, below("b"), json!({})).await;
+    let waiting = second.pod(&[]).await;
+    let waits = second.start(&waiting).await;
+    let queued = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForEndpoint");
+    let told = second.until("it waits", queued).await;
+    assert!(syncjob::message(&told, "Reconciling").contains("copy-0"), "{told:#?}");
+
+    // A key that is taken out ends its run, and the next one begins.
+    let peer = json!({"name": "copy-1", "publicKey": keys[1]});
+    remote.serving.change(json!({"spec": {"peers": [peer]}})).await;
+    assert_ne!(remote.end(&pod, process).await, 0);
+    assert_eq!(second.end(&waiting, waits).await, 0);
+    second.until_ready().await;
+    assert_eq!(content(&remote.serving.volume().join("b")).as_deref(), Some("small"));
+    remote.serving.change(json!({ "spec": limit(Value::Null) })).await;
+    remote.list(&keys.each_ref().map(String::as_str)).await;
+    run_until_taken(&remote, vec![pod]).await;
+    remote.until_ready().await;
+    assert_eq!(std::fs::read(remote.serving.volume().join("a/file")).unwrap(), large, "it is whole");
 }
