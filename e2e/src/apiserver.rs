@@ -173,7 +173,7 @@ impl ApiServer {
             .arg(format!("--cert-dir={}", file("pki")))
             .arg(format!("--token-auth-file={}", file("tokens")))
             .arg("--authorization-mode=RBAC")
-            .arg("--service-cluster-ip-range=10.0.0.0/24")
+            .arg("--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112")
             .arg("--service-account-issuer=https://kubernetes.default.svc")
             .arg(format!("--service-account-key-file={}", file("accounts.key")))
             .arg(format!("--service-account-signing-key-file={}", file("accounts.key")));

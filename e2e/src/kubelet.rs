@@ -228,7 +228,7 @@ impl Kubelet {
             Some(shard) => format!("/ends/{side}-{shard}"),
             None => format!("/ends/{side}"),
         };
-        self.publish(pod, &path, &json!(report)).await?;
+        self.publish(pod, &path, &json!(serde_json::to_string(report)?)).await?;
         self.end(pod, 0, &serde_json::to_string(report)?).await
     }
 
@@ -326,7 +326,7 @@ impl Kubelet {
         let Some((source, sink)) = self.running_pair(&pod).await? else { return Ok(()) };
         let run = try_of(&sink);
         if played.goes(&run) {
-            let report = json!(good_report(&run));
+            let report = json!(serde_json::to_string(&good_report(&run))?);
             let api = syncjob::runs(&self.client, &self.namespace);
             write(&api, &source, &format!("/ends/{}", Side::Source), &report).await?;
             write(&api, &sink, &format!("/ends/{}", Side::Sink), &report).await?;

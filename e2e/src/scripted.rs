@@ -185,13 +185,9 @@ impl Stage {
         Ok((self.launch(client, Cut::Never, &arguments, &[]).await?, user))
     }
 
-    /// Starts the first process of an endpoint's pod, with those arguments and the rights of a ServiceAccount.
-    pub async fn service(&self, account: &str, arguments: &[&str]) -> Result<Controller> {
-        self.service_with(account, arguments, &[("POD_IPS", "127.0.0.1")]).await
-    }
-
-    /// Starts the first process of a pod, as [`Self::service`] does, with those variables in its environment.
-    pub async fn service_with(
+    /// Starts the first process of a pod, with those arguments, those variables in its environment, and the rights of a
+    /// ServiceAccount.
+    pub async fn service(
         &self,
         account: &str,
         arguments: &[&str],

@@ -121,7 +121,17 @@ fn the_operators_pods_can_have_variables_a_security_context_and_a_network_policy
     assert_eq!(security["readOnlyRootFilesystem"], false);
     assert_eq!(security["capabilities"]["drop"][0], "ALL");
     let policy = one(&objects, "NetworkPolicy");
-    assert_eq!(policy["spec"]["podSelector"], one(&objects, "Deployment")["spec"]["selector"]);
+    let selector = &policy["spec"]["podSelector"];
+    let component = &selector["matchExpressions"][0];
+    let with_populator = render(&["populator.enabled=true"]).unwrap();
+    for pods in with_populator.iter().filter(|it| it["kind"] == "Deployment") {
+        let labels = &pods["spec"]["template"]["metadata"]["labels"];
+        for (label, value) in selector["matchLabels"].as_object().unwrap() {
+            assert_eq!(labels[label], *value, "{pods:#}");
+        }
+        let label = &labels[component["key"].as_str().unwrap()];
+        assert!(component["values"].as_array().unwrap().contains(label), "{component}: {pods:#}");
+    }
     assert_eq!(policy["spec"]["egress"].as_array().unwrap().len(), 3);
 }
 

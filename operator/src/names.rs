@@ -150,9 +150,14 @@ pub fn is_image_of(name: &str, job: &str, uid: &str) -> bool {
 
 /// Returns the name of the ServiceAccount, Role and RoleBinding with that number, which the pods of a job's runs use.
 pub fn access(job: &str, uid: &str, account: u32) -> String {
-    let account = account.to_string();
-    let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - account.len());
-    format!("vf-{slug}-a{account}-{}", hash(&[uid, "account", &account]))
+    let (slug, hash) = key_parts(job, uid);
+    format!("vf-{slug}-a{account}-{hash}")
+}
+
+/// Returns what the names of a job's accounts and of the Secret with its key have in common: the admission policy
+/// `endpoint-keys` derives one from the other.
+fn key_parts(job: &str, uid: &str) -> (String, String) {
+    (shorten(&job.replace('.', "-"), MAX_SLUG - 1), hash(&[uid, "key"]))
 }
 
 /// Returns the name of the objects of the SyncEndpoint with that name and UID: its Deployment, Service, account and
@@ -170,8 +175,8 @@ pub fn endpoint_key(name: &str, uid: &str, version: i32) -> String {
 
 /// Returns the name of the Secret in which the pods of the SyncJob with that name and UID keep its key.
 pub fn job_key(job: &str, uid: &str) -> String {
-    let slug = shorten(&job.replace('.', "-"), MAX_SLUG);
-    format!("vf-{slug}-key-{}", hash(&[uid, "key"]))
+    let (slug, hash) = key_parts(job, uid);
+    format!("vf-{slug}-key-{hash}")
 }
 
 /// Returns a run's name, `<job>-<number>`, which is a valid label value.

@@ -40,6 +40,8 @@ pub(super) struct Serving {
     /// The port at which the endpoint is reached.
     pub(super) port: u16,
     metrics_port: u16,
+    /// The syncer's program.
+    pub(super) volferry: PathBuf,
 }
 
 /// A machine outside of the cluster, with its key.
@@ -66,8 +68,13 @@ impl Outside {
 
     /// Runs `volferry sync` there, which knows the key of the endpoint.
     pub(super) async fn sync(&self, from: &str, to: &str, service: PublicKey) -> Output {
+        self.sync_over("auto", from, to, service).await
+    }
+
+    /// Runs `volferry sync` there, as [`Self::sync`] does, over that link.
+    pub(super) async fn sync_over(&self, link: &str, from: &str, to: &str, service: PublicKey) -> Output {
         let mut command = Command::new(programs::of_workspace("volferry").unwrap());
-        command.args(["sync", from, to, "--service-key", &service.to_string(), "--identity"]);
+        command.args(["sync", from, to, "--link", link, "--service-key", &service.to_string(), "--identity"]);
         command.arg(self.dir.path().join("key")).env("VOLFERRY_CONFIG", "none");
         tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
     }
@@ -85,7 +92,8 @@ impl Serving {
         for folder in ["volume", "memory", "secret"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        (Self { stage: Arc::new(stage), endpoints, dir, port, metrics_port }, controller)
+        let volferry = programs::of_workspace("volferry").unwrap();
+        (Self { stage: Arc::new(stage), endpoints, dir, port, metrics_port, volferry }, controller)
     }
 
     /// Creates the endpoint, which peers write to, with these fields in its spec.
@@ -137,12 +145,12 @@ impl Serving {
         api.patch_status(&deployment.name_any(), &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Runs the program of the pod, on the folders of this test.
+    /// Runs the program of the pod, on the folders of this test. The pod has the address at which the endpoint is
+    /// reached.
     pub(super) async fn run_pod(&self, deployment: &Deployment) -> Controller {
         let pod = deployment.spec.clone().unwrap().template.spec.unwrap();
         let account = pod.service_account_name.unwrap();
         let below = |name: &str| self.dir.path().join(name).display().to_string();
-        let program = programs::of_workspace("volferry").unwrap();
         let arguments = pod.containers[0].args.clone().unwrap();
         let ours = |argument: String| match argument.split_once('=').map_or(&*argument, |(name, _)| name) {
             "--key" => format!("--key={}/service.key", below("secret")),
@@ -151,12 +159,14 @@ impl Serving {
             "--volume" => format!("--volume={}", below("volume")),
             "--port" => format!("--port={}", self.port),
             "--metrics-port" => format!("--metrics-port={}", self.metrics_port),
-            "/volferry" => program.display().to_string(),
+            "/volferry" => self.volferry.display().to_string(),
             _ => argument,
         };
         let arguments: Vec<String> = arguments.into_iter().map(ours).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.stage.service(&account, &arguments).await.unwrap()
+        let endpoint = self.endpoints.get("web").await.unwrap();
+        let address = endpoint.data["spec"]["service"]["hostName"].as_str().unwrap();
+        self.stage.service(&account, &arguments, &[("POD_IPS", address)]).await.unwrap()
     }
 
     /// Brings the endpoint up, and returns its pod, its address and its key.

@@ -19,6 +19,7 @@ mod granted_tricks;
 mod grow;
 mod hooks;
 mod images;
+mod ipv6;
 mod kills;
 mod lease;
 mod load;

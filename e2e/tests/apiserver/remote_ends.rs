@@ -28,6 +28,8 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
     let first = remote.pod(&[]).await;
     let as_pod = remote.serving.stage.kubelet.client_of(&first).await.unwrap();
     remote.serving.until_refused_as(as_pod.clone(), json!({"metadata": {"name": "other"}})).await;
+    let others = json!({"metadata": {"name": "vf-copy-key-0123456789"}});
+    remote.serving.until_refused_as(as_pod.clone(), others).await;
     let token = json!({"metadata": {"name": "vf-copy-key-0123456789",
         "annotations": {"kubernetes.io/service-account.name": "default"}},
         "type": "kubernetes.io/service-account-token"});

@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// Gives a job a key of its own before its first pod, as a Secret that a person made, and returns the public half.
-fn own_key(dialling: &Dialling) -> String {
+pub(super) fn own_key(dialling: &Dialling) -> String {
     let key = OwnKey::generate().unwrap();
     key.write(&dialling.dir.path().join("secret/identity.key")).unwrap();
     key.public().to_string()
 }
 
-/// Runs pods after these ones until the endpoint takes the key of [`own_key`], and the run succeeds.
-async fn run_until_taken(dialling: &Dialling, mut pods: Vec<Pod>) {
+/// Runs pods after these ones until the endpoint takes the key of [`own_key`], and the run succeeds. Returns all pods.
+pub(super) async fn run_until_taken(dialling: &Dialling, mut pods: Vec<Pod>) -> Vec<Pod> {
     loop {
         dialling.next_memory();
         let next = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
@@ -33,7 +33,7 @@ async fn run_until_taken(dialling: &Dialling, mut pods: Vec<Pod>) {
         pods.push(next);
         if exit != 6 {
             assert_eq!(exit, 0);
-            return;
+            return pods;
         }
     }
 }

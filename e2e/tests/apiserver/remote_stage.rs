@@ -31,6 +31,8 @@ pub(super) struct Dialling {
     pub(super) side: Side,
     /// The folders of the job's pod: its volume, its memory and its mounted Secret.
     pub(super) dir: TempDir,
+    /// The syncer's program.
+    pub(super) volferry: PathBuf,
 }
 
 impl Dialling {
@@ -39,7 +41,8 @@ impl Dialling {
         for folder in ["volume", "memory", "secret"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        Self { stage: Arc::clone(stage), name: name.into(), side, dir }
+        let volferry = programs::of_workspace("volferry").unwrap();
+        Self { stage: Arc::clone(stage), name: name.into(), side, dir, volferry }
     }
 
     pub(super) fn volume(&self) -> PathBuf {
@@ -60,10 +63,9 @@ impl Dialling {
         self.stage.kubelet.start(pod).await.unwrap();
         let spec = pod.spec.clone().unwrap();
         let below = |name: &str| self.dir.path().join(name).display().to_string();
-        let program = programs::of_workspace("volferry").unwrap();
         let ours = |argument: &String| match &**argument {
             "/source" | "/destination" => below("volume"),
-            "/volferry" => program.display().to_string(),
+            "/volferry" => self.volferry.display().to_string(),
             other => other
                 .replace("=/etc/volferry/key/", &format!("={}/", below("secret")))
                 .replace("=/run/volferry/", &format!("={}/", below("memory"))),
@@ -77,7 +79,7 @@ impl Dialling {
             variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         variables.push(("POD_IPS", "127.0.0.1"));
         let account = spec.service_account_name.unwrap();
-        self.stage.service_with(&account, &arguments, &variables).await.unwrap()
+        self.stage.service(&account, &arguments, &variables).await.unwrap()
     }
 
     /// Returns the variables that a pod has from its Secret, of which each entry is a file.
@@ -184,6 +186,11 @@ impl Remote {
     /// Brings the endpoint up, with these fields in its spec.
     pub(super) async fn with(test: &str, side: Side, more: Value) -> Self {
         let (serving, controller) = Serving::new(test).await;
+        Self::of(serving, controller, side, more).await
+    }
+
+    /// Brings an endpoint up that is not there yet, with these fields in its spec.
+    pub(super) async fn of(serving: Serving, controller: Controller, side: Side, more: Value) -> Self {
         let mut spec = json!({"access": if side == Side::Source { "Write" } else { "Read" }});
         syncjob::merge(&mut spec, more);
         serving.create(spec).await;

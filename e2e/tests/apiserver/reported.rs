@@ -8,7 +8,7 @@ async fn what_agents_report_is_no_success_before_their_pods_have_ended_and_none_
     stage.sync("web", json!({})).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     for (side, pod) in [(Side::Source, &source), (Side::Sink, &sink)] {
-        let report = json!(good_report("web-1"));
+        let report = json!(json!(good_report("web-1")).to_string());
         stage.kubelet.publish(pod, &format!("/ends/{side}"), &report).await.unwrap();
     }
     // By the time that a later job waits for the run, the controller has seen the reports.

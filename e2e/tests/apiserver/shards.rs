@@ -146,7 +146,7 @@ async fn the_largest_run_fits_into_an_object_of_200_kib_with_what_the_api_server
             let contact = json!({"fingerprint": format!("{shard:064x}"), "address": "10.100.100.100:8900"});
             let patch = json!([
                 {"op": "add", "path": format!("/status/contacts/{side}-{shard}"), "value": contact},
-                {"op": "add", "path": format!("/status/ends/{side}-{shard}"), "value": report},
+                {"op": "add", "path": format!("/status/ends/{side}-{shard}"), "value": json!(report).to_string()},
             ]);
             let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
             let writer =

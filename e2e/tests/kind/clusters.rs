@@ -17,6 +17,8 @@ const JOB_LABEL: &str = "volferry.dev/syncjob=web";
 /// Makes a tree that a run takes many seconds to send at [`RATE`].
 const LARGE: &str = "head -c 30000000 /dev/urandom > large";
 const RATE: &str = "2Mi";
+/// The label by which a drain finds the endpoint's pod, and none of another test.
+const DRAINED: &str = "volferry.test/drained";
 /// Cuts the endpoint's pod off, in both directions, for as long as a command runs.
 const CUT: &str = r"
     rules() { for way in -s -d; do iptables -w $1 FORWARD $way $pod -j DROP; done; }
@@ -52,7 +54,8 @@ impl Clusters {
         let peers = json!([{"name": "near", "publicKey": key.public().to_string()}]);
         let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint",
             "metadata": {"name": "web"}, "spec": {"persistentVolumeClaim": {"claimName": "to"}, "access": "Write",
-                "service": service, "peers": peers, "demands": {"bandwidthLimit": RATE}}});
+                "service": service, "peers": peers, "demands": {"bandwidthLimit": RATE},
+                "pods": {"labels": {DRAINED: clusters.far.namespace}}}});
         let manifest = serde_json::from_value(manifest).unwrap();
         clusters.endpoints.create(&PostParams::default(), &manifest).await.unwrap();
         let ready = serving(&clusters.endpoints).await;
@@ -118,6 +121,18 @@ impl Clusters {
         self.near.until("web", "the run is to be tried again", retried).await.unwrap();
     }
 
+    /// Drains the node of the endpoint's pod, and has it back once the run is to be tried again. Meanwhile the pod has
+    /// no other node to go to, since its volume is of this one.
+    async fn drained(&self) {
+        let pod = self.pod().await;
+        let node = pod.spec.unwrap().node_name.unwrap();
+        let own = format!("--pod-selector={DRAINED}={}", self.far.namespace);
+        let drain = ["drain", &node, &own, "--ignore-daemonsets", "--delete-emptydir-data"];
+        self.far.kubectl.run(&drain).unwrap();
+        self.until_retried().await;
+        self.far.kubectl.run(&["uncordon", &node]).unwrap();
+    }
+
     /// Waits until the endpoint's status has a run that came by this link.
     async fn until_told(&self, link: &str) {
         let is_told = |it: &DynamicObject| syncjob::text(it, "/lastRun/link").contains(link);
@@ -135,7 +150,7 @@ impl Clusters {
 }
 
 #[tokio::test]
-async fn a_run_between_clusters_outlives_a_way_that_is_cut_and_an_endpoint_that_moves() {
+async fn a_run_between_clusters_outlives_a_way_that_is_cut_and_a_node_that_is_drained() {
     let mut clusters = Clusters::new(Sandbox::new("clusters").await, "clusters-far").await;
     clusters.until_told("udp").await;
 
@@ -153,7 +168,7 @@ async fn a_run_between_clusters_outlives_a_way_that_is_cut_and_an_endpoint_that_
 
     clusters.moving().await;
     let before = clusters.pod().await;
-    clusters.far.api::<Pod>().delete(&before.name_any(), &DeleteParams::default()).await.unwrap();
+    clusters.drained().await;
     clusters.ended_after_retry().await;
     assert_ne!(clusters.pod().await.uid(), before.uid());
 

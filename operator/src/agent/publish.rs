@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use contract::{Efforts, Progress, Report, Shard, Side, chain};
+use contract::{Progress, Report, Shard, Side, chain};
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
@@ -21,7 +21,10 @@ use tokio::{
 
 use super::{args::AgentArgs, termination};
 use crate::{
-    api::{RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus, reports::end_name},
+    api::{
+        RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus,
+        reports::{self, end_name},
+    },
     status::printer_columns::summary_of_progress,
 };
 
@@ -155,14 +158,14 @@ impl Publisher {
         }
     }
 
-    /// Returns the report to write, without the threads' efforts, which stay in the log. The report of a shard is
-    /// shortened, so that all fit into one status.
+    /// Returns the report to write, shortened so that it fits into the status, if it has to be.
     fn report_status(&self, report: &Report) -> Vec<Written> {
         let report = match self.shard {
-            None => Report { efforts: Efforts::default(), ..report.clone() },
+            None => termination::of_status(report.clone()),
             Some(_) => termination::of_shard(report.clone()),
         };
-        vec![(format!("/ends/{}", end_name(self.side, self.shard.map(|shard| shard.index))), json!(report))]
+        let end = end_name(self.side, self.shard.map(|shard| shard.index));
+        vec![(format!("/ends/{end}"), json!(reports::write(&report)))]
     }
 
     /// Writes to the status if the SyncRun still has this try, and returns the new status. Fails if the API server
@@ -380,7 +383,7 @@ mod tests {
             }
         }
         let ends = &status["ends"];
-        assert!(ends.to_string().len() < 6 * 1280, "{}", ends.to_string().len());
+        assert!(ends.to_string().len() < 6 * 1500, "{}", ends.to_string().len());
         let reports: Reports = serde_json::from_value(ends.clone()).unwrap();
         for index in 0..3 {
             for side in [Side::Source, Side::Sink] {

@@ -4,6 +4,8 @@ use std::{fs, path::Path};
 
 use contract::{Efforts, Rates, Report, SnapshotReport};
 
+use crate::api::reports::MAX_REPORT;
+
 /// The maximum length of a termination message that the kubelet reads, in bytes.
 const MAX_BYTES: usize = 4096;
 /// The maximum length of a shard's report in bytes, so that 64 of them fit into an object of 200 KiB.
@@ -17,6 +19,11 @@ pub(super) fn write(log: &Path, report: &Report) {
     if let Err(error) = fs::write(log, text) {
         tracing::warn!(%error, log = %log.display(), "no termination message is left");
     }
+}
+
+/// Returns the report of an end of a run without shards, as the status takes it.
+pub(super) fn of_status(report: Report) -> Report {
+    fitted(report, MAX_REPORT)
 }
 
 /// Returns the report of one of several shards, shortened so that all fit into one status. Rates are left out, since

@@ -142,6 +142,9 @@ pub struct ActiveRun {
     /// When the run was started. Absent while it waits for another run, in the queue, or for a volume in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<MicroTime>,
+    /// Whether pods of the current try may have been made: the run then keeps its start until they are gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub launched: bool,
     /// When the current try was started; after a failed try, when the next one will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub try_time: Option<MicroTime>,

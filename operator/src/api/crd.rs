@@ -1,5 +1,5 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
 };
 use kube::CustomResourceExt;
 
@@ -19,41 +19,15 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     bound_name(&mut run);
     let mut endpoint = SyncEndpoint::crd();
     bound_name(&mut endpoint);
-    let mut run = adapted(run);
-    schemas(&mut run).for_each(leave_to_operator);
     let mut job = adapted(SyncJob::crd());
     schemas(&mut job).for_each(leave_to_pods);
     schemas(&mut job).for_each(limit_remote);
-    vec![job, run, adapted(SyncGrant::crd()), adapted(SyncJobSet::crd()), adapted(endpoint)]
+    vec![job, adapted(run), adapted(SyncGrant::crd()), adapted(SyncJobSet::crd()), adapted(endpoint)]
 }
 
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
     let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
     schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut())
-}
-
-/// The maximum number of fields of an end's report, also of a later operator's.
-const MAX_REPORT_FIELDS: i64 = 100;
-
-/// Leaves it to the operator to check what the ends of a run report. The API server would need the schema, whose fields
-/// are those of `status.report`, once more.
-fn leave_to_operator(schema: &mut JSONSchemaProps) {
-    if let Some(report) = reports(schema) {
-        *report = JSONSchemaProps {
-            type_: Some("object".into()),
-            max_properties: Some(MAX_REPORT_FIELDS),
-            x_kubernetes_preserve_unknown_fields: Some(true),
-            ..JSONSchemaProps::default()
-        };
-    }
-}
-
-fn reports(run: &mut JSONSchemaProps) -> Option<&mut JSONSchemaProps> {
-    let status = run.properties.as_mut()?.get_mut("status")?;
-    match status.properties.as_mut()?.get_mut("ends")?.additional_properties.as_mut()? {
-        JSONSchemaPropsOrBool::Schema(report) => Some(report),
-        JSONSchemaPropsOrBool::Bool(_) => None,
-    }
 }
 
 /// Removes the descriptions of affinities at the two ends of a SyncJob, which `spec.pods` has: with them, the CRD would

@@ -3,16 +3,20 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use contract::{Report, Side};
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use schemars::Schema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::crd_schema;
+use super::{active_run::MAX_PARALLELISM, crd_schema, rules::rule};
 
-/// What the ends of a try reported, named as their contacts. Pods write it, so what is not of a report's schema counts
-/// as absent: it could neither be added up nor written to a status.
-#[derive(JsonSchema, Serialize, Debug, Clone, Default, PartialEq)]
-#[serde(transparent)]
+/// The maximum length of an end's report.
+pub const MAX_REPORT: usize = 64 << 10;
+/// The maximum length of a shard's report, since those of 128 ends have to fit into one object.
+pub const MAX_SHARD_REPORT: usize = 2 << 10;
+
+/// What the ends of a try reported, each as JSON, named as their contacts. Pods write it, so what is not of a report's
+/// schema counts as absent: it could neither be added up nor written to a status.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reports(BTreeMap<String, Report>);
 
 impl Reports {
@@ -22,19 +26,40 @@ impl Reports {
     }
 }
 
+impl Serialize for Reports {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(end, report)| (end, write(report))))
+    }
+}
+
 impl<'de> Deserialize<'de> for Reports {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let mut written = Map::deserialize(from)?;
-        // Pods of an earlier operator write the reports of shards apart.
-        if let Some(Value::Object(shards)) = written.remove("shards") {
-            for (shard, ends) in shards {
-                let ends = if let Value::Object(ends) = ends { ends } else { Map::new() };
-                written.extend(ends.into_iter().map(|(side, report)| (format!("{side}-{shard}"), report)));
-            }
-        }
-        let reports = written.into_iter().filter_map(|(end, value)| Some((end, read(value)?)));
+        let written = Map::deserialize(from)?.into_iter();
+        let reports =
+            written.filter_map(|(end, text)| Some((end, read(serde_json::from_str(text.as_str()?).ok()?)?)));
         Ok(Self(reports.collect()))
     }
+}
+
+/// Returns the schema of what the ends of a run report, each as JSON: the operator checks it, since the API server
+/// would need the schema of a report, whose fields are those of `status.report`, once more.
+pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> Schema {
+    let is_bounded = rule(
+        format!("self.size() <= 2 || self.all(end, self[end].size() <= {MAX_SHARD_REPORT})"),
+        "the report of a shard is too long",
+    );
+    schemars::json_schema!({
+        "type": "object",
+        "maxProperties": 2 * MAX_PARALLELISM,
+        "additionalProperties": {"type": "string", "maxLength": MAX_REPORT},
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-validations": [is_bounded],
+    })
+}
+
+/// Returns a report as an end writes it into the status.
+pub fn write(report: &Report) -> String {
+    serde_json::to_string(report).unwrap_or_default()
 }
 
 /// Returns the name of an end in a SyncRun's status, or of one shard of it.
@@ -72,12 +97,13 @@ mod tests {
             json!({"message": "x".repeat(70_000)}),
             json!({"notes": vec!["x"; 5000]}),
         ] {
-            let reports = read(json!({"source": bad, "sink": good}));
+            let reports = read(json!({"source": bad.to_string(), "sink": good.to_string()}));
             assert_eq!(reports.of(Side::Source, None), None, "{bad}");
             assert_eq!(reports.of(Side::Sink, None).unwrap().result, RunResult::PartiallyFailed);
         }
-        let earlier = read(json!({"shards": {"3": {"sink": good}, "4": 7}, "benchmarks": {}}));
-        assert_eq!(earlier.of(Side::Sink, Some(3)).unwrap().run, "web-1");
-        assert_eq!(earlier.of(Side::Sink, Some(4)), None);
+        let odd = read(json!({"source": good, "sink-3": good.to_string()}));
+        assert_eq!(odd.of(Side::Source, None), None, "it is no text");
+        assert_eq!(odd.of(Side::Sink, Some(3)).unwrap().run, "web-1");
+        assert_eq!(read(json!(odd)), odd);
     }
 }

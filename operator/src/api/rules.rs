@@ -16,7 +16,7 @@ pub(super) use self::rule::{Rule, rule};
 use self::rule::{each, quoting};
 pub(crate) use self::schedule::{IS_NOT_CRON, cron_form};
 pub(super) use self::{
-    endpoint::{endpoint_service, host_name, peer_name, public_key, sync_endpoint},
+    endpoint::{endpoint_service, host_name, key_version, peer_name, public_key, sync_endpoint},
     schedule::{cron, time_zone},
 };
 

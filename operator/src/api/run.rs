@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     active_run::{MAX_PARALLELISM, RunCause, RunFolder, RunHooks, Stage},
     benchmark::Benchmark,
-    reports::Reports,
+    reports::{self, Reports},
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
@@ -170,9 +170,9 @@ pub struct SyncRunStatus {
     /// The state of the run's hooks.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
-    /// What the ends of the try under way reported, named as in `contacts`.
+    /// What the ends of the try under way reported, as JSON, named as in `contacts`.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic", "maxProperties" = 2 * MAX_PARALLELISM))]
+    #[schemars(schema_with = "reports::schema")]
     pub ends: Option<Reports>,
     /// The result of the run, as `status.lastRun` of the SyncJob had it when the run ended.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]

@@ -73,9 +73,9 @@ pub struct SyncEndpointSpec {
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
     /// The number of the endpoint's own key. A number that is one higher has the pod make another key, which the status
-    /// tells; the endpoint serves with the key of the number before, too.
+    /// tells; the endpoint serves with the key of the number before, too. It can only grow, by one at a time.
     #[serde(default = "first_key", skip_serializing_if = "is_first_key")]
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[schemars(range(min = 1, max = 1_000_000), extend("x-kubernetes-validations" = rules::key_version()))]
     pub key_version: i32,
     /// Serve nobody. The address and the key stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

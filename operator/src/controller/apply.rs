@@ -4,7 +4,10 @@
 use std::fmt::Debug;
 
 use contract::{Reason, Side};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::PersistentVolumeClaim};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{batch::v1::Job, core::v1::PersistentVolumeClaim},
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -161,18 +164,33 @@ pub async fn launch(
     grant(client, accounts, of).await?;
     if let Some(side) = of.run.only_side() {
         if !there(side) {
-            known.wrote(&apply(client, &build_try::only_pod(of)).await?);
+            known.wrote(&apply_job(client, &build_try::only_pod(of)).await?);
         }
         return Ok(());
     }
     let ends = build_try::ends(of);
     if !has_sink {
-        known.wrote(&apply(client, &ends.sink).await?);
+        known.wrote(&apply_job(client, &ends.sink).await?);
     }
     if !has_source {
-        known.wrote(&apply(client, &ends.source).await?);
+        known.wrote(&apply_job(client, &ends.source).await?);
     }
     Ok(())
+}
+
+/// Applies a Job. If the API server refuses that because another operator has made it for the same run meanwhile, with
+/// pods of other settings, the Job is left as it is.
+async fn apply_job(client: &Client, job: &Job) -> Result<Job, ApplyError> {
+    let refused = match apply(client, job).await {
+        Err(ApplyError::Apply { source: kube::Error::Api(answer), .. }) if answer.code == INVALID => answer,
+        done => return done,
+    };
+    let owners = |job: &Job| job.owner_references().iter().map(|owner| owner.uid.clone()).collect::<Vec<_>>();
+    let api = Api::<Job>::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+    match api.get_opt(&job.name_any()).await {
+        Ok(Some(there)) if owners(&there) == owners(job) => Ok(there),
+        _ => Err(failed(job)(kube::Error::Api(refused))),
+    }
 }
 
 /// Gives a run its service account with the RBAC permissions. If this operator created the account and its binding

@@ -33,6 +33,7 @@ use crate::{
     queue::crowd::Crowd,
     run::{
         bookkeeping::{self, Made},
+        record::Record,
         restore,
         stages::{self, situation::Step},
         stray_runs,
@@ -159,7 +160,12 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let mut planned = plan(job, &seen, context);
     // 4. Act. The SyncRun comes first, because it owns what is made for the run.
     let made = match &seen.valid {
-        Ok(_) => Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?,
+        Ok(_) => {
+            if matches!(seen.found.record, Record::Outdated(_)) {
+                newest(context, job).await?;
+            }
+            Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?
+        }
         Err(_) => Made::NotNeeded,
     };
     if made == Made::Refused {
@@ -168,7 +174,10 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let Planned { step, again, next_run } = planned;
     let step = patient(context, job, step, again);
     let view = seen.view(job, context);
-    let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, made)).await?;
+    // Whoever has not heard that the run makes its pods cannot give its start back.
+    let launched = Box::pin(record_launch(context, job, &view, &seen, &step, next_run)).await?;
+    let job = launched.as_ref().unwrap_or(job);
+    let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
     // 5. Write the status.
     let new = Box::pin(write(context, job, &view, &seen, &step, next_run)).await?;
     // 6. Remove what the run no longer needs, now that the status says so.
@@ -247,20 +256,18 @@ async fn act(
     view: &View<'_>,
     Seen { valid, now, .. }: &Seen,
     step: Step,
-    made: Made,
+    is_newest: bool,
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
-    // If this operator has just created the SyncRun, no other operator can launch the run.
-    let is_launch =
-        matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_)) && made == Made::NotNeeded;
-    if !doomed.is_empty() || is_launch || matches!(step, Step::Create | Step::Grow) {
+    let makes = matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_) | Step::Create | Step::Grow);
+    if !is_newest && (makes || !doomed.is_empty()) {
         newest(context, job).await?;
     }
     bookkeeping::tell_run(context, view, &step, *now).await?;
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
     let refused = match (&step, valid) {
-        (Step::Start(Some(_)), Ok(valid)) if view.found.warnings.are_of_jobs() => {
+        (Step::Start(Some(_)), Ok(valid)) if view.found.warnings.lack_account() => {
             context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
             launch::launch(job, context, view, valid, &step).await?
         }
@@ -288,19 +295,52 @@ async fn act(
     Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
 }
 
+/// Writes the status after a launch before anything is launched, unless it is known that the run is. Returns the job
+/// with that status.
+async fn record_launch(
+    context: &Context,
+    job: &SyncJob,
+    view: &View<'_>,
+    seen: &Seen,
+    step: &Step,
+    next_run: Option<Timestamp>,
+) -> Result<Option<SyncJob>, Error> {
+    let is_known = view.active().is_some_and(|(run, _)| run.launched);
+    if *step != Step::Launch || is_known {
+        return Ok(None);
+    }
+    let new = new_status(context, job, view, seen, step, next_run);
+    write_status(context, job, &job.status.clone().unwrap_or_default(), &new).await
+}
+
 /// Writes and announces the status after a step, and returns it.
 async fn write(
+    context: &Context,
+    job: &SyncJob,
+    view: &View<'_>,
+    seen: &Seen,
+    step: &Step,
+    next_run: Option<Timestamp>,
+) -> Result<SyncJobStatus, Error> {
+    let new = new_status(context, job, view, seen, step, next_run);
+    write_status(context, job, &job.status.clone().unwrap_or_default(), &new).await?;
+    let old = next_status::before(step, view, seen.now);
+    tell(context, job, view.found.crowd, (&old, &new)).await;
+    Ok(new)
+}
+
+/// Returns the status after a step.
+fn new_status(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
     Seen { valid, now, .. }: &Seen,
     step: &Step,
     next_run: Option<Timestamp>,
-) -> Result<SyncJobStatus, Error> {
+) -> SyncJobStatus {
     let now = *now;
     let (known, found) = (job.status.clone().unwrap_or_default(), view.found);
-    let old = next_status::before(step, view, now);
-    let mut new = old.clone();
+    let mut new = next_status::before(step, view, now);
     new.next_run_time = next_run.map(Time);
     next_status::turn(&mut new, step, valid, found, view.generation, now);
     let begins = matches!(step, Step::Begin(_));
@@ -311,16 +351,14 @@ async fn write(
     if begins {
         next_status::start_or_wait(context, &mut new, view, now);
     }
-    next_status::note_stage(&mut new, step, view);
+    next_status::note_stage(&mut new, &known, step, view);
     if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
         engine_snapshots::forget_damage(&mut new);
     }
     if new != known && !begins {
         bookkeeping::note_record(&mut new, found);
     }
-    write_status(context, job, &known, &new).await?;
-    tell(context, job, found.crowd, (&old, &new)).await;
-    Ok(new)
+    new
 }
 
 /// Removes what the status no longer needs. Returns whether nothing of runs that are over is left.

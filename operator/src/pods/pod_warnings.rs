@@ -32,9 +32,10 @@ impl Warnings {
         }
     }
 
-    /// Returns whether a Job cannot get its pods, perhaps because somebody has deleted their service account.
-    pub fn are_of_jobs(&self) -> bool {
-        [&self.source, &self.sink].into_iter().flatten().any(|warning| warning.pod.is_none())
+    /// Returns whether a Job cannot get its pods because somebody has deleted their service account.
+    pub fn lack_account(&self) -> bool {
+        let mut all = [&self.source, &self.sink].into_iter().flatten();
+        all.any(|warning| warning.pod.is_none() && warning.text.contains("looking up service account"))
     }
 }
 

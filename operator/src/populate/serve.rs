@@ -64,8 +64,8 @@ pub struct PopulateArgs {
     /// Fill claims of these namespaces only; separated by commas. Absent or empty: all namespaces.
     #[arg(long, env = "VOLFERRY_WATCH_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
-    /// Where /healthz, /readyz and /metrics are served.
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Where /healthz, /readyz and /metrics are served. `[::]` is every address, also where there is no IPv6.
+    #[arg(long, default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// The file with a token that readers of /metrics have to show as `Authorization: Bearer TOKEN`. Absent: none.
     #[arg(long, env = "VOLFERRY_METRICS_TOKEN_FILE", value_name = "FILE")]

@@ -18,12 +18,13 @@ use crate::{
 
 /// Returns whether the SyncRun of a run still has to be created or completed before this step: it owns all objects that
 /// are created for the run, and records how the run ends. A started run that goes back to waiting needs it, too:
-/// another operator that does not know this yet then cannot create it, and so launches nothing.
+/// another operator that does not know this yet then cannot create it, and looks again.
 fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
         Step::BeginCapture(_) | Step::Capture(_) => true,
-        Step::Wait(_) | Step::Block(_) | Step::Create | Step::Halt(_) | Step::Begin(_) => run.is_started(),
+        Step::Wait(_) | Step::Block(_) | Step::Create | Step::Grow => run.is_started(),
+        Step::Halt(_) | Step::Begin(_) => run.is_started(),
         _ => false,
     };
     is_needed && matches!(record, Record::Missing | Record::Asked)

@@ -20,20 +20,21 @@ use crate::{
     },
 };
 
+/// Writes what differs from the `old` status, and returns the job as it is then; `None` if nothing does.
 pub(crate) async fn write_status(
     context: &Context,
     job: &SyncJob,
     old: &SyncJobStatus,
     new: &SyncJobStatus,
-) -> Result<(), Error> {
+) -> Result<Option<SyncJob>, Error> {
     let version = job.resource_version().unwrap_or_default();
-    let Some(patch) = run_status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(()) };
+    let Some(patch) = run_status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(None) };
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let written =
         api.patch_status(&job.name_any(), &params, &Patch::Merge(patch)).await.map_err(Error::Status)?;
     context.known.jobs.wrote(&written);
-    Ok(())
+    Ok(Some(written))
 }
 
 /// Announces a status change that has been written: in the log, events and metrics, and in a trace if a run has ended.

@@ -199,9 +199,12 @@ fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Ou
     outcome
 }
 
-/// Notes the stage of the run under way in the status. A run that has got its turn and has no hooks starts at once.
-pub(crate) fn note_stage(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
+/// Notes the stage of the run under way in the status, given the status that is `known` to the API server. A run that
+/// has got its turn and has no hooks starts at once.
+pub(crate) fn note_stage(status: &mut SyncJobStatus, known: &SyncJobStatus, step: &Step, view: &View<'_>) {
     let Some(run) = &mut status.active_run else { return };
+    let was_launched = known.active_run.as_ref().is_some_and(|run| run.launched);
+    run.launched = run.is_started() && (*step == Step::Launch || was_launched && !step.ends_launch());
     let is_admitted = matches!(step, Step::Begin(_) | Step::Admit) && run.is_started();
     run.stage = if is_admitted && view.is_without_hooks() { Stage::Starting } else { step.stage(run.stage) };
 }

@@ -64,6 +64,7 @@ pub fn new_run(
         priority: 0,
         queue_round: 0,
         nodes: Vec::new(),
+        launched: false,
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
@@ -365,7 +366,8 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
 fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let report = &outcome.report;
     let started = active.start_time.as_ref().map_or(now, |time| time.0);
-    let completed = report.completion_time.parse().unwrap_or(now).max(started);
+    // The clock of the end that reports may be off.
+    let completed = report.completion_time.parse().unwrap_or(now).min(now).max(started);
     let EarlierTries { mut timings, work, usage, notes } = tries_until(active, report, now);
     timings.queue = ms_between(started, completed).saturating_sub(timings.total);
     timings.total += timings.queue;
@@ -428,7 +430,7 @@ fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timing
     let began =
         [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
     let ready = active.pods_ready_time.as_ref().map(|time| time.0);
-    let ran = report.start_time.parse().ok().or(ready);
+    let ran = report.start_time.parse().ok().filter(|ran| *ran <= now).or(ready);
     let unreported =
         if report.timings.total == 0 { ready.map_or(0, |ready| ms_between(ready, now)) } else { 0 };
     let pod_start = ms_between(began, ran.unwrap_or(now));

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::{
         Arc, OnceLock,
@@ -125,7 +125,7 @@ impl Health {
 /// Binds `address`, and serves `/healthz`, `/readyz` and `/metrics` until the process ends. Returns the bound address
 /// once it listens; fails if it cannot bind.
 pub async fn serve(address: SocketAddr, health: Arc<Health>) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).await?;
+    let listener = listen(address).await?;
     let local = listener.local_addr()?;
     let routes = Router::new()
         .route("/healthz", get(healthz))
@@ -138,6 +138,16 @@ pub async fn serve(address: SocketAddr, health: Arc<Health>) -> io::Result<Socke
         }
     });
     Ok(local)
+}
+
+/// Listens at an address. A system without IPv6 has `[::]` as `0.0.0.0`.
+async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
 }
 
 async fn healthz(State(health): State<Arc<Health>>) -> impl IntoResponse {
@@ -188,6 +198,16 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[tokio::test]
+    async fn probes_reach_every_address_of_either_family() {
+        let address = serve("[::]:0".parse().unwrap(), Arc::default()).await.unwrap();
+        let mut loopbacks: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
+        loopbacks.extend(address.is_ipv6().then_some(IpAddr::from(Ipv6Addr::LOCALHOST)));
+        for loopback in loopbacks {
+            assert!(get((loopback, address.port()).into(), "/healthz").await.starts_with("HTTP/1.1 200"));
+        }
     }
 
     #[tokio::test]

@@ -34,6 +34,15 @@ pub(crate) fn endpoint_service() -> [Rule; 3] {
     ]
 }
 
+/// Lets the number of a key grow by one at a time.
+pub(crate) fn key_version() -> [Rule; 1] {
+    [rule(
+        "self == oldSelf || self == oldSelf + 1",
+        "keyVersion grows by one at a time: after a leap, or a step back, peers that know the present key would be \
+         turned away",
+    )]
+}
+
 /// Requires the name of a peer.
 pub(crate) fn peer_name() -> [Rule; 1] {
     quoting(

@@ -30,6 +30,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if is_behind(situation, run) {
         return queued::renew(situation, run);
     }
+    // Another operator may be making the pods.
+    if run.launched && situation.record == Record::Kept {
+        return (Step::Launch, after(situation, WARNINGS_PERIOD));
+    }
     if let Some(step) = of_claims(situation) {
         return (step, after(situation, SLOW_PERIOD));
     }

@@ -221,7 +221,7 @@ pub enum Step {
     Image(Option<Fault>),
     /// Create the missing objects of the run under way.
     Launch,
-    /// Remove the objects of the run under way, none of which has done anything yet, to create them again.
+    /// Remove the objects of the run under way, which does not run yet, to create them again.
     Withdraw,
     /// Wait for pods to start; with the obstacle, if any.
     Start(Option<Fault>),
@@ -274,6 +274,12 @@ impl Step {
             Self::BeginImage(_) | Self::Image(_) | Self::Finish(_) => Stage::Finishing,
             Self::Await | Self::Linger => before,
         }
+    }
+
+    /// Returns whether the pods of the current try are gone after this step, so that a run which is still started has
+    /// to look again for its turn.
+    pub fn ends_launch(&self) -> bool {
+        matches!(self, Self::Withdraw | Self::Retry(..) | Self::Postpone(..) | Self::Begin(_))
     }
 
     /// Returns the obstacle of a run in this step, if any.

@@ -248,6 +248,18 @@ fn a_run_whose_pods_never_ran_spent_its_time_on_starting_them() {
 }
 
 #[test]
+fn a_pods_clock_that_is_ahead_adds_nothing_to_times() {
+    let mut status = begun();
+    let (day, now) = (86_400_000, 1000);
+    let late =
+        Report { start_time: at(day).to_string(), completion_time: at(day + 500).to_string(), ..report() };
+    let outcome = Outcome { report: late, may_retry: false, exit: contract::ExitCode::Done };
+    finish(&mut status, &outcome, KEEP, at(now));
+    assert!(last(&status).timings.total <= 1500, "{:?}", last(&status).timings);
+    assert_eq!(last(&status).completion_time.as_ref().unwrap().0, at(now));
+}
+
+#[test]
 fn a_pods_clock_that_is_behind_does_not_make_times_negative() {
     let mut status = begun();
     let early =

@@ -38,6 +38,16 @@ fn a_run_that_was_started_looks_again_before_anything_is_made() {
 }
 
 #[test]
+fn a_run_that_is_launched_keeps_its_start_until_its_pods_are_gone() {
+    let mut status = with_run();
+    status.active_run.as_mut().unwrap().launched = true;
+    let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
+    let taken = Situation { turn: taken(), claims: missing, ..situation(&status) };
+    assert_eq!(step(&taken), Step::Launch, "another operator may be making them");
+    assert!(Step::Withdraw.ends_launch() && !Step::Launch.ends_launch() && !Step::Start(None).ends_launch());
+}
+
+#[test]
 fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
     let mut status = waiting();
     let blocked = Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m"));
