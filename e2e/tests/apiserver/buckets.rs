@@ -62,7 +62,9 @@ async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
     let claims: Vec<_> = volumes.iter().filter_map(|it| it.persistent_volume_claim.as_ref()).collect();
     assert_eq!((claims.len(), claims[0].claim_name.as_str(), claims[0].read_only), (1, "from", Some(true)));
     let secret = volumes.iter().find_map(|it| it.secret.as_ref()).unwrap();
-    assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("s3"), Some(false)));
+    assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("s3"), Some(true)));
+    let files: Vec<_> = secret.items.iter().flatten().map(|item| item.key.as_str()).collect();
+    assert_eq!(files, ["encryption.key", "ca.crt"], "credentials are in the environment alone");
     assert!(
         volumes
             .iter()
@@ -99,7 +101,7 @@ async fn a_secret_that_lacks_an_entry_and_a_store_that_refuses_are_named() {
     syncjob::create(&job.stage.jobs, manifest(json!({"limits": {"retries": 3}}))).await.unwrap();
     let mut pods: Vec<Pod> = Vec::new();
     let cases = [
-        ("", "the Secret of destination.objectStore has no entry encryption.key"),
+        ("", "the Secret of destination.objectStore is missing or has no entry encryption.key"),
         ("AWS_ACCESS_KEY_ID", "the environment has no credentials for s3://backups/web"),
         ("AWS_SECRET_ACCESS_KEY", "s3://backups/web"),
     ];

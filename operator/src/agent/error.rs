@@ -23,7 +23,8 @@ pub enum AgentError {
     Key(#[from] KeyError),
     /// The Secret for object storage lacks the key.
     #[error(
-        "the Secret of destination.objectStore has no entry {0}: `volferry snapshot key FILE` makes that file"
+        "the Secret of destination.objectStore is missing or has no entry {0}: `volferry snapshot key FILE` makes that \
+         file"
     )]
     StoreKey(String),
     /// The two ends cannot be connected.

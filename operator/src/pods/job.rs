@@ -17,7 +17,7 @@ use k8s_openapi::{
 
 use super::{
     Try, access,
-    object_store::{STORE_KEY_ENTRY, store_variables},
+    object_store::{STORE_KEY_ENTRY, store_entries, store_variables},
     placement::{self, Placement},
     security::{self, PodUser},
 };
@@ -449,7 +449,7 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
-    let of_store = || of.job.bucket().map(|place| secret_volume(&place.secret, false));
+    let of_store = || of.job.bucket().map(|place| key_in(store_entries(place)));
     let key = of.job.remote().map(|(_, remote)| key_volume(of, remote)).or_else(of_store);
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
@@ -468,8 +468,10 @@ fn key_volume(of: &Try<'_>, remote: &RemoteFolder) -> Volume {
 
 fn secret_volume(secret: &str, optional: bool) -> Volume {
     let secret_name = Some(secret.to_string());
-    let optional = Some(optional);
-    let secret = SecretVolumeSource { secret_name, optional, ..SecretVolumeSource::default() };
+    key_in(SecretVolumeSource { secret_name, optional: Some(optional), ..SecretVolumeSource::default() })
+}
+
+fn key_in(secret: SecretVolumeSource) -> Volume {
     Volume { name: KEY.into(), secret: Some(secret), ..Volume::default() }
 }
 

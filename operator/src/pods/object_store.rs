@@ -1,6 +1,6 @@
 //! What a pod has of the Secret for object storage. Pure.
 
-use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, KeyToPath, SecretKeySelector, SecretVolumeSource};
 
 use crate::ends::bucket_place::BucketPlace;
 
@@ -26,4 +26,15 @@ pub(super) fn store_variables(place: &BucketPlace) -> Vec<EnvVar> {
         EnvVar { name: name.into(), value_from: Some(value_from), ..EnvVar::default() }
     };
     VARIABLES.iter().map(|name| of_secret(name)).collect()
+}
+
+/// Returns the entries that a pod has as files: those that are none of its variables. The agent says what is missing.
+pub(super) fn store_entries(place: &BucketPlace) -> SecretVolumeSource {
+    let entry = |name: &str| KeyToPath { key: name.into(), path: name.into(), mode: None };
+    SecretVolumeSource {
+        secret_name: Some(place.secret.clone()),
+        items: Some([STORE_KEY_ENTRY, AUTHORITIES_ENTRY].map(entry).into()),
+        optional: Some(true),
+        ..SecretVolumeSource::default()
+    }
 }
