@@ -32,7 +32,7 @@ pub struct Failures {
     hasher: RandomState,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct NamedFailures {
     first: Vec<Failure>,
     /// The hashes of all their paths.
@@ -103,6 +103,17 @@ impl Failures {
         self.named.lock().first.clone()
     }
 
+    /// Returns those so far, for an attempt that may begin again.
+    pub(crate) fn so_far(&self) -> FailuresThen {
+        FailuresThen(self.named.lock().clone(), self.count())
+    }
+
+    /// Removes those that came later.
+    pub(crate) fn go_back_to(&self, FailuresThen(named, count): &FailuresThen) {
+        self.named.lock().clone_from(named);
+        self.count.store(*count, Relaxed);
+    }
+
     /// Removes all failures, because another process of the run reports them.
     pub fn forget(&self) {
         *self.named.lock() = NamedFailures::default();
@@ -127,6 +138,10 @@ fn word(digest: &[u8; 16]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *digest;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
+
+/// The failures up to a moment.
+#[derive(Debug)]
+pub(crate) struct FailuresThen(NamedFailures, u64);
 
 /// Counts the sink's work while it is done.
 #[derive(Debug, Default)]
@@ -374,6 +389,23 @@ mod tests {
         assert_eq!(failures.count(), 25);
         assert_eq!(failures.named().len(), MAX_FAILURES);
         assert_eq!(failures.named()[0].path, "f0");
+    }
+
+    #[test]
+    fn an_attempt_that_begins_again_has_only_the_failures_before_it() {
+        let failures = Failures::default();
+        let path = |name: &str| RelPath::root().join(name.as_bytes()).unwrap();
+        failures.add(&path("scanned"), "list", &"broken");
+        let before = failures.so_far();
+        for _ in 0..2 {
+            failures.go_back_to(&before);
+            failures.add(&path("read"), "read", &"broken");
+            failures.add_in_motion(&path("changing"));
+        }
+        assert_eq!((failures.count(), failures.in_motion().0), (2, 1));
+        failures.go_back_to(&before);
+        assert_eq!((failures.count(), failures.in_motion().0), (1, 0));
+        assert!(!failures.has(&path("read")));
     }
 
     fn failed(paths: &[&str]) -> Failures {

@@ -62,7 +62,8 @@ pub(crate) fn snapshot_refused(error: &SnapshotError) -> SnapshotReport {
     report
 }
 
-fn report_error(report: &mut SnapshotReport, error: &SnapshotError) {
+/// Reports an error: of a snapshot that was not taken, or of those that its rules drop.
+pub(crate) fn report_error(report: &mut SnapshotReport, error: &SnapshotError) {
     let (reason, what) = match report.made {
         None => (Reason::SnapshotFailed, "the run succeeded, and its snapshot failed"),
         Some(_) => (Reason::RetentionFailed, "the snapshot was taken, and old ones could not be dropped"),

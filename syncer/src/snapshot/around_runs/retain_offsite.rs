@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, Reason, SnapshotParams, SnapshotReport, chain};
+use contract::{MAX_SNAPSHOTS, SnapshotParams, SnapshotReport};
 use jiff::tz::TimeZone;
 
-use super::after_run::{entry, list, of_job, report_failures};
+use super::after_run::{entry, list, of_job, report_error, report_failures};
 use crate::{
     report::Failures,
     snapshot::{
@@ -30,9 +30,7 @@ pub(crate) fn retain_offsite(
     if asked.keep.has_rule()
         && let Err(error) = apply_rules(store, asked, &mut report)
     {
-        report.reason = Some(Reason::RetentionFailed);
-        report.message =
-            format!("the snapshot was taken, and old ones could not be dropped: {}", chain(&error));
+        report_error(&mut report, &error);
     }
     report
 }

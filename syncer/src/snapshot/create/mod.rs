@@ -4,6 +4,7 @@ pub(crate) mod create_snapshot;
 pub(crate) mod find_unchanged;
 pub(crate) mod first_copy_room;
 pub(crate) mod publish;
+pub(crate) mod read_until_quiet;
 pub(crate) mod store_contents;
 pub(crate) mod store_live_file;
 pub(crate) mod write_folders;
@@ -17,7 +18,8 @@ pub(crate) use find_unchanged::{
 pub(crate) use first_copy_room::copy_of;
 pub use first_copy_room::{FirstCopy, first_copy};
 pub(crate) use publish::{MadeSnapshot, record};
+pub(crate) use read_until_quiet::{Attempt, ReadLive, read_until_quiet};
 pub(crate) use store_contents::{ScannedTree, path_of, store_contents};
-pub(crate) use store_live_file::{FileStorer, LiveFile, MAX_ATTEMPTS, key};
+pub(crate) use store_live_file::{FileStorer, LiveFile};
 pub(crate) use write_folders::{assemble, digest_of, seen_of, write_folder, write_planned};
 pub(crate) use written_by_run::{KnownFromRun, WrittenFiles};

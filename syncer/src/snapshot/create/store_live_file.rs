@@ -6,12 +6,12 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::{
-    fs::{Mode, OFlags, Stat},
-    io::Errno,
-};
+use rustix::{fs::Stat, io::Errno};
 
-use super::written_by_run::{PackedFile, WrittenFiles};
+use super::{
+    read_until_quiet::{Attempt, KeptRead, ReadLive, key, read_until_quiet},
+    written_by_run::{PackedFile, WrittenFiles},
+};
 use crate::{
     attrs::Attrs,
     destination::write_all,
@@ -19,18 +19,9 @@ use crate::{
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
-    scan::stamp_of_stat,
     snapshot::store::{ContentRef, Engine, Home, Packing, id_of_visited, regular, write_data},
-    sys::{
-        file_part::Slice,
-        in_motion::is_in_motion,
-        stat::{changed, meta_of, modified},
-    },
-    tree::stamps::IN_MOTION,
+    sys::{file_part::Slice, stat::meta_of},
 };
-
-/// Attempts to read a file before what was read last is kept although the file keeps changing.
-pub(crate) const MAX_ATTEMPTS: u32 = 4;
 
 /// A file at the moment when its content was taken.
 #[derive(Debug)]
@@ -81,43 +72,9 @@ impl FileStorer<'_> {
         old: Option<ContentRef>,
     ) -> io::Result<LiveFile> {
         self.go_on()?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-        let mut whole: Option<(ReadFile, Stat)> = None;
-        for _ in 0..MAX_ATTEMPTS {
-            let mut stat = regular(&file)?;
-            let in_motion = is_in_motion(&file, &stat);
-            if in_motion && !self.clones(&stat) {
-                // Once dirty pages are on the disk, the next store to a mapping gives the file another time.
-                let _ = rustix::fs::fdatasync(&file);
-                stat = regular(&file)?;
-            }
-            match self.read(&file, &stat) {
-                Ok(read) => {
-                    let is_quiet = key(&stat) == key(&read.after);
-                    let stamp = match (is_quiet, read.is_clone) {
-                        (true, true) => stamp_of_stat(&stat, self.before, self.device),
-                        (true, false) if !in_motion => stamp_of_stat(&stat, self.before, self.device),
-                        (false, true) => 0,
-                        (_, false) => IN_MOTION,
-                    };
-                    if is_quiet || read.is_clone {
-                        whole.iter().for_each(|(read, _)| self.discard(read));
-                        return self.store_read(read, old, &stat, stamp);
-                    }
-                    whole.replace((read, stat)).iter().for_each(|(read, _)| self.discard(read));
-                }
-                Err(error) if self.broken.get().is_some() || key(&stat) == key(&regular(&file)?) => {
-                    whole.iter().for_each(|(read, _)| self.discard(read));
-                    return Err(error);
-                }
-                // It became shorter while it was read.
-                Err(_) => {}
-            }
-        }
-        let (read, stat) =
-            whole.ok_or_else(|| io::Error::other("the file kept changing while it was read"))?;
-        Ok(LiveFile { kept_changing: true, ..self.store_read(read, old, &stat, IN_MOTION)? })
+        let KeptRead { content, stat, stamp, kept_changing } =
+            read_until_quiet(&mut &*self, dir, name, self.before, self.device)?;
+        Ok(LiveFile { kept_changing, ..self.store_read(content, old, &stat, stamp)? })
     }
 
     /// Returns the new files of a directory that the run has packed, from the first of these names on.
@@ -149,32 +106,15 @@ impl FileStorer<'_> {
         self.stored(self.monitor.check())
     }
 
-    /// Returns whether a file with this status is cloned, if the file system can.
-    fn clones(&self, stat: &Stat) -> bool {
-        self.engine == Engine::Clone && !self.engine.packs(stat.st_size as u64)
-    }
-
-    /// Reads a file, whose present status is `stat`, into memory or into a file of the store.
-    fn read(&self, file: &OwnedFd, stat: &Stat) -> io::Result<ReadFile> {
-        let len = stat.st_size as u64;
-        if len > 0 && !self.engine.packs(len) {
-            let (to, part) = self.stored(self.packing.create())?;
-            return self.fill(file, stat, &to, &part).inspect_err(|_| self.packing.discard(&part));
-        }
-        let mut bytes = vec![0; len as usize];
-        Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
-        Ok(ReadFile { content: ReadContent::Small(bytes), after: regular(file)?, is_clone: false })
-    }
-
     /// Stores what was read of a file that had the status `stat` before.
     fn store_read(
         &self,
-        read: ReadFile,
+        read: ReadContent,
         old: Option<ContentRef>,
         stat: &Stat,
         stamp: u64,
     ) -> io::Result<LiveFile> {
-        let (content, len, added) = match read.content {
+        let (content, len, added) = match read {
             ReadContent::Small(bytes) => {
                 // Packed content counts with the length of the pack.
                 let content = if bytes.is_empty() { None } else { Some(self.pack(&bytes, old)?) };
@@ -188,12 +128,6 @@ impl FileStorer<'_> {
             }
         };
         Ok(LiveFile { content, len, meta: meta_of(stat), stamp, kept_changing: false, added })
-    }
-
-    fn discard(&self, read: &ReadFile) {
-        if let ReadContent::Own { part, .. } = &read.content {
-            self.packing.discard(part);
-        }
     }
 
     fn pack(&self, bytes: &[u8], old: Option<ContentRef>) -> io::Result<ContentRef> {
@@ -219,10 +153,16 @@ impl FileStorer<'_> {
     }
 
     /// Fills a file of the store with a clone or a copy of another file.
-    fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, part: &str) -> io::Result<ReadFile> {
+    fn fill(
+        &self,
+        from: &OwnedFd,
+        stat: &Stat,
+        to: &OwnedFd,
+        part: &str,
+    ) -> io::Result<Attempt<ReadContent>> {
         let read = |id, len, after, is_clone| {
             let content = ReadContent::Own { part: part.into(), id, len };
-            ReadFile { content, after, is_clone }
+            Attempt { content, after, is_clone }
         };
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
@@ -252,23 +192,41 @@ impl FileStorer<'_> {
     }
 }
 
-/// What was read of a file, and is not part of the snapshot yet.
-struct ReadFile {
-    content: ReadContent,
-    /// The status of the file when it was cloned, or when all of it was read.
-    after: Stat,
-    /// Whether it is a clone, which has the content of one moment.
-    is_clone: bool,
+impl ReadLive for &FileStorer<'_> {
+    type Content = ReadContent;
+    type Error = io::Error;
+
+    fn clones(&self, stat: &Stat) -> bool {
+        self.engine == Engine::Clone && !self.engine.packs(stat.st_size as u64)
+    }
+
+    /// Reads a file into memory or into a file of the store.
+    fn read(&mut self, file: &OwnedFd, stat: &Stat) -> io::Result<Attempt<ReadContent>> {
+        let len = stat.st_size as u64;
+        if len > 0 && !self.engine.packs(len) {
+            let (to, part) = self.stored(self.packing.create())?;
+            return self.fill(file, stat, &to, &part).inspect_err(|_| self.packing.discard(&part));
+        }
+        let mut bytes = vec![0; len as usize];
+        Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
+        Ok(Attempt { content: ReadContent::Small(bytes), after: regular(file)?, is_clone: false })
+    }
+
+    fn discard(&self, read: &ReadContent) {
+        if let ReadContent::Own { part, .. } = read {
+            self.packing.discard(part);
+        }
+    }
+
+    fn is_of_store(&self, _: &io::Error) -> bool {
+        self.broken.get().is_some()
+    }
 }
 
-enum ReadContent {
+/// What was read of a file, and is not part of the snapshot yet.
+pub(crate) enum ReadContent {
     /// Content that is packed.
     Small(Vec<u8>),
     /// Content in a file of the store that has no final name.
     Own { part: String, id: ContentId, len: u64 },
-}
-
-/// Returns what changes when a file is written to.
-pub(crate) fn key(stat: &Stat) -> (i64, Time, Time) {
-    (stat.st_size, modified(stat), changed(stat))
 }

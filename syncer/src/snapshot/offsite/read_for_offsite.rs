@@ -5,21 +5,19 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::Stat;
 
 use super::offsite_store::OffsiteStore;
 use crate::{
     entry::Time,
     hash::ContentId,
     monitor::Monitor,
-    scan::stamp_of_stat,
     snapshot::{
         copy::{ContentPiece, PIECE_BYTES, next_data},
-        create::{LiveFile, MAX_ATTEMPTS, key},
+        create::{Attempt, LiveFile, ReadLive, read_until_quiet},
         store::{ContentRef, Home, SnapshotError, regular},
     },
-    sys::{file_part::Slice, in_motion::is_in_motion, stat::meta_of},
-    tree::stamps::IN_MOTION,
+    sys::{file_part::Slice, stat::meta_of},
 };
 
 /// Why a file is not in the store.
@@ -70,39 +68,11 @@ impl<'a> OffsiteReader<'a> {
         dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<LiveFile, NotRead> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-        let mut last = None;
-        for _ in 0..MAX_ATTEMPTS {
-            let mut stat = regular(&file)?;
-            let in_motion = is_in_motion(&file, &stat);
-            if in_motion {
-                // Once dirty pages are on the disk, the next store to a mapping gives the file another time.
-                let _ = rustix::fs::fdatasync(&file);
-                stat = regular(&file)?;
-            }
-            match self.pass_on(store, &file, &stat) {
-                Ok(content) => {
-                    let is_quiet = key(&stat) == key(&regular(&file)?);
-                    let stamp = if is_quiet && !in_motion {
-                        stamp_of_stat(&stat, self.before, self.device)
-                    } else {
-                        IN_MOTION
-                    };
-                    let (len, meta) = (stat.st_size as u64, meta_of(&stat));
-                    let live = LiveFile { content, len, meta, stamp, kept_changing: !is_quiet, added: 0 };
-                    if is_quiet {
-                        return Ok(live);
-                    }
-                    last = Some(live);
-                }
-                Err(NotRead::File(error)) if key(&stat) == key(&regular(&file)?) => return Err(error.into()),
-                // It became shorter while it was read.
-                Err(NotRead::File(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        last.ok_or_else(|| io::Error::other("the file kept changing while it was read").into())
+        let (before, device) = (self.before, self.device);
+        let read = read_until_quiet(&mut ReadInto { reader: self, store }, dir, name, before, device)?;
+        let (len, meta) = (read.stat.st_size as u64, meta_of(&read.stat));
+        let (content, stamp, kept_changing) = (read.content, read.stamp, read.kept_changing);
+        Ok(LiveFile { content, len, meta, stamp, kept_changing, added: 0 })
     }
 
     /// Reads as much of a file as its status says, and passes its holes on as such.
@@ -141,6 +111,26 @@ impl<'a> OffsiteReader<'a> {
 
     fn check(&self) -> Result<(), NotRead> {
         self.monitor.check().map_err(stopped)
+    }
+}
+
+/// Reads into a store.
+struct ReadInto<'a, 'b> {
+    reader: &'a mut OffsiteReader<'b>,
+    store: &'a mut dyn OffsiteStore,
+}
+
+impl ReadLive for ReadInto<'_, '_> {
+    type Content = Option<ContentRef>;
+    type Error = NotRead;
+
+    fn read(&mut self, file: &OwnedFd, stat: &Stat) -> Result<Attempt<Self::Content>, NotRead> {
+        let content = self.reader.pass_on(self.store, file, stat)?;
+        Ok(Attempt { content, after: regular(file)?, is_clone: false })
+    }
+
+    fn is_of_store(&self, error: &NotRead) -> bool {
+        matches!(error, NotRead::Store(_))
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     tree::{dir::ROOT, stamps::IN_MOTION},
 };
 
-/// A snapshot begins again after so many prunes by others.
+/// A snapshot begins again after so many prunes by others that removed what it needs.
 const MAX_BEGINNINGS: usize = 8;
 
 /// In place of the stamp of a file that was quiet when it was read. A stamp itself means nothing to another volume.
@@ -64,9 +64,10 @@ pub(crate) fn take_offsite(
 ) -> Result<Snapshot, SnapshotError> {
     of.labels.check()?;
     let id = SnapshotId::random().map_err(io_error("make an id for", "the snapshot"))?;
-    let (before, nothing) = (store.written(), *work);
+    let (before, nothing, failures) = (store.written(), *work, of.failures.so_far());
     for _ in 0..MAX_BEGINNINGS {
         *work = nothing;
+        of.failures.go_back_to(&failures);
         enter(Phase::Plan);
         let base = base_of(store, &of.labels.job).cloned();
         let mut planned = plan_offsite(of.source.tree, (base.as_ref(), of.reads_all), store)?;
@@ -149,7 +150,9 @@ fn expect(of: &OffsiteWork<'_>, planned: &PlannedFolders) {
             }
         }
     }
-    of.monitor.set_totals(files, bytes);
+    // What an attempt before has read counts as well.
+    let done = of.monitor.snapshot();
+    of.monitor.set_totals(done.files + files, done.bytes + bytes);
 }
 
 /// Counts a file that was read.
