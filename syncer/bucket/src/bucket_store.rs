@@ -1,6 +1,6 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use contract::StoreKey;
@@ -239,11 +239,27 @@ impl BucketStore {
         Ok(name)
     }
 
-    /// Returns the packs that are in the bucket.
-    pub(crate) fn pack_names(&self) -> Result<BTreeSet<ObjectName>, BucketError> {
+    /// Reads the newest list and its indexes, without the blobs in packs that are lost.
+    pub(crate) fn known_packs(&self) -> Result<KnownPacks, BucketError> {
+        let (list, mut index) = self.list_and_index()?;
         let found = self.objects.list(PACKS, false)?;
-        Ok(found.iter().filter_map(|listed| ObjectName::parse(&listed.name)).collect())
+        let named = found.iter().filter_map(|it| Some((ObjectName::parse(&it.name)?, it.written)));
+        let there: BTreeMap<ObjectName, i64> = named.collect();
+        let lost: BTreeSet<ObjectName> =
+            index.packs().iter().filter(|name| !there.contains_key(name)).copied().collect();
+        let has_lost = index.drop_packs(&lost);
+        Ok(KnownPacks { list, index, there, has_lost })
     }
+}
+
+/// What a store has.
+pub(crate) struct KnownPacks {
+    pub list: StoreList,
+    pub index: BlobIndex,
+    /// The packs that are in the bucket, also those that no list names, and when they were written.
+    pub there: BTreeMap<ObjectName, i64>,
+    /// Whether the list refers to blobs in packs that are not there any more.
+    pub has_lost: bool,
 }
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.

@@ -15,7 +15,9 @@ mod bucket_history;
 mod bucket_store;
 mod bucket_url;
 mod content_sender;
+mod credentials;
 mod index;
+mod keep_unlisted;
 mod objects;
 mod offsite_bucket;
 mod pack_writer;
@@ -25,6 +27,7 @@ mod seal;
 mod send_history;
 mod store_list;
 mod tree_walk;
+mod trusted_authorities;
 mod verify_store;
 
 pub use bucket_error::BucketError;

@@ -5,31 +5,23 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{
-    Certificate, ClientConfigKey, ClientOptions, Error, GetOptions, GetRange, ObjectStore,
-    ObjectStoreExt as _, PutMode, PutPayload, RetryConfig,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey},
-    path::Path,
+    ClientConfigKey, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
+    RetryConfig, aws::AmazonS3ConfigKey, path::Path,
 };
 use tokio::runtime::Runtime;
 
-use super::{bucket_error::BucketError, bucket_url::BucketUrl};
+use super::{
+    bucket_error::BucketError,
+    bucket_url::BucketUrl,
+    credentials,
+    trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
+};
 
 /// Requests that are answered at the same time.
 pub(crate) const REQUESTS: usize = 8;
 
 /// The longest that one request may take, which is that of a pack on a slow line.
 const REQUEST_TIMEOUT: &str = "10 minutes";
-
-/// The variables of which one says who asks. The metadata service of a machine is asked only if it is named, because
-/// what runs in a cluster is not meant to have the rights of its node.
-const CREDENTIALS: [&str; 6] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_METADATA_ENDPOINT",
-    "AWS_SKIP_SIGNATURE",
-];
 
 /// The tries of a request, and how long they may take together.
 const MAX_RETRIES: usize = 20;
@@ -41,9 +33,6 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The longest object that is written under a name that others may take, in bytes.
 pub(crate) const MAX_NEW_BYTES: u64 = 256 << 20;
-
-/// How the TLS library begins to say that it refuses a certificate.
-const REFUSED_CERTIFICATE: &str = "invalid peer certificate: ";
 
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
@@ -68,14 +57,15 @@ pub(crate) struct Listed {
 impl Objects {
     /// Sets up requests by the environment's settings.
     pub(crate) fn connect(url: &BucketUrl) -> Result<Self, BucketError> {
-        if !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        if !credentials::are_there() {
             return Err(BucketError::NoCredentials(url.clone()));
         }
-        let mut builder = from_env(url)?.with_bucket_name(&url.bucket).with_retry(RetryConfig {
-            max_retries: MAX_RETRIES,
-            retry_timeout: RETRY_TIMEOUT,
-            ..RetryConfig::default()
-        });
+        let retry =
+            RetryConfig { max_retries: MAX_RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+        let mut builder = credentials::client(trust(url)?)
+            .with_bucket_name(&url.bucket)
+            .with_retry(retry)
+            .with_http_connector(OneTryIfRefused);
         let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
         if builder.get_config_value(&timeout).is_none() {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
@@ -241,43 +231,12 @@ impl Objects {
             (_, Some(code)) => {
                 BucketError::Lost { url, operation, object, why: format!("it answers {code}") }
             }
-            (_, None) => {
-                let why = innermost(source);
-                match why.strip_prefix(REFUSED_CERTIFICATE) {
-                    Some(why) => BucketError::Untrusted { url, why: why.into() },
-                    None => BucketError::Lost { url, operation, object, why },
-                }
-            }
+            (_, None) => match refused_certificate(source) {
+                Some(why) => BucketError::Untrusted { url, why: why.to_string() },
+                None => BucketError::Lost { url, operation, object, why: innermost(source) },
+            },
         }
     }
-}
-
-/// Sets up a client by the variables of the environment, as `AmazonS3Builder::from_env` does. A system without
-/// certificates of authorities, such as a container's image, has those that this program brings along. Who names others
-/// is not given these in their place.
-fn from_env(url: &BucketUrl) -> Result<AmazonS3Builder, BucketError> {
-    let mut options = ClientOptions::new();
-    let found = rustls_native_certs::load_native_certs();
-    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).next();
-    if let (true, Some(place)) = (found.certs.is_empty(), &named) {
-        return Err(BucketError::NoAuthorities(place.into()));
-    }
-    if found.certs.is_empty() {
-        for authority in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
-            let read = Certificate::from_der(authority);
-            let read = read.map_err(|source| BucketError::Setup { url: url.clone(), source })?;
-            options = options.with_root_certificate(read);
-        }
-    }
-    let mut builder = AmazonS3Builder::new().with_client_options(options);
-    for (name, value) in std::env::vars_os() {
-        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
-        let key = name.starts_with("AWS_").then(|| name.to_ascii_lowercase().parse());
-        if let Some(Ok(key)) = key {
-            builder = builder.with_config(key, value);
-        }
-    }
-    Ok(builder)
 }
 
 /// Returns the last cause of an error, which says most.

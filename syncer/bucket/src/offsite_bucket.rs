@@ -133,7 +133,7 @@ impl OffsiteStore for OffsiteBucket {
 
     fn add_folder(&mut self, folder: &Folder) -> Result<FolderId, SnapshotError> {
         let (id, bytes) = folder.encode();
-        self.packs.add(BlobId::folder(id), &bytes).map_err(offsite)?;
+        self.packs.add_folder(folder, id, &bytes).map_err(offsite)?;
         Ok(id)
     }
 

@@ -4,18 +4,21 @@
 //! "vfpack" 'b' 1 · sealed blobs… · sealed index of these blobs · its length u32
 //! ```
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
+use syncer::snapshot::store::{Folder, FolderId};
 use tokio::task::JoinSet;
 use volferry_core::codec::{DecodeError, Reader};
 
 use super::{
     blob::{BlobId, BlobKind, compress},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, NOT_SEALED},
+    bucket_store::{BucketStore, KnownPacks, NOT_SEALED},
     index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
+    keep_unlisted::SendingMark,
     seal::random,
+    store_list::StoreList,
 };
 
 /// The first bytes of a pack.
@@ -59,8 +62,13 @@ pub(crate) struct PackWriter {
     folders: Option<OpenPack>,
     contents: Option<OpenPack>,
     puts: JoinSet<Result<(), BucketError>>,
+    mark: SendingMark,
     /// What is known to be in the store, with what is on its way.
     pub index: BlobIndex,
+    /// So many packs of the index are those of the list, and come before those that were sent.
+    listed: usize,
+    /// What is needed of the packs of the list.
+    needed: HashSet<BlobId>,
     /// Whether the list refers to blobs in packs that are not there any more.
     pub has_lost: bool,
     /// What the packs have that no list refers to yet.
@@ -70,14 +78,54 @@ pub(crate) struct PackWriter {
 }
 
 impl PackWriter {
+    /// Begins with the index of the list.
     pub(crate) fn new(store: Arc<BucketStore>, index: BlobIndex) -> Self {
-        let (folders, contents, puts) = (None, None, JoinSet::new());
-        Self { store, folders, contents, puts, index, has_lost: false, unpublished: Vec::new(), written: 0 }
+        Self {
+            store,
+            folders: None,
+            contents: None,
+            puts: JoinSet::new(),
+            mark: SendingMark::begin(None),
+            listed: index.packs().len(),
+            index,
+            needed: HashSet::new(),
+            has_lost: false,
+            unpublished: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Takes over packs that others have sent, the oldest of them at that time by the clock of the store.
+    pub(crate) fn take_over(&mut self, packs: Vec<PackIndex>, oldest: Option<i64>) {
+        packs.iter().for_each(|pack| self.index.add(pack));
+        self.unpublished = packs;
+        self.mark = SendingMark::begin(oldest);
+    }
+
+    /// Adds a directory with its encoding, after all that it refers to.
+    pub(crate) fn add_folder(
+        &mut self,
+        folder: &Folder,
+        id: FolderId,
+        bytes: &[u8],
+    ) -> Result<(), BucketError> {
+        folder.subfolders().for_each(|(_, child)| self.need(BlobId::folder(child.id)));
+        folder.files().for_each(|file| self.need(BlobId::content(file.content.id, file.len)));
+        self.add(BlobId::folder(id), bytes)
+    }
+
+    /// Notes that a blob is needed, if it is in a pack of the list.
+    pub(crate) fn need(&mut self, id: BlobId) {
+        if self.index.get(&id).is_some_and(|place| (place.pack as usize) < self.listed) {
+            self.needed.insert(id);
+        }
     }
 
     /// Adds a blob, unless the store has it.
     pub(crate) fn add(&mut self, id: BlobId, plain: &[u8]) -> Result<(), BucketError> {
+        self.mark.keep(&self.store)?;
         if self.index.get(&id).is_some() {
+            self.need(id);
             return Ok(());
         }
         let slot = if id.kind == BlobKind::Data { &mut self.contents } else { &mut self.folders };
@@ -122,6 +170,28 @@ impl PackWriter {
     fn await_one(&mut self) -> Result<(), BucketError> {
         let joined = self.store.objects.runtime().block_on(self.puts.join_next());
         joined.unwrap_or(Ok(Ok(()))).unwrap_or_else(|failed| Err(BucketError::Runtime(failed.into())))
+    }
+
+    /// Goes on with the newest list after others have pruned, and returns it. Returns `None` if a pack that was sent is
+    /// gone, or something that is needed.
+    pub(crate) fn follow(&mut self) -> Result<Option<StoreList>, BucketError> {
+        let KnownPacks { list, mut index, there, .. } = self.store.known_packs()?;
+        let stays = |pack: &PackIndex| there.contains_key(&pack.name) && !list.dropped.contains(&pack.name);
+        if !self.unpublished.iter().all(stays) || self.needed.iter().any(|id| index.get(id).is_none()) {
+            return Ok(None);
+        }
+        self.listed = index.packs().len();
+        self.unpublished.iter().for_each(|pack| index.add(pack));
+        self.index = index;
+        Ok(Some(list))
+    }
+
+    /// Notes that the list names all that was sent.
+    pub(crate) fn published(&mut self) {
+        self.unpublished.clear();
+        self.needed.clear();
+        self.listed = self.index.packs().len();
+        self.mark.end(&self.store);
     }
 
     /// Writes what is left, and waits until all packs are in the store.

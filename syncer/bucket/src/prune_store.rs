@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
-    time::SystemTime,
 };
 
 use syncer::{
@@ -17,14 +16,12 @@ use super::{
     bucket_error::BucketError,
     bucket_store::{BucketStore, INDEXES},
     index::{BlobIndex, ObjectName, PACKS, PackIndex, PackedBlob, pack_path},
+    keep_unlisted::KeptUnlisted,
     objects::Listed,
     pack_writer::{PACK_BYTES, PackWriter},
     store_list::StoreList,
     tree_walk::TreeWalk,
 };
-
-/// What no list names is left alone for so many seconds: a copy may be about to name it.
-const GRACE_SECONDS: i64 = 24 * 3600;
 
 /// Small packs are put together if there are at least so many of a kind.
 const FEW_PACKS: usize = 8;
@@ -79,11 +76,13 @@ pub fn prune_store(
         let (list, index) = store.list_and_index()?;
         let gone = judge(&list.roots)?;
         let used = used_blobs(store, &list, &index, &gone)?;
-        let plan = PackPlan::new(&index, &used, &store.objects.list(PACKS, false)?, &list);
+        let kept = KeptUnlisted::read(store)?;
+        let there = store.objects.list(PACKS, false)?;
+        let plan = PackPlan::new(&index, &used, &there, kept.packs_since, &list);
         if is_dry {
             return Ok(plan.pruned(gone, 0));
         }
-        if let Some(written) = carry_out(store, &list, &index, &plan, &gone)? {
+        if let Some(written) = carry_out(store, &list, &kept, &index, &plan, &gone)? {
             return Ok(plan.pruned(gone, written));
         }
     }
@@ -137,7 +136,13 @@ struct PackPlan {
 }
 
 impl PackPlan {
-    fn new(index: &BlobIndex, used: &HashSet<BlobId>, there: &[Listed], list: &StoreList) -> Self {
+    fn new(
+        index: &BlobIndex,
+        used: &HashSet<BlobId>,
+        there: &[Listed],
+        kept_since: i64,
+        list: &StoreList,
+    ) -> Self {
         let mut needed: BTreeMap<ObjectName, Vec<PackedBlob>> =
             index.packs().iter().map(|name| (*name, Vec::new())).collect();
         for (id, place) in index.blobs().filter(|(id, _)| used.contains(id)) {
@@ -155,7 +160,7 @@ impl PackPlan {
             .iter()
             .filter_map(|listed| {
                 let name = ObjectName::parse(&listed.name)?;
-                let is_old = listed.written < grace_begins() || list.dropped.contains(&name);
+                let is_old = listed.written < kept_since || list.dropped.contains(&name);
                 if !needed.contains_key(&name) && is_old {
                     plan.go.insert(name, listed.bytes);
                 }
@@ -208,6 +213,7 @@ fn small_packs(
 fn carry_out(
     store: &Arc<BucketStore>,
     before: &StoreList,
+    kept: &KeptUnlisted,
     index: &BlobIndex,
     plan: &PackPlan,
     gone: &BTreeSet<SnapshotId>,
@@ -239,8 +245,10 @@ fn carry_out(
         store.objects.delete(&indexes.iter().map(index_path).collect::<Vec<_>>())?;
         return Ok(None);
     }
-    let left = left_indexes(store, before, &indexes)?;
+    packs.published();
+    let left = left_indexes(store, before, &indexes, kept.since)?;
     store.objects.delete(&before.indexes.iter().chain(&left).map(index_path).collect::<Vec<_>>())?;
+    store.objects.delete(&kept.old_marks)?;
     store.objects.delete(&plan.go.keys().map(|name| pack_path(*name)).collect::<Vec<_>>())?;
     Ok(Some(packs.written))
 }
@@ -250,17 +258,12 @@ fn left_indexes(
     store: &BucketStore,
     before: &StoreList,
     now: &[ObjectName],
+    kept_since: i64,
 ) -> Result<Vec<ObjectName>, BucketError> {
     let there = store.objects.list(INDEXES, false)?;
-    let old = there.iter().filter(|listed| listed.written < grace_begins());
+    let old = there.iter().filter(|listed| listed.written < kept_since);
     let old = old.filter_map(|listed| ObjectName::parse(&listed.name));
     Ok(old.filter(|name| !before.indexes.contains(name) && !now.contains(name)).collect())
-}
-
-/// Returns the time since which what no list names is left alone, in seconds since 1970.
-fn grace_begins() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs() as i64) - GRACE_SECONDS
 }
 
 fn write_indexes(store: &BucketStore, packs: &[PackIndex]) -> Result<Vec<ObjectName>, BucketError> {

@@ -19,14 +19,14 @@ use volferry_core::tree::stamps::IN_MOTION;
 use super::{
     blob::{BlobId, BlobKind},
     bucket_error::BucketError,
-    bucket_store::BucketStore,
+    bucket_store::{BucketStore, KnownPacks},
     content_sender::ContentSender,
     index::ObjectName,
     pack_writer::PackWriter,
     store_list::StoreList,
 };
 
-/// A copy begins again after so many prunes by others.
+/// A copy begins again after so many prunes by others that removed what it needs, and goes on after as many others.
 const MAX_BEGINNINGS: usize = 8;
 
 /// Copies snapshots of `source` into the store.
@@ -88,7 +88,7 @@ struct Sending<'a> {
 /// What became of a snapshot whose objects are in the store.
 pub(crate) enum Published {
     Done,
-    /// A prune has removed packs meanwhile, and the snapshot may need them.
+    /// A prune has removed something meanwhile that the snapshot needs.
     Pruned,
 }
 
@@ -145,9 +145,10 @@ impl<'a> Sending<'a> {
         for (name, child) in folder.subfolders() {
             self.folder(&child, &below(path, name))?;
         }
-        let (is, bytes) = without_places(folder).encode();
+        let folder = without_places(folder);
+        let (is, bytes) = folder.encode();
         if is == there.id {
-            self.packs.add(id, &bytes)
+            self.packs.add_folder(&folder, is, &bytes)
         } else {
             Err(BucketError::Snapshot(SnapshotError::Elsewhere(format!("it has a damaged directory {path}"))))
         }
@@ -205,44 +206,57 @@ pub(crate) fn publish_snapshot(
     snapshot: &Snapshot,
     change: &mut ChangeRoots<'_>,
 ) -> Result<Published, BucketError> {
-    let collections = known.roots.collections;
-    let unpublished = std::mem::take(&mut packs.unpublished);
-    let index = if unpublished.is_empty() { None } else { Some(store.write_index(&unpublished)?) };
-    let mut is_pruned = false;
-    *known = store.change(&mut |list| {
-        is_pruned = list.roots.collections != collections;
-        if is_pruned || list.roots.get(snapshot.id).is_some() {
-            return Ok(false);
+    packs.need(BlobId::folder(snapshot.tree.id));
+    let sent = &packs.unpublished;
+    let index = if sent.is_empty() { None } else { Some(store.write_index(sent)?) };
+    for _ in 0..MAX_BEGINNINGS {
+        let collections = known.roots.collections;
+        let (mut is_pruned, mut is_added) = (false, false);
+        *known = store.change(&mut |list| {
+            is_pruned = list.roots.collections != collections;
+            is_added = !is_pruned && list.roots.get(snapshot.id).is_none();
+            if !is_added {
+                return Ok(false);
+            }
+            list.indexes.extend(index);
+            list.gone.remove(&snapshot.id);
+            let later = |other: &Snapshot| other.taken > snapshot.taken;
+            let snapshots = &mut list.roots.snapshots;
+            let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
+            snapshots.insert(at, snapshot.clone());
+            change(&mut list.roots)?;
+            Ok(true)
+        })?;
+        if is_added {
+            packs.published();
         }
-        list.indexes.extend(index);
-        list.gone.remove(&snapshot.id);
-        let later = |other: &Snapshot| other.taken > snapshot.taken;
-        let snapshots = &mut list.roots.snapshots;
-        let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
-        snapshots.insert(at, snapshot.clone());
-        change(&mut list.roots)?;
-        Ok(true)
-    })?;
-    Ok(if is_pruned { Published::Pruned } else { Published::Done })
+        if !is_pruned {
+            return Ok(Published::Done);
+        }
+        match packs.follow()? {
+            Some(list) => *known = list,
+            None => break,
+        }
+    }
+    Ok(Published::Pruned)
 }
 
 /// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents
 /// in packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
-    let (list, mut index) = store.list_and_index()?;
-    let indexed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
-    let mut adopted = Vec::new();
-    let there = store.pack_names()?;
-    let has_lost = index.drop_packs(&indexed.difference(&there).copied().collect());
-    for name in there.difference(&indexed).filter(|name| !list.dropped.contains(name)) {
+    let KnownPacks { list, index, mut there, has_lost } = store.known_packs()?;
+    let listed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
+    there.retain(|name, _| !listed.contains(name) && !list.dropped.contains(name));
+    let (mut adopted, mut oldest) = (Vec::new(), None);
+    for (name, written) in there {
         // A pack that cannot be read is as good as none, and the next prune removes it.
-        let Ok(mut pack) = store.pack_index(*name) else { continue };
+        let Ok(mut pack) = store.pack_index(name) else { continue };
         pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);
-        index.add(&pack);
         adopted.push(pack);
+        oldest = Some(oldest.unwrap_or(written).min(written));
     }
     let mut packs = PackWriter::new(Arc::clone(store), index);
-    packs.unpublished = adopted;
+    packs.take_over(adopted, oldest);
     packs.has_lost = has_lost;
     Ok((list, packs))
 }

@@ -6,7 +6,10 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     thread,
 };
 
@@ -25,6 +28,7 @@ const SETTINGS: &str = "[req]\ndistinguished_name = name\nx509_extensions = exte
 /// A server of TLS before a bucket.
 pub struct SecureWay {
     address: SocketAddr,
+    connections: Arc<AtomicUsize>,
     /// The file with its certificate.
     pub certificate: PathBuf,
 }
@@ -49,14 +53,22 @@ impl SecureWay {
         let (config, to) = (Arc::new(config.unwrap()), bucket.address());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&connections);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                seen.fetch_add(1, SeqCst);
                 let config = Arc::clone(&config);
                 // A client that refuses the certificate ends only its own connection.
                 thread::spawn(move || drop(carry(client, config, to)));
             }
         });
-        Self { address, certificate }
+        Self { address, connections, certificate }
+    }
+
+    /// Returns the number of connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
     }
 
     pub fn url(&self) -> String {

@@ -1,10 +1,17 @@
 //! Runs of `volferry sync` whose destination is object storage: what arrives, what is read and sent again, what goes.
 
-use std::time::SystemTime;
+use std::{
+    process::Stdio,
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    time::SystemTime,
+};
 
 use crate::common::prelude::*;
 use crate::{
-    bucket::{URL, command as snapshot_command, ok, pull, text},
+    bucket::{URL, command as snapshot_command, ok, pull, push, text},
     common::{
         object_storage::{Bucket, Fault},
         secure_way::SecureWay,
@@ -193,6 +200,52 @@ fn a_store_that_refuses_or_is_lost_ends_the_run_with_its_reason_and_the_next_one
 }
 
 #[test]
+fn others_prune_and_a_first_snapshot_goes_on_with_all_that_was_sent_however_long_ago() {
+    let (bucket, from, other) = (Bucket::new(), Volume::new(), Volume::new());
+    fs::write(other.path().join("file"), Rng::new(1).bytes(300_000)).unwrap();
+    let dropped = other.create(&[]);
+    push(&bucket, &other);
+    fs::write(from.path().join("large"), Rng::new(2).bytes(18 << 20)).unwrap();
+    bucket.fail(|request| {
+        let is_index = request.method == "PUT" && request.path.contains("/indexes/");
+        if is_index { Fault::Refuse("AccessDenied") } else { Fault::None }
+    });
+    report(&bucket, &from, 1, &[]);
+    // What it has sent is so old that a prune removes it, unless a run says that it needs it.
+    let old = SystemTime::now() - Duration::from_secs(30 * 3600);
+    for name in bucket.objects("of/web/packs").into_keys() {
+        let pack = fs::File::options().write(true).open(bucket.path("of/web/packs").join(name)).unwrap();
+        pack.set_modified(old).unwrap();
+    }
+    let ((tell, told), is_first) = (mpsc::channel(), AtomicBool::new(true));
+    bucket.fail(move |request| {
+        if !request.is_conditional || !is_first.swap(false, SeqCst) {
+            return Fault::None;
+        }
+        let _ = tell.send(());
+        Fault::Hold
+    });
+    let mut run = command(&bucket, &from, &["--report=-"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    ok(&bucket, &["forget", URL, &dropped]);
+    let pruned = ok(&bucket, &["prune", "--forgotten", "--json", URL]).json();
+    assert!(pruned["freedBytes"].as_u64() > Some(300_000), "{pruned}");
+    bucket.seen();
+    bucket.release();
+    let said = Said::from(run.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let done: Report = serde_json::from_str(&said.stdout).unwrap();
+    assert!(done.work.files_created == 1 && done.work.bytes_on_wire < 1 << 20, "{:?}", done.work);
+    let again = bucket.seen().into_iter().filter(|it| it.method == "PUT" && it.path.contains("/packs/"));
+    assert_eq!(again.count(), 0, "nothing is sent again");
+    assert!(bucket.objects("of/web/sending").is_empty(), "the mark is gone");
+    ok(&bucket, &["verify", URL]);
+    let (_to, folder) = restored(&bucket);
+    Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, "what came back");
+}
+
+#[test]
 fn a_store_is_reached_by_tls_if_its_certificate_is_trusted() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     let way = SecureWay::to(&bucket);
@@ -211,6 +264,7 @@ fn a_store_is_reached_by_tls_if_its_certificate_is_trusted() {
     let refused: Report = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!((said.code, refused.reason.as_deref()), (Some(1), Some("ObjectStoreUnusable")), "{said:?}");
     assert!(refused.message.contains("is not accepted: "), "{said:?}");
+    assert_eq!(way.connections(), 1, "another try gets the same certificate");
     assert!(!said.stderr.contains("platform_verifier") && bucket.seen().is_empty(), "{said:?}");
     let said = run(&way.certificate);
     assert!(said.code == Some(0) && !bucket.seen().is_empty(), "{said:?}");

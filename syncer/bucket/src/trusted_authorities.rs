@@ -1,0 +1,80 @@
+//! Which certificates of a store are accepted, and what becomes of a request whose store shows another one.
+
+use std::{error::Error, io};
+
+use futures::future::BoxFuture;
+use object_store::{
+    Certificate, ClientOptions,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+        ReqwestConnector,
+    },
+};
+use rustls::CertificateError;
+
+use super::{bucket_error::BucketError, bucket_url::BucketUrl};
+
+/// Returns the settings by which authorities are trusted: those of the system or that the environment names. A system
+/// without any, such as a container's image, has those that this program brings along, but not in place of named ones.
+pub(crate) fn trust(url: &BucketUrl) -> Result<ClientOptions, BucketError> {
+    let mut options = ClientOptions::new();
+    let found = rustls_native_certs::load_native_certs();
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).next();
+    if let (true, Some(place)) = (found.certs.is_empty(), &named) {
+        return Err(BucketError::NoAuthorities(place.into()));
+    }
+    if found.certs.is_empty() {
+        for authority in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
+            let read = Certificate::from_der(authority);
+            let read = read.map_err(|source| BucketError::Setup { url: url.clone(), source })?;
+            options = options.with_root_certificate(read);
+        }
+    }
+    Ok(options)
+}
+
+/// Returns what is wrong with the certificate because of which a request failed, if that is the cause.
+pub(crate) fn refused_certificate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CertificateError> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+            return Some(why);
+        }
+        // An error of I/O does not name what it wraps as its source.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// Connects as the client does by itself, but makes no second try where a certificate was refused.
+#[derive(Debug)]
+pub(crate) struct OneTryIfRefused;
+
+impl HttpConnector for OneTryIfRefused {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(UntilRefused(ReqwestConnector::default().connect(options)?)))
+    }
+}
+
+/// A client whose failure for a certificate is final.
+#[derive(Debug)]
+struct UntilRefused(HttpClient);
+
+impl HttpService for UntilRefused {
+    fn call<'s, 'f>(&'s self, request: HttpRequest) -> BoxFuture<'f, Result<HttpResponse, HttpError>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move {
+            self.0.execute(request).await.map_err(|error| match refused_certificate(&error) {
+                Some(_) => HttpError::new(HttpErrorKind::Unknown, error),
+                None => error,
+            })
+        })
+    }
+}
