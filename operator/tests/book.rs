@@ -1,5 +1,5 @@
-//! Tests that the pages of the book say what the programs know: their SyncJobs are admitted, and their commands have no
-//! flag that the reference does not have.
+//! Tests that the pages of the book say what the programs know: their SyncJobs are admitted, their commands have no
+//! flag that the reference does not have, and what they claim over other tools has a test.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
@@ -113,4 +113,24 @@ fn commands_of_the_book_have_only_flags_of_the_reference() {
         }
     }
     assert!(seen.len() > 20, "{seen:?}");
+}
+
+#[test]
+fn each_ability_in_the_table_of_features_has_its_test() {
+    let link = r#"\[test\]\(https://github.com/volferry/volferry/blob/main/(\S+) "(\w+)"\)"#;
+    let link = Regex::new(link).unwrap();
+    let page = fs::read_to_string(book().join("features.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| |"));
+    let mut shown = 0;
+    for row in rows {
+        let is_there = row.split('|').nth(2).unwrap().trim() != "–";
+        let test = link.captures(row);
+        assert_eq!(test.is_some(), is_there, "{row}");
+        let Some(test) = test else { continue };
+        let tests = fs::read_to_string(book().join("../..").join(&test[1]))
+            .unwrap_or_else(|error| panic!("{row}: {error}"));
+        assert!(tests.contains(&format!("fn {}(", &test[2])), "{row}: there is no such test");
+        shown += 1;
+    }
+    assert!(shown > 40, "{shown} rows were found");
 }
