@@ -1,6 +1,6 @@
 //! `kubectl volferry move`, with a simulated storage, a simulated StatefulSet controller, and the runs of its SyncJobs.
 
-use std::{path::Path, pin::pin};
+use std::{cell::Cell, path::Path, pin::pin};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use contract::Work;
@@ -14,7 +14,10 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{PersistentVolume, Secret},
 };
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{
+    Client,
+    runtime::{WatchStreamExt as _, watcher},
+};
 use tokio::process::Command;
 
 use crate::prelude::*;
@@ -22,6 +25,19 @@ use crate::prelude::*;
 /// More lives than a move has writes.
 const MAX_LIVES: usize = 60;
 const CLAIM: &str = "data-db-0";
+/// The runs of a move, of which the first that compares content finds a difference.
+const RUNS: [&str; 4] = ["copy", "rest", "verify-1", "verify-2"];
+/// All that a move needs: groups, resources and verbs. The last one is of its survey alone.
+const RIGHTS: [(&str, &str, &[&str]); 8] = [
+    ("", "secrets", &["get", "create", "update", "delete"]),
+    ("", "persistentvolumeclaims", &["get", "list", "watch", "create", "delete"]),
+    ("", "persistentvolumes", &["get", "patch"]),
+    ("", "pods", &["list", "watch"]),
+    ("apps", "statefulsets", &["get", "list", "watch", "patch", "delete", "create"]),
+    ("volferry.dev", "syncjobs", &["get", "list", "watch", "create", "patch", "delete"]),
+    ("volferry.dev", "syncendpoints", &["list"]),
+    ("storage.k8s.io", "storageclasses", &["get"]),
+];
 
 /// A namespace with a StatefulSet, whose claim has a volume of the class `slow`.
 struct Scene {
@@ -30,6 +46,9 @@ struct Scene {
     volumes: Api<PersistentVolume>,
     sets: Api<StatefulSet>,
     pods: Api<Pod>,
+    secrets: Api<Secret>,
+    /// The number of runs that have been played.
+    played: Cell<usize>,
 }
 
 impl Scene {
@@ -40,6 +59,8 @@ impl Scene {
             volumes: Api::all(client()),
             sets: Api::namespaced(client(), &stage.namespace),
             pods: Api::namespaced(client(), &stage.namespace),
+            secrets: Api::namespaced(client(), &stage.namespace),
+            played: Cell::new(0),
             stage,
         };
         for (class, mode) in [("moved-to", "Immediate"), ("moved-lazily", "WaitForFirstConsumer")] {
@@ -56,6 +77,27 @@ impl Scene {
             "volumeClaimTemplates": [template]}});
         scene.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
         Ok(scene)
+    }
+
+    /// Makes an account with the rights that a move needs.
+    async fn mover(&self) -> Result<Client> {
+        let (namespace, name) = (&self.stage.namespace, "mover");
+        let rules = RIGHTS.map(
+            |(group, resources, verbs)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}),
+        );
+        let of_rbac = "rbac.authorization.k8s.io";
+        let role = format!("{name}-{namespace}");
+        let account = json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+        let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+            {"apiVersion": format!("{of_rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules},
+            {"apiVersion": format!("{of_rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role},
+                "roleRef": {"apiGroup": of_rbac, "kind": "ClusterRole", "name": role}, "subjects": [account]},
+        ]});
+        self.stage.kubectl.apply(&objects.to_string())?;
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        self.stage.until_may(&user, "patch", "persistentvolumes").await?;
+        self.stage.kubelet.client_as(name).await
     }
 
     /// Makes the StatefulSet's pods and its status, as its controller and a kubelet do. Returns only with an error.
@@ -156,34 +198,41 @@ impl Scene {
         Ok(())
     }
 
-    /// Plays the four runs of a move, of which the first that compares content finds a difference. Then no run is left.
-    async fn play_runs(&self, job: &str) -> Result<()> {
+    /// Plays these runs of a move. Then no run is left.
+    async fn play_runs(&self, job: &str, runs: &[&str]) -> Result<()> {
         let mut known: Vec<Pod> = Vec::new();
-        for run in ["copy", "rest", "verify-1", "verify-2"] {
+        for run in runs {
             let (source, sink) =
                 self.stage.kubelet.start_both(job, &known.iter().collect::<Vec<_>>()).await?;
             let trigger = self.stage.jobs.get(job).await?.data["spec"]["trigger"].clone();
-            ensure!(trigger == run, "{trigger} in place of {run}");
-            let is_last = run == "verify-2";
+            let word = trigger.as_str().and_then(|trigger| trigger.split('@').next());
+            ensure!(word == Some(run), "{trigger} in place of {run}");
+            let is_equal = *run == "verify-2";
             let work =
-                if is_last { Work { files_scanned: 3, ..Work::default() } } else { good_report("").work };
+                if is_equal { Work { files_scanned: 3, ..Work::default() } } else { good_report("").work };
             let report = Report { work, ..good_report(&try_of(&sink)) };
             self.stage.kubelet.succeed(&source, &sink, &report).await?;
+            self.played.set(self.played.get() + 1);
             known.extend([source, sink]);
         }
         let forever: std::convert::Infallible = std::future::pending().await;
         match forever {}
     }
 
-    /// Simulates all but the command.
-    async fn play(&self) -> Result<()> {
-        let runs = async {
+    /// Simulates all but the command, with these runs.
+    async fn play(&self, runs: &[&str]) -> Result<()> {
+        let played = async {
             let job = wait::until_any(&self.stage.jobs, "", "a SyncJob copies", PATIENCE, |_| true)
                 .await?
                 .name_any();
-            tokio::try_join!(self.play_runs(&job), self.stage.kubelet.release(&job)).map(drop)
+            tokio::try_join!(self.play_runs(&job, runs), self.stage.kubelet.release(&job)).map(drop)
         };
-        tokio::try_join!(self.play_workload(), self.play_storage(), runs).map(drop)
+        tokio::try_join!(self.play_workload(), self.play_storage(), played).map(drop)
+    }
+
+    /// Simulates a storage and a StatefulSet's controller.
+    async fn play_others(&self) -> Result<()> {
+        tokio::try_join!(self.play_workload(), self.play_storage()).map(drop)
     }
 
     async fn policy(&self, volume: &str) -> Result<String> {
@@ -212,6 +261,50 @@ impl Scene {
         (template.storage_class_name.unwrap(), spec.replicas.unwrap())
     }
 
+    /// Returns the Secret of the move, and the stage in it.
+    async fn record(&self) -> Option<(String, Value)> {
+        let of_moves = ListParams::default().labels("app.kubernetes.io/managed-by=kubectl-volferry");
+        let found = self.secrets.list(&of_moves).await.unwrap().items.pop()?;
+        let record: Value = serde_json::from_slice(&found.data.as_ref()?["move.json"].0).unwrap();
+        Some((found.name_any(), record["stage"].clone()))
+    }
+
+    /// Starts the workload behind the command's back; it may write to its claim.
+    async fn start_again(&self) {
+        let scaled = Patch::Merge(json!({"spec": {"replicas": 1}}));
+        self.sets.patch("db", &PatchParams::default(), &scaled).await.unwrap();
+        wait::until(&self.pods, "db-0", "it runs again", PATIENCE, |_| true).await.unwrap();
+    }
+
+    /// Returns the volume that waits for the claim of that name to be made.
+    async fn reserved(&self) -> Option<String> {
+        let volumes = self.volumes.list(&ListParams::default()).await.unwrap();
+        let is_reserved = |volume: &&PersistentVolume| {
+            let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+            let is_own = holder.namespace.as_ref() == Some(&self.stage.namespace);
+            is_own && holder.name.as_deref() == Some(CLAIM) && holder.uid.is_none()
+        };
+        volumes.items.iter().find(is_reserved).map(ResourceExt::name_any)
+    }
+
+    /// Runs the command while another one writes the record: it stops before it swaps a claim.
+    async fn run_beside_another(&self, more: &[&str]) -> String {
+        let jobs = &self.stage.jobs;
+        let job = jobs.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
+        let held = |by: Value| Patch::Merge(json!({"metadata": {"finalizers": by}}));
+        let change = PatchParams::default();
+        jobs.patch(&job, &change, &held(json!(["test.volferry.dev/hold"]))).await.unwrap();
+        let another = async {
+            let is_deleted = |job: &DynamicObject| job.metadata.deletion_timestamp.is_some();
+            wait::until(jobs, &job, "it is being deleted", PATIENCE, is_deleted).await.unwrap();
+            let (secret, _) = self.record().await.unwrap();
+            let written = Patch::Merge(json!({"metadata": {"annotations": {"by": "another"}}}));
+            self.secrets.patch(&secret, &change, &written).await.unwrap();
+            jobs.patch(&job, &change, &held(Value::Null)).await.unwrap();
+        };
+        tokio::join!(self.run(more, 1), another).0
+    }
+
     /// Returns the names of what a move makes.
     fn made(&self) -> String {
         let found = self.stage.kubectl.run(&["get", "syncjobs,secrets,pvc", "-o", "name"]).unwrap();
@@ -236,12 +329,14 @@ impl Scene {
     }
 
     /// Runs the command again and again, each time killed after one write whose answer it does not get, until one life
-    /// has nothing left to write. Returns the number of lives.
-    async fn run_in_lives(&self, more: &[&str]) -> Result<usize> {
+    /// has nothing left to write, or `is_there` is true between two lives. Returns the number of lives. It has the
+    /// rights that a move needs, and no others.
+    async fn run_in_lives(&self, more: &[&str], is_there: impl AsyncFn() -> bool) -> Result<usize> {
+        let client = self.mover().await?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         for life in 1..MAX_LIVES {
-            let line = CutLine::new(ApiServer::shared().client(User::Admin).await?, Cut::After(0)).await?;
+            let line = CutLine::new(client.clone(), Cut::After(0)).await?;
             let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
                 "clusters": [{"name": "test", "cluster": {"server": line.url()}}],
                 "users": [{"name": "test", "user": {}}],
@@ -255,7 +350,12 @@ impl Scene {
                 }
             });
             match limit.await.context("a life takes too long")? {
-                None => child.kill().await?,
+                None => {
+                    child.kill().await?;
+                    if is_there().await {
+                        return Ok(life);
+                    }
+                }
                 Some(ended) => {
                     ensure!(ended?.success(), "life {life} failed");
                     return Ok(life);
@@ -287,11 +387,11 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
         let plan = scene.run(&to, 0).await;
         assert!(plan.contains("from 1 to 0") && plan.contains("Nothing has been changed"), "{plan}");
         assert_eq!(scene.made(), "");
-        let lives = scene.run_in_lives(&[&to[..], &["--apply"]].concat()).await.unwrap();
+        let lives = scene.run_in_lives(&[&to[..], &["--apply"]].concat(), async || false).await.unwrap();
         assert!(lives > 15, "it has {lives} lives");
         old
     };
-    let old = during(scene.play(), moved).await;
+    let old = during(scene.play(&RUNS), moved).await;
 
     let new = scene.volume().await;
     assert_ne!(old, new);
@@ -304,8 +404,10 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
     let other = scene.run(&["--to-class=moved-lazily"], 1).await;
     assert!(other.contains("has not been closed"), "{other}");
 
-    let others = async { tokio::try_join!(scene.play_workload(), scene.play_storage()).map(drop) };
-    during(others, async { scene.run_in_lives(&["--back", "--apply"]).await.unwrap() }).await;
+    during(scene.play_others(), async {
+        scene.run_in_lives(&["--back", "--apply"], async || false).await.unwrap()
+    })
+    .await;
     assert_eq!(scene.volume().await, old);
     assert_eq!(scene.class_and_replicas().await, ("slow".into(), 1));
     assert_eq!(scene.policy(&new).await.unwrap(), "Retain", "what was written since is kept");
@@ -319,9 +421,50 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
 }
 
 #[tokio::test]
+async fn a_workload_that_has_run_again_is_compared_again_and_goes_back_once_a_claim_is_swapped() {
+    let (stage, _controller) = Stage::with_controller("ran-again").await.unwrap();
+    let scene = Scene::new(stage).await.unwrap();
+    let forth = ["--to-class=moved-to", "--apply"];
+    let compared = async {
+        let old = scene.volume().await;
+        wait::until(&scene.pods, "db-0", "it runs", PATIENCE, |_| true).await.unwrap();
+        let is_compared = async || scene.record().await.is_some_and(|(_, stage)| stage == "Swap");
+        scene.run_in_lives(&forth, is_compared).await.unwrap();
+        let said = scene.run_beside_another(&forth).await;
+        assert!(said.contains("has changed meanwhile"), "{said}");
+        old
+    };
+    let old = during(scene.play(&RUNS), compared).await;
+    assert_eq!((scene.volume().await, scene.played.get()), (old.clone(), 4));
+
+    // The SyncJob is deleted, but the claim has its old volume.
+    let compared_again = async {
+        scene.start_again().await;
+        scene.run_in_lives(&forth, async || scene.reserved().await.is_some()).await.unwrap();
+    };
+    during(scene.play(&RUNS[1..]), compared_again).await;
+    assert_eq!(scene.played.get(), 7, "what it wrote is copied, too");
+    let new = scene.reserved().await.expect("the claim is being swapped");
+
+    let back = async {
+        scene.start_again().await;
+        let said = scene.run(&forth, 1).await;
+        assert!(said.contains("may have run since") && said.contains("--back"), "{said}");
+        scene.run(&["--back", "--apply"], 0).await;
+    };
+    during(scene.play_others(), back).await;
+    assert_eq!(scene.volume().await, old);
+    assert_eq!(scene.class_and_replicas().await, ("slow".into(), 1));
+    assert_eq!(scene.policy(&new).await.unwrap(), "Retain");
+    scene.run(&["--forget", "--apply"], 0).await;
+    assert_eq!(scene.policy(&new).await.unwrap(), "Delete");
+    assert_eq!(scene.reserved().await, None, "the storage takes it for one that was used, and deletes it");
+    assert_eq!(scene.made(), "");
+}
+
+#[tokio::test]
 async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator_goes_back() {
     let scene = Scene::new(Stage::new("unmovable").await.unwrap()).await.unwrap();
-    let others = async { tokio::try_join!(scene.play_workload(), scene.play_storage()).map(drop) };
     let step = async {
         let old = scene.volume().await;
         wait::until(&scene.pods, "db-0", "it runs", PATIENCE, |_| true).await.unwrap();
@@ -342,6 +485,8 @@ async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator
         assert!(said.contains("is used by pod backup"), "{said}");
         scene.pods.delete("backup", &DeleteParams::default().grace_period(0)).await.unwrap();
 
+        others_that_write_are_refused(&scene).await;
+
         let said = scene.run(&["--to-class=moved-to", "--apply", "--timeout=1s"], 1).await;
         assert!(said.contains("no operator has looked at it yet"), "{said}");
         assert_eq!(scene.class_and_replicas().await, ("slow".into(), 1), "it runs as before");
@@ -351,10 +496,28 @@ async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator
         scene.run(&["--back", "--apply"], 0).await;
         assert_eq!(scene.made(), "");
         assert_eq!(scene.volume().await, old);
-        let secrets: Api<Secret> = Api::namespaced(scene.stage.client.clone(), &scene.stage.namespace);
-        let of_moves = ListParams::default().labels("app.kubernetes.io/managed-by=kubectl-volferry");
-        let left = secrets.list(&of_moves).await.unwrap();
-        assert!(left.items.is_empty(), "{left:?}");
+        assert_eq!(scene.record().await, None);
     };
-    during(others, step).await;
+    during(scene.play_others(), step).await;
+}
+
+async fn others_that_write_are_refused(scene: &Scene) {
+    let (to, namespace) = (["--to-class=moved-to"], &scene.stage.namespace);
+    let abroad = Stage::new("unmovable-abroad").await.unwrap();
+    for stage in [&scene.stage, &abroad] {
+        let claim = json!({"claimName": CLAIM, "namespace": namespace});
+        stage.sync("mirror", json!({"destination": {"persistentVolumeClaim": claim}})).await.unwrap();
+        let said = scene.run(&to, 1).await;
+        let path = format!("SyncJob {}/mirror writes to claim {CLAIM}", stage.namespace);
+        assert!(said.contains(&path) && said.contains("suspend"), "{said}");
+        stage.patch("mirror", json!({"spec": {"suspend": true}})).await.unwrap();
+    }
+    let endpoint = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": "inbox"},
+        "spec": {"persistentVolumeClaim": {"claimName": CLAIM}, "access": "Write"}});
+    scene.stage.kubectl.apply(&endpoint.to_string()).unwrap();
+    let said = scene.run(&to, 1).await;
+    assert!(said.contains("SyncEndpoint inbox lets its peers write"), "{said}");
+    scene.stage.kubectl.run(&["delete", "syncendpoint", "inbox"]).unwrap();
+    let plan = scene.run(&to, 0).await;
+    assert!(plan.contains("SyncJob mirror knows the old claim"), "{plan}");
 }

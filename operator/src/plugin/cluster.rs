@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{args::Scope, error::PluginError, output};
 use crate::{
-    api::{SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
+    api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
     ends::end::Places,
     names,
 };
@@ -94,7 +94,10 @@ impl Cluster {
     }
 
     /// Returns the objects that this program can read, and says which others there are.
-    async fn readable<K: Listed>(&self, api: &Api<DeserializeGuard<K>>) -> Result<Vec<K>, PluginError> {
+    pub(super) async fn readable<K: Listed>(
+        &self,
+        api: &Api<DeserializeGuard<K>>,
+    ) -> Result<Vec<K>, PluginError> {
         let listed = self.list(api, &K::plural(&()), ListParams::default()).await?;
         let read = |object: DeserializeGuard<K>| match object.0 {
             Ok(object) => Some(object),
@@ -234,6 +237,7 @@ impl Listed for SyncJob {}
 impl Listed for SyncRun {}
 impl Listed for SyncGrant {}
 impl Listed for SyncJobSet {}
+impl Listed for SyncEndpoint {}
 
 /// Returns what an object that cannot be read is called, and why it cannot be.
 fn named<K: Listed>(unreadable: &InvalidObject) -> (String, String) {

@@ -92,6 +92,11 @@ pub(super) enum PluginError {
 }
 
 impl PluginError {
+    /// Makes the error that something is in the way, which the user can put out of it as `hint` says.
+    pub(super) fn blocked(why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Blocked { why: why.into(), hint: hint.into() }
+    }
+
     /// Returns whether the user lacks a right.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.is_forbidden())

@@ -5,10 +5,12 @@
 mod passes;
 mod patience;
 mod record;
+mod rights;
 mod steps;
 mod survey;
 mod swap_volumes;
 mod workload;
+mod writers;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
@@ -19,7 +21,7 @@ use self::{
     patience::Patience,
     record::{Kept, MovedClaim, Record, Records, Stage},
     swap_volumes::Volumes,
-    workload::{Workload, manifest_of, replicas, template_classes, with_classes},
+    workload::{Workload, manifest_of, replicas, state_of, template_classes, with_classes},
 };
 use super::{
     cluster::Cluster,
@@ -44,13 +46,13 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
             records.create(record).await?
         }
         (None, None) if flags.back || flags.forget => {
-            return Err(blocked(
-                &format!("no move of {} is recorded", flags.workload),
+            return Err(PluginError::blocked(
+                format!("no move of {} is recorded", flags.workload),
                 "nothing is to be undone",
             ));
         }
         (None, None) => {
-            return Err(blocked(
+            return Err(PluginError::blocked(
                 "the class is missing",
                 "name it with --to-class; `kubectl get storageclass` lists them",
             ));
@@ -83,11 +85,11 @@ fn turned(mut kept: Kept, flags: &MoveFlags) -> Result<(Kept, bool), PluginError
     let is_other = flags.to_class.as_ref().is_some_and(|wanted| wanted != class);
     if is_other || (flags.to_class.is_some() && *is_back) {
         let why = format!("{} has a move to class {class} that has not been closed", flags.workload);
-        return Err(blocked(&why, "close it with --forget, or with --back and then --forget"));
+        return Err(PluginError::blocked(why, "close it with --forget, or with --back and then --forget"));
     }
     if flags.forget && *stage != Stage::Moved {
         let why = format!("the move of {} is at stage {stage:?}", flags.workload);
-        return Err(blocked(&why, "finish it first: --apply goes on, --back goes back"));
+        return Err(PluginError::blocked(why, "finish it first: --apply goes on, --back goes back"));
     }
     let is_turned = flags.back && !is_back;
     if is_turned {
@@ -111,6 +113,7 @@ struct Mover<'a> {
 impl Mover<'_> {
     async fn go_on(&self, kept: &mut Kept) -> Result<(), PluginError> {
         while kept.record.stage != Stage::Moved {
+            self.compare_again_if_it_ran(kept).await?;
             output::complain(&format!("note: {}", steps::doing(&kept.record)));
             self.carry_out(kept).await?;
             let is_undone =
@@ -131,7 +134,7 @@ impl Mover<'_> {
             Stage::Stop => self.stop(kept).await,
             Stage::Verify if kept.record.is_back => Ok(()),
             Stage::Verify => self.verify(kept).await,
-            Stage::Swap => self.swap(&kept.record).await,
+            Stage::Swap => self.swap(kept).await,
             Stage::Template => self.template(kept).await,
             Stage::Start => self.start(&kept.record).await,
             Stage::Moved => Ok(()),
@@ -149,22 +152,32 @@ impl Mover<'_> {
     }
 
     async fn stop(&self, kept: &mut Kept) -> Result<(), PluginError> {
+        if !kept.record.is_back {
+            writers::check(self.cluster, &kept.record.claims).await?;
+        }
         if self.workload.get().await?.is_none() && kept.record.manifest.is_some() {
-            return Ok(());
+            return self.until_free(&kept.record).await;
         }
         let replicas = replicas(&self.workload.existing().await?);
         if replicas > 0 && replicas != kept.record.replicas {
             kept.record.replicas = replicas;
             self.records.write(kept).await?;
         }
-        self.empty(&kept.record).await
+        let stopped_at = Some(self.empty(&kept.record).await?);
+        if kept.record.stopped_at != stopped_at {
+            kept.record.stopped_at = stopped_at;
+            self.records.write(kept).await?;
+        }
+        Ok(())
     }
 
-    /// Scales the workload to zero, and waits until its pods are gone.
-    async fn empty(&self, record: &Record) -> Result<(), PluginError> {
-        self.workload.scale(0).await?;
+    /// Scales the workload to zero, and waits until its pods are gone. Returns its state as it was scaled: a change
+    /// during the wait makes it another one.
+    async fn empty(&self, record: &Record) -> Result<String, PluginError> {
+        let stopped = self.workload.scale(0).await?;
         self.workload.until_empty(self.patience).await?;
-        self.until_free(record).await
+        self.until_free(record).await?;
+        Ok(state_of(&stopped))
     }
 
     /// Waits until no pod uses the claims, but those of runs.
@@ -180,17 +193,24 @@ impl Mover<'_> {
     async fn verify(&self, kept: &mut Kept) -> Result<(), PluginError> {
         // What has come back meanwhile would change files behind the last run.
         self.stop(kept).await?;
-        self.passes(&kept.record, &json!({})).finish().await?;
+        let pods = survey::pods(self.cluster, &self.workload.existing().await?.data).await?;
+        self.passes(&kept.record, &pods).finish().await?;
         for claim in &mut kept.record.claims {
             claim.new_volume = Some(self.volumes.of_copy(claim).await?);
         }
         Ok(())
     }
 
-    async fn swap(&self, record: &Record) -> Result<(), PluginError> {
-        self.workload_is_stopped(record).await?;
+    async fn swap(&self, kept: &mut Kept) -> Result<(), PluginError> {
+        if kept.record.is_back {
+            self.stop(kept).await?;
+        } else {
+            writers::check(self.cluster, &kept.record.claims).await?;
+        }
+        let record = &kept.record;
         self.passes(record, &json!({})).delete().await?;
         for claim in &record.claims {
+            self.check_is_as_compared(kept).await?;
             let (old, new) = (claim.old_volume.as_str(), new_volume(claim)?);
             if record.is_back {
                 self.volumes.swap(claim, (new, old), None).await?;
@@ -201,17 +221,44 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Refuses to swap claims of a workload that something has started again.
-    async fn workload_is_stopped(&self, record: &Record) -> Result<(), PluginError> {
-        let object = self.workload.get().await?;
-        if object.is_none_or(|object| replicas(&object) == 0) {
-            return self.until_free(record).await;
+    /// Begins again with the comparison if the workload may have written since, while all claims have their old volumes.
+    async fn compare_again_if_it_ran(&self, kept: &mut Kept) -> Result<(), PluginError> {
+        let record = &mut kept.record;
+        if record.stage != Stage::Swap || record.is_back || self.has_stayed_stopped(record).await? {
+            return Ok(());
         }
-        let why = format!("{} has been started again", self.workload.path());
-        Err(blocked(
-            &why,
-            "see what scales it, such as Flux, Argo CD or an autoscaler; then use --back, or scale it to 0",
-        ))
+        for claim in &record.claims {
+            let copy = self.volumes.claim(&claim.copy()).await?;
+            if copy.is_none_or(|copy| copy.metadata.deletion_timestamp.is_some()) {
+                let why = format!(
+                    "{} may have run since its claims were compared, and claim {} has its new volume",
+                    self.workload.path(),
+                    claim.name
+                );
+                return Err(PluginError::blocked(why, "run the command with --back"));
+            }
+        }
+        output::complain("note: the workload may have run since the claims were compared");
+        record.stage = Stage::Verify;
+        Ok(())
+    }
+
+    /// Refuses to swap a claim if another command goes on with the move, or the workload may have run.
+    async fn check_is_as_compared(&self, kept: &Kept) -> Result<(), PluginError> {
+        self.records.check_is_same(kept).await?;
+        self.until_free(&kept.record).await?;
+        if kept.record.is_back || self.has_stayed_stopped(&kept.record).await? {
+            return Ok(());
+        }
+        let why = format!("{} has been changed or started again", self.workload.path());
+        let hint =
+            "see what does that, such as Flux, Argo CD or an autoscaler, and run the same command again";
+        Err(PluginError::blocked(why, hint))
+    }
+
+    async fn has_stayed_stopped(&self, record: &Record) -> Result<bool, PluginError> {
+        let state = self.workload.get().await?.as_ref().map(state_of);
+        Ok(state.is_some() && state == record.stopped_at)
     }
 
     /// Makes a StatefulSet anew with the class in its templates, which cannot change.
@@ -230,8 +277,12 @@ impl Mover<'_> {
             }
             self.workload.delete_alone(&object, self.patience).await?;
         }
-        let lost =
-            || blocked("the StatefulSet is gone, and was not recorded", "create it again from its manifest");
+        let lost = || {
+            PluginError::blocked(
+                "the StatefulSet is gone, and was not recorded",
+                "create it again from its manifest",
+            )
+        };
         let manifest = kept.record.manifest.clone().ok_or_else(lost)?;
         self.workload.create(with_classes(manifest, &wanted)).await
     }
@@ -266,9 +317,9 @@ impl Mover<'_> {
             let there = self.volumes.claim(&claim.name).await?;
             if there.is_some_and(|it| swap_volumes::volume_of(&it) == Some(kept)) {
                 let why = format!("claim {} is on volume {kept} again", claim.name);
-                return Err(blocked(&why, "delete the Secret of the move if all is well"));
+                return Err(PluginError::blocked(why, "delete the Secret of the move if all is well"));
             }
-            self.volumes.release(claim, kept).await?;
+            self.volumes.give_up(claim, kept).await?;
             self.volumes.discard_copy(claim).await?;
         }
         self.records.delete().await?;
@@ -287,8 +338,9 @@ fn was_swapped(record: &Record) -> bool {
 }
 
 fn new_volume(claim: &MovedClaim) -> Result<&str, PluginError> {
-    let missing =
-        || blocked(&format!("the new volume of claim {} is not recorded", claim.name), "use --back");
+    let missing = || {
+        PluginError::blocked(format!("the new volume of claim {} is not recorded", claim.name), "use --back")
+    };
     claim.new_volume.as_deref().ok_or_else(missing)
 }
 
@@ -298,8 +350,4 @@ fn wanted_classes(record: &Record) -> std::collections::BTreeMap<String, Option<
         classes.values_mut().for_each(|class| *class = Some(record.class.clone()));
     }
     classes
-}
-
-fn blocked(why: &str, hint: &str) -> PluginError {
-    PluginError::Blocked { why: why.into(), hint: hint.into() }
 }

@@ -20,7 +20,8 @@ use super::{
 };
 use crate::api::{AccessMode, GROUP, SyncJob, VERSION, conditions};
 
-/// The values of `spec.trigger`, in the order of the runs. The last ones compare content.
+/// The first words of `spec.trigger`, in the order of the runs. The last ones compare content. Behind all but the first
+/// is the state of the workload, after an `@`: no run counts for another state.
 const PASSES: [&str; 5] = ["copy", "rest", "verify-1", "verify-2", "verify-3"];
 const REST: usize = 1;
 const FIRST_VERIFY: usize = 2;
@@ -48,7 +49,7 @@ impl Passes<'_> {
     /// Copies all claims once.
     pub(super) async fn copy(&self) -> Result<(), PluginError> {
         for claim in &self.record.claims {
-            self.make(claim).await?;
+            self.make_once(claim).await?;
         }
         let copied = self.record.claims.iter().map(async |claim| {
             self.seen(claim).await?;
@@ -74,19 +75,33 @@ impl Passes<'_> {
         Ok(())
     }
 
-    async fn make(&self, claim: &MovedClaim) -> Result<(), PluginError> {
+    async fn make_once(&self, claim: &MovedClaim) -> Result<(), PluginError> {
         let name = claim.copy();
         let Some(there) = self.cluster.job_if_any(&name).await? else {
-            let job: SyncJob = serde_json::from_value(manifest(claim, &self.record.class, self.pods))?;
-            let made = self.api().create(&PostParams::default(), &job).await;
-            return made.map(drop).map_err(failed(format!("create SyncJob {name}")));
+            return self.make(claim, PASSES[0]).await;
         };
         let is_own =
             |(_, it): (_, &crate::api::ClaimReference)| [&name, &claim.name].contains(&&it.claim_name);
         if there.spec.claims().count() == 2 && there.spec.claims().all(is_own) {
             return self.ask_again_if_stuck(claim, &there).await;
         }
-        Err(blocked(format!("SyncJob {name} is none of this move"), "delete it"))
+        Err(PluginError::blocked(format!("SyncJob {name} is none of this move"), "delete it"))
+    }
+
+    async fn make(&self, claim: &MovedClaim, trigger: &str) -> Result<(), PluginError> {
+        let job: SyncJob = serde_json::from_value(manifest(claim, &self.record.class, self.pods, trigger))?;
+        let made = self.api().create(&PostParams::default(), &job).await;
+        made.map(drop).map_err(failed(format!("create SyncJob {}", claim.copy())))
+    }
+
+    /// Returns the SyncJob, unless it is to be deleted or gone.
+    async fn lasting(&self, claim: &MovedClaim) -> Result<Option<SyncJob>, PluginError> {
+        match self.cluster.job_if_any(&claim.copy()).await? {
+            Some(job) if job.metadata.deletion_timestamp.is_some() => {
+                self.patience.delete(&self.api(), &job).await.map(|()| None)
+            }
+            job => Ok(job),
+        }
     }
 
     /// Waits until an operator has looked at the SyncJob.
@@ -94,7 +109,7 @@ impl Passes<'_> {
         let name = claim.copy();
         let waits = Waits { most: self.patience.0, name: &name };
         match waits.until(&self.api(), observed, |_| Standing::Done(())).await? {
-            Standing::Waits(why) if why == UNSEEN => Err(blocked(
+            Standing::Waits(why) if why == UNSEEN => Err(PluginError::blocked(
                 format!("SyncJob {name}: {why}"),
                 "`kubectl volferry doctor` looks for the operator; the workload runs as before",
             )),
@@ -107,7 +122,7 @@ impl Passes<'_> {
         let name = claim.copy();
         match (Waits { most: NO_LIMIT, name: &name }).until(&self.api(), observed, of_trigger).await? {
             Standing::Done(job) => Ok(*job),
-            Standing::Waits(why) | Standing::Stuck(why) => Err(blocked(
+            Standing::Waits(why) | Standing::Stuck(why) => Err(PluginError::blocked(
                 format!("SyncJob {name}: {why}"),
                 "run the same command again once that is out of the way, or with --back",
             )),
@@ -115,13 +130,17 @@ impl Passes<'_> {
     }
 
     async fn until_equal(&self, claim: &MovedClaim) -> Result<(), PluginError> {
-        let job = self.cluster.job(&claim.copy()).await?;
-        let mut pass = pass(&job);
-        if pass < REST {
-            pass = REST;
-            self.ask(claim, PASSES[pass]).await?;
-        } else {
-            self.ask_again_if_stuck(claim, &job).await?;
+        let stopped_at = self.record.stopped_at.as_deref().unwrap_or_default();
+        let mut pass = REST;
+        match self.lasting(claim).await? {
+            None => self.make(claim, &trigger(pass, stopped_at)).await?,
+            Some(job) if pass_of(&job, stopped_at) < REST => {
+                self.ask(claim, &trigger(pass, stopped_at)).await?;
+            }
+            Some(job) => {
+                pass = pass_of(&job, stopped_at);
+                self.ask_again_if_stuck(claim, &job).await?;
+            }
         }
         loop {
             let job = self.ended(claim).await?;
@@ -136,11 +155,14 @@ impl Passes<'_> {
                 output::complain(&format!("note: claim {}: {} differences", claim.name, differences(&job)));
             }
             pass += 1;
-            let Some(next) = PASSES.get(pass) else {
+            if pass == PASSES.len() {
                 let why = format!("the copy of claim {} differs from it again and again", claim.name);
-                return Err(blocked(why, "see what writes to it; --back starts the workload as it was"));
-            };
-            self.ask(claim, next).await?;
+                return Err(PluginError::blocked(
+                    why,
+                    "see what writes to it; --back starts the workload as it was",
+                ));
+            }
+            self.ask(claim, &trigger(pass, stopped_at)).await?;
         }
     }
 
@@ -158,8 +180,8 @@ impl Passes<'_> {
 
     async fn ask(&self, claim: &MovedClaim, trigger: &str) -> Result<(), PluginError> {
         let mut spec = json!({"trigger": trigger});
-        if trigger.starts_with("verify") {
-            spec["files"] = json!({"compare": "Content"});
+        if !claim.is_device() {
+            spec["files"] = json!({"compare": trigger.starts_with("verify").then_some("Content")});
         }
         let patch = Patch::Merge(json!({"spec": spec}));
         let asked = self.api().patch(&claim.copy(), &PatchParams::default(), &patch).await;
@@ -171,7 +193,10 @@ impl Passes<'_> {
         let told = conditions::find(all, conditions::OWNERS_NOT_KEPT).filter(|it| it.status == "True");
         let Some(told) = told.filter(|_| !self.demands.any_owner) else { return Ok(()) };
         let why = format!("SyncJob {}: {}", job.name_any(), told.message);
-        Err(blocked(why, "let syncers run as root here and run the same command again, or add --any-owner"))
+        Err(PluginError::blocked(
+            why,
+            "let syncers run as root here and run the same command again, or add --any-owner",
+        ))
     }
 
     fn api(&self) -> Api<SyncJob> {
@@ -179,11 +204,17 @@ impl Passes<'_> {
     }
 }
 
-/// Returns the place of the run that a SyncJob was asked for last.
-fn pass(job: &SyncJob) -> usize {
+/// Returns the trigger of a run for a state of the workload.
+fn trigger(pass: usize, stopped_at: &str) -> String {
+    format!("{}@{stopped_at}", PASSES[pass])
+}
+
+/// Returns the place of the run that a SyncJob was asked for last, if that was for this state of the workload.
+fn pass_of(job: &SyncJob, stopped_at: &str) -> usize {
     let trigger = job.spec.trigger.as_deref().unwrap_or_default();
-    let word = trigger.split(' ').next().unwrap_or_default();
-    PASSES.iter().position(|pass| *pass == word).unwrap_or_default()
+    let (word, state) = trigger.split(' ').next().and_then(|it| it.split_once('@')).unwrap_or_default();
+    let found = PASSES.iter().position(|pass| *pass == word);
+    found.filter(|_| state == stopped_at).unwrap_or_default()
 }
 
 fn of_trigger(job: &SyncJob) -> Standing<Box<SyncJob>> {
@@ -204,7 +235,7 @@ fn differences(job: &SyncJob) -> u64 {
 }
 
 /// Returns the SyncJob that copies a claim into one of another class.
-fn manifest(claim: &MovedClaim, class: &str, pods: &Value) -> Value {
+fn manifest(claim: &MovedClaim, class: &str, pods: &Value, trigger: &str) -> Value {
     let is_mode = |mode: &&Value| serde_json::from_value::<AccessMode>((*mode).clone()).is_ok();
     let modes = claim.field("/spec/accessModes").as_array();
     let modes: Vec<_> = modes.into_iter().flatten().filter(is_mode).collect();
@@ -220,16 +251,12 @@ fn manifest(claim: &MovedClaim, class: &str, pods: &Value) -> Value {
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}});
     }
     let source = json!({"persistentVolumeClaim": {"claimName": claim.name}});
-    let mut spec = json!({"source": source, "destination": destination, "trigger": PASSES[0], "pods": pods});
+    let mut spec = json!({"source": source, "destination": destination, "trigger": trigger, "pods": pods});
     if !claim.is_device() {
         spec["files"] = json!({"delete": true, "deleteLimit": {"percent": 100}, "exclude": ["/lost+found/"]});
     }
     let metadata = json!({"name": claim.copy()});
     json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "SyncJob", "metadata": metadata, "spec": spec})
-}
-
-fn blocked(why: String, hint: &str) -> PluginError {
-    PluginError::Blocked { why, hint: hint.into() }
 }
 
 #[cfg(test)]
@@ -248,7 +275,8 @@ mod tests {
     }
 
     fn job(claim: &MovedClaim) -> SyncJob {
-        serde_json::from_value(manifest(claim, "fast", &json!({"securityContext": {"fsGroup": 7}}))).unwrap()
+        let pods = json!({"securityContext": {"fsGroup": 7}});
+        serde_json::from_value(manifest(claim, "fast", &pods, PASSES[0])).unwrap()
     }
 
     #[test]
@@ -283,6 +311,21 @@ mod tests {
         assert!(matches!(of_trigger(&at("rest", "rest", Value::Null)), Standing::Done(_)));
         assert!(matches!(of_trigger(&at("rest", "copy", Value::Null)), Standing::Waits(_)));
         assert!(matches!(of_trigger(&at("rest", "rest", active)), Standing::Waits(_)));
-        assert_eq!(pass(&at("verify-1 3", "", Value::Null)), FIRST_VERIFY);
+    }
+
+    #[test]
+    fn a_run_counts_for_the_state_of_the_workload_that_it_was_asked_for() {
+        let mut job = job(&claim(&json!({}), None));
+        for (trigger, pass) in [
+            ("verify-1@u/7 3", FIRST_VERIFY),
+            ("rest@u/7", REST),
+            ("copy", 0),
+            ("verify-1@u/6", 0),
+            ("verify-1", 0),
+        ] {
+            job.spec.trigger = Some(trigger.into());
+            assert_eq!(pass_of(&job, "u/7"), pass, "{trigger}");
+        }
+        assert_eq!(trigger(REST, "u/7"), "rest@u/7");
     }
 }

@@ -24,13 +24,11 @@ impl Patience {
         until: &str,
         step: impl Future<Output = Result<T, wait::Error>>,
     ) -> Result<(), PluginError> {
-        let hint = "what is done stays; run the same command again once that is out of the way".to_string();
+        let hint = "what is done stays; run the same command again once that is out of the way";
         match timeout(self.0, step).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => {
-                Err(PluginError::Blocked { why: format!("cannot wait until {until}: {error}"), hint })
-            }
-            Err(_) => Err(PluginError::Blocked { why: format!("waited in vain until {until}"), hint }),
+            Ok(Err(error)) => Err(PluginError::blocked(format!("cannot wait until {until}: {error}"), hint)),
+            Err(_) => Err(PluginError::blocked(format!("waited in vain until {until}"), hint)),
         }
     }
 

@@ -70,6 +70,9 @@ pub(super) struct Record {
     pub(super) claims: Vec<MovedClaim>,
     /// The classes that the templates of the StatefulSet had.
     pub(super) template_classes: BTreeMap<String, Option<String>>,
+    /// The workload as it was stopped last. What has been compared holds while it stays so.
+    #[serde(default)]
+    pub(super) stopped_at: Option<String>,
     /// The StatefulSet, while it is made anew.
     pub(super) manifest: Option<Value>,
 }
@@ -144,8 +147,8 @@ impl Records {
         let entry = found.data.as_ref().and_then(|data| data.get(ENTRY));
         let record: Option<Record> = entry.and_then(|entry| serde_json::from_slice(&entry.0).ok());
         let Some(record) = record.filter(|record| record.workload == *workload) else {
-            let hint = "delete it if it is none of a move".into();
-            return Err(PluginError::Blocked { why: format!("{} is no record of a move", self.path), hint });
+            let why = format!("{} is no record of a move", self.path);
+            return Err(PluginError::blocked(why, "delete it if it is none of a move"));
         };
         Ok(Some(Kept { record, version: found.metadata.resource_version }))
     }
@@ -162,6 +165,17 @@ impl Records {
         let written = self.api.replace(&self.name, &PostParams::default(), &secret).await;
         kept.version = written.map_err(failed(format!("write {}", self.path)))?.metadata.resource_version;
         Ok(())
+    }
+
+    /// Refuses to go on once somebody else has written the record, such as the same command at another place.
+    pub(super) async fn check_is_same(&self, kept: &Kept) -> Result<(), PluginError> {
+        let found = self.api.get_metadata_opt(&self.name).await;
+        let found = found.map_err(failed(format!("read {}", self.path)))?;
+        if found.is_some_and(|it| it.metadata.resource_version == kept.version) {
+            return Ok(());
+        }
+        let why = format!("{} has changed meanwhile", self.path);
+        Err(PluginError::blocked(why, "see whether the command runs elsewhere, and run it in one place"))
     }
 
     pub(super) async fn delete(&self) -> Result<(), PluginError> {

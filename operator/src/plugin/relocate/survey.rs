@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::{
-    authorization::v1::ResourceAttributes,
     core::v1::{PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
@@ -16,27 +15,18 @@ use serde_json::{Map, Value, json};
 use super::super::{
     claim_pod::users,
     cluster::{Cluster, failed},
-    doctor::may,
     error::PluginError,
     move_args::{MoveFlags, WorkloadKind},
 };
 use super::{
     record::{MovedClaim, Record, Stage},
+    rights,
     swap_volumes::volume_of,
     workload::{Workload, replicas, template_classes},
+    writers,
 };
-use crate::{api::GROUP, names};
+use crate::{api::ClaimReference, names};
 
-/// What a person needs to move a workload: verb, group, resource, and whether that belongs to the namespace.
-const RIGHTS: [(&str, &str, &str, bool); 7] = [
-    ("create", "", "configmaps", true),
-    ("update", "", "configmaps", true),
-    ("create", GROUP, "syncjobs", true),
-    ("create", "", "persistentvolumeclaims", true),
-    ("delete", "", "persistentvolumeclaims", true),
-    ("get", "", "persistentvolumes", false),
-    ("patch", "", "persistentvolumes", false),
-];
 /// Annotations of a claim by which Kubernetes' controllers remember its volume.
 const OF_CONTROLLERS: [&str; 4] = [
     "pv.kubernetes.io/",
@@ -72,9 +62,9 @@ pub(super) async fn look(
         let why = format!(
             "class {class} makes a volume where its first pod runs, and a claim has no pod that could say where"
         );
-        return Err(blocked(&why, "start all pods of the workload first"));
+        return Err(PluginError::blocked(why, "start all pods of the workload first"));
     }
-    check_rights(cluster, workload.name.kind).await?;
+    rights::check(cluster, workload.name.kind).await?;
     let templates: BTreeSet<_> = wanted.iter().filter_map(|(_, template)| template.clone()).collect();
     let mut template_classes = template_classes(&object.data);
     template_classes.retain(|name, _| templates.contains(name));
@@ -86,8 +76,10 @@ pub(super) async fn look(
         is_back: false,
         claims: moved,
         template_classes,
+        stopped_at: None,
         manifest: None,
     };
+    writers::check(cluster, &record.claims).await?;
     let notes = notes(cluster, &record).await?;
     Ok((record, notes))
 }
@@ -96,12 +88,12 @@ pub(super) async fn look(
 fn check_owner(workload: &Workload<'_>, object: &DynamicObject) -> Result<(), PluginError> {
     if let Some(owner) = object.owner_references().iter().find(|owner| owner.controller == Some(true)) {
         let why = format!("{} belongs to {} {}", workload.path(), owner.kind, owner.name);
-        return Err(blocked(&why, "its owner would undo each step: have that move it"));
+        return Err(PluginError::blocked(why, "its owner would undo each step: have that move it"));
     }
     let policy = &object.data["spec"]["persistentVolumeClaimRetentionPolicy"];
     if policy.as_object().is_some_and(|policy| policy.values().any(|it| it == "Delete")) {
         let why = format!("{} deletes its claims by persistentVolumeClaimRetentionPolicy", workload.path());
-        return Err(blocked(&why, "set both of its fields to Retain"));
+        return Err(PluginError::blocked(why, "set both of its fields to Retain"));
     }
     Ok(())
 }
@@ -110,8 +102,12 @@ fn check_owner(workload: &Workload<'_>, object: &DynamicObject) -> Result<(), Pl
 async fn is_lazy(cluster: &Cluster, class: &str) -> Result<bool, PluginError> {
     let found = Api::<StorageClass>::all(cluster.client.clone()).get_opt(class).await;
     let found = found.map_err(failed(format!("read StorageClass {class}")))?;
-    let missing =
-        || blocked(&format!("there is no StorageClass {class}"), "`kubectl get storageclass` lists them");
+    let missing = || {
+        PluginError::blocked(
+            format!("there is no StorageClass {class}"),
+            "`kubectl get storageclass` lists them",
+        )
+    };
     Ok(found.ok_or_else(missing)?.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"))
 }
 
@@ -158,7 +154,10 @@ fn chosen<'a>(found: &[Found<'a>], flags: &MoveFlags, class: &str) -> Result<Vec
     if let Some(missing) = flags.claims.iter().find(|name| !found.iter().any(|it| is_named(it, name))) {
         let known: Vec<_> = found.iter().map(|(claim, _)| claim.name_any()).collect();
         let hint = format!("it has {}", if known.is_empty() { "none".into() } else { known.join(", ") });
-        return Err(blocked(&format!("{} has no claim or template {missing}", flags.workload), &hint));
+        return Err(PluginError::blocked(
+            format!("{} has no claim or template {missing}", flags.workload),
+            &hint,
+        ));
     }
     let is_chosen =
         |it: &&Found<'_>| flags.claims.is_empty() || flags.claims.iter().any(|name| is_named(it, name));
@@ -166,7 +165,7 @@ fn chosen<'a>(found: &[Found<'a>], flags: &MoveFlags, class: &str) -> Result<Vec
     let chosen: Vec<_> = found.iter().filter(is_chosen).filter(has_other).cloned().collect();
     if chosen.is_empty() {
         let why = format!("{} has no claim of another class than {class}", flags.workload);
-        return Err(blocked(&why, "`kubectl get pvc` lists the claims with their classes"));
+        return Err(PluginError::blocked(why, "`kubectl get pvc` lists the claims with their classes"));
     }
     Ok(chosen)
 }
@@ -181,7 +180,7 @@ fn check_claim(claim: &PersistentVolumeClaim) -> Result<(), PluginError> {
         return Ok(());
     }
     let why = format!("claim {} has no volume, or is being deleted", claim.name_any());
-    Err(blocked(&why, "start the workload first, or choose other claims with --claim"))
+    Err(PluginError::blocked(why, "start the workload first, or choose other claims with --claim"))
 }
 
 /// Refuses a claim that pods of others use, which would lose it.
@@ -198,7 +197,7 @@ fn check_users(
         claim.name_any(),
         pod.name_any()
     );
-    Err(blocked(&why, "stop what that pod belongs to, and start it after the move"))
+    Err(PluginError::blocked(why, "stop what that pod belongs to, and start it after the move"))
 }
 
 fn users_of<'a>(claim: &PersistentVolumeClaim, pods: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
@@ -237,28 +236,6 @@ fn moved(claim: &PersistentVolumeClaim, node: Option<String>) -> MovedClaim {
     }
 }
 
-async fn check_rights(cluster: &Cluster, kind: WorkloadKind) -> Result<(), PluginError> {
-    let verbs: &[&str] = match kind {
-        WorkloadKind::StatefulSet => &["patch", "delete", "create"],
-        WorkloadKind::Deployment => &["patch"],
-    };
-    let of_workload = verbs.iter().map(|verb| (*verb, "apps", kind.plural(), true));
-    for (verb, group, resource, is_namespaced) in RIGHTS.into_iter().chain(of_workload) {
-        let attributes = ResourceAttributes {
-            verb: Some(verb.into()),
-            group: Some(group.into()),
-            resource: Some(resource.into()),
-            namespace: is_namespaced.then(|| cluster.namespace.clone()),
-            ..ResourceAttributes::default()
-        };
-        if !may(cluster, attributes).await? {
-            let why = format!("you may not {verb} {resource}");
-            return Err(blocked(&why, "an administrator of the cluster has the right to change volumes"));
-        }
-    }
-    Ok(())
-}
-
 async fn notes(cluster: &Cluster, record: &Record) -> Result<Vec<String>, PluginError> {
     let mut notes = Vec::new();
     if !users(cluster).await?.is_privileged() {
@@ -269,7 +246,10 @@ async fn notes(cluster: &Cluster, record: &Record) -> Result<Vec<String>, Plugin
     }
     for job in cluster.jobs(false).await? {
         let of_moved = |name: &str| record.claims.iter().any(|claim| claim.name == name);
-        if job.spec.claims().any(|(_, claim)| claim.namespace.is_none() && of_moved(&claim.claim_name)) {
+        let is_here = |claim: &ClaimReference| {
+            claim.namespace.as_ref().is_none_or(|namespace| *namespace == cluster.namespace)
+        };
+        if job.spec.claims().any(|(_, claim)| is_here(claim) && of_moved(&claim.claim_name)) {
             notes.push(format!(
                 "SyncJob {} knows the old claim, and says afterwards how to accept the new one",
                 job.name_any()
@@ -308,10 +288,6 @@ fn pods_of(is_privileged: bool, object: &Value) -> Value {
         pods["securityContext"] = Value::Object(security);
     }
     pods
-}
-
-fn blocked(why: &str, hint: &str) -> PluginError {
-    PluginError::Blocked { why: why.into(), hint: hint.into() }
 }
 
 #[cfg(test)]

@@ -41,8 +41,12 @@ impl<'a> Volumes<'a> {
     pub(super) async fn of_copy(&self, claim: &MovedClaim) -> Result<String, PluginError> {
         let copy = self.claim(&claim.copy()).await?;
         let volume = copy.as_ref().and_then(volume_of).map(String::from);
-        let missing =
-            || refused(format!("claim {} has no volume", claim.copy()), "run the command with --back");
+        let missing = || {
+            PluginError::blocked(
+                format!("claim {} has no volume", claim.copy()),
+                "run the command with --back",
+            )
+        };
         volume.ok_or_else(missing)
     }
 
@@ -86,6 +90,20 @@ impl<'a> Volumes<'a> {
         self.patience.delete(&self.claims, &copy).await
     }
 
+    /// Lets go of a volume that is kept. One that is reserved for a claim without a UID was never used in the eyes of
+    /// the storage, which would keep it: it gets a UID that no claim has.
+    pub(super) async fn give_up(&self, claim: &MovedClaim, name: &str) -> Result<(), PluginError> {
+        let Some(volume) = self.volume(name).await? else { return Ok(()) };
+        self.check_is_of(claim, &volume)?;
+        let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        if holder.is_some_and(|holder| holder.uid.is_none()) {
+            let metadata = json!({"resourceVersion": volume.metadata.resource_version});
+            let spec = json!({"claimRef": {"uid": volume.metadata.uid}});
+            self.patch(&volume, json!({"metadata": metadata, "spec": spec})).await?;
+        }
+        self.release(claim, name).await
+    }
+
     /// Gives a volume its policy again. The storage deletes it if that says so and no claim has it.
     pub(super) async fn release(&self, claim: &MovedClaim, name: &str) -> Result<(), PluginError> {
         let Some(volume) = self.volume(name).await? else { return Ok(()) };
@@ -96,7 +114,9 @@ impl<'a> Volumes<'a> {
 
     /// Keeps the storage from deleting a volume that has no claim.
     async fn retain(&self, claim: &MovedClaim, name: &str) -> Result<(), PluginError> {
-        let gone = || refused(format!("volume {name} is gone"), "the storage's own backups may have it");
+        let gone = || {
+            PluginError::blocked(format!("volume {name} is gone"), "the storage's own backups may have it")
+        };
         let volume = self.volume(name).await?.ok_or_else(gone)?;
         self.check_is_of(claim, &volume)?;
         let spec = volume.spec.clone().unwrap_or_default();
@@ -129,7 +149,7 @@ impl<'a> Volumes<'a> {
 
     /// Keeps a volume without a claim for one of that name.
     async fn reserve(&self, claim: &MovedClaim, name: &str) -> Result<(), PluginError> {
-        let gone = || refused(format!("volume {name} is gone"), "run the command with --back");
+        let gone = || PluginError::blocked(format!("volume {name} is gone"), "run the command with --back");
         let volume = self.volume(name).await?.ok_or_else(gone)?;
         self.check_is_of(claim, &volume)?;
         let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
@@ -157,7 +177,7 @@ impl<'a> Volumes<'a> {
                 && [claim.name.as_str(), &claim.copy()].contains(&name)
         });
         let why = || format!("volume {} is not of claim {}", volume.name_any(), claim.name);
-        if is_own { Ok(()) } else { Err(refused(why(), "see its spec.claimRef")) }
+        if is_own { Ok(()) } else { Err(PluginError::blocked(why(), "see its spec.claimRef")) }
     }
 
     fn check_is_on(&self, claim: &PersistentVolumeClaim, volume: &str) -> Result<(), PluginError> {
@@ -165,7 +185,7 @@ impl<'a> Volumes<'a> {
             return Ok(());
         }
         let why = format!("{} is not on volume {volume} any more", self.path(&claim.name_any()));
-        Err(refused(why, "somebody has made it anew meanwhile: see which volume has the files"))
+        Err(PluginError::blocked(why, "somebody has made it anew meanwhile: see which volume has the files"))
     }
 
     pub(super) async fn claim(&self, name: &str) -> Result<Option<PersistentVolumeClaim>, PluginError> {
@@ -193,8 +213,4 @@ fn manifest(claim: &MovedClaim, volume: &str, class: Option<&str>) -> Value {
         manifest["spec"]["storageClassName"] = json!(class);
     }
     manifest
-}
-
-fn refused(why: String, hint: &str) -> PluginError {
-    PluginError::Blocked { why, hint: hint.into() }
 }

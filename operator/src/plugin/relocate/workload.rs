@@ -54,19 +54,19 @@ impl<'a> Workload<'a> {
     }
 
     pub(super) async fn existing(&self) -> Result<DynamicObject, PluginError> {
-        let hint = "`kubectl get statefulset,deployment` lists those of the namespace".into();
-        self.get().await?.ok_or(PluginError::Blocked { why: format!("there is no {}", self.path()), hint })
+        let hint = "`kubectl get statefulset,deployment` lists those of the namespace";
+        self.get().await?.ok_or_else(|| PluginError::blocked(format!("there is no {}", self.path()), hint))
     }
 
-    /// Sets the number of pods, if it is another one.
-    pub(super) async fn scale(&self, to: i64) -> Result<(), PluginError> {
-        let doing = || format!("scale {} to {to}", self.path());
-        if replicas(&self.existing().await?) == to {
-            return Ok(());
+    /// Sets the number of pods, if it is another one, and returns the workload with that number.
+    pub(super) async fn scale(&self, to: i64) -> Result<DynamicObject, PluginError> {
+        let object = self.existing().await?;
+        if replicas(&object) == to {
+            return Ok(object);
         }
         let patch = Patch::Merge(json!({"spec": {"replicas": to}}));
         let done = self.api.patch(&self.name.name, &PatchParams::default(), &patch).await;
-        done.map(drop).map_err(failed(doing()))
+        done.map_err(failed(format!("scale {} to {to}", self.path())))
     }
 
     /// Waits until all pods are ready that the workload should have.
@@ -147,6 +147,12 @@ impl<'a> Workload<'a> {
 /// Returns the number of pods that a workload should have.
 pub(super) fn replicas(object: &DynamicObject) -> i64 {
     object.data.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
+}
+
+/// Returns a word that is another one after each change of a workload's spec, and for one that is made anew.
+pub(super) fn state_of(object: &DynamicObject) -> String {
+    let generation = object.metadata.generation.unwrap_or_default();
+    format!("{}/{generation}", object.uid().unwrap_or_default())
 }
 
 fn number(data: &Value, pointer: &str) -> i64 {
