@@ -9,7 +9,7 @@ use e2e::{
     cut::CutLine,
     kubelet::try_of,
 };
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{PersistentVolume, Secret},
@@ -83,7 +83,7 @@ impl Scene {
     async fn mover(&self) -> Result<Client> {
         let (namespace, name) = (&self.stage.namespace, "mover");
         let rules = RIGHTS.map(
-            |(group, resources, verbs)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}),
+            |(group, resource, verbs)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}),
         );
         let of_rbac = "rbac.authorization.k8s.io";
         let role = format!("{name}-{namespace}");
@@ -225,14 +225,23 @@ impl Scene {
             let job = wait::until_any(&self.stage.jobs, "", "a SyncJob copies", PATIENCE, |_| true)
                 .await?
                 .name_any();
-            tokio::try_join!(self.play_runs(&job, runs), self.stage.kubelet.release(&job)).map(drop)
+            tokio::try_join!(
+                self.play_runs(&job, runs).boxed_local(),
+                self.stage.kubelet.release(&job).boxed_local()
+            )
+            .map(drop)
         };
-        tokio::try_join!(self.play_workload(), self.play_storage(), played).map(drop)
+        tokio::try_join!(
+            self.play_workload().boxed_local(),
+            self.play_storage().boxed_local(),
+            played.boxed_local()
+        )
+        .map(drop)
     }
 
     /// Simulates a storage and a StatefulSet's controller.
     async fn play_others(&self) -> Result<()> {
-        tokio::try_join!(self.play_workload(), self.play_storage()).map(drop)
+        tokio::try_join!(self.play_workload().boxed_local(), self.play_storage().boxed_local()).map(drop)
     }
 
     async fn policy(&self, volume: &str) -> Result<String> {
@@ -284,7 +293,7 @@ impl Scene {
             let is_own = holder.namespace.as_ref() == Some(&self.stage.namespace);
             is_own && holder.name.as_deref() == Some(CLAIM) && holder.uid.is_none()
         };
-        volumes.items.iter().find(is_reserved).map(ResourceExt::name_any)
+        volumes.items.iter().find(is_reserved).map(|volume| volume.name_any())
     }
 
     /// Runs the command while another one writes the record: it stops before it swaps a claim.
@@ -332,11 +341,11 @@ impl Scene {
     /// has nothing left to write, or `is_there` is true between two lives. Returns the number of lives. It has the
     /// rights that a move needs, and no others.
     async fn run_in_lives(&self, more: &[&str], is_there: impl AsyncFn() -> bool) -> Result<usize> {
-        let client = self.mover().await?;
+        let client = self.mover().boxed_local().await?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         for life in 1..MAX_LIVES {
-            let line = CutLine::new(client.clone(), Cut::After(0)).await?;
+            let line = CutLine::new(client.clone(), Cut::After(0)).boxed_local().await?;
             let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
                 "clusters": [{"name": "test", "cluster": {"server": line.url()}}],
                 "users": [{"name": "test", "user": {}}],
@@ -387,7 +396,11 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
         let plan = scene.run(&to, 0).await;
         assert!(plan.contains("from 1 to 0") && plan.contains("Nothing has been changed"), "{plan}");
         assert_eq!(scene.made(), "");
-        let lives = scene.run_in_lives(&[&to[..], &["--apply"]].concat(), async || false).await.unwrap();
+        let lives = scene
+            .run_in_lives(&[&to[..], &["--apply"]].concat(), async || false)
+            .boxed_local()
+            .await
+            .unwrap();
         assert!(lives > 15, "it has {lives} lives");
         old
     };
@@ -405,7 +418,7 @@ async fn a_statefulset_moves_and_comes_back_wherever_the_command_is_killed() {
     assert!(other.contains("has not been closed"), "{other}");
 
     during(scene.play_others(), async {
-        scene.run_in_lives(&["--back", "--apply"], async || false).await.unwrap()
+        scene.run_in_lives(&["--back", "--apply"], async || false).boxed_local().await.unwrap()
     })
     .await;
     assert_eq!(scene.volume().await, old);
@@ -429,8 +442,8 @@ async fn a_workload_that_has_run_again_is_compared_again_and_goes_back_once_a_cl
         let old = scene.volume().await;
         wait::until(&scene.pods, "db-0", "it runs", PATIENCE, |_| true).await.unwrap();
         let is_compared = async || scene.record().await.is_some_and(|(_, stage)| stage == "Swap");
-        scene.run_in_lives(&forth, is_compared).await.unwrap();
-        let said = scene.run_beside_another(&forth).await;
+        scene.run_in_lives(&forth, is_compared).boxed_local().await.unwrap();
+        let said = scene.run_beside_another(&forth).boxed_local().await;
         assert!(said.contains("has changed meanwhile"), "{said}");
         old
     };
@@ -439,15 +452,15 @@ async fn a_workload_that_has_run_again_is_compared_again_and_goes_back_once_a_cl
 
     // The SyncJob is deleted, but the claim has its old volume.
     let compared_again = async {
-        scene.start_again().await;
-        scene.run_in_lives(&forth, async || scene.reserved().await.is_some()).await.unwrap();
+        scene.start_again().boxed_local().await;
+        scene.run_in_lives(&forth, async || scene.reserved().await.is_some()).boxed_local().await.unwrap();
     };
     during(scene.play(&RUNS[1..]), compared_again).await;
     assert_eq!(scene.played.get(), 7, "what it wrote is copied, too");
     let new = scene.reserved().await.expect("the claim is being swapped");
 
     let back = async {
-        scene.start_again().await;
+        scene.start_again().boxed_local().await;
         let said = scene.run(&forth, 1).await;
         assert!(said.contains("may have run since") && said.contains("--back"), "{said}");
         scene.run(&["--back", "--apply"], 0).await;
@@ -485,7 +498,7 @@ async fn what_could_not_be_moved_whole_is_refused_and_a_move_without_an_operator
         assert!(said.contains("is used by pod backup"), "{said}");
         scene.pods.delete("backup", &DeleteParams::default().grace_period(0)).await.unwrap();
 
-        others_that_write_are_refused(&scene).await;
+        others_that_write_are_refused(&scene).boxed_local().await;
 
         let said = scene.run(&["--to-class=moved-to", "--apply", "--timeout=1s"], 1).await;
         assert!(said.contains("no operator has looked at it yet"), "{said}");
