@@ -221,7 +221,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Begins again with the comparison if the workload may have written since, while all claims have their old volumes.
+    /// Begins again with the comparison if the workload may have written since and all claims have their old volumes.
     async fn compare_again_if_it_ran(&self, kept: &mut Kept) -> Result<(), PluginError> {
         let record = &mut kept.record;
         if record.stage != Stage::Swap || record.is_back || self.has_stayed_stopped(record).await? {
