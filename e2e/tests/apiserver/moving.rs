@@ -293,7 +293,7 @@ impl Scene {
             let is_own = holder.namespace.as_ref() == Some(&self.stage.namespace);
             is_own && holder.name.as_deref() == Some(CLAIM) && holder.uid.is_none()
         };
-        volumes.items.iter().find(is_reserved).map(|volume| volume.name_any())
+        volumes.items.iter().find(is_reserved).map(kube::ResourceExt::name_any)
     }
 
     /// Runs the command while another one writes the record: it stops before it swaps a claim.
