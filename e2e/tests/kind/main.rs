@@ -4,6 +4,7 @@
 
 mod benchmark;
 mod browse;
+mod buckets;
 mod chain;
 mod clusters;
 mod create;
@@ -15,11 +16,13 @@ mod endpoint;
 mod fsgroup;
 mod granted;
 mod guard;
+mod history;
 mod hooks;
 mod image;
 mod local;
 mod operator_killed;
 mod ownership;
+mod page;
 mod pairing;
 mod prelude;
 mod problems;

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -28,11 +28,16 @@ pub struct S3Server {
 impl S3Server {
     /// Starts a server with an empty bucket of that name, which it keeps in `dir`.
     pub fn start(dir: TempDir, bucket: &str) -> Self {
+        Self::start_at(dir, bucket, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Starts a server that other machines reach at that address of this one.
+    pub fn start_at(dir: TempDir, bucket: &str, host: IpAddr) -> Self {
         let root = dir.path().join("root");
         fs::create_dir_all(root.join(bucket)).unwrap();
-        let address = ports::unused();
+        let address = SocketAddr::new(host, ports::unused().port());
         let server = Command::new(program())
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
+            .args(["--host", &host.to_string(), "--port", &address.port().to_string()])
             .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
             .arg(root)
             .stdout(Stdio::null())
