@@ -119,7 +119,7 @@ pub struct RemoteEndpoint {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectStore {
-    /// `s3://BUCKET/PREFIX`. SyncJobs of one key may share a prefix: what they have in common is kept once.
+    /// `s3://BUCKET/PREFIX`. SyncJobs of one cluster and key may share a prefix: what they have in common is kept once.
     #[schemars(length(min = 6, max = 512), extend("x-kubernetes-validations" = rules::bucket_url()))]
     pub url: String,
     /// A Secret of the SyncJob's namespace with the entries `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
