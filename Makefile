@@ -272,9 +272,9 @@ bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a millio
 
 .PHONY: bench-history
 bench-history: ## What copies, mounts and archives of a history cost, beside restic and tar (ten minutes)
-	@.ci/tools build test
+	@.ci/tools build gateway
 	cargo build --release --bin volferry --bin history
-	cargo run --release --bin history -- --s3 "$(CACHE)/tools/bin/s3s-fs" $(BENCH)
+	cargo run --release --bin history -- --s3 "$(CACHE)/tools/bin/versitygw" $(BENCH)
 
 .PHONY: bench-operator
 bench-operator: ## What 1,000 SyncJobs cost the operator, on a real API server with simulated ends (BENCH='200 20' for fewer)

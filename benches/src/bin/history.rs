@@ -30,7 +30,7 @@ struct Args {
     /// Mebibytes of the one file that is exported and imported
     #[arg(long, default_value_t = 1024)]
     archive: u64,
-    /// The S3 server, s3s-fs; by default the one on PATH
+    /// The S3 server, versitygw; by default the one on PATH
     #[arg(long, value_name = "PROGRAM")]
     s3: Option<PathBuf>,
     #[command(flatten)]
@@ -107,16 +107,16 @@ fn mounted(steps: &mut Steps<'_>) -> anyhow::Result<()> {
 
 /// Measures an S3 server of this machine as a second site.
 fn object_storage(steps: &mut Steps<'_>, args: &Args) -> anyhow::Result<()> {
-    let Some(server) = args.s3.clone().or_else(|| find_program("s3s-fs")) else {
-        steps.lacks("s3s-fs", ".ci/tools test");
+    let Some(server) = args.s3.clone().or_else(|| find_program("versitygw")) else {
+        steps.lacks("versitygw", ".ci/tools gateway");
         return Ok(());
     };
     let address: SocketAddr = ports::unused();
     let root = steps.work.trees().join("s3");
     fs::create_dir_all(root.join(BUCKET))?;
-    let (port, folder) = (address.port().to_string(), root.display().to_string());
-    let flags = ["--host", "127.0.0.1", "--port", &port, "--access-key", BUCKET, "--secret-key", BUCKET];
-    let mut serving = Daemon::start(&server, &[&flags[..], &[&folder]].concat(), steps.work.trees())?;
+    let (port, folder) = (address.to_string(), root.display().to_string());
+    let flags = ["--port", &port, "--access", BUCKET, "--secret", BUCKET, "--quiet", "posix", &folder];
+    let mut serving = Daemon::start(&server, &flags, steps.work.trees())?;
     serving.accepts(address)?;
     steps.shell("$VOLFERRY snapshot key $VOLFERRY_KEY_FILE")?;
     steps.variables.extend([
