@@ -7,6 +7,7 @@
 //! Both handle SyncJobs as users do, as manifests and JSON; no code of the operator is linked in.
 
 pub mod apiserver;
+pub mod clock;
 pub mod cluster;
 pub mod csi;
 pub mod cut;

@@ -8,6 +8,8 @@ mod browse;
 mod buckets;
 mod captures;
 mod claims;
+#[cfg(target_arch = "x86_64")]
+mod clocks;
 mod crds;
 mod deletion;
 mod devices;
