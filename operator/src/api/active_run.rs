@@ -300,11 +300,23 @@ impl ActiveRun {
         self.shard_count() as usize * self.sides().len()
     }
 
+    /// Returns the folder that the run uses at that end.
+    pub fn folder(&self, side: Side) -> Option<&RunFolder> {
+        match side {
+            Side::Source => self.source.as_ref(),
+            Side::Sink => self.destination.as_ref(),
+        }
+    }
+
+    /// Returns the folders that the run uses, the source's first.
+    pub fn folders(&self) -> impl Iterator<Item = &RunFolder> {
+        self.source.iter().chain(&self.destination)
+    }
+
     /// Returns the end that is an endpoint, which has no pod.
     pub fn remote(&self) -> Option<Side> {
-        let is_remote = |folder: &Option<RunFolder>| folder.as_ref().is_some_and(|it| it.address.is_some());
-        let ends = [(Side::Source, is_remote(&self.source)), (Side::Sink, is_remote(&self.destination))];
-        ends.into_iter().find_map(|(side, is_remote)| is_remote.then_some(side))
+        let is_remote = |side: &Side| self.folder(*side).is_some_and(|it| it.address.is_some());
+        [Side::Source, Side::Sink].into_iter().find(is_remote)
     }
 
     /// Returns the ends that have pods of their own. One pod that has both volumes counts as the sink's.

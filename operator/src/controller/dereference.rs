@@ -21,8 +21,10 @@ use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     ends::{
         destination_identity,
-        end::{Ends, Places},
-        permission, source_identity,
+        end::{End, Places},
+        permission,
+        source_and_sink::Ends,
+        source_identity,
     },
     fault::Fault,
     names::{self, LABEL_TRY, TryNames},
@@ -69,7 +71,7 @@ pub struct Found {
     /// Whether the annotations of all namespaces were read just now.
     pub are_users_fresh: bool,
     /// The two ends: the namespaces of their pods, and who consents to the use of the claims.
-    pub ends: Ends,
+    pub ends: Ends<End>,
     /// Whether a run has been started and is not over.
     pub is_started: bool,
     /// Why the run under way may no longer use a claim of another namespace.

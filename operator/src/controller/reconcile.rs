@@ -393,7 +393,7 @@ fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     }
     let mut valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     valid.priority = found.users.priority(valid.priority)?;
-    for end in [&found.ends.source, &found.ends.sink] {
+    for end in found.ends.iter() {
         let privileged = security::consent(end.users.privileged.as_deref(), &end.namespace)?;
         if !matches!(end.consent, Consent::Refused(_)) {
             let ownership = valid.params.preserve.ownership;

@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         let pairs = self.pairs();
         let dismissed = if let Step::Dismiss(side, _) = step { Some(*side) } else { None };
         [Side::Source, Side::Sink].into_iter().filter(move |side| {
-            dismissed == Some(*side) || pairs.iter().all(|pair| *pair.end(*side) == EndState::Absent)
+            dismissed == Some(*side) || pairs.iter().all(|pair| *pair.of(*side) == EndState::Absent)
         })
     }
 
@@ -351,7 +351,7 @@ impl<'a> View<'a> {
                 let both = end(side, shard);
                 Pair { source: both.clone(), sink: both }
             }
-            None => Pair { source: end(Side::Source, shard), sink: end(Side::Sink, shard) },
+            None => Pair::each(|side| end(side, shard)),
         };
         match run.shard_count() {
             1 => vec![pair(None)],

@@ -411,7 +411,7 @@ fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<Object
         let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
         let Some(run) = run.filter(|run| !run.is_started()) else { return false };
         let namespace = job.namespace().unwrap_or_default();
-        let mut folders = [&run.source, &run.destination].into_iter().flatten();
+        let mut folders = run.folders();
         (job.name_any(), &namespace) != (freed.name_any(), &own)
             && folders.any(|it| claims.iter().any(|claim| claim.is_of_same_claim(&it.seen_from(&namespace))))
     };

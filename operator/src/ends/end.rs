@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
+use super::source_and_sink::Ends;
 use crate::{
     api::{RunFolder, SyncGrant, SyncJob, SyncRun},
     fault::Fault,
@@ -51,24 +52,7 @@ impl End {
     }
 }
 
-/// Both ends of a run.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ends {
-    /// The end that sends.
-    pub source: End,
-    /// The end that receives.
-    pub sink: End,
-}
-
-impl Ends {
-    /// Returns the end of that side.
-    pub fn of(&self, side: Side) -> &End {
-        match side {
-            Side::Source => &self.source,
-            Side::Sink => &self.sink,
-        }
-    }
-
+impl Ends<End> {
     /// Returns the first end whose claim may not be used, and why.
     pub fn refusal(&self) -> Option<(Side, &Fault)> {
         [Side::Sink, Side::Source].into_iter().find_map(|side| match &self.of(side).consent {
@@ -79,17 +63,17 @@ impl Ends {
 
     /// Returns when the first of the grants ends by itself.
     pub fn until(&self) -> Option<Timestamp> {
-        [&self.source, &self.sink].into_iter().filter_map(|end| end.grant()?.until).min()
+        self.iter().filter_map(|end| end.grant()?.until).min()
     }
 
     /// Returns whether a grant depends on labels of the SyncJob's namespace, which no watch brings.
     pub fn depend_on_labels(&self) -> bool {
-        [&self.source, &self.sink].into_iter().filter_map(End::grant).any(|grant| grant.is_by_labels)
+        self.iter().filter_map(End::grant).any(|grant| grant.is_by_labels)
     }
 
     /// Returns the namespaces that do not let syncers run as root, by this reading of their annotations.
     pub fn without_root(&self) -> Vec<&str> {
-        let ends = [&self.source, &self.sink].into_iter().filter(|end| end.consent != Consent::Remote);
+        let ends = self.iter().filter(|end| end.consent != Consent::Remote);
         let ends = ends.filter(|end| !end.users.is_privileged());
         let mut namespaces: Vec<&str> = ends.map(|end| end.namespace.as_str()).collect();
         namespaces.dedup();
@@ -138,10 +122,9 @@ pub fn is_abroad(child: &impl ResourceExt, namespace: &str, uid: &str) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     own: String,
-    source: BTreeSet<String>,
-    sink: BTreeSet<String>,
-    /// The label of the try under way, and the namespaces of its ends, source first.
-    current: Option<(String, [String; 2])>,
+    all: Ends<BTreeSet<String>>,
+    /// The label of the try under way, and the namespaces of its ends.
+    current: Option<(String, Ends<String>)>,
 }
 
 impl Places {
@@ -155,9 +138,8 @@ impl Places {
             let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
             let names = TryNames::new(&name, &uid, run.number, run.past_tries());
             places.add_folders(run.source.as_ref(), run.destination.as_ref());
-            let of = |folder: Option<&RunFolder>| folder.and_then(|it| it.namespace.clone());
-            let ends = [of(run.source.as_ref()), of(run.destination.as_ref())];
-            let ends = ends.map(|it| it.unwrap_or_else(|| places.own.clone()));
+            let namespace = |side| run.folder(side)?.namespace.clone();
+            let ends = Ends::each(|side| namespace(side).unwrap_or_else(|| places.own.clone()));
             places.current = Some((names.label(), ends));
         }
         places
@@ -180,11 +162,7 @@ impl Places {
     }
 
     fn add(&mut self, namespace: Option<&String>, side: Side) {
-        let places = match side {
-            Side::Source => &mut self.source,
-            Side::Sink => &mut self.sink,
-        };
-        places.extend(namespace.filter(|it| **it != self.own).cloned());
+        self.all.of_mut(side).extend(namespace.filter(|it| **it != self.own).cloned());
     }
 
     /// Returns the SyncJob's namespace.
@@ -194,7 +172,7 @@ impl Places {
 
     /// Returns the other namespaces.
     pub fn abroad(&self) -> BTreeSet<&String> {
-        self.source.union(&self.sink).collect()
+        self.all.iter().flatten().collect()
     }
 
     /// Returns whether a child with the SyncJob's label is one of its children. In another namespace, where others may
@@ -205,12 +183,13 @@ impl Places {
             return false;
         }
         let side = child.labels().get(names::LABEL_SIDE);
-        let is_source = side.is_some_and(|side| *side == Side::Source.to_string());
+        let side =
+            if side.is_some_and(|it| *it == Side::Source.to_string()) { Side::Source } else { Side::Sink };
         let of_try = child.labels().get(names::LABEL_TRY);
         match self.current.as_ref().filter(|(label, _)| of_try == Some(label)) {
-            Some((_, [source, sink])) => namespace == *if is_source { source } else { sink },
+            Some((_, ends)) => namespace == *ends.of(side),
             None if namespace == self.own => true,
-            None => if is_source { &self.source } else { &self.sink }.contains(&namespace),
+            None => self.all.of(side).contains(&namespace),
         }
     }
 }

@@ -5,4 +5,5 @@ pub mod destination_identity;
 pub mod end;
 pub(crate) mod permission;
 pub mod remote_end;
+pub mod source_and_sink;
 pub mod source_identity;

@@ -6,9 +6,12 @@ use contract::Side;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::end::{self, Consent, End, Ends};
+use super::{
+    end::{self, Consent, End},
+    source_and_sink::Ends,
+};
 use crate::{
-    api::{ClaimReference, GrantAccess, SyncJob, SyncRun},
+    api::{ActiveRun, ClaimReference, GrantAccess, SyncJob, SyncRun},
     controller::{lookups::Sources, read::Result, stores::Known},
     fault::Fault,
     grants::{
@@ -74,7 +77,7 @@ impl Applying<'_> {
 /// Returns the namespaces of a job's claims and of those of its run under way, its own first.
 pub(crate) fn namespaces(job: &SyncJob) -> impl Iterator<Item = &str> {
     let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
-    let folders = run.into_iter().flat_map(|run| [&run.source, &run.destination]).flatten();
+    let folders = run.into_iter().flat_map(ActiveRun::folders);
     let folders = folders.filter_map(|folder| folder.namespace.as_deref());
     let own = job.metadata.namespace.as_deref();
     own.into_iter()
@@ -97,7 +100,7 @@ pub(crate) async fn judge(
     of: Applying<'_>,
     claims: &mut [claims::Claim],
     age: Duration,
-) -> Result<Ends> {
+) -> Result<Ends<End>> {
     let spec = &of.wished.spec;
     let source = (Side::Source, spec.source.persistent_volume_claim.as_ref());
     let sink = (Side::Sink, spec.destination.persistent_volume_claim.as_ref());
@@ -141,9 +144,8 @@ async fn one(
 pub(crate) fn withdrawn(known: &Known, of: Applying<'_>, children: &Children) -> Option<Fault> {
     let run = of.job.status.as_ref()?.active_run.as_ref().filter(|run| run.is_started())?;
     let own = of.namespace();
-    let recorded = [(Side::Source, &run.source), (Side::Sink, &run.destination)];
-    let recorded = recorded.into_iter().find_map(|(side, folder)| {
-        let folder = folder.as_ref().filter(|folder| folder.address.is_none())?;
+    let recorded = [Side::Source, Side::Sink].into_iter().find_map(|side| {
+        let folder = run.folder(side).filter(|folder| folder.address.is_none())?;
         let namespace = folder.namespace.clone().filter(|it| *it != own)?;
         let claim = Claim { namespace, name: folder.claim_name.clone() };
         of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()).err()

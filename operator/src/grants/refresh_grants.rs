@@ -22,8 +22,9 @@ use crate::{
         stores::{Known, WatchError},
     },
     ends::{
-        end::{Consent, Ends, Places},
+        end::{Consent, End, Places},
         permission::{self, LABELS_AGE},
+        source_and_sink::Ends,
     },
     names::FIELD_MANAGER,
     pods::security::NamespaceUsers,
@@ -69,10 +70,10 @@ pub(crate) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Fou
 pub(crate) async fn confirm(
     context: &Context,
     job: &SyncJob,
-    ends: &Ends,
+    ends: &Ends<End>,
     users: &NamespaceUsers,
 ) -> std::result::Result<(), Error> {
-    for end in [&ends.source, &ends.sink] {
+    for end in ends.iter() {
         let Some(granted) = end.grant() else { continue };
         let api = Api::<SyncGrant>::namespaced(context.client.clone(), &end.namespace);
         let now = api.get_opt(&granted.name).await.map_err(reading("SyncGrant"))?;

@@ -7,6 +7,7 @@ use k8s_openapi::api::{
 };
 
 use super::{Try, access, job};
+use crate::ends::source_and_sink::Ends;
 
 /// The objects that must exist before the pods.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,15 +22,6 @@ pub struct Groundwork {
     pub role_binding: RoleBinding,
 }
 
-/// The Jobs of the two ends.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ends {
-    /// The Job of the end that receives the files.
-    pub sink: Job,
-    /// The Job of the end that sends the files.
-    pub source: Job,
-}
-
 /// Builds the first group: the service account and its RBAC objects.
 pub fn groundwork(of: &Try<'_>) -> Groundwork {
     Groundwork {
@@ -41,7 +33,7 @@ pub fn groundwork(of: &Try<'_>) -> Groundwork {
 }
 
 /// Builds the second group for a run with two pods: a Job for each end.
-pub fn ends(of: &Try<'_>) -> Ends {
+pub fn ends(of: &Try<'_>) -> Ends<Job> {
     Ends { sink: job::sink_job(of), source: job::source_job(of) }
 }
 

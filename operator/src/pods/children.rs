@@ -95,7 +95,7 @@ impl Children {
             shard,
             job: self.job_of(names, side),
             pods: &pods,
-            warning: seen.warnings.of(side).and_then(|warning| warning.about(&pods)),
+            warning: seen.warnings.of(side).as_ref().and_then(|warning| warning.about(&pods)),
             report: seen.reports.and_then(|reports| reports.of(side, shard)),
             try_id,
         })

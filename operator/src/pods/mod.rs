@@ -27,7 +27,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use self::placement::Placements;
 use crate::{
     api::{ActiveRun, CommonPodSettings, FsGroups, Hook, SyncJob, SyncRun},
-    ends::end::{self, Ends},
+    ends::{
+        end::{self, End},
+        source_and_sink::Ends,
+    },
     names::{self, TryNames},
     spec::validate::ValidatedSyncJob,
     telemetry::LogFormat,
@@ -73,7 +76,7 @@ pub struct Try<'a> {
     /// The operator's settings.
     pub settings: &'a Settings,
     /// The namespaces of the two ends.
-    pub ends: &'a Ends,
+    pub ends: &'a Ends<End>,
     /// The nodes that the pods have to run on.
     pub placements: &'a Placements,
     /// The volume id of the last successful run's destination, unless this run has to write to another.

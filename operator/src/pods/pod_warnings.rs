@@ -1,18 +1,12 @@
 //! The warnings of Kubernetes while the pods of a run do not start. Pure.
 
-use contract::Side;
 use kube::ResourceExt as _;
 
 use super::stored_fields::Pod;
+use crate::ends::source_and_sink::Ends;
 
 /// The last warning of each end about a pod that does not start, or about a Job that lacks pods.
-#[derive(Debug, Clone, Default)]
-pub struct Warnings {
-    /// The warning about the end that sends the files.
-    pub source: Option<Warning>,
-    /// The warning about the end that receives the files.
-    pub sink: Option<Warning>,
-}
+pub type Warnings = Ends<Option<Warning>>;
 
 /// One warning.
 #[derive(Debug, Clone)]
@@ -24,18 +18,10 @@ pub struct Warning {
 }
 
 impl Warnings {
-    /// Returns the warning about an end.
-    pub fn of(&self, side: Side) -> Option<&Warning> {
-        match side {
-            Side::Source => self.source.as_ref(),
-            Side::Sink => self.sink.as_ref(),
-        }
-    }
-
     /// Returns whether a Job cannot get its pods because somebody has deleted their service account.
     pub fn lack_account(&self) -> bool {
-        let mut all = [&self.source, &self.sink].into_iter().flatten();
-        all.any(|warning| warning.pod.is_none() && warning.text.contains("looking up service account"))
+        let is_so = |it: &Warning| it.pod.is_none() && it.text.contains("looking up service account");
+        self.iter().flatten().any(is_so)
     }
 }
 

@@ -3,6 +3,7 @@ mod places;
 use std::path::Path;
 
 use contract::{OtherSource, VolumeId};
+use k8s_openapi::api::batch::v1::Job;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -30,7 +31,7 @@ fn job(more: Value) -> ValidatedSyncJob {
 }
 
 /// Returns two ends in the SyncJob's own namespace.
-fn ends_in(namespace: &str, privileged: bool) -> Ends {
+fn ends_in(namespace: &str, privileged: bool) -> Ends<End> {
     let users = NamespaceUsers { privileged: privileged.then(|| "true".into()), ..NamespaceUsers::default() };
     let end = End { namespace: namespace.into(), users, ..End::default() };
     Ends { source: end.clone(), sink: end }
@@ -78,11 +79,11 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
     })
 }
 
-fn ends(job: &ValidatedSyncJob, privileged: bool) -> build_try::Ends {
+fn ends(job: &ValidatedSyncJob, privileged: bool) -> Ends<Job> {
     with_try(job, privileged, build_try::ends)
 }
 
-fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::PodSpec {
+fn pod(job: &Job) -> &k8s_openapi::api::core::v1::PodSpec {
     job.spec.as_ref().unwrap().template.spec.as_ref().unwrap()
 }
 

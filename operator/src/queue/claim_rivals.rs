@@ -94,7 +94,7 @@ impl Rivals {
     /// use.
     pub fn suspects(&self, run: &ActiveRun, side: Side) -> String {
         let run = &located(run, &self.namespace);
-        let Some(folder) = folder(run, side) else { return String::new() };
+        let Some(folder) = run.folder(side) else { return String::new() };
         if folder.address.is_some() {
             return String::new();
         }
@@ -228,13 +228,6 @@ fn stray(pod: Pod) -> Stray {
     let volumes = spec.volumes.unwrap_or_default().into_iter();
     let claims = volumes.filter_map(|volume| volume.persistent_volume_claim).collect();
     Stray { name, namespace, node: spec.node_name, claims }
-}
-
-fn folder(run: &ActiveRun, side: Side) -> Option<&RunFolder> {
-    match side {
-        Side::Source => run.source.as_ref(),
-        Side::Sink => run.destination.as_ref(),
-    }
 }
 
 fn waiting(run: &ActiveRun, said: &[String]) -> Fault {

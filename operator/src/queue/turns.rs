@@ -101,7 +101,7 @@ impl Member {
 
 /// Returns the namespaces in which a run of a job of that namespace counts: that one, and those of its claims.
 fn namespaces(own: &str, run: &ActiveRun) -> Vec<String> {
-    let claims = [&run.source, &run.destination].into_iter().flatten();
+    let claims = run.folders();
     let mut others: Vec<String> = claims.filter_map(|folder| folder.namespace.clone()).collect();
     others.retain(|it| it != own);
     others.dedup();

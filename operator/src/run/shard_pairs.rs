@@ -4,20 +4,14 @@ use contract::{Reason, Side};
 use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{self, Ending, Outcome};
-use crate::{api::ActiveRun, fault::Fault, pods::pod_state::EndState};
+use crate::{api::ActiveRun, ends::source_and_sink::Ends, fault::Fault, pods::pod_state::EndState};
 
 /// How long the other end, or the other shards after a failure, may take to end by themselves. The engine notices a
 /// lost peer within 10 s.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 /// The two ends of one shard.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
-    /// The end that sends the files.
-    pub source: EndState,
-    /// The end that receives the files.
-    pub sink: EndState,
-}
+pub type Pair = Ends<EndState>;
 
 /// The combined state of all pairs of a try.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,24 +48,12 @@ impl Pair {
             }
             other => other.clone(),
         };
-        Self { source: settled(&self.source), sink: settled(&self.sink) }
+        self.map(settled)
     }
 
     /// Returns whether no objects of either end exist.
     pub fn is_absent(&self) -> bool {
-        self.ends() == [&EndState::Absent; 2]
-    }
-
-    /// Returns the state of one end.
-    pub fn end(&self, side: Side) -> &EndState {
-        match side {
-            Side::Source => &self.source,
-            Side::Sink => &self.sink,
-        }
-    }
-
-    fn ends(&self) -> [&EndState; 2] {
-        [&self.source, &self.sink]
+        self.iter().all(|end| *end == EndState::Absent)
     }
 
     fn stand(&self, now: Timestamp) -> PairStand {
@@ -135,8 +117,8 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
 /// Returns the side that waits for the other one, or does not exist yet, while no end of that other side can start.
 pub fn partner_of_stuck(pairs: &[Pair]) -> Option<Side> {
     [Side::Source, Side::Sink].into_iter().find(|side| {
-        let is_stuck = |pair: &Pair| matches!(pair.end(other(*side)), EndState::Starting(Some(_)));
-        let waits = |pair: &Pair| matches!(pair.end(*side), EndState::Running | EndState::Absent);
+        let is_stuck = |pair: &Pair| matches!(pair.of(other(*side)), EndState::Starting(Some(_)));
+        let waits = |pair: &Pair| matches!(pair.of(*side), EndState::Running | EndState::Absent);
         pairs.iter().all(is_stuck) && pairs.iter().any(waits)
     })
 }
@@ -162,13 +144,13 @@ fn broken_at(stands: &[PairStand]) -> Option<Option<Timestamp>> {
 fn any_is_under_way(pairs: &[Pair], stands: &[PairStand]) -> bool {
     let left = pairs.iter().zip(stands).filter(|(_, stand)| !matches!(stand, PairStand::Over(..)));
     let runs = |end: &EndState| matches!(end, EndState::Running | EndState::Stopping);
-    left.flat_map(|(pair, _)| pair.ends()).any(runs)
+    left.flat_map(|(pair, _)| pair.iter()).any(runs)
 }
 
 /// Returns the ends of those pairs of which neither end has ended.
 fn open<'a>(pairs: &'a [Pair], stands: &[PairStand]) -> Vec<&'a EndState> {
     let open = pairs.iter().zip(stands).filter(|(_, stand)| matches!(stand, PairStand::Open));
-    open.flat_map(|(pair, _)| pair.ends()).collect()
+    open.flat_map(|(pair, _)| pair.iter()).collect()
 }
 
 fn standing(pairs: &[Pair], ends: Vec<&EndState>) -> Stand {

@@ -199,7 +199,7 @@ fn in_use(run: &ActiveRun, outcome: &Outcome, suspects: &str, at: Timestamp) -> 
 
 /// Returns the fault of a run whose key the endpoint does not list yet.
 fn stranger(run: &ActiveRun, identity: Option<JobIdentity>, at: Timestamp) -> Fault {
-    let mut folders = [&run.source, &run.destination].into_iter().flatten();
+    let mut folders = run.folders();
     let address = folders.find_map(|folder| folder.address.as_deref()).unwrap_or_default();
     let key = identity.map_or_else(String::new, |identity| format!(" {}", identity.public_key));
     let message = format!(
