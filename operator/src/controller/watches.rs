@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, RunFolder, SyncGrant, SyncJob, SyncRun},
-    ends::{end, permission, remote_end},
+    ends::{end, end_kind::EndKind, permission},
     names,
     pods::stored_fields::{Job, Pod},
     queue::turns::{self, Limits},
@@ -405,8 +405,8 @@ fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
 fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
     let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
     let own = freed.namespace().unwrap_or_default();
-    let folders = [Side::Source, Side::Sink].map(|side| remote_end::run_folder(spec, side));
-    let claims: Vec<RunFolder> = folders.into_iter().flatten().map(|it| it.seen_from(&own)).collect();
+    let ends = [Side::Source, Side::Sink].into_iter().flat_map(|side| EndKind::parse(spec, side, &own));
+    let claims: Vec<RunFolder> = ends.map(|end| end.run_folder(&own).seen_from(&own)).collect();
     let waits = |job: &Guarded| {
         let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
         let Some(run) = run.filter(|run| !run.is_started()) else { return false };

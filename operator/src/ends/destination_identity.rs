@@ -7,7 +7,7 @@
 use contract::{Reason, Report, RunResult, Side, VolumeId};
 use kube::ResourceExt;
 
-use super::{bucket_place::BucketPlace, remote_end};
+use super::{bucket_place::BucketPlace, end_kind::EndKind};
 use crate::{
     api::{KnownDestination, RunFolder, SyncJob, SyncJobStatus},
     human,
@@ -45,7 +45,7 @@ pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
 
 /// Returns whether the claim that the last successful run wrote to was recreated since, so that the copy is gone.
 pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
-    let Some(claim) = job.destination.claim() else { return false };
+    let Some(claim) = job.ends.sink.claim() else { return false };
     let namespace = claim.namespace_from(&job.namespace);
     let is_it = |known: &&KnownDestination| known.claim_name == claim.name && known.namespace == namespace;
     let known = status.destination.as_ref().filter(is_it);
@@ -56,8 +56,9 @@ pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>)
 /// undoes what the other does.
 pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) -> Option<String> {
     let folder = |job: &SyncJob| {
-        let folder = remote_end::run_folder(&job.spec, Side::Sink)?;
-        Some(folder.seen_from(&job.namespace().unwrap_or_default()))
+        let own = job.namespace().unwrap_or_default();
+        let end = EndKind::parse(&job.spec, Side::Sink, &own).ok()?;
+        Some(end.run_folder(&own).seen_from(&own))
     };
     // A store takes the snapshots of any number of SyncJobs.
     let own = folder(job).filter(|own| !BucketPlace::is_of(own))?;
@@ -163,7 +164,7 @@ mod tests {
             (job("b", "/"), Some("v")),
             (job("b", "/"), None),
         ] {
-            assert_eq!(expected(&status, &job, uid), None, "{:?} {uid:?}", job.destination);
+            assert_eq!(expected(&status, &job, uid), None, "{:?} {uid:?}", job.ends.sink);
         }
     }
 

@@ -1,8 +1,10 @@
 //! The two ends of a run: where they are, who permits their use, and how they are known again.
 
 pub mod bucket_place;
+pub mod claim_end;
 pub mod destination_identity;
 pub mod end;
+pub mod end_kind;
 pub(crate) mod permission;
 pub mod remote_end;
 pub mod source_and_sink;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
+    claim_end::Claim,
     end::{self, Consent, End},
     source_and_sink::Ends,
 };
@@ -20,7 +21,6 @@ use crate::{
     },
     names::{self, TryNames},
     pods::{children::Children, security::NamespaceUsers, stored_fields::Job},
-    spec::validate::Claim,
     volumes::claims,
 };
 

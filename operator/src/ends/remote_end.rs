@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use contract::{PublicKey, Side, is_name};
+use contract::{PublicKey, is_name};
 
-use super::bucket_place::BucketPlace;
 use crate::{
-    api::{ClaimReference, RemoteEndpoint, RunFolder, SyncJobSpec},
+    api::{RemoteEndpoint, RunFolder},
     spec::{
         fields::{ValidationError, invalid},
         inner_folder::Folder,
@@ -42,42 +41,23 @@ impl RemoteFolder {
         let (address, path) = (Some(self.address.clone()), self.below.as_str().into());
         RunFolder { address, path, ..RunFolder::default() }
     }
-}
 
-/// Returns the folder that a spec names at one end, as runs record it; `None` if it names none that can be used.
-pub fn run_folder(spec: &SyncJobSpec, side: Side) -> Option<RunFolder> {
-    let (claim, endpoint, path) = match side {
-        Side::Source => (&spec.source.persistent_volume_claim, &spec.source.endpoint, &spec.source.path),
-        Side::Sink => {
-            (&spec.destination.persistent_volume_claim, &spec.destination.endpoint, &spec.destination.path)
-        }
-    };
-    if let Some(ClaimReference { claim_name, namespace }) = claim.clone() {
-        return Some(RunFolder { claim_name, namespace, path: path.clone(), ..RunFolder::default() });
+    /// Parses the endpoint that a spec names in `field`.
+    ///
+    /// # Errors
+    /// The address or the key cannot be read.
+    pub fn parse(field: &str, endpoint: &RemoteEndpoint) -> Result<Self, ValidationError> {
+        let typed = &endpoint.address;
+        let (address, below) = split(typed).ok_or_else(|| {
+            let problem = format!("`{typed}` is no address of an endpoint; write HOST:PORT::FOLDER");
+            invalid(format!("{field}.endpoint.address"), problem)
+        })?;
+        let key = endpoint.public_key.parse();
+        let public_key =
+            key.map_err(|error| invalid(format!("{field}.endpoint.publicKey"), format!("{error}")))?;
+        let identity = endpoint.identity.as_ref().map(|identity| identity.secret_name.clone());
+        Ok(Self { address, below, public_key, identity })
     }
-    if let Some(store) = spec.destination.object_store.as_ref().filter(|_| side == Side::Sink) {
-        return Some(BucketPlace::parse(store).ok()?.run_folder());
-    }
-    Some(parse(side, endpoint.as_ref()?).ok()?.run_folder())
-}
-
-/// Parses the endpoint at one end of a spec.
-///
-/// # Errors
-/// The address or the key cannot be read.
-pub fn parse(side: Side, endpoint: &RemoteEndpoint) -> Result<RemoteFolder, ValidationError> {
-    let [address_field, key_field] = match side {
-        Side::Source => ["source.endpoint.address", "source.endpoint.publicKey"],
-        Side::Sink => ["destination.endpoint.address", "destination.endpoint.publicKey"],
-    };
-    let typed = &endpoint.address;
-    let (address, below) = split(typed).ok_or_else(|| {
-        let problem = format!("`{typed}` is no address of an endpoint; write HOST:PORT::FOLDER");
-        invalid(address_field, problem)
-    })?;
-    let public_key = endpoint.public_key.parse().map_err(|error| invalid(key_field, format!("{error}")))?;
-    let identity = endpoint.identity.as_ref().map(|identity| identity.secret_name.clone());
-    Ok(RemoteFolder { address, below, public_key, identity })
 }
 
 /// Splits `HOST[:PORT]::FOLDER[/PATH]` into `HOST:PORT::FOLDER` and `/PATH`.
@@ -112,7 +92,7 @@ mod tests {
     fn parsed(address: &str, public_key: &str) -> Result<RemoteFolder, ValidationError> {
         let endpoint =
             RemoteEndpoint { address: address.into(), public_key: public_key.into(), identity: None };
-        parse(Side::Sink, &endpoint)
+        RemoteFolder::parse("destination", &endpoint)
     }
 
     #[test]

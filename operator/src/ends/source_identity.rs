@@ -4,11 +4,12 @@
 use contract::{OtherSource, Reason, RunResult, Side};
 use kube::ResourceExt as _;
 
+use super::claim_end;
 use crate::{
     api::{ActiveRun, ClaimReference, GROUP, KnownSource, SyncJob, SyncJobStatus},
     fault::Fault,
     names::{self, ANNOTATION_ACCEPT_SOURCE},
-    spec::validate::{self, ValidatedSyncJob},
+    spec::validate::ValidatedSyncJob,
     volumes::claims::{Blocked, Claim},
 };
 
@@ -58,10 +59,10 @@ pub fn rule(
     (claims, has_one_source): (&[Claim], bool),
     (accepted, is_copy): (Option<&str>, bool),
 ) -> Option<OtherSource> {
-    let is_device = job.params.image || job.source.is_block() || job.destination.is_block();
+    let is_device = job.params.image || job.ends.iter().any(|end| end.is_block());
     // An endpoint's owner decides which sources it takes, and a snapshot in object storage replaces none.
     if is_device
-        || job.destination.claim().is_none()
+        || job.ends.sink.claim().is_none()
         || job.params.source_snapshot.is_some()
         || run.capture.is_some()
         || !has_one_source
@@ -82,14 +83,14 @@ pub fn rule(
 
 /// Returns whether the job names the claim that is known.
 fn is_named(known: &KnownSource, job: &ValidatedSyncJob) -> bool {
-    let Some(claim) = job.source.claim() else { return false };
+    let Some(claim) = job.ends.source.claim() else { return false };
     known.claim_name == claim.name && known.namespace == claim.namespace_from(&job.namespace)
 }
 
 /// Returns whether the source's claim was made from the destination's: as its clone, by a SyncJob in the other
 /// direction that has succeeded with it, or because it names this SyncJob and came up filled with its copy.
 pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item = &'a SyncJob>) -> bool {
-    let claim = |job: &SyncJob, of: &ClaimReference| validate::Claim {
+    let claim = |job: &SyncJob, of: &ClaimReference| claim_end::Claim {
         namespace: of.namespace.clone().or_else(|| job.namespace()).unwrap_or_default(),
         name: of.claim_name.clone(),
     };
@@ -124,7 +125,7 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
 /// Stores the claim that a successful run has read.
 pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, run: &ActiveRun, result: RunResult) {
     let uid = run.source_uid.clone().filter(|_| result == RunResult::Succeeded && run.restore.is_none());
-    if let Some((claim_uid, claim)) = uid.zip(job.source.claim()) {
+    if let Some((claim_uid, claim)) = uid.zip(job.ends.source.claim()) {
         let (claim_name, namespace) = (claim.name.clone(), claim.namespace_from(&job.namespace));
         status.source = Some(KnownSource { claim_name, namespace, claim_uid });
     }

@@ -8,9 +8,9 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{GrantAccess, GrantedNamespace, KnownNamespace, SyncGrant},
+    ends::claim_end::Claim,
     fault::Fault,
     names,
-    spec::validate::Claim,
     volumes::claims::field,
 };
 

@@ -117,7 +117,7 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>
     let refused = |source| ManifestError::Refused { file: file.into(), document, source };
     if job.spec.hooks.is_some() {
         let problem = "runs commands in pods, and here are none; remove it from the manifest".into();
-        return Err(refused(ValidationError::Invalid { field: "hooks", problem }));
+        return Err(refused(ValidationError::Invalid { field: "hooks".into(), problem }));
     }
     let valid = validate::validate(&job.spec, &job.name_any(), &namespace).map_err(refused)?;
     Ok(Some(Manifest { job: valid, known }))

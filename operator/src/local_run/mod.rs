@@ -29,11 +29,11 @@ use self::{
 };
 use crate::{
     api::{KnownDestination, SyncJobStatus},
-    ends::destination_identity,
+    ends::{destination_identity, end_kind::EndKind},
     engine::{End, Folder, listen_arg, local_args, sink_args, source_args},
     names,
     run::outcome::{self, Outcome},
-    spec::validate::{EndFolder, ValidatedSyncJob},
+    spec::validate::ValidatedSyncJob,
     status::{run_status, synced},
 };
 
@@ -82,14 +82,14 @@ struct Folders {
 
 impl Folders {
     fn of(job: &ValidatedSyncJob, args: &LocalArgs) -> Result<Self, LocalError> {
-        let folder = |of: &EndFolder| {
-            let of = of.volume().ok_or_else(|| LocalError::Endpoint(job.name.clone()))?;
+        let folder = |of: &EndKind| {
+            let of = of.mounted().ok_or_else(|| LocalError::Endpoint(job.name.clone()))?;
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
             Ok::<_, LocalError>(Folder { volume: dir.clone(), path: of.folder.as_str().into() })
         };
-        let folders = Self { source: folder(&job.source)?, destination: folder(&job.destination)? };
+        let folders = Self { source: folder(&job.ends.source)?, destination: folder(&job.ends.sink)? };
         folders.refuse_overlap(job).map(|()| folders)
     }
 

@@ -133,7 +133,7 @@ fn end(of: &Try<'_>, side: Side) -> End {
 }
 
 fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
-    let below = job.folder(side).volume().map_or("/", |volume| volume.folder.as_str());
+    let below = job.ends.of(side).mounted().map_or("/", |end| end.folder.as_str());
     Folder { volume: data_path(job, side).into(), path: below.into() }
 }
 
@@ -154,10 +154,7 @@ fn pods(of: &Try<'_>, side: Side) -> PodSettings {
     let own = |pods: &PodSettings| if is_abroad { pods.abroad() } else { pods.clone() };
     let both = own(&of.job.pods).over(&of.settings.pods);
     sides(of, side).into_iter().fold(both, |pods, side| {
-        let end = match side {
-            Side::Source => &of.job.source_pods,
-            Side::Sink => &of.job.destination_pods,
-        };
+        let end = of.job.end_pods.of(side);
         if is_abroad { pods.with(&end.abroad()) } else { pods.with(end) }
     })
 }
@@ -229,7 +226,7 @@ fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeM
 /// Returns the labels for those claims of an end's pod that tie all their users to one node; the destination's last.
 fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
     let tied = sides(of, side).into_iter().filter(|side| of.placements.on_one_node(*side));
-    tied.filter_map(|side| Some(names::claim_label(&of.job.folder(side).claim()?.name)))
+    tied.filter_map(|side| Some(names::claim_label(&of.job.ends.of(side).claim()?.name)))
 }
 
 fn pod_annotations(of: &Try<'_>, side: Side, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -394,7 +391,7 @@ pub(crate) fn modest_resources() -> ResourceRequirements {
 
 /// Returns the path of an end's data in its pod: a folder, or a device.
 fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
-    match (side, job.folder(side).is_block()) {
+    match (side, job.ends.of(side).is_block()) {
         (Side::Source, false) => SOURCE_DIR,
         (Side::Source, true) => SOURCE_DEVICE,
         (Side::Sink, false) => DESTINATION_DIR,
@@ -405,12 +402,12 @@ fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
 /// Returns the name of an end's data volume in a pod. Two folders of one claim are one volume, mounted twice.
 fn data_name(of: &Try<'_>, side: Side) -> &'static str {
     let is_second =
-        of.run.local && side == Side::Source && of.job.source.claim() != of.job.destination.claim();
+        of.run.local && side == Side::Source && of.job.ends.source.claim() != of.job.ends.sink.claim();
     if is_second { SOURCE_DATA } else { DATA }
 }
 
 fn devices(of: &Try<'_>, side: Side) -> Vec<VolumeDevice> {
-    let devices = sides(of, side).into_iter().filter(|side| of.job.folder(*side).is_block());
+    let devices = sides(of, side).into_iter().filter(|side| of.job.ends.of(*side).is_block());
     let device =
         |side| VolumeDevice { name: data_name(of, side).into(), device_path: data_path(of.job, side).into() };
     devices.map(device).collect()
@@ -438,7 +435,7 @@ pub(crate) fn empty_dir(name: &str, medium: Option<&str>, size_limit: &str) -> V
 }
 
 fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
-    let folders = sides(of, side).into_iter().filter(|side| !of.job.folder(*side).is_block());
+    let folders = sides(of, side).into_iter().filter(|side| !of.job.ends.of(*side).is_block());
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
     let has_key = of.job.remote().is_some() || of.job.bucket().is_some();
@@ -479,7 +476,7 @@ fn data_volume(of: &Try<'_>, side: Side) -> Option<Volume> {
     Some(Volume {
         name: data_name(of, side).into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: of.job.folder(side).claim()?.name.clone(),
+            claim_name: of.job.ends.of(side).claim()?.name.clone(),
             // Set here and not only at the mount, or the kubelet would change the group of the source's files to
             // `fsGroup`. For a device, only this prevents writes.
             read_only: Some(is_read_only(of, side)),

@@ -4,17 +4,15 @@ use contract::Side;
 
 use super::placement;
 use crate::{
-    api::Placement,
-    spec::validate::{EndFolder, ValidatedSyncJob},
-    volumes::claims::Claim,
+    api::Placement, ends::end_kind::EndKind, spec::validate::ValidatedSyncJob, volumes::claims::Claim,
 };
 
 /// Completes the job with the placement that its claims allow, if the spec leaves it open. If a claim is unknown, the
 /// network is chosen, which does not need both volumes on one node.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
-    let namespace = |folder: &EndFolder| folder.claim().map(|claim| claim.namespace.clone());
+    let namespace = |end: &EndKind| end.claim().map(|claim| claim.namespace.clone());
     let is_local = match job.placement {
-        _ if job.has_outside() || namespace(&job.source) != namespace(&job.destination) => false,
+        _ if job.has_outside() || namespace(&job.ends.source) != namespace(&job.ends.sink) => false,
         Placement::Local => true,
         Placement::Network => false,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),
@@ -28,7 +26,7 @@ fn is_in_place(job: &ValidatedSyncJob) -> bool {
 }
 
 fn is_one_claim(job: &ValidatedSyncJob) -> bool {
-    job.source.claim().is_some() && job.source.claim() == job.destination.claim()
+    job.ends.source.claim().is_some() && job.ends.source.claim() == job.ends.sink.claim()
 }
 
 fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {

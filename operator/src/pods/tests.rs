@@ -320,7 +320,7 @@ fn an_end_has_the_group_of_the_workload_that_uses_its_claim() {
 #[test]
 fn a_device_is_not_mounted_but_shown_and_that_of_the_source_to_be_read_only() {
     let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {}}));
-    (job.source, job.destination) = (job.source.of_kind(true), job.destination.of_kind(true));
+    job.ends = job.ends.map(|end| end.clone().of_kind(true));
     let ends = ends(&job, false);
     for (end, path, read_only) in
         [(&ends.source, "/dev/volferry-source", true), (&ends.sink, "/dev/volferry-destination", false)]
@@ -343,7 +343,7 @@ fn an_image_of_a_device_is_a_path_on_a_volume_that_is_mounted() {
         json!({"persistentVolumeClaim": {"claimName": "web-copy"}, "path": "/backups/disk.img"});
     let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {},
         "destination": destination}));
-    job.source = job.source.of_kind(true);
+    job.ends.source = job.ends.source.of_kind(true);
     let ends = ends(&job, false);
     let container = &pod(&ends.sink).containers[0];
     assert_eq!(container.volume_devices, None);

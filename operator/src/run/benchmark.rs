@@ -10,7 +10,7 @@ use crate::{
     fault::Fault,
     human, names,
     pods::stored_fields::Pod,
-    spec::validate::{EndFolder, ValidatedSyncJob},
+    spec::validate::ValidatedSyncJob,
     volumes::claims::Claim,
 };
 
@@ -43,7 +43,7 @@ pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]
     if let Some(place) = job.bucket() {
         return fault(format!("A benchmark is between two claims, and {place} is object storage."));
     }
-    let volumes = [&job.source, &job.destination].into_iter().filter_map(EndFolder::volume);
+    let volumes = job.ends.iter().filter_map(|end| end.mounted());
     if let Some(volume) = volumes.into_iter().find(|volume| volume.is_block) {
         return fault(format!(
             "The claim {} has volumeMode Block, and a benchmark makes files. Benchmark a SyncJob whose claims both have \
@@ -247,7 +247,7 @@ mod tests {
         let files = json!({"files": vec![json!({"count": 9_000_000, "bytes": 1}); 2]});
         let huge = ActiveRun { benchmark: Some(benchmark(files)), ..active(false) };
         assert!(told(&huge, &valid, &[]).unwrap().contains("the sum of all count is 18000000"));
-        valid.destination = valid.destination.of_kind(true);
+        valid.ends.sink = valid.ends.sink.of_kind(true);
         let refused = told(&active(false), &valid, &[]).unwrap();
         assert!(refused.contains("prod/to") && refused.contains("volumeMode Block"), "{refused}");
         let run = ActiveRun { benchmark: None, ..active(false) };

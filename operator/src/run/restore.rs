@@ -185,7 +185,7 @@ mod tests {
         let (job, asked) = (job(), asked());
         let wished = wished(&job, Some(&asked));
         let valid = validate::validate(&wished.spec, "web", "prod").unwrap();
-        assert_eq!(valid.source, valid.destination);
+        assert_eq!(valid.ends.source, valid.ends.sink);
         assert_eq!(valid.params.source_snapshot.as_deref(), Some("as-of:2026-11-22T18:00:00Z"));
         assert!(valid.params.keep_going && !valid.params.trust_store);
         assert!(valid.params.delete && valid.params.exclude.is_empty() && !valid.params.preserve.xattrs);

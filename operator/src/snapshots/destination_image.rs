@@ -33,7 +33,7 @@ pub fn of_run(
     name: &str,
 ) -> DynamicObject {
     let mut spec =
-        json!({"source": {"persistentVolumeClaimName": job.destination.claim().map(|claim| &claim.name)}});
+        json!({"source": {"persistentVolumeClaimName": job.ends.sink.claim().map(|claim| &claim.name)}});
     if let Some(class) = &demand.volume_snapshot_class_name {
         spec["volumeSnapshotClassName"] = json!(class);
     }

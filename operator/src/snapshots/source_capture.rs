@@ -26,10 +26,11 @@ use serde_json::json;
 
 use crate::{
     api::{ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJobPhase, SyncJobSpec, SyncJobStatus},
+    ends::end_kind::EndKind,
     fault::Fault,
     human::{clipped, sentence},
     names,
-    spec::validate::{EndFolder, ValidatedSyncJob},
+    spec::validate::ValidatedSyncJob,
     status::readiness,
     volumes::{claim_growth, claims::Claim},
 };
@@ -130,7 +131,7 @@ impl CaptureOf<'_> {
     /// Builds the VolumeSnapshot.
     pub fn snapshot(&self, name: &str) -> DynamicObject {
         let mut spec =
-            json!({"source": {"persistentVolumeClaimName": self.job.source.claim().map(|it| &it.name)}});
+            json!({"source": {"persistentVolumeClaimName": self.job.ends.source.claim().map(|it| &it.name)}});
         if let Some(class) = &self.demand.volume_snapshot_class_name {
             spec["volumeSnapshotClassName"] = json!(class);
         }
@@ -153,7 +154,9 @@ impl CaptureOf<'_> {
         let size = [actual.or(own), needed].into_iter().flatten().reduce(claim_growth::larger)?;
         let origin = match self.demand.method {
             CaptureMethod::Snapshot => (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", name),
-            CaptureMethod::Clone => (None, "PersistentVolumeClaim", self.job.source.claim()?.name.as_str()),
+            CaptureMethod::Clone => {
+                (None, "PersistentVolumeClaim", self.job.ends.source.claim()?.name.as_str())
+            }
         };
         let class_name = self.demand.storage_class_name.clone().or_else(|| source.storage_class_name.clone());
         Some(PersistentVolumeClaim {
@@ -229,8 +232,8 @@ pub fn reading<'a>(job: &'a ValidatedSyncJob, run: &ActiveRun) -> Cow<'a, Valida
         return Cow::Borrowed(job);
     };
     let mut job = job.clone();
-    if let EndFolder::Volume(volume) = &mut job.source {
-        volume.claim.name.clone_from(&capture.name);
+    if let EndKind::Claim(end) = &mut job.ends.source {
+        end.claim.name.clone_from(&capture.name);
     }
     Cow::Owned(job)
 }

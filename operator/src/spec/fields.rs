@@ -1,6 +1,6 @@
 //! Parses fields of a spec, and reports invalid ones.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use contract::Reason;
 use thiserror::Error;
@@ -15,7 +15,7 @@ pub enum ValidationError {
     #[error("spec.{field}: {problem}")]
     Invalid {
         /// The field's path below `spec`.
-        field: &'static str,
+        field: Cow<'static, str>,
         /// The problem, and what to write instead.
         problem: String,
     },
@@ -51,6 +51,6 @@ pub(crate) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result
 }
 
 /// Returns the error for an invalid field.
-pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
-    ValidationError::Invalid { field, problem: problem.into() }
+pub(crate) fn invalid(field: impl Into<Cow<'static, str>>, problem: impl Into<String>) -> ValidationError {
+    ValidationError::Invalid { field: field.into(), problem: problem.into() }
 }

@@ -1,23 +1,19 @@
 //! Converts a [`SyncJobSpec`] to a [`ValidatedSyncJob`], from which pods can be built without further checks. Pure:
 //! whether the claims exist is checked by the step before, which asks the cluster.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::Rule};
 
-use super::{
-    fields::{ValidationError, duration, invalid, number},
-    inner_folder::Folder,
-};
+use super::fields::{ValidationError, duration, invalid, number};
 use crate::{
     api::{
-        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
-        MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RemoteEndpoint, RunFolder,
-        SyncJobSpec, Transfer,
+        CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
+        MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
     ends::{
-        bucket_place::BucketPlace,
-        remote_end::{self, RemoteFolder},
+        bucket_place::BucketPlace, claim_end::Claim, end_kind::EndKind, remote_end::RemoteFolder,
+        source_and_sink::Ends,
     },
     hooks::hook_state,
     run::schedule::Schedule,
@@ -37,14 +33,12 @@ pub struct ValidatedSyncJob {
     pub name: String,
     /// The SyncJob's namespace.
     pub namespace: String,
-    /// The folder of the files.
-    pub source: EndFolder,
+    /// What is at the two ends. They never overlap.
+    pub ends: Ends<EndKind>,
     /// How the source is captured at one instant; `None` if it is read as it is.
     pub capture: Option<CaptureDemand>,
     /// How the destination's VolumeSnapshots are taken; `None` if none are.
     pub images: Option<ImageDemand>,
-    /// The folder of the copy. Never overlaps with `source`.
-    pub destination: EndFolder,
     /// How to create the destination's claim if it does not exist.
     pub create: Option<CreateClaim>,
     /// The schedule; `None` if only changes trigger runs.
@@ -77,99 +71,29 @@ pub struct ValidatedSyncJob {
     pub regression: Option<Rule>,
     /// Settings of the syncer pods of both ends.
     pub pods: PodSettings,
-    /// The settings that override them at the source.
-    pub source_pods: EndPodSettings,
-    /// The settings that override them at the destination.
-    pub destination_pods: EndPodSettings,
+    /// The settings that override them at each end.
+    pub end_pods: Ends<EndPodSettings>,
 }
 
 impl ValidatedSyncJob {
-    /// Returns the folder of that end.
-    pub fn folder(&self, side: Side) -> &EndFolder {
-        match side {
-            Side::Source => &self.source,
-            Side::Sink => &self.destination,
-        }
-    }
-
     /// Returns the folder of that end as runs and statuses record it.
     pub fn run_folder(&self, side: Side) -> RunFolder {
-        match self.folder(side) {
-            EndFolder::Volume(volume) => RunFolder {
-                claim_name: volume.claim.name.clone(),
-                namespace: volume.claim.namespace_from(&self.namespace),
-                path: volume.folder.as_str().into(),
-                ..RunFolder::default()
-            },
-            EndFolder::Remote(remote) => remote.run_folder(),
-            EndFolder::Bucket(place) => place.run_folder(),
-        }
+        self.ends.of(side).run_folder(&self.namespace)
     }
 
     /// Returns the place in object storage that is the destination.
     pub fn bucket(&self) -> Option<&BucketPlace> {
-        match &self.destination {
-            EndFolder::Bucket(place) => Some(place),
-            EndFolder::Volume(_) | EndFolder::Remote(_) => None,
-        }
+        self.ends.sink.bucket()
     }
 
     /// Returns whether one of the ends is no claim, so that the run has one pod, with the claim of the other.
     pub fn has_outside(&self) -> bool {
-        self.source.claim().is_none() || self.destination.claim().is_none()
+        self.ends.iter().any(|end| end.claim().is_none())
     }
 
     /// Returns the end that another cluster or machine serves.
     pub fn remote(&self) -> Option<(Side, &RemoteFolder)> {
-        [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.folder(side).remote()?)))
-    }
-}
-
-/// What is at an end of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EndFolder {
-    /// A folder of a claim, which a pod of the run mounts.
-    Volume(VolumeFolder),
-    /// A folder that another cluster or machine serves, which a pod of the run dials.
-    Remote(RemoteFolder),
-    /// A place in object storage, which gets snapshots.
-    Bucket(BucketPlace),
-}
-
-impl EndFolder {
-    /// Returns the folder of a claim.
-    pub fn volume(&self) -> Option<&VolumeFolder> {
-        match self {
-            Self::Volume(volume) => Some(volume),
-            Self::Remote(_) | Self::Bucket(_) => None,
-        }
-    }
-
-    /// Returns the folder that somebody else serves.
-    pub fn remote(&self) -> Option<&RemoteFolder> {
-        match self {
-            Self::Volume(_) | Self::Bucket(_) => None,
-            Self::Remote(remote) => Some(remote),
-        }
-    }
-
-    /// Returns the claim.
-    pub fn claim(&self) -> Option<&Claim> {
-        self.volume().map(|volume| &volume.claim)
-    }
-
-    /// Returns whether it is a raw block device.
-    pub fn is_block(&self) -> bool {
-        self.volume().is_some_and(|volume| volume.is_block)
-    }
-
-    /// Returns it with that kind of volume; what is no claim has no kind.
-    #[must_use]
-    pub fn of_kind(self, is_block: bool) -> Self {
-        match self {
-            Self::Volume(volume) => Self::Volume(VolumeFolder { is_block, ..volume }),
-            other => other,
-        }
+        [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.ends.of(side).remote()?)))
     }
 }
 
@@ -182,40 +106,6 @@ pub struct KeptRuns {
     pub failed: usize,
 }
 
-/// A folder of a claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VolumeFolder {
-    /// The claim.
-    pub claim: Claim,
-    /// The folder inside its volume.
-    pub folder: Folder,
-    /// Whether the claim is for a raw block device, which has no folders. The spec does not say;
-    /// [`block_volumes`](crate::volumes::block_volumes) asks the claim.
-    pub is_block: bool,
-}
-
-/// A PersistentVolumeClaim in any namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Claim {
-    /// The claim's namespace.
-    pub namespace: String,
-    /// The claim's name.
-    pub name: String,
-}
-
-impl Claim {
-    /// Returns the claim's namespace, unless it is that of its job.
-    pub fn namespace_from(&self, job: &str) -> Option<String> {
-        (self.namespace != job).then(|| self.namespace.clone())
-    }
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
 /// Validates the spec of the SyncJob of that name and namespace. Fails at the first invalid field.
 pub fn validate(
     spec: &SyncJobSpec,
@@ -226,17 +116,16 @@ pub fn validate(
     if let Some(limit) = REMOTE_LIMITS.iter().find(|limit| (limit.is_asked)(spec)) {
         return Err(invalid(limit.field, limit.problem));
     }
-    let (source, destination) = ends(spec, namespace)?;
-    if let (Some(source), Some(destination)) = (source.claim(), destination.claim()) {
+    let ends = ends(spec, namespace)?;
+    if let (Some(source), Some(destination)) = (ends.source.claim(), ends.sink.claim()) {
         check_namespaces(spec, source, destination, namespace)?;
     }
     Ok(ValidatedSyncJob {
         name: name.into(),
         namespace: namespace.into(),
-        source,
+        ends,
         capture: capture_demand::demand(spec)?,
         images: capture_demand::images(spec)?,
-        destination,
         create: spec.destination.create.clone(),
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
@@ -256,44 +145,22 @@ pub fn validate(
         },
         regression: spec.regression.as_ref().map(|it| rule(it, &spec.history_limit)).transpose()?,
         pods: spec.pods.clone(),
-        source_pods: spec.source.pods.clone(),
-        destination_pods: spec.destination.pods.clone(),
+        end_pods: Ends { source: spec.source.pods.clone(), sink: spec.destination.pods.clone() },
     })
 }
 
-fn ends(spec: &SyncJobSpec, own: &str) -> Result<(EndFolder, EndFolder), ValidationError> {
-    let source = Volume {
-        side: Side::Source,
-        claim: spec.source.persistent_volume_claim.as_ref(),
-        endpoint: spec.source.endpoint.as_ref(),
-        path: &spec.source.path,
-        fields: ["source", "source.path"],
-    };
-    let destination = Volume {
-        side: Side::Sink,
-        claim: spec.destination.persistent_volume_claim.as_ref(),
-        endpoint: spec.destination.endpoint.as_ref(),
-        path: &spec.destination.path,
-        fields: ["destination", "destination.path"],
-    };
-    let destination = match &spec.destination.object_store {
-        Some(store) if destination.claim.is_none() && destination.endpoint.is_none() => {
-            EndFolder::Bucket(BucketPlace::parse(store)?)
-        }
-        Some(_) => {
-            let problem =
-                "has exactly one of persistentVolumeClaim, endpoint and objectStore; write one of them";
-            return Err(invalid("destination", problem));
-        }
-        None => destination.folder(own)?,
-    };
-    let source = source.folder(own)?;
-    // A snapshot on the destination is restored to the destination itself.
-    if spec.source.snapshot.is_some() && source == destination {
-        Ok((source, destination))
-    } else {
-        apart(source, destination)
+/// Returns both ends. Fails if they overlap, except that a snapshot on the destination may be restored to itself.
+fn ends(spec: &SyncJobSpec, own: &str) -> Result<Ends<EndKind>, ValidationError> {
+    let source = EndKind::parse(spec, Side::Source, own)?;
+    let sink = EndKind::parse(spec, Side::Sink, own)?;
+    let is_restored = spec.source.snapshot.is_some() && source == sink;
+    let mounted = source.mounted().zip(sink.mounted());
+    if !is_restored && mounted.is_some_and(|(source, sink)| source.overlaps(sink)) {
+        let problem =
+            "overlaps with the source; name another claim, or folders of which neither holds the other";
+        return Err(invalid("destination", problem));
     }
+    Ok(Ends { source, sink })
 }
 
 /// Refuses what cannot be done with claims of other namespaces.
@@ -325,49 +192,6 @@ fn check_namespaces(
         return Err(invalid("transfer.placement", problem));
     }
     Ok(())
-}
-
-/// One side of the spec, with the names of its field and of its path.
-struct Volume<'a> {
-    side: Side,
-    claim: Option<&'a ClaimReference>,
-    endpoint: Option<&'a RemoteEndpoint>,
-    path: &'a str,
-    fields: [&'static str; 2],
-}
-
-impl Volume<'_> {
-    fn folder(&self, own: &str) -> Result<EndFolder, ValidationError> {
-        let claim = match (self.claim, self.endpoint) {
-            (Some(claim), None) => claim,
-            (None, Some(endpoint)) => return remote_end::parse(self.side, endpoint).map(EndFolder::Remote),
-            _ => {
-                let problem = "has exactly one of persistentVolumeClaim and endpoint; write one of them";
-                return Err(invalid(self.fields[0], problem));
-            }
-        };
-        let folder = Folder::new(self.path).ok_or_else(|| {
-            let problem =
-                format!("`{}` is not a folder inside the volume; write / or /data/uploads", self.path);
-            invalid(self.fields[1], problem)
-        })?;
-        let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
-        let claim = Claim { namespace, name: claim.claim_name.clone() };
-        Ok(EndFolder::Volume(VolumeFolder { claim, folder, is_block: false }))
-    }
-}
-
-fn apart(source: EndFolder, destination: EndFolder) -> Result<(EndFolder, EndFolder), ValidationError> {
-    let ours = source.volume().zip(destination.volume());
-    let overlap = |(a, b): (&VolumeFolder, &VolumeFolder)| {
-        a.claim == b.claim && (a.folder.holds(&b.folder) || b.folder.holds(&a.folder))
-    };
-    if ours.is_some_and(overlap) {
-        let problem =
-            "overlaps with the source; name another claim, or folders of which neither holds the other";
-        return Err(invalid("destination", problem));
-    }
-    Ok((source, destination))
 }
 
 fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {

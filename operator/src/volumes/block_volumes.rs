@@ -8,10 +8,10 @@ use contract::{Flag, Reason, RunParams, Side};
 
 use super::claims::{self, Claim};
 use crate::{
-    ends::remote_end::RemoteFolder,
+    ends::{claim_end::ClaimEnd, remote_end::RemoteFolder, source_and_sink::Ends},
     fault::Fault,
     run::shard_pairs,
-    spec::validate::{ValidatedSyncJob, VolumeFolder},
+    spec::validate::ValidatedSyncJob,
 };
 
 /// Completes the job with the volume modes of its claims. While a claim is missing, nothing is decided.
@@ -43,8 +43,7 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
     let params = RunParams { image: source || sink, ..job.params };
     let job = ValidatedSyncJob {
         params,
-        source: job.source.of_kind(source),
-        destination: job.destination.of_kind(sink),
+        ends: Ends { source: job.ends.source.of_kind(source), sink: job.ends.sink.of_kind(sink) },
         ..job
     };
     match check(&job) {
@@ -62,7 +61,7 @@ fn not_to_endpoints(remote: &RemoteFolder) -> String {
 
 /// Returns what is wrong with the combination, and what to do about it.
 fn check(job: &ValidatedSyncJob) -> Option<String> {
-    let (source, destination) = (job.source.volume()?, job.destination.volume()?);
+    let (source, destination) = (job.ends.source.mounted()?, job.ends.sink.mounted()?);
     if !source.is_block && !destination.is_block {
         return None;
     }
@@ -72,7 +71,7 @@ fn check(job: &ValidatedSyncJob) -> Option<String> {
         .or_else(|| check_fields(job))
 }
 
-fn check_path(field: &str, volume: &VolumeFolder, other: &VolumeFolder) -> Option<String> {
+fn check_path(field: &str, volume: &ClaimEnd, other: &ClaimEnd) -> Option<String> {
     let (claim, other) = (&volume.claim, &other.claim);
     let path = volume.folder.as_str();
     match (volume.is_block, path) {

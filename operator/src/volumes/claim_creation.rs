@@ -33,7 +33,7 @@ pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeC
     ];
     Some(PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(job.destination.claim()?.name.clone()),
+            name: Some(job.ends.sink.claim()?.name.clone()),
             namespace: Some(job.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_string(), value)).into()),
             ..ObjectMeta::default()

@@ -10,9 +10,9 @@ use kube::{Api, ResourceExt, api::ListParams};
 use super::{failed, finding::Finding, if_allowed, judge};
 use crate::{
     api::{GrantAccess, SyncGrant, SyncJob, conditions},
+    ends::claim_end::Claim,
     grants::find_grant::{self, Applicant, Request},
     plugin::{cluster::Cluster, error::PluginError},
-    spec::validate::Claim,
     volumes::claims,
 };
 

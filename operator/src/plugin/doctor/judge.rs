@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use super::finding::{Finding, end};
 use crate::{
     api::{SyncJob, SyncJobStatus, conditions},
+    ends::claim_end,
     fault::Fault,
     grants::find_grant::Granted,
     names,
     pods::security,
-    spec::validate::{self, validate},
+    spec::validate::validate,
     volumes::claims::{self, Blocked, Claim},
 };
 
@@ -196,7 +197,7 @@ pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
 }
 
 /// Judges whether a SyncJob may use a claim of another namespace.
-pub(super) fn grant(side: Side, claim: &validate::Claim, found: Result<Granted, Fault>) -> Finding {
+pub(super) fn grant(side: Side, claim: &claim_end::Claim, found: Result<Granted, Fault>) -> Finding {
     let granted = match found {
         Ok(granted) => granted,
         Err(fault) => {

@@ -74,7 +74,6 @@ mod tests {
     use super::*;
     use crate::{
         api::{RemoteEndpoint, SyncEndpoint, SyncJob},
-        ends::remote_end,
         plugin::{
             args::{Command, PluginArgs},
             pair_args::PairCommand,
@@ -117,7 +116,7 @@ mod tests {
     #[test]
     fn both_directions_can_be_applied() {
         let remote = RemoteEndpoint { address: "h::x".into(), public_key: KEY.into(), identity: None };
-        let reached = remote_end::parse(Side::Sink, &remote).unwrap();
+        let reached = RemoteFolder::parse("destination", &remote).unwrap();
         for (serve, served, access) in
             [("to", "copy", EndpointAccess::Write), ("from", "web", EndpointAccess::Read)]
         {

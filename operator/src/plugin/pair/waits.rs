@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, pin::pin, time::Duration};
 
-use contract::{PublicKey, Reason, RunResult, Side, chain};
+use contract::{PublicKey, Reason, RunResult, chain};
 use futures::StreamExt as _;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::super::{error::PluginError, output};
 use crate::{
     api::{RemoteEndpoint, SyncEndpoint, SyncJob, conditions},
-    ends::remote_end::{self, RemoteFolder},
+    ends::remote_end::RemoteFolder,
 };
 
 /// What is said of an object whose status is that of an earlier state, or of none.
@@ -35,7 +35,7 @@ pub(in super::super) enum Standing<T> {
 fn of_endpoint(endpoint: &SyncEndpoint, old: Option<PublicKey>) -> Standing<RemoteFolder> {
     let status = endpoint.status.clone().unwrap_or_default();
     let known = status.address.zip(status.public_key).and_then(|(address, public_key)| {
-        remote_end::parse(Side::Sink, &RemoteEndpoint { address, public_key, identity: None }).ok()
+        RemoteFolder::parse("destination", &RemoteEndpoint { address, public_key, identity: None }).ok()
     });
     let ready = conditions::find(&status.conditions, conditions::READY);
     let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == *Reason::Serving);

@@ -30,8 +30,8 @@ fn claim(name: &str) -> Claim {
     Claim { namespace: "prod".into(), name: name.into() }
 }
 
-fn path(folder: &EndFolder) -> &str {
-    folder.volume().unwrap().folder.as_str()
+fn path(end: &EndKind) -> &str {
+    end.mounted().unwrap().folder.as_str()
 }
 
 const KEY: &str = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
@@ -43,7 +43,7 @@ fn an_end_is_a_claim_or_an_endpoint() {
     let job = judged(&to).unwrap();
     let (side, remote) = job.remote().unwrap();
     assert_eq!((side, remote.to_string().as_str()), (Side::Sink, "copy.example.org:7400::web/x"));
-    assert!(!job.is_local && job.source.claim().is_some());
+    assert!(!job.is_local && job.ends.source.claim().is_some());
     for (more, field) in [
         (json!({"destination": {"endpoint": endpoint}}), "spec.destination: "),
         (json!({"source": {"persistentVolumeClaim": null}}), "spec.source: "),
@@ -132,8 +132,8 @@ fn object_storage_is_asked_for_snapshots_alone() {
 #[test]
 fn the_least_spec_gets_the_documented_defaults() {
     let job = judged(&json!({})).unwrap();
-    assert_eq!((job.source.claim(), job.destination.claim()), (Some(&claim("a")), Some(&claim("b"))));
-    assert_eq!((path(&job.source), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
+    assert_eq!((job.ends.source.claim(), job.ends.sink.claim()), (Some(&claim("a")), Some(&claim("b"))));
+    assert_eq!((path(&job.ends.source), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
     assert_eq!(
         (job.history_limit, job.params),
         (KeptRuns { succeeded: 10, failed: 5 }, RunParams::default())
@@ -152,7 +152,7 @@ fn what_works_is_carried_over() {
         "pods": {"priorityClassName": "high"},
     }))
     .unwrap();
-    assert_eq!((path(&job.source), path(&job.destination)), ("/in", "/out/x"));
+    assert_eq!((path(&job.ends.source), path(&job.ends.sink)), ("/in", "/out/x"));
     assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit.succeeded), (Some("t"), true, 3));
     assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
     assert_eq!(
