@@ -22,7 +22,10 @@ use crate::{
     human::{clipped, sentence},
     names::FIELD_MANAGER,
     pods::{Try, access, accounts::Accounts, build_try, children::Children, stored_fields},
-    run::{outcome::Outcome, stages::situation::Step},
+    run::{
+        outcome::Outcome,
+        stages::step::{Step, StorageStep},
+    },
     volumes::{claim_growth::Growing, claims::Blocked},
 };
 
@@ -79,7 +82,7 @@ impl Refusal {
         match self {
             Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
             Self::Hindered(fault) => Step::Start(Some(fault)),
-            Self::Image(fault) => Step::Image(Some(fault)),
+            Self::Image(fault) => Step::Image(StorageStep::Wait(Some(fault))),
             Self::Claim(fault) => Step::Block(Blocked::Stalled(fault)),
         }
     }

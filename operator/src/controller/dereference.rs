@@ -173,14 +173,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()), Timestamp::now());
     let run_under_way = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let is_started = run_under_way.is_some_and(ActiveRun::is_started);
-    let is_at_home = permission::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
-    let age = match (is_launching, is_at_home) {
-        (true, true) => shared_age(crowd),
-        // A namespace may have been made anew under its name.
-        (true, false) => Duration::ZERO,
-        (false, false) if is_started => permission::LABELS_AGE,
-        (false, _) => CONSENT_AGE,
-    };
+    let age = consent_age(job, is_launching, is_started, crowd);
     let (users, are_users_fresh) =
         permission::users(sources, &job.namespace().unwrap_or_default(), age).await?;
     let applicant = permission::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
@@ -308,6 +301,18 @@ fn is_late(run: &ActiveRun, crowd: Crowd, now: Timestamp) -> bool {
     let tried = run.try_time.as_ref().filter(|_| run.pods_ready_time.is_none());
     let usual = if crowd.is_dense() { USUAL_START * DENSE_START } else { USUAL_START };
     tried.is_some_and(|tried| now.duration_since(tried.0) >= usual)
+}
+
+/// Returns how old the reading of a namespace's annotations may be.
+fn consent_age(job: &SyncJob, is_launching: bool, is_started: bool, crowd: Crowd) -> Duration {
+    let is_at_home = permission::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
+    match (is_launching, is_at_home) {
+        (true, true) => shared_age(crowd),
+        // A namespace may have been made anew under its name.
+        (true, false) => Duration::ZERO,
+        (false, false) if is_started => permission::LABELS_AGE,
+        (false, _) => CONSENT_AGE,
+    }
 }
 
 /// Returns how old the reads for a launch may be.

@@ -14,7 +14,7 @@ use crate::{
     ends::destination_identity,
     grants::refresh_grants,
     pods::Try,
-    run::stages::situation::Step,
+    run::stages::step::Step,
     snapshots::source_capture,
     spec::validate::ValidatedSyncJob,
     volumes::{claim_creation, claim_growth},

@@ -35,7 +35,10 @@ use crate::{
         bookkeeping::{self, Made},
         record::Record,
         restore,
-        stages::{self, situation::Step},
+        stages::{
+            self,
+            step::{ClaimStep, Step, StorageStep},
+        },
         stray_runs,
     },
     sets::members,
@@ -259,7 +262,9 @@ async fn act(
     is_newest: bool,
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
-    let makes = matches!(step, Step::Launch | Step::Capture(_) | Step::Image(_) | Step::Create | Step::Grow);
+    let of_storage =
+        matches!(step, Step::Capture(StorageStep::Wait(_)) | Step::Image(StorageStep::Wait(_)));
+    let makes = of_storage || matches!(step, Step::Launch | Step::Claim(_));
     if !is_newest && (makes || !doomed.is_empty()) {
         newest(context, job).await?;
     }
@@ -277,16 +282,20 @@ async fn act(
         {
             launch::launch(job, context, view, valid, &step).await?
         }
-        (Step::Capture(_), Ok(valid)) => make_capture::make(context, job, view, valid).await?,
-        (Step::Image(None), Ok(valid)) => {
+        (Step::Capture(StorageStep::Wait(_)), Ok(valid)) => {
+            make_capture::make(context, job, view, valid).await?
+        }
+        (Step::Image(StorageStep::Wait(None)), Ok(valid)) => {
             make_image::make(context, job, view, valid).await?.map(Refusal::Image)
         }
         (Step::Launch, Ok(valid)) => match make_capture::before_pods(context, job, view, valid).await? {
             None => launch::launch(job, context, view, valid, &step).await?,
             refused => refused,
         },
-        (Step::Create, Ok(valid)) => launch::create(context, (job, valid), view.found).await?,
-        (Step::Grow, Ok(valid)) => launch::grow(context, valid, view.found).await?,
+        (Step::Claim(ClaimStep::Create), Ok(valid)) => {
+            launch::create(context, (job, valid), view.found).await?
+        }
+        (Step::Claim(ClaimStep::Grow), Ok(valid)) => launch::grow(context, valid, view.found).await?,
         _ => None,
     };
     // Objects that were created before the rejection become known in the next reconciliation.

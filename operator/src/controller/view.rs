@@ -23,7 +23,10 @@ use crate::{
     run::{
         benchmark, record,
         shard_pairs::Pair,
-        stages::situation::{Demand, Situation, Step, Turn},
+        stages::{
+            situation::{Demand, Situation, Turn},
+            step::{HookStep, Step},
+        },
     },
     spec::{spec_hash, validate::ValidatedSyncJob},
     volumes::{
@@ -175,7 +178,7 @@ impl<'a> View<'a> {
     /// withdraws it.
     pub(crate) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
         let mut tries = self.leftovers();
-        if matches!(step, Step::Withdraw | Step::Halt(_) | Step::BeginHook { stops: true, .. }) {
+        if matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. })) {
             tries.extend(self.active_names.clone());
         }
         let mut doomed = cleanup::due(&self.owner(), &self.found.children, &tries);

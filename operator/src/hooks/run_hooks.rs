@@ -14,7 +14,7 @@ use crate::{
     ends::end::Places,
     pods::cleanup::{self, Owner},
     run::{
-        stages::situation::Step,
+        stages::step::{HookStep, Step},
         write_record::{self, RecordError},
     },
 };
@@ -31,7 +31,7 @@ pub(crate) async fn carry_out(
     step: Step,
 ) -> Result<Step, RecordError> {
     match step {
-        Step::OpenHooks | Step::BeginHook { point: Point::Before, .. } => {
+        Step::Hook(HookStep::Open | HookStep::Begin { point: Point::Before, .. }) => {
             let owes = view.hooks().is_some_and(|hooks| hooks.after.is_some());
             if let Some(run) = view.found.run.as_ref().filter(|_| owes) {
                 write_record::hold(&context.client, run).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn carry_out(
             }
             Ok(step)
         }
-        Step::AwaitHook(point) => Ok(awaited(context, job, view, point)),
+        Step::Hook(HookStep::Await(point)) => Ok(awaited(context, job, view, point)),
         step => Ok(step),
     }
 }
@@ -49,13 +49,13 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
         let lost = format!(
             "The hook {point} cannot run: its SyncRun is gone, and the spec does not have it any more."
         );
-        return Step::EndHook(point, Some(lost));
+        return Step::Hook(HookStep::End(point, Some(lost)));
     };
     let begun = view.active().and_then(|(run, _)| Some((run, point.state(run)?)));
     let id = begun.map(|(run, state)| format!("{} {point} {}", run.id, state.start_time.0));
     let uid = job.uid().unwrap_or_default();
     let end = context.hooks.poll(&context.client, job, format!("{uid} {id:?}"), point, hook);
-    end.map_or(Step::AwaitHook(point), |failure| Step::EndHook(point, failure))
+    end.map_or(Step::Hook(HookStep::Await(point)), |failure| Step::Hook(HookStep::End(point, failure)))
 }
 
 /// Lets those SyncRuns of a job go whose hook `after` need not run any more. Fails if the API server does not accept

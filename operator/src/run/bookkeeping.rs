@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     benchmark,
     record::{self, Record},
-    stages::situation::Step,
+    stages::step::{ClaimStep, HookStep, Step, StorageStep},
     write_record::{self, RecordError},
 };
 use crate::{
@@ -21,9 +21,9 @@ use crate::{
 /// another operator that does not know this yet then cannot create it, and looks again.
 fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
-        Step::Launch | Step::OpenHooks | Step::BeginHook { .. } | Step::Finish(_) => true,
-        Step::BeginCapture(_) | Step::Capture(_) => true,
-        Step::Wait(_) | Step::Block(_) | Step::Create | Step::Grow => run.is_started(),
+        Step::Launch | Step::Hook(HookStep::Open | HookStep::Begin { .. }) | Step::Finish(_) => true,
+        Step::Capture(StorageStep::Begin(_) | StorageStep::Wait(_)) => true,
+        Step::Wait(_) | Step::Block(_) | Step::Claim(_) => run.is_started(),
         Step::Halt(_) | Step::Begin(_) => run.is_started(),
         _ => false,
     };

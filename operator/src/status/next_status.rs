@@ -14,7 +14,10 @@ use crate::{
         benchmark,
         outcome::Outcome,
         regression,
-        stages::situation::{Step, Turn},
+        stages::{
+            situation::Turn,
+            step::{ClaimStep, HookStep, Step, StorageStep},
+        },
     },
     snapshots::{destination_image, source_capture},
     spec::validate::ValidatedSyncJob,
@@ -67,27 +70,15 @@ pub(crate) fn turn(
         Step::Yield => readiness::leave(status, generation, now),
         Step::Refuse(fault) => readiness::refused(status, fault, generation, now),
         Step::Block(blocked) => readiness::blocked(status, blocked, generation, now),
-        Step::Create => {
-            let claim = valid.as_ref().ok().and_then(|valid| claim_creation::due(valid, &found.claims));
-            let why = claim.as_ref().map(claim_creation::announced).map(Blocked::Waiting);
-            why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
-        }
-        Step::Grow => {
-            let create = valid.as_ref().ok().and_then(|valid| valid.create.as_ref());
-            let why = claim_growth::wanted(create, &found.claims);
-            let why = why.as_ref().map(claim_growth::announced).map(Blocked::Waiting);
+        Step::Claim(claim) => {
+            let why = about_claim(*claim, valid, found).map(Blocked::Waiting);
             why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
         }
         Step::Begin(run) => run_status::begin(status, (**run).clone(), now),
         Step::Queue => run_status::queue(status, found.round, &found.nodes, now),
         Step::Wait(fault) => run_status::wait(status, fault, now),
         Step::Admit => run_status::admit(status, now),
-        Step::Launch => {
-            run_status::preparing(status, None, now);
-            status.fs_groups = found.fs_groups;
-            let uid = source_identity::uid(&found.claims).map(Into::into);
-            status.active_run.iter_mut().for_each(|run| run.source_uid.clone_from(&uid));
-        }
+        Step::Launch => launch(status, found, now),
         Step::Start(fault) => run_status::preparing(status, fault.as_ref(), now),
         Step::Dismiss(_, fault) => run_status::preparing(status, Some(fault), now),
         Step::Halt(why) => run_status::halt(status, why, now),
@@ -95,36 +86,19 @@ pub(crate) fn turn(
             run_status::running(status, now);
             run_status::stand_on(status, &found.nodes);
         }
-        Step::BeginCapture(name) => source_capture::begin(status, name.clone(), now),
-        Step::Capture(fault) => source_capture::under_way(status, fault.as_ref(), now),
-        Step::EndCapture => source_capture::end(status, now),
-        Step::BeginImage(name) => destination_image::begin(status, name.clone(), now),
-        Step::Image(fault) => destination_image::under_way(status, fault.as_ref(), now),
-        Step::OpenHooks => hook_state::open(status),
-        Step::BeginHook { point, stopped, .. } => {
-            run_status::hook_begun(status, *point, stopped.as_deref(), now);
-        }
-        Step::EndHook(point, failure) => hook_state::end(status, *point, failure.clone(), now),
-        Step::Await | Step::Linger | Step::Withdraw | Step::AwaitHook(_) => {}
+        Step::Capture(StorageStep::Begin(name)) => source_capture::begin(status, name.clone(), now),
+        Step::Capture(StorageStep::Wait(fault)) => source_capture::under_way(status, fault.as_ref(), now),
+        Step::Capture(StorageStep::End) => source_capture::end(status, now),
+        Step::Image(StorageStep::Begin(name)) => destination_image::begin(status, name.clone(), now),
+        Step::Image(StorageStep::Wait(fault)) => destination_image::under_way(status, fault.as_ref(), now),
+        Step::Hook(hook) => go_on_with_hook(status, hook, now),
+        Step::Await | Step::Linger | Step::Withdraw | Step::Image(StorageStep::End) => {}
         Step::Retry(outcome, at) => run_status::retry(status, outcome, *at, now),
         Step::Postpone(outcome, at) => {
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
             run_status::postpone(status, outcome, &suspects, *at, now);
         }
-        Step::Finish(outcome) => {
-            let run = status.active_run.clone().unwrap_or_default();
-            let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
-            let outcome = &placed(outcome, benchmark, found);
-            let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
-            run_status::finish(status, outcome, limit, now);
-            if benchmark.is_none() {
-                readiness::give_way(status, now);
-                conclude(status, outcome, valid, found, (&run, generation, now));
-            }
-            if let Some((_, fault)) = found.lost() {
-                readiness::refused(status, &fault, generation, now);
-            }
-        }
+        Step::Finish(outcome) => finish(status, outcome, valid, found, (generation, now)),
     }
     note_identity(status, step, valid, found);
     status.captures.retain(|name| !found.gone_captures.contains(name));
@@ -134,6 +108,60 @@ pub(crate) fn turn(
     let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
     let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
     synced::tell(status, settles, is_copy_gone(status, valid, found), generation, now);
+}
+
+fn launch(status: &mut SyncJobStatus, found: &Found, now: Timestamp) {
+    run_status::preparing(status, None, now);
+    status.fs_groups = found.fs_groups;
+    let uid = source_identity::uid(&found.claims).map(Into::into);
+    status.active_run.iter_mut().for_each(|run| run.source_uid.clone_from(&uid));
+}
+
+/// Returns what is told of a claim that is made to fit.
+fn about_claim(step: ClaimStep, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Option<Fault> {
+    let valid = valid.as_ref().ok()?;
+    match step {
+        ClaimStep::Create => {
+            claim_creation::due(valid, &found.claims).as_ref().map(claim_creation::announced)
+        }
+        ClaimStep::Grow => {
+            let wanted = claim_growth::wanted(valid.create.as_ref(), &found.claims);
+            wanted.as_ref().map(claim_growth::announced)
+        }
+    }
+}
+
+fn go_on_with_hook(status: &mut SyncJobStatus, step: &HookStep, now: Timestamp) {
+    match step {
+        HookStep::Open => hook_state::open(status),
+        HookStep::Begin { point, stopped, .. } => {
+            run_status::hook_begun(status, *point, stopped.as_deref(), now);
+        }
+        HookStep::Await(_) => {}
+        HookStep::End(point, failure) => hook_state::end(status, *point, failure.clone(), now),
+    }
+}
+
+/// Ends the run under way. That of a benchmark says nothing of the job as a whole.
+fn finish(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+    (generation, now): (i64, Timestamp),
+) {
+    let run = status.active_run.clone().unwrap_or_default();
+    let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
+    let outcome = &placed(outcome, benchmark, found);
+    let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
+    run_status::finish(status, outcome, limit, now);
+    if benchmark.is_none() {
+        readiness::give_way(status, now);
+        conclude(status, outcome, valid, found, (&run, generation, now));
+    }
+    if let Some((_, fault)) = found.lost() {
+        readiness::refused(status, &fault, generation, now);
+    }
 }
 
 /// Notes the key of a job with an endpoint, which the run's pod tells. A key that is lost is made anew by the next pod.

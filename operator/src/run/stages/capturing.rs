@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::situation::{Situation, Step, after};
+use super::{
+    situation::{Situation, after},
+    step::{HookStep, Step, StorageStep},
+};
 use crate::{
     api::{ActiveRun, Capture},
     fault::Fault,
@@ -32,19 +35,21 @@ pub(super) fn before_launch(
     let own = |capture: &&Capture| names::is_capture_of(&capture.name, situation.job, situation.uid);
     let Some(capture) = run.capture.as_ref().filter(own) else {
         let names = TryNames::new(situation.job, situation.uid, run.number, run.past_tries());
-        return (Step::BeginCapture(names.capture()), None);
+        return (Step::Capture(StorageStep::Begin(names.capture())), None);
     };
     if capture.taken_time.is_some() {
         let owes_after = situation.hooks.is_some_and(|hooks| hook_state::owes_after(run, hooks));
-        let release = Step::BeginHook { point: Point::After, stops: false, stopped: None };
+        let release = Step::Hook(HookStep::begin(Point::After));
         return if owes_after { (release, None) } else { (step, again) };
     }
     match situation.captured {
-        Captured::Taken => (Step::EndCapture, None),
+        Captured::Taken => (Step::Capture(StorageStep::End), None),
         Captured::Lazy => (step, again),
         _ if is_late(capture, timeout, situation.now) => (late(situation, run, timeout), None),
-        Captured::Taking(fault) => (Step::Capture(fault.clone()), after(situation, CAPTURE_PERIOD)),
-        _ => (Step::Capture(None), after(situation, CAPTURE_PERIOD)),
+        Captured::Taking(fault) => {
+            (Step::Capture(StorageStep::Wait(fault.clone())), after(situation, CAPTURE_PERIOD))
+        }
+        _ => (Step::Capture(StorageStep::Wait(None)), after(situation, CAPTURE_PERIOD)),
     }
 }
 

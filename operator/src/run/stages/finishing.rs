@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::situation::{Situation, Step, after, deadline};
+use super::{
+    situation::{Situation, after, deadline},
+    step::Step,
+};
 use crate::{
     api::{ActiveRun, RunCause},
     fault::Fault,

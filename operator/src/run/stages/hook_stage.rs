@@ -4,7 +4,10 @@
 use contract::{ExitCode, Reason, Report, RunResult};
 use jiff::Timestamp;
 
-use super::situation::{Situation, Step, WARNINGS_PERIOD, after};
+use super::{
+    situation::{Situation, WARNINGS_PERIOD, after},
+    step::{ClaimStep, HookStep, Step},
+};
 use crate::{
     api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun},
     fault::Fault,
@@ -18,7 +21,7 @@ type Decision = (Step, Option<Timestamp>);
 /// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
 pub(super) fn under_way(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     let point = hook_state::in_progress(run)?;
-    Some((Step::AwaitHook(point), after(situation, WARNINGS_PERIOD)))
+    Some((Step::Hook(HookStep::Await(point)), after(situation, WARNINGS_PERIOD)))
 }
 
 /// Ends a run that was stopped before its hook `after`, or whose hook `before` failed.
@@ -45,12 +48,12 @@ pub(super) fn around(
     match step {
         Step::Launch if awaited(situation, run).is_some() => (step, again),
         Step::Launch if !hook_state::may_start(run) && hooks.before.is_some() => {
-            (Step::BeginHook { point: Point::Before, stops: false, stopped: None }, None)
+            (Step::Hook(HookStep::begin(Point::Before)), None)
         }
-        Step::Launch if !hook_state::may_start(run) => (Step::OpenHooks, None),
+        Step::Launch if !hook_state::may_start(run) => (Step::Hook(HookStep::Open), None),
         step if ends_turn(&step) && hook_state::owes_after(run, hooks) => {
             let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
-            (Step::BeginHook { point: Point::After, stops: !is_over, stopped }, None)
+            (Step::Hook(HookStep::Begin { point: Point::After, stops: !is_over, stopped }), None)
         }
         Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
         step => (step, again),
@@ -66,7 +69,7 @@ fn awaited<'a>(situation: &Situation<'a>, run: &ActiveRun) -> Option<&'a Hook> {
 /// Begins the hook for which the running pods of a run wait, as soon as all of them have found their volumes free.
 pub(super) fn of_waiting_pods(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     awaited(situation, run)?;
-    let begin = Step::BeginHook { point: Point::Before, stops: false, stopped: None };
+    let begin = Step::Hook(HookStep::begin(Point::Before));
     Some(if situation.is_free { (begin, None) } else { (Step::Start(None), None) })
 }
 
@@ -85,7 +88,7 @@ fn ends_turn(step: &Step) -> bool {
             | Step::Halt(_)
             | Step::Block(_)
             | Step::Wait(_)
-            | Step::Create
+            | Step::Claim(ClaimStep::Create)
             | Step::Begin(_)
             | Step::Suspend
     )

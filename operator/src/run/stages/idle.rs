@@ -6,7 +6,8 @@ use kube::ResourceExt;
 
 use super::{
     queued,
-    situation::{Demand, SLOW_PERIOD, Situation, Step, after},
+    situation::{Demand, SLOW_PERIOD, Situation, after},
+    step::{ClaimStep, Step},
 };
 use crate::{
     api::{ActiveRun, RunCause, SyncRun},
@@ -23,10 +24,10 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
         return (Step::Suspend, None);
     }
     if situation.creates {
-        return (Step::Create, after(situation, SLOW_PERIOD));
+        return (Step::Claim(ClaimStep::Create), after(situation, SLOW_PERIOD));
     }
     if situation.grows {
-        return (Step::Grow, after(situation, SLOW_PERIOD));
+        return (Step::Claim(ClaimStep::Grow), after(situation, SLOW_PERIOD));
     }
     let asked = situation.asked.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
     let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::{
     capturing::{CAPTURE_PERIOD, is_late},
-    situation::{Situation, Step, after},
+    situation::{Situation, after},
+    step::{Step, StorageStep},
 };
 use crate::{
     api::{ActiveRun, Capture},
@@ -36,7 +37,7 @@ pub(super) fn before_end(
     let own = |image: &&Capture| names::is_image_of(&image.name, situation.job, situation.uid);
     let Some(image) = run.image.as_ref().filter(own) else {
         let names = TryNames::new(situation.job, situation.uid, run.number, run.past_tries());
-        return (Step::BeginImage(names.image()), None);
+        return (Step::Image(StorageStep::Begin(names.image())), None);
     };
     match situation.imaged {
         Captured::Taken => (step, again),
@@ -44,8 +45,10 @@ pub(super) fn before_end(
         _ if is_late(image, timeout, situation.now) => {
             (Step::Finish(without(outcome, &late(situation, timeout))), again)
         }
-        Captured::Taking(fault) => (Step::Image(fault.clone()), after(situation, CAPTURE_PERIOD)),
-        _ => (Step::Image(None), after(situation, CAPTURE_PERIOD)),
+        Captured::Taking(fault) => {
+            (Step::Image(StorageStep::Wait(fault.clone())), after(situation, CAPTURE_PERIOD))
+        }
+        _ => (Step::Image(StorageStep::Wait(None)), after(situation, CAPTURE_PERIOD)),
     }
 }
 

@@ -12,3 +12,4 @@ pub mod queued;
 pub mod running;
 pub mod situation;
 pub mod starting;
+pub mod step;

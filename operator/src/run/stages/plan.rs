@@ -12,8 +12,9 @@ use jiff::Timestamp;
 pub use super::idle::next_run;
 use super::{
     capturing, finishing, hook_stage, idle, imaging, preparing, queued, running,
-    situation::{SLOW_PERIOD, Situation, Step, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
+    situation::{SLOW_PERIOD, Situation, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
+    step::Step,
 };
 use crate::{
     api::ActiveRun,

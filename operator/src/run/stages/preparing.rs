@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     queued,
-    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, of_claims, wait},
+    situation::{SLOW_PERIOD, Situation, WARNINGS_PERIOD, after, is_behind, of_claims, wait},
+    step::Step,
 };
 use crate::{
     api::ActiveRun,

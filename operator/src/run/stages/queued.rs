@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::situation::{
-    Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, of_claims, wait,
+use super::{
+    situation::{Demand, SLOW_PERIOD, Situation, Turn, WARNINGS_PERIOD, after, is_bare, of_claims, wait},
+    step::Step,
 };
 use crate::{
     api::{ActiveRun, Stage},

@@ -3,7 +3,10 @@
 use contract::{Phase, Reason};
 use jiff::Timestamp;
 
-use super::situation::{Situation, Step, moment};
+use super::{
+    situation::{Situation, moment},
+    step::Step,
+};
 use crate::{
     api::ActiveRun, fault::Fault, human, names::LABEL_SIDE, pods::job::PORT, run::shard_pairs::Stand,
     status::readiness,

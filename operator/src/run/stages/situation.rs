@@ -1,16 +1,16 @@
-//! The input and the result of the stages' decisions. Pure.
+//! The input of the stages' decisions. Pure.
 
 use std::time::Duration;
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 
+use super::step::{ClaimStep, Step};
 use crate::{
-    api::{ActiveRun, Hooks, RunFolder, RunProgress, Stage, StoppedRun, SyncJobStatus, SyncRun},
+    api::{ActiveRun, Hooks, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
-    hooks::hook_state::Point,
     queue::{crowd::Crowd, turns::Queued},
-    run::{outcome::Outcome, record::Record, schedule::Schedule, shard_pairs::Pair},
+    run::{record::Record, schedule::Schedule, shard_pairs::Pair},
     snapshots::source_capture::Captured,
     spec::validate::ValidatedSyncJob,
     volumes::claims::Blocked,
@@ -169,136 +169,11 @@ pub enum Turn {
     Queued(Queued),
 }
 
-/// The next step of a job.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Nothing is due.
-    Rest,
-    /// Start no run, because the job is suspended. A run that has not started is removed.
-    Suspend,
-    /// Remove the run under way, which has not started, because a restore that a person asks for goes first.
-    Yield,
-    /// Report that the spec cannot be run.
-    Refuse(Fault),
-    /// Report that a due run cannot start.
-    Block(Blocked),
-    /// Create the destination's claim.
-    Create,
-    /// Expand the destination's claim.
-    Grow,
-    /// Record a run before any of its objects are created, or record a newer spec for a run without objects.
-    Begin(Box<ActiveRun>),
-    /// Queue the run.
-    Queue,
-    /// Wait for other runs without any objects. A run that was started and has none counts as not started again.
-    Wait(Fault),
-    /// Record that it is the run's turn, before any of its objects are created.
-    Admit,
-    /// Record that the run has to run its hook `after`, since its pods are about to start and it has no hook `before`.
-    OpenHooks,
-    /// Record that a hook starts, before its command does.
-    BeginHook {
-        /// The hook.
-        point: Point,
-        /// Whether pods of the run may still be running, and have to be stopped.
-        stops: bool,
-        /// The result of the run, if it can no longer be determined after the hook.
-        stopped: Option<Box<StoppedRun>>,
-    },
-    /// Run the command of a hook, or wait for it to end.
-    AwaitHook(Point),
-    /// Record that a hook has ended, with its failure if any.
-    EndHook(Point, Option<String>),
-    /// Record that the capture of the source begins, under that name, before anything is made for it.
-    BeginCapture(String),
-    /// Make what the capture needs and lacks, and wait for it; with the obstacle, if any.
-    Capture(Option<Fault>),
-    /// Record that the source is captured.
-    EndCapture,
-    /// Record that the storage takes a VolumeSnapshot of the destination under that name, before it is made.
-    BeginImage(String),
-    /// Make that VolumeSnapshot if it is missing, and wait for it; with the obstacle, if any.
-    Image(Option<Fault>),
-    /// Create the missing objects of the run under way.
-    Launch,
-    /// Remove the objects of the run under way, which does not run yet, to create them again.
-    Withdraw,
-    /// Wait for pods to start; with the obstacle, if any.
-    Start(Option<Fault>),
-    /// Wait for the ends, both of which are running.
-    Run,
-    /// Wait for the time of the next try.
-    Await,
-    /// Remove the running end, since the other cannot start; it is created again as soon as that one can.
-    Dismiss(Side, Fault),
-    /// Stop the run under way until a person has acted; then it starts over.
-    Halt(Blocked),
-    /// Wait for some ends while others have ended, and leave the status unchanged.
-    Linger,
-    /// Record that the try failed, and try again at that time.
-    Retry(Outcome, Timestamp),
-    /// Record that the try found a volume in use, and take a place again at that time, which costs no retry.
-    Postpone(Outcome, Timestamp),
-    /// Record that the run has ended.
-    Finish(Outcome),
-}
-
-impl Step {
-    /// Returns the stage of a run in this step, given its stage before.
-    pub fn stage(&self, before: Stage) -> Stage {
-        match self {
-            Self::Rest | Self::Suspend | Self::Yield | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => {
-                Stage::Queued
-            }
-            Self::Create | Self::Grow | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
-            Self::Postpone(..) => Stage::Queued,
-            Self::Admit | Self::Retry(..) | Self::OpenHooks => Stage::Preparing,
-            // The pods of the run wait for this hook.
-            Self::BeginHook { point: Point::Before, .. }
-            | Self::AwaitHook(Point::Before)
-            | Self::EndHook(Point::Before, _)
-                if before == Stage::Starting =>
-            {
-                before
-            }
-            Self::BeginHook { point: Point::Before, .. }
-            | Self::AwaitHook(Point::Before)
-            | Self::EndHook(Point::Before, _) => Stage::Preparing,
-            Self::BeginCapture(_) | Self::Capture(_) | Self::EndCapture => Stage::Capturing,
-            Self::BeginHook { .. } | Self::AwaitHook(_) | Self::EndHook(..) if before == Stage::Capturing => {
-                before
-            }
-            Self::BeginHook { .. } | Self::AwaitHook(_) | Self::EndHook(..) => Stage::Finishing,
-            Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
-            Self::Run => Stage::Running,
-            Self::BeginImage(_) | Self::Image(_) | Self::Finish(_) => Stage::Finishing,
-            Self::Await | Self::Linger => before,
-        }
-    }
-
-    /// Returns whether the pods of the current try are gone after this step, so that a run which is still started has
-    /// to look again for its turn.
-    pub fn ends_launch(&self) -> bool {
-        matches!(self, Self::Withdraw | Self::Retry(..) | Self::Postpone(..) | Self::Begin(_))
-    }
-
-    /// Returns the obstacle of a run in this step, if any.
-    pub fn obstacle(&self) -> Option<&Fault> {
-        match self {
-            Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
-            Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))
-            | Self::Halt(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
-            Self::Start(fault) | Self::Capture(fault) | Self::Image(fault) => fault.as_ref(),
-            _ => None,
-        }
-    }
-}
-
 /// Returns the step that the claims need before a run can start, if any.
 pub(super) fn of_claims(situation: &Situation<'_>) -> Option<Step> {
     match &situation.claims {
-        _ if situation.creates => Some(Step::Create),
-        _ if situation.grows => Some(Step::Grow),
+        _ if situation.creates => Some(Step::Claim(ClaimStep::Create)),
+        _ if situation.grows => Some(Step::Claim(ClaimStep::Grow)),
         Err(blocked) => Some(Step::Block(blocked.clone())),
         Ok(()) => None,
     }

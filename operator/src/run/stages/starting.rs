@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::situation::Step;
+use super::step::Step;
 use crate::{
     fault::Fault,
     human,

@@ -25,7 +25,10 @@ use crate::{
         record::Record,
         schedule::Schedule,
         shard_pairs::Pair,
-        stages::situation::{Demand, Situation, Step, Turn},
+        stages::{
+            situation::{Demand, Situation, Turn},
+            step::{ClaimStep, HookStep, Step, StorageStep},
+        },
     },
     snapshots::source_capture::Captured,
     status::run_status,
@@ -152,10 +155,13 @@ fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_
         let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
         Situation { creates: true, claims: missing, ..situation(status) }
     }
-    assert_eq!(step(&creates(&idle)), Step::Create);
+    assert_eq!(step(&creates(&idle)), Step::Claim(ClaimStep::Create));
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
     let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
-    assert_eq!((step(&creates(&waiting)), step(&creates(&with_run()))), (Step::Create, Step::Create));
+    assert_eq!(
+        (step(&creates(&waiting)), step(&creates(&with_run()))),
+        (Step::Claim(ClaimStep::Create), Step::Claim(ClaimStep::Create))
+    );
     let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..creates(&idle) };
     assert_eq!(step(&suspended), Step::Suspend);
 }
@@ -169,12 +175,12 @@ fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_whil
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
     let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
     for status in [&idle, &waiting, &with_run()] {
-        assert_eq!(step(&grows(status)), Step::Grow, "{status:?}");
+        assert_eq!(step(&grows(status)), Step::Claim(ClaimStep::Grow), "{status:?}");
     }
     let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..grows(&idle) };
     assert_eq!(step(&suspended), Step::Suspend);
     let running = Situation { pairs: pair(EndState::Running, EndState::Running), ..grows(&waiting) };
-    assert_ne!(step(&running), Step::Grow, "a volume in use is left alone");
+    assert_ne!(step(&running), Step::Claim(ClaimStep::Grow), "a volume in use is left alone");
 }
 
 #[test]

@@ -32,15 +32,17 @@ fn taking() -> Captured {
 #[test]
 fn a_capture_is_recorded_before_anything_is_made_for_it_and_the_pods_follow_it() {
     let idle = with_run();
-    let Step::BeginCapture(name) = step(&captures(&idle)) else { panic!() };
+    let Step::Capture(StorageStep::Begin(name)) = step(&captures(&idle)) else { panic!() };
     let mut status = with_run();
     source_capture::begin(&mut status, name.clone(), at(0));
     assert_eq!(status.captures, [name]);
     let told = |captured: &Captured| step(&Situation { captured, ..captures(&status) });
-    assert_eq!(told(&Captured::Missing), Step::Capture(None));
-    assert!(matches!(told(&taking()), Step::Capture(Some(fault)) if fault.message == "The pool is full"));
+    assert_eq!(told(&Captured::Missing), Step::Capture(StorageStep::Wait(None)));
+    assert!(
+        matches!(told(&taking()), Step::Capture(StorageStep::Wait(Some(fault))) if fault.message == "The pool is full")
+    );
     assert_eq!(told(&Captured::Lazy), Step::Launch, "the storage waits for the pod");
-    assert_eq!(told(&Captured::Taken), Step::EndCapture);
+    assert_eq!(told(&Captured::Taken), Step::Capture(StorageStep::End));
     source_capture::end(&mut status, at(3));
     assert_eq!(step(&captures(&status)), Step::Launch);
 }
@@ -52,14 +54,14 @@ fn the_application_is_let_go_as_soon_as_the_source_is_captured_and_only_once() {
     fn held<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
         Situation { hooks: Some(hooks), now: at(9), ..captures(status) }
     }
-    let before = Step::BeginHook { point: Point::Before, stops: false, stopped: None };
+    let before = Step::Hook(HookStep::begin(Point::Before));
     assert_eq!(step(&held(&status, &hooks)), before);
     run_status::hook_begun(&mut status, Point::Before, None, at(1));
     hook_state::end(&mut status, Point::Before, None, at(2));
-    let Step::BeginCapture(name) = step(&held(&status, &hooks)) else { panic!() };
+    let Step::Capture(StorageStep::Begin(name)) = step(&held(&status, &hooks)) else { panic!() };
     source_capture::begin(&mut status, name, at(2));
     source_capture::end(&mut status, at(4));
-    let after = Step::BeginHook { point: Point::After, stops: false, stopped: None };
+    let after = Step::Hook(HookStep::begin(Point::After));
     assert_eq!(step(&held(&status, &hooks)), after);
     run_status::hook_begun(&mut status, Point::After, None, at(4));
     hook_state::end(&mut status, Point::After, None, at(5));
@@ -80,7 +82,7 @@ fn a_capture_that_takes_too_long_lets_the_application_go_and_ends_the_run() {
     let mut held = begun(0);
     hook_state::open(&mut held);
     let late = Situation { captured: &taking(), now: at(60), hooks: Some(&hooks), ..captures(&held) };
-    assert!(matches!(step(&late), Step::BeginHook { point: Point::After, stopped: Some(_), .. }));
+    assert!(matches!(step(&late), Step::Hook(HookStep::Begin { point: Point::After, stopped: Some(_), .. })));
 }
 
 #[test]
@@ -111,6 +113,6 @@ fn a_name_that_somebody_else_wrote_into_the_status_is_not_read_from() {
     for name in ["accounts".to_string(), "vf-web-1-capture".into(), of_another] {
         source_capture::begin(&mut status, name.clone(), at(0));
         source_capture::end(&mut status, at(1));
-        assert!(matches!(step(&captures(&status)), Step::BeginCapture(own) if own != name));
+        assert!(matches!(step(&captures(&status)), Step::Capture(StorageStep::Begin(own)) if own != name));
     }
 }

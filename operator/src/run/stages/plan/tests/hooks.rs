@@ -35,8 +35,8 @@ fn deleted<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
 /// Applies a hook's step to the status, as the controller does.
 fn done(status: &mut SyncJobStatus, step: &Step) {
     match step {
-        Step::OpenHooks => hook_state::open(status),
-        Step::BeginHook { point, stopped, .. } => {
+        Step::Hook(HookStep::Open) => hook_state::open(status),
+        Step::Hook(HookStep::Begin { point, stopped, .. }) => {
             run_status::hook_begun(status, *point, stopped.as_deref(), at(1));
         }
         other => panic!("no step of a hook: {other:?}"),
@@ -48,7 +48,7 @@ fn over(status: &mut SyncJobStatus, point: Point, failure: Option<&str>) {
 }
 
 fn begins(point: Point, stops: bool) -> Step {
-    Step::BeginHook { point, stops, stopped: None }
+    Step::Hook(HookStep::Begin { point, stops, stopped: None })
 }
 
 /// Returns the status of a run whose hook `before` has ended.
@@ -69,7 +69,7 @@ fn before_begins_once_all_pods_have_found_their_volumes_free() {
     assert_eq!(first, begins(Point::Before, false));
     done(&mut status, &first);
     // A restarted operator finds the same status, and runs the command again.
-    assert_eq!(step(&running(&status, &hooks)), Step::AwaitHook(Point::Before));
+    assert_eq!(step(&running(&status, &hooks)), Step::Hook(HookStep::Await(Point::Before)));
     over(&mut status, Point::Before, None);
     assert_eq!(step(&running(&status, &hooks)), Step::Run);
     let try_time = status.active_run.unwrap().try_time.unwrap();
@@ -100,8 +100,8 @@ fn nothing_runs_before_a_run_has_its_claims_and_its_turn() {
 fn a_run_with_after_alone_owes_it_from_before_its_pods_on() {
     let hooks = Hooks { before: None, ..both(OnHookFailure::Fail) };
     let mut status = with_run();
-    assert_eq!(step(&with(&status, &hooks)), Step::OpenHooks);
-    done(&mut status, &Step::OpenHooks);
+    assert_eq!(step(&with(&status, &hooks)), Step::Hook(HookStep::Open));
+    done(&mut status, &Step::Hook(HookStep::Open));
     assert_eq!(step(&with(&status, &hooks)), Step::Launch);
     let ended = Situation { pairs: pair(ended(0, 5), ended(0, 5)), now: at(6), ..with(&status, &hooks) };
     assert_eq!(step(&ended), begins(Point::After, false));
@@ -111,12 +111,12 @@ fn a_run_with_after_alone_owes_it_from_before_its_pods_on() {
 fn a_failed_before_starts_no_pods_and_after_runs() {
     let (mut status, hooks) = (opened(Some("The hook before failed.")), both(OnHookFailure::Fail));
     let next = step(&with(&status, &hooks));
-    let Step::BeginHook { point: Point::After, stopped: Some(stopped), .. } = &next else {
+    let Step::Hook(HookStep::Begin { point: Point::After, stopped: Some(stopped), .. }) = &next else {
         panic!("{next:?}")
     };
     assert_eq!((stopped.result, stopped.reason.as_str()), (RunResult::Failed, "HookFailed"));
     done(&mut status, &next);
-    assert_eq!(step(&with(&status, &hooks)), Step::AwaitHook(Point::After));
+    assert_eq!(step(&with(&status, &hooks)), Step::Hook(HookStep::Await(Point::After)));
     over(&mut status, Point::After, None);
     let report = finished(step(&with(&status, &hooks)));
     assert_eq!(
@@ -170,7 +170,8 @@ fn a_run_that_takes_too_long_is_stopped_before_after_and_ends_as_timed_out() {
     let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
     let running = pair(EndState::Running, EndState::Running);
     let next = step(&Situation { pairs: running, now: at(700), ..with(&status, &hooks) });
-    let Step::BeginHook { point: Point::After, stops: true, stopped: Some(stopped) } = &next else {
+    let Step::Hook(HookStep::Begin { point: Point::After, stops: true, stopped: Some(stopped) }) = &next
+    else {
         panic!("{next:?}")
     };
     let StoppedRun { reason, .. } = &**stopped;
@@ -186,10 +187,10 @@ fn a_run_that_takes_too_long_is_stopped_before_after_and_ends_as_timed_out() {
 fn a_run_that_is_canceled_runs_after_and_a_hook_in_progress_is_waited_for() {
     let (mut status, hooks) = (with_run(), both(OnHookFailure::Fail));
     done(&mut status, &begins(Point::Before, false));
-    assert_eq!(step(&deleted(&status, &hooks)), Step::AwaitHook(Point::Before));
+    assert_eq!(step(&deleted(&status, &hooks)), Step::Hook(HookStep::Await(Point::Before)));
     over(&mut status, Point::Before, None);
     let next = step(&deleted(&status, &hooks));
-    assert!(matches!(next, Step::BeginHook { point: Point::After, stops: true, .. }), "{next:?}");
+    assert!(matches!(next, Step::Hook(HookStep::Begin { point: Point::After, stops: true, .. })), "{next:?}");
     done(&mut status, &next);
     over(&mut status, Point::After, None);
     assert_eq!(finished(step(&deleted(&status, &hooks))).result, RunResult::Canceled);

@@ -29,13 +29,13 @@ fn asked() -> SyncJobStatus {
 #[test]
 fn a_run_that_succeeded_ends_once_its_image_is_taken() {
     let idle = with_run();
-    let Step::BeginImage(name) = step(&over(&idle, 10)) else { panic!() };
+    let Step::Image(StorageStep::Begin(name)) = step(&over(&idle, 10)) else { panic!() };
     let mut status = asked();
     assert_eq!(status.active_run.as_ref().unwrap().image.as_ref().unwrap().name, name);
     let told = |imaged: &Captured| step(&Situation { imaged, ..over(&status, 11) });
-    assert_eq!(told(&Captured::Missing), Step::Image(None));
+    assert_eq!(told(&Captured::Missing), Step::Image(StorageStep::Wait(None)));
     let full = Fault::new(Reason::Capturing, "The pool is full");
-    assert_eq!(told(&Captured::Taking(Some(full.clone()))), Step::Image(Some(full)));
+    assert_eq!(told(&Captured::Taking(Some(full.clone()))), Step::Image(StorageStep::Wait(Some(full))));
     let step = told(&Captured::Taken);
     let Step::Finish(outcome) = &step else { panic!("{step:?}") };
     assert_eq!(outcome.report.result, RunResult::Succeeded);
@@ -71,7 +71,7 @@ fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so(
 fn no_image_is_taken_of_what_failed_was_restored_or_measured() {
     let failed = with_run();
     let ends = Situation { pairs: pair(ended(5, 5), ended(1, 5)), ..over(&failed, 10) };
-    assert!(!matches!(step(&ends), Step::BeginImage(_)));
+    assert!(!matches!(step(&ends), Step::Image(StorageStep::Begin(_))));
     let (restore, benchmark) = (Some(Restore::default()), Some(Benchmark::default()));
     for (restore, benchmark) in [(restore, None), (None, benchmark)] {
         let mut status = with_run();
@@ -88,6 +88,6 @@ fn a_name_that_somebody_else_wrote_into_the_status_is_not_the_image_of_a_run() {
     for name in ["vf-web-1-image".to_string(), TryNames::new("web", "u", 1, 0).capture(), of_another] {
         destination_image::begin(&mut status, name.clone(), at(0));
         let taken = Situation { imaged: &Captured::Taken, ..over(&status, 10) };
-        assert!(matches!(step(&taken), Step::BeginImage(own) if own != name));
+        assert!(matches!(step(&taken), Step::Image(StorageStep::Begin(own)) if own != name));
     }
 }
