@@ -32,8 +32,10 @@ pub struct Claim {
 }
 
 impl ClaimEnd {
-    /// Returns the folder of a claim that the spec of a SyncJob in that namespace names in `field`. Fails if the path is
-    /// no folder.
+    /// Returns the folder of a claim that the spec of a SyncJob in the namespace `own` names in `field`.
+    ///
+    /// # Errors
+    /// The path is no folder.
     pub fn parse(
         field: &str,
         claim: &ClaimReference,

@@ -76,8 +76,10 @@ impl EndKind {
         }
     }
 
-    /// Returns what a spec names at that end, given the namespace of the SyncJob. Fails if it names none, or several, or
-    /// one that no run can use.
+    /// Returns what a spec names at that end, given the namespace of the SyncJob.
+    ///
+    /// # Errors
+    /// It names nothing there, or several things, or one that no run can use.
     pub fn parse(spec: &SyncJobSpec, side: Side, own: &str) -> Result<Self, ValidationError> {
         let named = Named::of(spec, side);
         match (named.claim, named.endpoint, named.store) {

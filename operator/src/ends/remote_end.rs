@@ -52,7 +52,7 @@ impl RemoteFolder {
             let problem = format!("`{typed}` is no address of an endpoint; write HOST:PORT::FOLDER");
             invalid(format!("{field}.endpoint.address"), problem)
         })?;
-        let key = endpoint.public_key.parse();
+        let key = endpoint.public_key.parse::<PublicKey>();
         let public_key =
             key.map_err(|error| invalid(format!("{field}.endpoint.publicKey"), format!("{error}")))?;
         let identity = endpoint.identity.as_ref().map(|identity| identity.secret_name.clone());

@@ -4,7 +4,7 @@
 use contract::{OtherSource, Reason, RunResult, Side};
 use kube::ResourceExt as _;
 
-use super::claim_end;
+use super::{claim_end, end_kind::EndKind};
 use crate::{
     api::{ActiveRun, ClaimReference, GROUP, KnownSource, SyncJob, SyncJobStatus},
     fault::Fault,
@@ -59,7 +59,7 @@ pub fn rule(
     (claims, has_one_source): (&[Claim], bool),
     (accepted, is_copy): (Option<&str>, bool),
 ) -> Option<OtherSource> {
-    let is_device = job.params.image || job.ends.iter().any(|end| end.is_block());
+    let is_device = job.params.image || job.ends.iter().any(EndKind::is_block);
     // An endpoint's owner decides which sources it takes, and a snapshot in object storage replaces none.
     if is_device
         || job.ends.sink.claim().is_none()
@@ -216,7 +216,7 @@ mod tests {
         };
         let (run, mut image, mut device, mut past) = (ActiveRun::default(), valid(), valid(), valid());
         image.params.image = true;
-        device.destination = device.destination.of_kind(true);
+        device.ends.sink = device.ends.sink.of_kind(true);
         past.params.source_snapshot = Some("latest".into());
         let captured = ActiveRun { capture: Some(Capture::default()), ..ActiveRun::default() };
         assert_eq!(judged(&valid(), &run, true), Some(OtherSource::Refuse));

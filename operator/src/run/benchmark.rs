@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun},
+    ends::end_kind::EndKind,
     fault::Fault,
     human, names,
     pods::stored_fields::Pod,
@@ -43,7 +44,7 @@ pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]
     if let Some(place) = job.bucket() {
         return fault(format!("A benchmark is between two claims, and {place} is object storage."));
     }
-    let volumes = job.ends.iter().filter_map(|end| end.mounted());
+    let volumes = job.ends.iter().filter_map(EndKind::mounted);
     if let Some(volume) = volumes.into_iter().find(|volume| volume.is_block) {
         return fault(format!(
             "The claim {} has volumeMode Block, and a benchmark makes files. Benchmark a SyncJob whose claims both have \

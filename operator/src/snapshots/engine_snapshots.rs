@@ -112,7 +112,7 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
             [("source.trustStore", params.trust_store), ("source.keepGoing", params.keep_going)];
         return match of_snapshots.iter().find(|(_, is_set)| *is_set) {
             Some((field, _)) => {
-                Err(invalid(field, "goes with source.snapshot; remove it, or name a snapshot"))
+                Err(invalid(*field, "goes with source.snapshot; remove it, or name a snapshot"))
             }
             None => Ok(()),
         };

@@ -107,7 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{spec::validate::validate, volumes::claims::Class};
+    use crate::{ends::end_kind::EndKind, spec::validate::validate, volumes::claims::Class};
 
     fn job(source: &str, destination: &str, files: &Value) -> ValidatedSyncJob {
         let spec = json!({
@@ -140,8 +140,8 @@ mod tests {
             ([FILES, FILES], "/", "/"),
         ] {
             let settled = settle(job(source, destination, &json!({})), &claims(modes)).unwrap();
-            let kinds = [settled.source.is_block(), settled.destination.is_block()];
-            assert_eq!(kinds, modes.map(|mode| mode == BLOCK), "{modes:?}");
+            let kinds = settled.ends.iter().map(EndKind::is_block);
+            assert!(kinds.eq(modes.iter().map(|mode| *mode == BLOCK)), "{modes:?}");
         }
     }
 
@@ -191,6 +191,6 @@ mod tests {
     #[test]
     fn a_claim_that_is_not_there_decides_nothing() {
         let settled = settle(job("/", "/", &json!({})), &claims([BLOCK, None])).unwrap();
-        assert!(!settled.source.is_block());
+        assert!(!settled.ends.source.is_block());
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn next(pairs: &[Pair], fault: Option<Fault>, try_time: Timestamp, no
     let (Some(side), Some(fault)) = (shard_pairs::partner_of_stuck(pairs), fault.clone()) else {
         return Step::Start(fault);
     };
-    let is_there = pairs.iter().any(|pair| *pair.end(side) != EndState::Absent);
+    let is_there = pairs.iter().any(|pair| *pair.of(side) != EndState::Absent);
     if is_there && now.duration_since(try_time) < PARTNER_PATIENCE {
         return Step::Start(Some(fault));
     }

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::spec::inner_folder::Folder;
 
 fn spec(more: &Value) -> SyncJobSpec {
     let mut spec = json!({
