@@ -3,9 +3,9 @@
 use contract::Side;
 
 use super::{
-    bucket_place::BucketPlace,
+    bucket_end::BucketEnd,
     claim_end::{Claim, ClaimEnd},
-    remote_end::RemoteFolder,
+    remote_end::RemoteEnd,
 };
 use crate::{
     api::{ClaimReference, ObjectStore, RemoteEndpoint, RunFolder, SyncJobSpec},
@@ -18,9 +18,9 @@ pub enum EndKind {
     /// A folder of a claim, which a pod of the run mounts.
     Claim(ClaimEnd),
     /// A folder that another cluster or machine serves, which a pod of the run dials.
-    Remote(RemoteFolder),
+    Remote(RemoteEnd),
     /// A place in object storage, which gets snapshots.
-    Bucket(BucketPlace),
+    Bucket(BucketEnd),
 }
 
 impl EndKind {
@@ -42,7 +42,7 @@ impl EndKind {
     }
 
     /// Returns the folder that somebody else serves, which the pod of the other end dials.
-    pub fn remote(&self) -> Option<&RemoteFolder> {
+    pub fn remote(&self) -> Option<&RemoteEnd> {
         match self {
             Self::Remote(end) => Some(end),
             Self::Claim(_) | Self::Bucket(_) => None,
@@ -50,7 +50,7 @@ impl EndKind {
     }
 
     /// Returns the place in object storage.
-    pub fn bucket(&self) -> Option<&BucketPlace> {
+    pub fn bucket(&self) -> Option<&BucketEnd> {
         match self {
             Self::Bucket(place) => Some(place),
             Self::Claim(_) | Self::Remote(_) => None,
@@ -86,8 +86,8 @@ impl EndKind {
             (Some(claim), None, None) => {
                 ClaimEnd::parse(named.field, claim, named.path, own).map(Self::Claim)
             }
-            (None, Some(endpoint), None) => RemoteFolder::parse(named.field, endpoint).map(Self::Remote),
-            (None, None, Some(store)) => BucketPlace::parse(store).map(Self::Bucket),
+            (None, Some(endpoint), None) => RemoteEnd::parse(named.field, endpoint).map(Self::Remote),
+            (None, None, Some(store)) => BucketEnd::parse(store).map(Self::Bucket),
             _ => Err(invalid(named.field, named.choice)),
         }
     }

@@ -1,6 +1,6 @@
 //! The two ends of a run: where they are, who permits their use, and how they are known again.
 
-pub mod bucket_place;
+pub mod bucket_end;
 pub mod claim_end;
 pub mod destination_identity;
 pub mod end;

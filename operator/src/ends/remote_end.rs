@@ -17,7 +17,7 @@ const SERVICE_PORT: u16 = 7400;
 
 /// A folder that another cluster or machine serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemoteFolder {
+pub struct RemoteEnd {
     /// `HOST:PORT::FOLDER`, in the one form in which addresses can be compared.
     pub address: String,
     /// The path below that folder.
@@ -28,14 +28,14 @@ pub struct RemoteFolder {
     pub identity: Option<String>,
 }
 
-impl fmt::Display for RemoteFolder {
+impl fmt::Display for RemoteEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)?;
         if self.below.as_str() == "/" { Ok(()) } else { f.write_str(self.below.as_str()) }
     }
 }
 
-impl RemoteFolder {
+impl RemoteEnd {
     /// Returns the folder as runs and statuses record it.
     pub fn run_folder(&self) -> RunFolder {
         let (address, path) = (Some(self.address.clone()), self.below.as_str().into());
@@ -89,10 +89,10 @@ mod tests {
 
     const KEY: &str = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
 
-    fn parsed(address: &str, public_key: &str) -> Result<RemoteFolder, ValidationError> {
+    fn parsed(address: &str, public_key: &str) -> Result<RemoteEnd, ValidationError> {
         let endpoint =
             RemoteEndpoint { address: address.into(), public_key: public_key.into(), identity: None };
-        RemoteFolder::parse("destination", &endpoint)
+        RemoteEnd::parse("destination", &endpoint)
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{OnHookFailure, PodSecurity, PodSettings},
-    ends::{bucket_place::BucketPlace, remote_end::RemoteFolder},
+    ends::{bucket_end::BucketEnd, remote_end::RemoteEnd},
     engine::{self, End, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
@@ -102,7 +102,7 @@ pub fn local_job(of: &Try<'_>) -> Job {
 }
 
 /// Builds the Job of the one pod of a run whose end `side` is an endpoint. It makes or finds the job's key, and dials.
-pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteFolder) -> Job {
+pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteEnd) -> Job {
     let own = shard_pairs::other(side);
     let place =
         RemotePlace { address: remote.to_string(), public_key: remote.public_key, identity: OWN_KEY.into() };
@@ -119,7 +119,7 @@ pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteFolder) -> Job {
 }
 
 /// Builds the Job of the one pod of a run that takes a snapshot into object storage.
-pub fn bucket_job(of: &Try<'_>, place: &BucketPlace) -> Job {
+pub fn bucket_job(of: &Try<'_>, place: &BucketEnd) -> Job {
     let agent_args =
         vec![format!("--store-key={KEY_DIR}/{STORE_KEY_ENTRY}"), format!("--key-copy={STORE_KEY}")];
     let own = folder(of.job, Side::Source);
@@ -456,7 +456,7 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
 
 /// Returns the volume of the Secret with the key of a run with an endpoint. The job's own is optional, because the
 /// first pod makes it.
-fn key_volume(of: &Try<'_>, remote: &RemoteFolder) -> Volume {
+fn key_volume(of: &Try<'_>, remote: &RemoteEnd) -> Volume {
     match &remote.identity {
         Some(secret) => secret_volume(secret, false),
         None => secret_volume(&names::job_key(&of.job.name, of.uid), true),

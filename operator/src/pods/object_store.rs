@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, KeyToPath, SecretKeySelector, SecretVolumeSource};
 
-use crate::ends::bucket_place::BucketPlace;
+use crate::ends::bucket_end::BucketEnd;
 
 /// The entry with the key by which snapshots are encrypted.
 pub const STORE_KEY_ENTRY: &str = "encryption.key";
@@ -19,7 +19,7 @@ const VARIABLES: [&str; 6] = [
 ];
 
 /// Returns the variables by which a pod reaches object storage. They come from the Secret, and are in no object.
-pub(super) fn store_variables(place: &BucketPlace) -> Vec<EnvVar> {
+pub(super) fn store_variables(place: &BucketEnd) -> Vec<EnvVar> {
     let of_secret = |name: &str| {
         let key = SecretKeySelector { name: place.secret.clone(), key: name.into(), optional: Some(true) };
         let value_from = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };

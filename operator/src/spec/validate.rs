@@ -12,7 +12,7 @@ use crate::{
         MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
     ends::{
-        bucket_place::BucketPlace, claim_end::Claim, end_kind::EndKind, remote_end::RemoteFolder,
+        bucket_end::BucketEnd, claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd,
         source_and_sink::Ends,
     },
     hooks::hook_state,
@@ -82,7 +82,7 @@ impl ValidatedSyncJob {
     }
 
     /// Returns the place in object storage that is the destination.
-    pub fn bucket(&self) -> Option<&BucketPlace> {
+    pub fn bucket(&self) -> Option<&BucketEnd> {
         self.ends.sink.bucket()
     }
 
@@ -92,7 +92,7 @@ impl ValidatedSyncJob {
     }
 
     /// Returns the end that another cluster or machine serves.
-    pub fn remote(&self) -> Option<(Side, &RemoteFolder)> {
+    pub fn remote(&self) -> Option<(Side, &RemoteEnd)> {
         [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.ends.of(side).remote()?)))
     }
 }

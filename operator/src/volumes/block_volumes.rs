@@ -8,7 +8,7 @@ use contract::{Flag, Reason, RunParams, Side};
 
 use super::claims::{self, Claim};
 use crate::{
-    ends::{claim_end::ClaimEnd, remote_end::RemoteFolder, source_and_sink::Ends},
+    ends::{claim_end::ClaimEnd, remote_end::RemoteEnd, source_and_sink::Ends},
     fault::Fault,
     run::shard_pairs,
     spec::validate::ValidatedSyncJob,
@@ -52,7 +52,7 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
     }
 }
 
-fn not_to_endpoints(remote: &RemoteFolder) -> String {
+fn not_to_endpoints(remote: &RemoteEnd) -> String {
     format!(
         "The claim has volumeMode Block, and the endpoint {remote} serves files. Name a claim with a file system, or claims \
          at both ends."

@@ -11,7 +11,7 @@ use super::super::{
 };
 use crate::{
     api::{EndpointAccess, GROUP, ServiceType, VERSION},
-    ends::remote_end::RemoteFolder,
+    ends::remote_end::RemoteEnd,
 };
 
 /// The address of an endpoint that the user has to fill in.
@@ -39,7 +39,7 @@ pub(super) fn endpoint(flags: &PairFlags, made: &MadeFlags) -> Value {
 }
 
 /// Returns the SyncJob, with the endpoint if it is known.
-pub(super) fn job(flags: &PairFlags, served: Option<&RemoteFolder>) -> Value {
+pub(super) fn job(flags: &PairFlags, served: Option<&RemoteEnd>) -> Value {
     let (_, dialling) = flags.ends();
     let address = served.map_or(ADDRESS_TO_FILL_IN.into(), ToString::to_string);
     let key = served.map_or(KEY_TO_FILL_IN.into(), |served| served.public_key.to_string());
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn both_directions_can_be_applied() {
         let remote = RemoteEndpoint { address: "h::x".into(), public_key: KEY.into(), identity: None };
-        let reached = RemoteFolder::parse("destination", &remote).unwrap();
+        let reached = RemoteEnd::parse("destination", &remote).unwrap();
         for (serve, served, access) in
             [("to", "copy", EndpointAccess::Write), ("from", "web", EndpointAccess::Read)]
         {

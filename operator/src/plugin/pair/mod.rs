@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     api::{EndpointPeer, RemoteEndpoint, Run, SyncEndpoint, SyncJob, SyncRun, SyncRunSpec},
-    ends::remote_end::RemoteFolder,
+    ends::remote_end::RemoteEnd,
     human, names,
     signals::Stops,
 };
@@ -142,7 +142,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Makes the SyncJob, whose pod makes a key, lists that at the endpoint, and waits for a run.
-    async fn introduce(&self, endpoint: &SyncEndpoint, reached: &RemoteFolder) -> Result<(), PluginError> {
+    async fn introduce(&self, endpoint: &SyncEndpoint, reached: &RemoteEnd) -> Result<(), PluginError> {
         let job = manifests::job(self.flags, Some(reached));
         let job = apply(&self.jobs, self.name, &job, &self.dials).await?;
         let key = self.waits().key(&self.jobs, None).await?;

@@ -20,7 +20,7 @@ use super::super::{
     pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
-    api::ServiceProtocol, ends::remote_end::RemoteFolder, human, signals::Stops,
+    api::ServiceProtocol, ends::remote_end::RemoteEnd, human, signals::Stops,
     user_pods::one_off_job::ENGINE,
 };
 
@@ -111,7 +111,7 @@ pub(super) async fn run(
     dials: &Cluster,
     flags: &PairFlags,
     made: &MadeFlags,
-    served: (&RemoteFolder, &[ServiceProtocol]),
+    served: (&RemoteEnd, &[ServiceProtocol]),
 ) -> Result<(), PluginError> {
     let mut stops = Stops::new().map_err(PluginError::Signals)?;
     let pod = PodFlags { image: made.image.clone(), user: None, timeout: flags.timeout };
@@ -129,7 +129,7 @@ pub(super) async fn run(
 
 async fn try_all(
     made: &OnePod,
-    (served, offered): (&RemoteFolder, &[ServiceProtocol]),
+    (served, offered): (&RemoteEnd, &[ServiceProtocol]),
 ) -> Result<(), PluginError> {
     let there = There { made, pod: made.running().await?, address: served.to_string() };
     there.make_key(served).await?;
@@ -152,7 +152,7 @@ struct There<'a> {
 
 impl There<'_> {
     /// Has the pod make a key, and know the endpoint's.
-    async fn make_key(&self, served: &RemoteFolder) -> Result<(), PluginError> {
+    async fn make_key(&self, served: &RemoteEnd) -> Result<(), PluginError> {
         let key = format!("--service-key={}", served.public_key);
         let (status, _) = self.call(&["enroll", &key, "--", &self.address]).await?;
         if status == 0 { Ok(()) } else { Err(unusable(status)) }

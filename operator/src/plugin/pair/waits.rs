@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::super::{error::PluginError, output};
 use crate::{
     api::{RemoteEndpoint, SyncEndpoint, SyncJob, conditions},
-    ends::remote_end::RemoteFolder,
+    ends::remote_end::RemoteEnd,
 };
 
 /// What is said of an object whose status is that of an earlier state, or of none.
@@ -32,10 +32,10 @@ pub(in super::super) enum Standing<T> {
 }
 
 /// Returns the address and the key of an endpoint that serves, if that key is another one than `old`.
-fn of_endpoint(endpoint: &SyncEndpoint, old: Option<PublicKey>) -> Standing<RemoteFolder> {
+fn of_endpoint(endpoint: &SyncEndpoint, old: Option<PublicKey>) -> Standing<RemoteEnd> {
     let status = endpoint.status.clone().unwrap_or_default();
     let known = status.address.zip(status.public_key).and_then(|(address, public_key)| {
-        RemoteFolder::parse("destination", &RemoteEndpoint { address, public_key, identity: None }).ok()
+        RemoteEnd::parse("destination", &RemoteEndpoint { address, public_key, identity: None }).ok()
     });
     let ready = conditions::find(&status.conditions, conditions::READY);
     let serves = ready.is_some_and(|ready| ready.status == "True" && ready.reason == *Reason::Serving);
@@ -113,7 +113,7 @@ impl Waits<'_> {
         &self,
         api: &Api<SyncEndpoint>,
         old: Option<PublicKey>,
-    ) -> Result<RemoteFolder, PluginError> {
+    ) -> Result<RemoteEnd, PluginError> {
         let observed = |it: &SyncEndpoint| it.status.as_ref()?.observed_generation;
         match self.until(api, observed, |it| of_endpoint(it, old)).await? {
             Standing::Done(known) => Ok(known),

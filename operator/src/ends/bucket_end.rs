@@ -12,20 +12,20 @@ const SCHEME: &str = "s3://";
 
 /// A place in object storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketPlace {
+pub struct BucketEnd {
     /// `s3://BUCKET/PREFIX`, in the one form in which places can be compared.
     pub url: String,
     /// The Secret with the credentials and the key.
     pub secret: String,
 }
 
-impl fmt::Display for BucketPlace {
+impl fmt::Display for BucketEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
 }
 
-impl BucketPlace {
+impl BucketEnd {
     /// Parses the place that a spec names.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ mod tests {
     fn a_place_has_one_form_and_another_text_is_refused_with_its_field() {
         let parse = |url: &str| {
             let secret_ref = ObjectStoreSecret { name: "s3".into() };
-            BucketPlace::parse(&ObjectStore { url: url.into(), secret_ref })
+            BucketEnd::parse(&ObjectStore { url: url.into(), secret_ref })
         };
         for (typed, url) in
             [("s3://b", "s3://b"), ("s3://b/", "s3://b"), ("s3://b.c/d_e/f/", "s3://b.c/d_e/f")]
