@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use contract::{Reason, RunResult, Side, Timings, Usage, Work};
+use contract::{BucketUrl, Reason, RunResult, Side, Timings, Usage, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -259,7 +259,7 @@ pub struct RunFolder {
 impl fmt::Display for RunFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
-            Some(address) if address.starts_with("s3://") => write!(f, "object storage {address}"),
+            Some(address) if self.is_object_storage() => write!(f, "object storage {address}"),
             Some(address) => write!(f, "endpoint {address}"),
             None => write!(f, "claim {}", self.claim_name),
         }
@@ -271,6 +271,11 @@ impl RunFolder {
     pub fn seen_from(&self, namespace: &str) -> Self {
         let namespace = self.namespace.clone().or_else(|| Some(namespace.into()));
         Self { namespace: namespace.filter(|_| self.address.is_none()), ..self.clone() }
+    }
+
+    /// Returns whether it is a place in object storage.
+    pub fn is_object_storage(&self) -> bool {
+        self.address.as_ref().is_some_and(|address| address.starts_with(BucketUrl::SCHEME))
     }
 
     /// Returns whether two folders that are seen from the same namespace are of one claim, or of one endpoint.

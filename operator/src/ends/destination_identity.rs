@@ -7,7 +7,7 @@
 use contract::{Reason, Report, RunResult, Side, VolumeId};
 use kube::ResourceExt;
 
-use super::{bucket_end::BucketEnd, end_kind::EndKind};
+use super::end_kind::EndKind;
 use crate::{
     api::{KnownDestination, RunFolder, SyncJob, SyncJobStatus},
     human,
@@ -61,7 +61,7 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
         Some(end.run_folder(&own).seen_from(&own))
     };
     // A store takes the snapshots of any number of SyncJobs.
-    let own = folder(job).filter(|own| !BucketEnd::is_of(own))?;
+    let own = folder(job).filter(|own| !own.is_object_storage())?;
     // One of another namespace that has never run may have no grant.
     let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
     let is_other = |other: &&SyncJob| {

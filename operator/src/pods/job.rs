@@ -123,7 +123,7 @@ pub fn bucket_job(of: &Try<'_>, place: &BucketEnd) -> Job {
     let agent_args =
         vec![format!("--store-key={KEY_DIR}/{STORE_KEY_ENTRY}"), format!("--key-copy={STORE_KEY}")];
     let own = folder(of.job, Side::Source);
-    let args = engine::bucket_args(&place.url, STORE_KEY, &own, REPORT, &params(of));
+    let args = engine::bucket_args(&place.to_string(), STORE_KEY, &own, REPORT, &params(of));
     job(of, Side::Source, agent_args, args)
 }
 

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     benchmark,
     record::{self, Record},
-    stages::step::{ClaimStep, HookStep, Step, StorageStep},
+    stages::step::{HookStep, Step, StorageStep},
     write_record::{self, RecordError},
 };
 use crate::{

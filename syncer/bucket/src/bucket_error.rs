@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use contract::{ExitCode, IdentityError, Reason};
+use contract::{BucketUrl, ExitCode, IdentityError, NotABucket, Reason};
 use syncer::snapshot::SnapshotError;
 use thiserror::Error;
 
-use super::bucket_url::{BucketUrl, NotABucket};
 
 /// The reason why an operation on a store failed.
 #[derive(Debug, Error)]

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use contract::StoreKey;
+use contract::{BucketUrl, StoreKey};
 use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
-    bucket_url::BucketUrl,
     index::{BlobIndex, ObjectName, PACKS, PackIndex},
     objects::{MAX_NEW_BYTES, Objects},
     seal::{SEAL_BYTES, Seal, StoreId, random},

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use contract::BucketUrl;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{
     ClientConfigKey, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
@@ -12,7 +13,6 @@ use tokio::runtime::Runtime;
 
 use super::{
     bucket_error::BucketError,
-    bucket_url::BucketUrl,
     credentials,
     trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
 };

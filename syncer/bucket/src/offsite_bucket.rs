@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::{StoreKey, chain};
+use contract::{BucketUrl, StoreKey, chain};
 use syncer::snapshot::{
     Roots, Snapshot, SnapshotError, SnapshotId,
     copy::ContentPiece,
@@ -18,7 +18,6 @@ use super::{
     blob::BlobId,
     bucket_error::BucketError,
     bucket_store::BucketStore,
-    bucket_url::BucketUrl,
     content_sender::ContentSender,
     pack_writer::PackWriter,
     prune_store::prune_store,

@@ -1,6 +1,7 @@
 //! Opens object storage for a run that takes a snapshot into it.
 
-use bucket::{BucketUrl, OffsiteBucket, offsite};
+use bucket::{OffsiteBucket, offsite};
+use contract::BucketUrl;
 use syncer::snapshot::{SnapshotError, offsite::OffsiteStore};
 
 use crate::snapshot::key_flags::KeyFlags;

@@ -8,6 +8,7 @@ mod authorized;
 mod bench;
 mod bench_result;
 mod bottleneck;
+mod bucket_url;
 mod busy;
 mod contact;
 mod error_chain;
@@ -49,6 +50,7 @@ pub use bench::{
 };
 pub use bench_result::BenchResult;
 pub use bottleneck::{Bottleneck, Cause, MIN_JUDGED_US, Measured, bottleneck};
+pub use bucket_url::{BucketUrl, NotABucket};
 pub use busy::{BusyAnswer, BusyAnswerError, BusyAnswers, MAX_BUSY_ANSWER_BYTES};
 pub use contact::{Contact, Fingerprint};
 pub use error_chain::chain;

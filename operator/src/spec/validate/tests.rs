@@ -112,7 +112,7 @@ fn to_bucket(more: &Value) -> Value {
 #[test]
 fn object_storage_is_asked_for_snapshots_alone() {
     let job = judged(&to_bucket(&json!({}))).unwrap();
-    assert_eq!(job.bucket().unwrap().url, "s3://backups/web");
+    assert_eq!(job.bucket().unwrap().to_string(), "s3://backups/web");
     assert!(!job.is_local && job.has_outside() && job.remote().is_none());
     let asked = job.params.demands.snapshot.unwrap();
     assert!(!asked.keep.has_rule() && asked.job.ends_with("/web"), "{asked:?}");

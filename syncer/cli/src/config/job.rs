@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use bucket::BucketUrl;
-use contract::{Demands, RunParams, Side};
+use contract::{BucketUrl, Demands, RunParams, Side};
 use syncer::root::TreeLocation;
 
 use super::{link_config::LinkConfig, output_config::Output};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bucket::{BucketError, BucketUrl};
-use contract::{Demands, RunParams, SnapshotParams};
+use bucket::BucketError;
+use contract::{BucketUrl, Demands, RunParams, SnapshotParams};
 use rustix::system::uname;
 
 use super::{

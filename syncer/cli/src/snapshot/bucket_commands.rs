@@ -2,8 +2,8 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{BucketError, BucketUrl, forget, prune_store, verify_store};
-use contract::ExitCode;
+use bucket::{BucketError, forget, prune_store, verify_store};
+use contract::{BucketUrl, ExitCode};
 use syncer::{
     monitor::Monitor,
     snapshot::{

@@ -2,8 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use bucket::{BucketError, BucketHistory, BucketStore, BucketUrl, send_history};
-use contract::{CopySelection, ExitCode, StoreKey, chain};
+use bucket::{BucketError, BucketHistory, BucketStore, send_history};
+use contract::{BucketUrl, CopySelection, ExitCode, StoreKey, chain};
 use syncer::{
     monitor::Monitor,
     snapshot::{SnapshotError, copy::CopiedHistory},

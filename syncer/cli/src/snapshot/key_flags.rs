@@ -2,9 +2,9 @@
 
 use std::{env, ffi::OsString, path::PathBuf};
 
-use bucket::{BucketError, BucketStore, BucketUrl};
+use bucket::{BucketError, BucketStore};
 use clap::Args;
-use contract::{IdentityError, StoreKey};
+use contract::{BucketUrl, IdentityError, StoreKey};
 
 /// The variable that names the file of the key.
 const KEY_FILE: &str = "VOLFERRY_KEY_FILE";

@@ -16,7 +16,7 @@ impl BucketUrl {
     pub const SCHEME: &str = "s3://";
 
     /// Returns the name of an object in the bucket.
-    pub(crate) fn key(&self, name: &str) -> String {
+    pub fn key(&self, name: &str) -> String {
         match self.prefix.as_str() {
             "" => name.to_owned(),
             prefix => format!("{prefix}/{name}"),
@@ -40,15 +40,14 @@ impl FromStr for BucketUrl {
     type Err = NotABucket;
 
     fn from_str(typed: &str) -> Result<Self, NotABucket> {
-        let rest = typed.strip_prefix(Self::SCHEME).ok_or(NotABucket)?;
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let place = typed.strip_prefix(Self::SCHEME).ok_or(NotABucket)?;
+        let place = place.strip_suffix('/').unwrap_or(place);
         let is_plain = |part: &str| {
             part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
                 && part.bytes().any(|byte| byte != b'.')
         };
-        let is_prefix = prefix.is_empty() || prefix.split('/').all(is_plain);
-        if is_plain(bucket) && is_prefix {
+        if place.split('/').all(is_plain) {
+            let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
             Ok(Self { bucket: bucket.into(), prefix: prefix.into() })
         } else {
             Err(NotABucket)
@@ -70,7 +69,7 @@ mod tests {
             assert_eq!(url.to_string(), typed.trim_end_matches('/'));
         }
         for typed in
-            ["", "s3://", "s3:///a", "s3://a//b", "s3://a/../b", "s3://a/b c", "http://a", "s3://a?b"]
+            ["", "s3://", "s3:///a", "s3://a//", "s3://a//b", "s3://a/../b", "s3://a/b c", "http://a", "s3://a?b"]
         {
             assert_eq!(typed.parse::<BucketUrl>(), Err(NotABucket), "{typed}");
         }
