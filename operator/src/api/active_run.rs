@@ -318,15 +318,15 @@ impl ActiveRun {
         self.source.iter().chain(&self.destination)
     }
 
-    /// Returns the end that is an endpoint, which has no pod.
-    pub fn remote(&self) -> Option<Side> {
-        let is_remote = |side: &Side| self.folder(*side).is_some_and(|it| it.address.is_some());
-        [Side::Source, Side::Sink].into_iter().find(is_remote)
+    /// Returns the end that is no claim, and has no pod.
+    pub fn outside(&self) -> Option<Side> {
+        let is_outside = |side: &Side| self.folder(*side).is_some_and(|it| it.address.is_some());
+        [Side::Source, Side::Sink].into_iter().find(is_outside)
     }
 
     /// Returns the ends that have pods of their own. One pod that has both volumes counts as the sink's.
     pub fn sides(&self) -> &'static [Side] {
-        match self.remote() {
+        match self.outside() {
             _ if self.local => &[Side::Sink],
             Some(Side::Source) => &[Side::Sink],
             Some(Side::Sink) => &[Side::Source],

@@ -334,7 +334,7 @@ impl<'a> View<'a> {
 
     /// Returns whether the run's pod has to be able to keep a new key of the job in a Secret.
     pub(crate) fn makes_key(&self, valid: &ValidatedSyncJob) -> bool {
-        let has_own = valid.remote().is_some_and(|(_, remote)| remote.identity.is_none());
+        let has_own = valid.remote().is_some_and(|remote| remote.identity.is_none());
         has_own && self.status.identity.or(self.identity()).is_none()
     }
 

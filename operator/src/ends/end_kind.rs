@@ -1,5 +1,7 @@
 //! What an end of a job is. Each kind has a file of its own. Pure.
 
+use std::fmt;
+
 use contract::Side;
 
 use super::{
@@ -23,13 +25,23 @@ pub enum EndKind {
     Bucket(BucketEnd),
 }
 
+impl fmt::Display for EndKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(end) => write!(f, "the claim {}", end.claim),
+            Self::Remote(end) => write!(f, "the endpoint {end}"),
+            Self::Bucket(end) => write!(f, "the object storage {end}"),
+        }
+    }
+}
+
 impl EndKind {
     /// Returns the end as runs and statuses record it, given the namespace of the SyncJob.
     pub fn run_folder(&self, own: &str) -> RunFolder {
         match self {
             Self::Claim(end) => end.run_folder(own),
             Self::Remote(end) => end.run_folder(),
-            Self::Bucket(place) => place.run_folder(),
+            Self::Bucket(end) => end.run_folder(),
         }
     }
 
@@ -46,14 +58,6 @@ impl EndKind {
         match self {
             Self::Remote(end) => Some(end),
             Self::Claim(_) | Self::Bucket(_) => None,
-        }
-    }
-
-    /// Returns the place in object storage.
-    pub fn bucket(&self) -> Option<&BucketEnd> {
-        match self {
-            Self::Bucket(place) => Some(place),
-            Self::Claim(_) | Self::Remote(_) => None,
         }
     }
 

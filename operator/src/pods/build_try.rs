@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 
 use super::{Try, access, job};
-use crate::ends::source_and_sink::Ends;
+use crate::ends::{end_kind::EndKind, source_and_sink::Ends};
 
 /// The objects that must exist before the pods.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,9 +40,9 @@ pub fn ends(of: &Try<'_>) -> Ends<Job> {
 /// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, dials an endpoint, or reaches
 /// object storage.
 pub fn only_pod(of: &Try<'_>) -> Job {
-    match (of.job.remote(), of.job.bucket()) {
-        (Some((side, remote)), _) => job::remote_job(of, side, remote),
-        (None, Some(place)) => job::bucket_job(of, place),
-        (None, None) => job::local_job(of),
+    match of.job.outside() {
+        Some((side, EndKind::Remote(remote))) => job::remote_job(of, side, remote),
+        Some((_, EndKind::Bucket(place))) => job::bucket_job(of, place),
+        Some((_, EndKind::Claim(_))) | None => job::local_job(of),
     }
 }

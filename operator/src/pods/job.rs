@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{OnHookFailure, PodSecurity, PodSettings},
-    ends::{bucket_end::BucketEnd, remote_end::RemoteEnd},
+    ends::{bucket_end::BucketEnd, end_kind::EndKind, remote_end::RemoteEnd},
     engine::{self, End, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
@@ -364,7 +364,10 @@ fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
         value: Some(verbatim(value)),
         ..EnvVar::default()
     };
-    let store = of.job.bucket().into_iter().flat_map(store_variables);
+    let store = match of.job.outside() {
+        Some((_, EndKind::Bucket(place))) => store_variables(place),
+        _ => Vec::new(),
+    };
     listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).chain(store).collect()
 }
 
@@ -438,38 +441,33 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let folders = sides(of, side).into_iter().filter(|side| !of.job.ends.of(*side).is_block());
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
-    let has_key = of.job.remote().is_some() || of.job.bucket().is_some();
-    let key = has_key.then(|| mount(KEY, KEY_DIR, true));
+    let key = of.job.outside().map(|_| mount(KEY, KEY_DIR, true));
     data.chain(key).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
-    let of_store = || of.job.bucket().map(|place| key_in(store_entries(place)));
-    let key = of.job.remote().map(|(_, remote)| key_volume(of, remote)).or_else(of_store);
+    let key = of.job.outside().and_then(|(_, end)| key_volume(of, end));
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
     let own = [empty_dir("scratch", medium, "16Mi"), empty_dir("tmp", None, TMP_SIZE)];
     data.chain(key).chain(own).collect()
 }
 
-/// Returns the volume of the Secret with the key of a run with an endpoint. The job's own is optional, because the
-/// first pod makes it.
-fn key_volume(of: &Try<'_>, remote: &RemoteEnd) -> Volume {
-    match &remote.identity {
-        Some(secret) => secret_volume(secret, false),
-        None => secret_volume(&names::job_key(&of.job.name, of.uid), true),
-    }
-}
-
-fn secret_volume(secret: &str, optional: bool) -> Volume {
-    let secret_name = Some(secret.to_string());
-    key_in(SecretVolumeSource { secret_name, optional: Some(optional), ..SecretVolumeSource::default() })
-}
-
-fn key_in(secret: SecretVolumeSource) -> Volume {
-    Volume { name: KEY.into(), secret: Some(secret), ..Volume::default() }
+/// Returns the volume of the Secret with the key for an end that is no claim. The job's own for endpoints is optional,
+/// because the first pod makes it.
+fn key_volume(of: &Try<'_>, end: &EndKind) -> Option<Volume> {
+    let secret = match end {
+        EndKind::Claim(_) => return None,
+        EndKind::Remote(remote) => SecretVolumeSource {
+            secret_name: remote.identity.clone().or_else(|| Some(names::job_key(&of.job.name, of.uid))),
+            optional: Some(remote.identity.is_none()),
+            ..SecretVolumeSource::default()
+        },
+        EndKind::Bucket(place) => store_entries(place),
+    };
+    Some(Volume { name: KEY.into(), secret: Some(secret), ..Volume::default() })
 }
 
 fn data_volume(of: &Try<'_>, side: Side) -> Option<Volume> {

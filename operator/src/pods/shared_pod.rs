@@ -12,7 +12,7 @@ use crate::{
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let namespace = |end: &EndKind| end.claim().map(|claim| claim.namespace.clone());
     let is_local = match job.placement {
-        _ if job.has_outside() || namespace(&job.ends.source) != namespace(&job.ends.sink) => false,
+        _ if job.outside().is_some() || namespace(&job.ends.source) != namespace(&job.ends.sink) => false,
         Placement::Local => true,
         Placement::Network => false,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),

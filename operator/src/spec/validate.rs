@@ -12,7 +12,7 @@ use crate::{
         MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
     ends::{
-        bucket_end::BucketEnd, claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd,
+        claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd,
         source_and_sink::Ends,
     },
     hooks::hook_state,
@@ -81,19 +81,15 @@ impl ValidatedSyncJob {
         self.ends.of(side).run_folder(&self.namespace)
     }
 
-    /// Returns the place in object storage that is the destination.
-    pub fn bucket(&self) -> Option<&BucketEnd> {
-        self.ends.sink.bucket()
-    }
-
-    /// Returns whether one of the ends is no claim, so that the run has one pod, with the claim of the other.
-    pub fn has_outside(&self) -> bool {
-        self.ends.iter().any(|end| end.claim().is_none())
+    /// Returns the end that is no claim, if there is one: the run has one pod then, with the claim of the other end.
+    pub fn outside(&self) -> Option<(Side, &EndKind)> {
+        let ends = [(Side::Source, &self.ends.source), (Side::Sink, &self.ends.sink)];
+        ends.into_iter().find(|(_, end)| end.claim().is_none())
     }
 
     /// Returns the end that another cluster or machine serves.
-    pub fn remote(&self) -> Option<(Side, &RemoteEnd)> {
-        [Side::Source, Side::Sink].into_iter().find_map(|side| Some((side, self.ends.of(side).remote()?)))
+    pub fn remote(&self) -> Option<&RemoteEnd> {
+        self.ends.iter().find_map(EndKind::remote)
     }
 }
 

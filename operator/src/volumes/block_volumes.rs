@@ -8,7 +8,7 @@ use contract::{Flag, Reason, RunParams, Side};
 
 use super::claims::{self, Claim};
 use crate::{
-    ends::{claim_end::ClaimEnd, remote_end::RemoteEnd, source_and_sink::Ends},
+    ends::{claim_end::ClaimEnd, source_and_sink::Ends},
     fault::Fault,
     run::shard_pairs,
     spec::validate::ValidatedSyncJob,
@@ -21,22 +21,15 @@ use crate::{
 /// that only applies to files.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
-    if let Some((side, remote)) = job.remote() {
-        return match is_block(shard_pairs::other(side)) {
-            Some(true) => Err(Fault::new(Reason::BlockVolume, not_to_endpoints(remote))),
-            _ => Ok(job),
-        };
-    }
-    if let Some(place) = job.bucket() {
-        return match is_block(Side::Source) {
-            Some(true) => {
-                let message = format!(
-                    "The claim has volumeMode Block, and {place} gets snapshots of files. Name a claim with a file \
-                     system, or a claim as the destination."
-                );
-                Err(Fault::new(Reason::BlockVolume, message))
-            }
-            _ => Ok(job),
+    if let Some((side, outside)) = job.outside() {
+        return if is_block(shard_pairs::other(side)) == Some(true) {
+            let message = format!(
+                "The claim has volumeMode Block, and {outside} takes and gives files. Name a claim with a file system, or \
+                 claims at both ends."
+            );
+            Err(Fault::new(Reason::BlockVolume, message))
+        } else {
+            Ok(job)
         };
     }
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };
@@ -50,13 +43,6 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJo
         Some(problem) => Err(Fault::new(Reason::BlockVolume, problem)),
         None => Ok(job),
     }
-}
-
-fn not_to_endpoints(remote: &RemoteEnd) -> String {
-    format!(
-        "The claim has volumeMode Block, and the endpoint {remote} serves files. Name a claim with a file system, or claims \
-         at both ends."
-    )
 }
 
 /// Returns what is wrong with the combination, and what to do about it.

@@ -12,7 +12,7 @@ use object_store::{
 };
 use rustls::CertificateError;
 
-use super::{bucket_error::BucketError, bucket_url::BucketUrl};
+use super::bucket_error::BucketError;
 
 /// Returns the settings by which authorities are trusted: those of the system or that the environment names. A system
 /// without any, such as a container's image, has those that this program brings along, but not in place of named ones.

@@ -31,7 +31,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
 
 /// Returns the fault of a run that an endpoint lets wait for others.
 fn waits_at_endpoint(situation: &Situation<'_>, run: &ActiveRun) -> Option<Fault> {
-    run.remote()?;
+    run.outside()?;
     let told = situation.progress?.waiting.as_deref()?;
     let told = human::clipped(told, MAX_ANSWER_BYTES);
     let message = format!("The endpoint is {told}. Run {} begins when it is its turn.", run.id);
