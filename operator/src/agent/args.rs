@@ -30,9 +30,6 @@ pub struct AgentArgs {
     /// The try's number in the SyncRun.
     #[arg(long = "try", default_value_t = 1)]
     pub number: i32,
-    /// For how long at least to wait after each write of the progress, in seconds: the more runs, the longer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
-    pub progress_period: u32,
     /// Which end of the run this is.
     #[arg(long, value_parser = parse_side)]
     pub side: Side,

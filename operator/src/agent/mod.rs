@@ -184,7 +184,6 @@ mod tests {
             uid: "u".into(),
             run: "web-1".into(),
             number: 1,
-            progress_period: 1,
             side: Side::Sink,
             shards: 1,
             index: 0,

@@ -28,7 +28,7 @@ use crate::{
     status::printer_columns::summary_of_progress,
 };
 
-/// How much each shard adds to the interval between two progress patches of one shard.
+/// The interval between two progress patches at a run's beginning, for each of its shards.
 const SHARD_PERIOD: Duration = Duration::from_secs(1);
 /// The longest interval between two progress patches, which applies with many shards or late in a run.
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
@@ -47,8 +47,6 @@ pub(super) struct Publisher {
     pub(super) uid: String,
     pub(super) run: String,
     pub(super) number: i32,
-    /// The minimum interval between two progress patches of the run, at its beginning.
-    pub(super) progress_period: Duration,
     pub(super) side: Side,
     pub(super) shard: Option<Shard>,
     /// Whether the run has no other pod than this one.
@@ -74,7 +72,6 @@ impl Publisher {
             uid: args.uid.clone(),
             run: args.run.clone(),
             number: args.number,
-            progress_period: Duration::from_secs(args.progress_period.into()),
             side: args.side,
             shard: args.shard(),
             is_alone: args.key.is_some(),
@@ -107,9 +104,8 @@ impl Publisher {
 
     /// Returns the interval until the next patch after that elapsed time.
     fn period(&self, elapsed: Duration) -> Duration {
-        let own = self.progress_period;
-        let first = self.shard.map_or(own, |shard| own.max(SHARD_PERIOD * shard.count));
-        first.max(elapsed / SHARE_OF_RUN).min(LONGEST_PERIOD.max(own))
+        let first = SHARD_PERIOD * self.shard.map_or(1, |shard| shard.count);
+        first.max(elapsed / SHARE_OF_RUN).min(LONGEST_PERIOD)
     }
 
     /// Returns the progress to write, given what other shards wrote last: values by their paths below the status.
@@ -193,7 +189,6 @@ impl Publisher {
             uid: String::new(),
             run: String::new(),
             number: 1,
-            progress_period: Duration::from_secs(1),
             side: Side::Sink,
             shard: None,
             is_alone: false,
@@ -403,16 +398,6 @@ mod tests {
             (Publisher::offline().period(Duration::ZERO).as_secs(), seconds(3), seconds(64)),
             (1, 3, 10)
         );
-    }
-
-    #[test]
-    fn the_more_runs_there_are_the_rarer_are_the_patches_of_each() {
-        let of_crowd = |shard| {
-            let progress_period = Duration::from_secs(20);
-            Publisher { progress_period, shard, ..Publisher::offline() }.period(Duration::ZERO)
-        };
-        assert_eq!(of_crowd(None), Duration::from_secs(20));
-        assert_eq!(of_crowd(Some(Shard { index: 0, count: 3 })), Duration::from_secs(20));
     }
 
     #[test]

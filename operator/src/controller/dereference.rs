@@ -34,7 +34,6 @@ use crate::{
     },
     queue::{
         claim_rivals::Rivals,
-        crowd::Crowd,
         turns::{self, Limits, Line, SetLimits},
     },
     run::{
@@ -50,10 +49,6 @@ use crate::{
     },
 };
 
-/// How long many runs that start together share what was read for one of them.
-const SHARED_AGE: Duration = Duration::from_secs(20);
-/// The factor by which pods may take longer to start while many runs start, before the causes are looked for.
-const DENSE_START: i32 = 4;
 /// How long a watch may take to report a deletion.
 const REMOVED_AGE: Duration = Duration::from_secs(60);
 /// How long the causes found for pods that do not start are reused.
@@ -96,8 +91,6 @@ pub struct Found {
     pub line: Option<Line>,
     /// The queue round for a run that takes a place now.
     pub round: i64,
-    /// The number of runs under way.
-    pub crowd: Crowd,
     /// The number of the service account for the pods of the run under way.
     pub account: u32,
     /// The nodes of the job's volumes and of its run's pods; looked up only if runs per node are limited.
@@ -170,10 +163,9 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let is_launching = launching(job, &children);
     let mut claims = claims(client, Some(&known.claims), &wished).await?;
     add_class_to_grow(client, &wished, &mut claims).await?;
-    let crowd = Crowd::of(known.jobs.state().iter().filter_map(|job| job.0.as_ref().ok()), Timestamp::now());
     let run_under_way = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let is_started = run_under_way.is_some_and(ActiveRun::is_started);
-    let age = consent_age(job, is_launching, is_started, crowd);
+    let age = consent_age(job, is_launching, is_started);
     let (users, are_users_fresh) =
         permission::users(sources, &job.namespace().unwrap_or_default(), age).await?;
     let applicant = permission::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
@@ -204,7 +196,6 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         shared,
         line,
         round,
-        crowd,
         account,
         nodes,
         asked,
@@ -229,12 +220,12 @@ async fn with_run(
         return Ok(found);
     };
     if is_launching {
-        found.placements = neighbours::placements(sources, &found.claims, shared_age(found.crowd)).await?;
+        found.placements = neighbours::placements(sources, &found.claims).await?;
         found.fs_groups = neighbours::fs_groups(sources, job, &found.claims).await?;
     }
     let names = try_names(job, run);
     let are_all_running = found.children.ran_since(&names, run.pod_count()).is_some();
-    if !are_all_running && is_late(run, found.crowd, Timestamp::now()) {
+    if !are_all_running && is_late(run, Timestamp::now()) {
         (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
     }
     if !found.children.has_live_pods(&names) {
@@ -263,7 +254,7 @@ async fn of_late_pods(
         return Ok(known);
     }
     let warnings = warnings(sources.client, job, run, &found.children, &found.ends).await?;
-    let placements = neighbours::placements(sources, &found.claims, shared_age(found.crowd)).await?;
+    let placements = neighbours::placements(sources, &found.claims).await?;
     sources.late.put(&uid, (warnings.clone(), placements.clone()));
     Ok((warnings, placements))
 }
@@ -297,27 +288,19 @@ fn launching(job: &SyncJob, children: &Children) -> bool {
 }
 
 /// Returns whether the pods of a try should run by now, but were never seen ready.
-fn is_late(run: &ActiveRun, crowd: Crowd, now: Timestamp) -> bool {
+fn is_late(run: &ActiveRun, now: Timestamp) -> bool {
     let tried = run.try_time.as_ref().filter(|_| run.pods_ready_time.is_none());
-    let usual = if crowd.is_dense() { USUAL_START * DENSE_START } else { USUAL_START };
-    tried.is_some_and(|tried| now.duration_since(tried.0) >= usual)
+    tried.is_some_and(|tried| now.duration_since(tried.0) >= USUAL_START)
 }
 
 /// Returns how old the reading of a namespace's annotations may be.
-fn consent_age(job: &SyncJob, is_launching: bool, is_started: bool, crowd: Crowd) -> Duration {
+fn consent_age(job: &SyncJob, is_launching: bool, is_started: bool) -> Duration {
     let is_at_home = permission::namespaces(job).all(|it| Some(it) == job.metadata.namespace.as_deref());
     match (is_launching, is_at_home) {
-        (true, true) => shared_age(crowd),
-        // A namespace may have been made anew under its name.
-        (true, false) => Duration::ZERO,
+        (true, _) => Duration::ZERO,
         (false, false) if is_started => permission::LABELS_AGE,
         (false, _) => CONSENT_AGE,
     }
-}
-
-/// Returns how old the reads for a launch may be.
-fn shared_age(crowd: Crowd) -> Duration {
-    if crowd.is_dense() { SHARED_AGE } else { Duration::ZERO }
 }
 
 /// Returns the queue of all known jobs except `job`; `None` if runs are not limited.

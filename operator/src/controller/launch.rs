@@ -37,7 +37,6 @@ pub(crate) async fn launch(
     let uid = &job.uid().unwrap_or_default();
     let (ends, placements) = (&found.ends, &found.placements);
     let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
-    let progress_period_s = found.crowd.progress_period_s();
     let fs_groups = found.fs_groups.unwrap_or_default();
     let reading = source_capture::reading(valid, run);
     let of = Try {
@@ -52,7 +51,6 @@ pub(crate) async fn launch(
         placements,
         expect_volume,
         other_source: view.other_source(valid, run),
-        progress_period_s,
         fs_groups,
         awaited_hook: view.awaited_hook(valid),
         makes_key: view.makes_key(valid),

@@ -45,31 +45,30 @@ impl<T: Clone> Recent<T> {
         values.get(key).filter(|(at, _)| at.elapsed() < age).map(|(_, value)| value.clone())
     }
 
-    /// Returns the value of `key` if it is younger than `age`, and asks for it otherwise. Callers that ask at the same
-    /// time share one request.
+    /// Returns the value of `key` if it is younger than `age`, and asks for it otherwise. Callers that wait for the same
+    /// value share the next request; what was asked before a caller came does not answer one with the age zero.
     pub async fn get_or_ask<E>(
         &self,
         key: &str,
         age: Duration,
         ask: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        while !age.is_zero() {
-            if let Some(value) = self.get(key, age) {
+        let came = Instant::now();
+        loop {
+            if let Some(value) = self.get(key, age.max(came.elapsed())) {
                 return Ok(value);
             }
             match self.begin(key) {
-                Ok(_asking) => return self.ask(key, ask).await,
+                Ok(_asking) => {
+                    let began = Instant::now();
+                    let value = ask.await?;
+                    self.put_of(key, value.clone(), began);
+                    return Ok(value);
+                }
                 // Fails when the other request ends, which is what is waited for.
                 Err(mut other) => drop(other.changed().await),
             }
         }
-        self.ask(key, ask).await
-    }
-
-    async fn ask<E>(&self, key: &str, ask: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        let value = ask.await?;
-        self.put(key, value.clone());
-        Ok(value)
     }
 
     /// Begins the request for a key; fails with the end of another one that is under way.
@@ -85,9 +84,13 @@ impl<T: Clone> Recent<T> {
 
     /// Stores a value, and drops all that are older than an hour.
     pub fn put(&self, key: &str, value: T) {
+        self.put_of(key, value, Instant::now());
+    }
+
+    fn put_of(&self, key: &str, value: T, at: Instant) {
         let mut values = self.values.lock();
         values.retain(|_, (at, _)| at.elapsed() < LONGEST);
-        values.insert(key.into(), (Instant::now(), value));
+        values.insert(key.into(), (at, value));
     }
 
     /// Removes the value of that key.
@@ -112,6 +115,8 @@ mod tests {
         };
         assert_eq!(tokio::join!(get(LONGEST), get(LONGEST), get(LONGEST)), (Ok(1), Ok(1), Ok(1)));
         assert_eq!((get(Duration::ZERO).await, get(LONGEST).await), (Ok(2), Ok(2)));
+        let anew = || get(Duration::ZERO);
+        assert_eq!(tokio::join!(anew(), anew(), anew()), (Ok(3), Ok(4), Ok(4)), "the second began for both");
     }
 
     #[tokio::test]

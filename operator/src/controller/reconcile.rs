@@ -30,7 +30,6 @@ use crate::{
     hooks::run_hooks,
     names::{self, FIELD_MANAGER},
     pods::{security, shared_pod},
-    queue::crowd::Crowd,
     run::{
         bookkeeping::{self, Made},
         record::Record,
@@ -143,7 +142,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     let patch = Patch::Merge(serde_json::json!({ "status": status }));
     let written = api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
     context.known.jobs.wrote(&written);
-    tell(context, &job, Crowd::default(), (&SyncJobStatus::default(), &status)).await;
+    tell(context, &job, (&SyncJobStatus::default(), &status)).await;
     Ok(Action::await_change())
 }
 
@@ -334,7 +333,7 @@ async fn write(
     let new = new_status(context, job, view, seen, step, next_run);
     write_status(context, job, &job.status.clone().unwrap_or_default(), &new).await?;
     let old = next_status::before(step, view, seen.now);
-    tell(context, job, view.found.crowd, (&old, &new)).await;
+    tell(context, job, (&old, &new)).await;
     Ok(new)
 }
 

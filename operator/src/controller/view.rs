@@ -6,7 +6,7 @@ use kube::{Client, ResourceExt};
 
 use super::dereference::Found;
 use crate::{
-    api::{ActiveRun, Hook, Hooks, JobIdentity, Stage, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hook, Hooks, JobIdentity, SyncJob, SyncJobStatus, SyncRunStatus},
     ends::{destination_identity, source_identity},
     fault::Fault,
     hooks::hook_state,
@@ -21,7 +21,7 @@ use crate::{
     },
     queue::place::Place,
     run::{
-        benchmark, record,
+        benchmark,
         shard_pairs::Pair,
         stages::{
             situation::{Demand, Situation, Turn},
@@ -153,11 +153,6 @@ impl<'a> View<'a> {
         self.found.children.ran_since(names, run.pod_count())
     }
 
-    fn is_told_by_agents(&self) -> bool {
-        let told = self.active().zip(self.run_status());
-        told.is_some_and(|((run, _), told)| record::is_told_by_agents(told, run, Stage::Running, None))
-    }
-
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
             let placements = &self.found.placements;
@@ -230,7 +225,6 @@ impl<'a> View<'a> {
             is_accepted: self.is_accepted,
             turn: self.turn(now),
             round: self.found.round,
-            crowd: self.found.crowd,
             nodes: &self.found.nodes,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
@@ -243,8 +237,6 @@ impl<'a> View<'a> {
             imaged: &self.found.imaged,
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
-            ran_since: self.ran_since(),
-            is_told_by_agents: self.is_told_by_agents(),
             leftovers: self.farewell(now),
             outdated: self.is_outdated(),
             now,

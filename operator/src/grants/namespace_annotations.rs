@@ -27,7 +27,7 @@ pub(crate) async fn of(
         read(client, namespace).await
     };
     let consent = known.get_or_ask(namespace, age, read).await?;
-    Ok((consent, is_fresh))
+    Ok((consent, is_fresh || age.is_zero()))
 }
 
 async fn read(client: &Client, namespace: &str) -> Result<NamespaceUsers> {

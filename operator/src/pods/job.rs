@@ -310,7 +310,6 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
         format!("--uid={}", of.run_uid),
         format!("--run={}", names::try_id(&of.run.id, of.run.past_tries())),
         format!("--try={}", of.run.try_number()),
-        format!("--progress-period={}", of.progress_period_s),
         format!("--side={side}"),
         format!("--report={REPORT}"),
     ]);

@@ -83,8 +83,6 @@ pub struct Try<'a> {
     pub expect_volume: Option<VolumeId>,
     /// Whether the destination refuses another source than that of its copy; `None` for a run that asks for no source.
     pub other_source: Option<OtherSource>,
-    /// The minimum interval between two progress writes of the pods, in seconds.
-    pub progress_period_s: u32,
     /// The hook `before` that the pods have to wait for, if any.
     pub awaited_hook: Option<&'a Hook>,
     /// The groups of the workloads that use the claims, if the spec takes them over.

@@ -56,7 +56,7 @@ pub(crate) async fn fs_groups(
 
 /// Returns where the pods of both ends have to run. The pods of a whole namespace are read only if a claim ties its
 /// users to a node: before pods are created, and while they are late.
-pub(crate) async fn placements(sources: Sources<'_>, claims: &[Claim], age: Duration) -> Result<Placements> {
+pub(crate) async fn placements(sources: Sources<'_>, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let on_one_node = |side| {
         found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
@@ -69,7 +69,7 @@ pub(crate) async fn placements(sources: Sources<'_>, claims: &[Claim], age: Dura
     }
     let mut pods = BTreeMap::new();
     for namespace in namespaces(claims) {
-        let users = users(sources, &namespace, age).await?;
+        let users = users(sources, &namespace).await?;
         pods.insert(namespace, users);
     }
     let of = |side| {
@@ -81,13 +81,13 @@ pub(crate) async fn placements(sources: Sources<'_>, claims: &[Claim], age: Dura
     Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
 }
 
-/// Returns the pods of a namespace that use claims, as they were read at most `age` ago.
-async fn users(sources: Sources<'_>, namespace: &str, age: Duration) -> Result<Arc<Vec<Pod>>> {
+/// Returns the pods of a namespace that use claims, as they are now. Launches that ask at the same time share a list.
+async fn users(sources: Sources<'_>, namespace: &str) -> Result<Arc<Vec<Pod>>> {
     let read = async {
         let not_ended = ListParams::default().fields(NOT_ENDED);
         let pods = Api::<Pod>::namespaced(sources.client.clone(), namespace).list(&not_ended).await;
         let pods = pods.map_err(reading("namespace's pods"))?.items;
         Ok(Arc::new(pods.into_iter().filter_map(placement::user).collect::<Vec<_>>()))
     };
-    sources.users.get_or_ask(namespace, age, read).await
+    sources.users.get_or_ask(namespace, Duration::ZERO, read).await
 }

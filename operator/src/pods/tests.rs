@@ -72,7 +72,6 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         placements: &placements,
         expect_volume: None,
         other_source: None,
-        progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
         makes_key: false,

@@ -1,6 +1,5 @@
 //! The queue of runs: who comes next, and whom it waits for.
 
 pub mod claim_rivals;
-pub mod crowd;
 pub mod place;
 pub mod turns;

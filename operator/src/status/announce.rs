@@ -11,7 +11,6 @@ use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
     controller::{context::Context, error::Error},
     names::FIELD_MANAGER,
-    queue::crowd::Crowd,
     run::schedule::Schedule,
     telemetry::{
         events::{self, Note},
@@ -38,12 +37,7 @@ pub(crate) async fn write_status(
 }
 
 /// Announces a status change that has been written: in the log, events and metrics, and in a trace if a run has ended.
-pub(crate) async fn tell(
-    context: &Context,
-    job: &SyncJob,
-    crowd: Crowd,
-    (old, new): (&SyncJobStatus, &SyncJobStatus),
-) {
+pub(crate) async fn tell(context: &Context, job: &SyncJob, (old, new): (&SyncJobStatus, &SyncJobStatus)) {
     let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
     let metrics = &context.health.metrics;
     if let (Some(before), Some(after)) = (&old.active_run, &new.active_run)
@@ -72,10 +66,7 @@ pub(crate) async fn tell(
             reason = reason.as_str(),
             "{message}"
         );
-        // While many runs are under way, only warnings become events. The SyncRuns record all else.
-        if note.warning || !crowd.is_dense() {
-            context.events.publish(job, &note).await;
-        }
+        context.events.publish(job, &note).await;
     }
 }
 

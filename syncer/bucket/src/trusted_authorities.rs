@@ -2,6 +2,7 @@
 
 use std::{error::Error, io};
 
+use contract::BucketUrl;
 use futures::future::BoxFuture;
 use object_store::{
     Certificate, ClientOptions,

@@ -22,7 +22,6 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         placements: &placements,
         expect_volume: None,
         other_source: None,
-        progress_period_s: 1,
         fs_groups: FsGroups::default(),
         awaited_hook: None,
         makes_key: false,

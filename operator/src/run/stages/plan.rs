@@ -95,7 +95,7 @@ fn of_run(
         Stand::Stopping => (Step::Linger, None),
         Stand::Absent => return preparing::next(situation, run),
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
-        Stand::Running => running::next(situation, run),
+        Stand::Running => (running::next(situation, run), None),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);

@@ -1,12 +1,9 @@
-//! The stage Running: decides when to record it, and explains why a run exceeded its timeout. Pure.
+//! The stage Running: tells what an endpoint lets a run wait for, and explains why a run exceeded its timeout. Pure.
 
 use contract::{Phase, Reason};
 use jiff::Timestamp;
 
-use super::{
-    situation::{Situation, moment},
-    step::Step,
-};
+use super::{situation::Situation, step::Step};
 use crate::{
     api::ActiveRun, fault::Fault, human, names::LABEL_SIDE, pods::job::PORT, run::shard_pairs::Stand,
     status::readiness,
@@ -15,17 +12,11 @@ use crate::{
 /// The longest answer of an endpoint that a message repeats, in bytes.
 const MAX_ANSWER_BYTES: usize = 512;
 
-/// Decides when to record that all ends run: at once, or, of many runs, after a moment, because most are over by then.
-pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
-    if let Some(fault) = waits_at_endpoint(situation, run) {
-        return (Step::Start(Some(fault)), None);
-    }
-    let is_known = |node: &String| run.nodes.contains(node);
-    let may_wait = run.pods_ready_time.is_none() && situation.is_told_by_agents;
-    let since = situation.ran_since.filter(|_| may_wait && situation.nodes.iter().all(is_known));
-    match since.and_then(|since| moment(situation, since)) {
-        Some(until) => (Step::Linger, Some(until)),
-        None => (Step::Run, None),
+/// Returns the next step while all ends run.
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Step {
+    match waits_at_endpoint(situation, run) {
+        Some(fault) => Step::Start(Some(fault)),
+        None => Step::Run,
     }
 }
 

@@ -9,7 +9,7 @@ use super::step::{ClaimStep, Step};
 use crate::{
     api::{ActiveRun, Hooks, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
-    queue::{crowd::Crowd, turns::Queued},
+    queue::turns::Queued,
     run::{record::Record, schedule::Schedule, shard_pairs::Pair},
     snapshots::source_capture::Captured,
     spec::validate::ValidatedSyncJob,
@@ -18,9 +18,6 @@ use crate::{
 
 /// How long pods usually take to start. Causes of a delay are not looked for earlier.
 pub const USUAL_START: SignedDuration = SignedDuration::from_secs(5);
-
-/// How long of many runs each waits for its next news, so that one write tells both.
-const MOMENT: SignedDuration = SignedDuration::from_secs(5);
 
 /// The interval between checks for warnings while pods do not start, because events do not wake the controller.
 pub(super) const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
@@ -110,8 +107,6 @@ pub struct Situation<'a> {
     pub turn: Turn,
     /// The queue round for a run that takes a place now.
     pub round: i64,
-    /// The number of runs under way.
-    pub crowd: Crowd,
     /// The nodes on which a run that takes a place now counts.
     pub nodes: &'a [String],
     /// The two ends of each shard of the run under way.
@@ -136,10 +131,6 @@ pub struct Situation<'a> {
     pub imaged: &'a Captured,
     /// The progress of the current try that its pods have reported.
     pub progress: Option<&'a RunProgress>,
-    /// When the last process of the current try began, by the kubelets' clocks; `None` unless all have begun.
-    pub ran_since: Option<Timestamp>,
-    /// Whether the SyncRun tells that the run is under way without a write of the operator.
-    pub is_told_by_agents: bool,
     /// The message about objects that do not belong to the current try; `None` if none exist.
     pub leftovers: Option<String>,
     /// Whether the current try has a Job with an outdated spec generation, image or node.
@@ -191,13 +182,6 @@ pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Opti
 
 pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {
     situation.now.checked_add(period).ok()
-}
-
-/// Returns until when one of many runs waits for its next news after an event `at` that time; `None` if it is over. The
-/// time comes from a node, whose clock may differ.
-pub(super) fn moment(situation: &Situation<'_>, at: Timestamp) -> Option<Timestamp> {
-    let (until, latest) = (at.checked_add(MOMENT).ok()?, situation.now.checked_add(MOMENT).ok()?);
-    (situation.crowd.is_dense() && situation.now < until && until <= latest).then_some(until)
 }
 
 /// Returns when the run is given up. If the spec is no longer valid, the run gets no deadline here; its Jobs have their

@@ -1,5 +1,4 @@
 mod captures;
-mod crowd;
 mod ending;
 mod hooks;
 mod images;
@@ -19,7 +18,6 @@ use crate::{
     api::{self, ActiveRun, Run, RunCause, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
     pods::pod_state::EndState,
-    queue::crowd::Crowd,
     run::{
         outcome::{Ending, Outcome},
         record::Record,
@@ -79,7 +77,6 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         is_accepted: false,
         turn: Turn::Free,
         round: 0,
-        crowd: Crowd { started: 1, ..Crowd::default() },
         nodes: &[],
         record: Record::Kept,
         asked: None,
@@ -91,9 +88,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         imaged: &Captured::Unknown,
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
-        ran_since: None,
         is_free: false,
-        is_told_by_agents: true,
         leftovers: None,
         outdated: false,
         now: at(0),
