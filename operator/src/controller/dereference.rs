@@ -39,9 +39,9 @@ use crate::{
     run::{
         record::{self, Record},
         restore,
-        stages::situation::USUAL_START,
+        stages::situation::{Facts, USUAL_START},
     },
-    snapshots::{source_capture::Captured, storage_progress},
+    snapshots::storage_progress,
     volumes::{
         claim_growth,
         claims::{self, Claim, Class},
@@ -61,6 +61,8 @@ const CONSENT_AGE: Duration = Duration::from_secs(60);
 pub struct Found {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
+    /// What decides as it was read.
+    pub facts: Facts,
     /// The annotations of the job's namespace about its SyncJobs.
     pub users: NamespaceUsers,
     /// Whether the annotations of all namespaces were read just now.
@@ -69,8 +71,6 @@ pub struct Found {
     pub ends: Ends<End>,
     /// Whether a run has been started and is not over.
     pub is_started: bool,
-    /// Why the run under way may no longer use a claim of another namespace.
-    pub withdrawn: Option<Fault>,
     /// Whether the source's claim was made from the destination's.
     pub is_source_a_copy: bool,
     /// The Jobs and pods of the job's runs, without the ones of ended runs that are kept for readers of logs.
@@ -89,26 +89,14 @@ pub struct Found {
     pub shared: Option<String>,
     /// The other runs that count for the limits on runs.
     pub line: Option<Line>,
-    /// The queue round for a run that takes a place now.
-    pub round: i64,
     /// The number of the service account for the pods of the run under way.
     pub account: u32,
-    /// The nodes of the job's volumes and of its run's pods; looked up only if runs per node are limited.
-    pub nodes: Vec<String>,
     /// The job's SyncRuns in the watch's store.
     pub runs: Vec<Arc<SyncRun>>,
     /// The SyncRun of the run under way, in its current state.
     pub run: Option<SyncRun>,
-    /// How far the capture of the source of the run under way is; only while that has its turn and no pods.
-    pub captured: Captured,
-    /// How far the VolumeSnapshot of the destination of the run under way is; only once that run has asked for it.
-    pub imaged: Captured,
     /// The earlier captures of which nothing is left.
     pub gone_captures: Vec<String>,
-    /// The state of that SyncRun with regard to the run, such as missing.
-    pub record: Record,
-    /// The SyncRun by which a person asks for a run; looked up only between runs.
-    pub asked: Option<SyncRun>,
 }
 
 impl Found {
@@ -126,8 +114,8 @@ impl Found {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
         let has_children = self.children.has_jobs(&try_names(job, run));
         let owner = record::Owner { job: &name, uid: &uid, has_children };
-        self.record = record::judge(run, owner, self.run.as_ref());
-        self.run.take_if(|_| !matches!(self.record, Record::Kept | Record::Asked));
+        self.facts.record = record::judge(run, owner, self.run.as_ref());
+        self.run.take_if(|_| !matches!(self.facts.record, Record::Kept | Record::Asked));
     }
 
     /// Returns a sentence about the pods that probably use the volume of that end; empty if nobody looked for them.
@@ -184,21 +172,18 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     };
     let found = Found {
         claims,
+        facts: Facts { withdrawn, round, nodes, asked, ..Facts::default() },
         users,
         are_users_fresh,
         ends,
         is_started,
-        withdrawn,
         is_source_a_copy,
         children,
         runs,
         run,
         shared,
         line,
-        round,
         account,
-        nodes,
-        asked,
         ..Found::default()
     };
     Box::pin(with_run(sources, job, &jobs, found, is_launching)).await
@@ -231,10 +216,10 @@ async fn with_run(
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
         if run.is_started() {
-            found.captured = storage_progress::look(sources.client, job, run, &found.claims).await?;
+            found.facts.captured = storage_progress::look(sources.client, job, run, &found.claims).await?;
         }
     }
-    found.imaged = storage_progress::look_at_image(sources.client, job, run).await?;
+    found.facts.imaged = storage_progress::look_at_image(sources.client, job, run).await?;
     if run.capture.is_some() {
         // The temporary claim need not be where the source's is.
         found.placements.source = None;

@@ -218,7 +218,7 @@ async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
 /// Reads all objects that the next step depends on, and validates the SyncJob against them.
 async fn look(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
     let mut found = dereference::dereference(context.sources(), job).await?;
-    let wished = restore::wished(job, found.asked.as_ref());
+    let wished = restore::wished(job, found.facts.asked.as_ref());
     let mut valid = validated(&wished, &found);
     if valid.is_err() && !found.are_users_fresh {
         refresh_grants::refresh(context.sources(), job, &mut found).await?;
@@ -350,7 +350,7 @@ fn new_status(
     let (known, found) = (job.status.clone().unwrap_or_default(), view.found);
     let mut new = next_status::before(step, view, now);
     new.next_run_time = next_run.map(Time);
-    next_status::turn(&mut new, step, valid, found, view.generation, now);
+    next_status::turn(&mut new, step, valid, found, view.subject.generation, now);
     let begins = matches!(step, Step::Begin(_));
     if !begins && known.active_run.is_none() {
         // A volume that a person accepts is remembered by the run that it asks for.

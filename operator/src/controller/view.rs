@@ -24,8 +24,8 @@ use crate::{
         benchmark,
         shard_pairs::Pair,
         stages::{
-            situation::{Demand, Situation, Turn},
-            step::{HookStep, Step},
+            situation::{Demand, Situation, Subject, Turn},
+            step::{ClaimStep, HookStep, Step},
         },
     },
     spec::{spec_hash, validate::ValidatedSyncJob},
@@ -38,11 +38,7 @@ use crate::{
 
 /// A job as seen by one reconciliation.
 pub(crate) struct View<'a> {
-    namespace: String,
-    name: String,
-    uid: String,
-    pub(crate) generation: i64,
-    spec_hash: String,
+    pub(crate) subject: Subject,
     pub(crate) status: &'a SyncJobStatus,
     pub(crate) found: &'a Found,
     image: &'a str,
@@ -64,12 +60,14 @@ impl<'a> View<'a> {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
         let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.past_tries());
         Self {
-            namespace: job.namespace().unwrap_or_default(),
-            generation: job.metadata.generation.unwrap_or(0),
-            spec_hash: spec_hash::of(&job.spec),
             active_names: status.active_run.as_ref().map(names),
-            uid,
-            name,
+            subject: Subject {
+                namespace: job.namespace().unwrap_or_default(),
+                generation: job.metadata.generation.unwrap_or(0),
+                spec_hash: spec_hash::of(&job.spec),
+                uid,
+                name,
+            },
             status,
             found,
             image: &settings.image.name,
@@ -87,12 +85,12 @@ impl<'a> View<'a> {
 
     /// Returns the job's UID.
     pub(crate) fn uid(&self) -> &str {
-        &self.uid
+        &self.subject.uid
     }
 
     /// Returns the tries that are over and still have objects.
     fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active_names.as_ref(), &self.name, &self.uid)
+        self.found.children.leftovers(self.active_names.as_ref(), &self.subject.name, &self.subject.uid)
     }
 
     /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
@@ -102,7 +100,7 @@ impl<'a> View<'a> {
         let mut children = self.found.children.clone();
         kept_for_logs::take(&mut children, &job, &self.found.claims);
         let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
-        children.leftovers(current, &self.name, &self.uid).is_empty()
+        children.leftovers(current, &self.subject.name, &self.subject.uid).is_empty()
     }
 
     /// Returns the status message about the remaining objects of earlier tries; `None` if none remain.
@@ -166,7 +164,11 @@ impl<'a> View<'a> {
     fn owner(&self) -> Owner {
         let runs = self.found.runs.iter().filter_map(|run| run.uid());
         let active = self.found.run.as_ref().and_then(ResourceExt::uid);
-        Owner { namespace: self.namespace.clone(), uid: self.uid.clone(), runs: runs.chain(active).collect() }
+        Owner {
+            namespace: self.subject.namespace.clone(),
+            uid: self.subject.uid.clone(),
+            runs: runs.chain(active).collect(),
+        }
     }
 
     /// Returns the Jobs that are still to be removed: of past tries, and of the current try or end if the step
@@ -209,32 +211,20 @@ impl<'a> View<'a> {
         now: Timestamp,
     ) -> Situation<'a> {
         Situation {
-            job: &self.name,
-            uid: &self.uid,
-            generation: self.generation,
-            spec_hash: &self.spec_hash,
+            job: &self.subject,
             status: self.status,
+            facts: &self.found.facts,
             demand: self.demand(valid),
             claims: self.claims(valid),
-            creates: valid
-                .as_ref()
-                .is_ok_and(|valid| claim_creation::due(valid, &self.found.claims).is_some()),
-            grows: valid.as_ref().is_ok_and(|valid| matches!(self.growth(valid), Growth::Due(_))),
+            claim_step: valid.as_ref().ok().and_then(|valid| self.claim_step(valid)),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
             is_accepted: self.is_accepted,
             turn: self.turn(now),
-            round: self.found.round,
-            nodes: &self.found.nodes,
-            record: self.found.record.clone(),
-            asked: self.found.asked.as_ref(),
             is_canceled: self.is_canceled(),
             refused: self.refused(valid),
-            withdrawn: self.found.withdrawn.as_ref(),
             hooks: self.hooks(),
             is_free: self.is_free(),
-            captured: &self.found.captured,
-            imaged: &self.found.imaged,
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
             leftovers: self.farewell(now),
@@ -271,12 +261,14 @@ impl<'a> View<'a> {
     /// Returns whether `run` of this job has its turn, or which other run comes first.
     pub(crate) fn turn_of(&self, run: &ActiveRun, now: Timestamp) -> Turn {
         let rivals = self.found.rivals.as_ref();
-        if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid, now)) {
+        if let Some(fault) =
+            rivals.and_then(|rivals| rivals.ahead_of(run, &self.subject.name, &self.subject.uid, now))
+        {
             return Turn::Taken(fault);
         }
-        let place = Place::of(run, &self.name, &self.uid);
+        let place = Place::of(run, &self.subject.name, &self.subject.uid);
         let line = self.found.line.as_ref().zip(place);
-        let queued = line.and_then(|(line, place)| line.ahead_of(run, &self.namespace, &place));
+        let queued = line.and_then(|(line, place)| line.ahead_of(run, &self.subject.namespace, &place));
         match queued {
             Some(queued) => Turn::Queued(queued),
             None if rivals.is_none() => Turn::Unknown,
@@ -328,6 +320,13 @@ impl<'a> View<'a> {
     pub(crate) fn makes_key(&self, valid: &ValidatedSyncJob) -> bool {
         let has_own = valid.remote().is_some_and(|remote| remote.identity.is_none());
         has_own && self.status.identity.or(self.identity()).is_none()
+    }
+
+    fn claim_step(&self, valid: &ValidatedSyncJob) -> Option<ClaimStep> {
+        if claim_creation::due(valid, &self.found.claims).is_some() {
+            return Some(ClaimStep::Create);
+        }
+        matches!(self.growth(valid), Growth::Due(_)).then_some(ClaimStep::Grow)
     }
 
     fn growth(&self, valid: &ValidatedSyncJob) -> Growth {

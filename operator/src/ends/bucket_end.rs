@@ -55,7 +55,10 @@ mod tests {
             let secret_ref = ObjectStoreSecret { name: "s3".into() };
             BucketEnd::parse(&ObjectStore { url: url.into(), secret_ref })
         };
-        assert_eq!(parse("s3://b.c/d_e/f/").unwrap().run_folder().to_string(), "object storage s3://b.c/d_e/f");
+        assert_eq!(
+            parse("s3://b.c/d_e/f/").unwrap().run_folder().to_string(),
+            "object storage s3://b.c/d_e/f"
+        );
         let said = parse("s3://b/../c").unwrap_err().to_string();
         assert!(said.starts_with("spec.destination.objectStore.url: `s3://b/../c` is no place"), "{said}");
     }

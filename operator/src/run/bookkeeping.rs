@@ -50,22 +50,22 @@ pub(crate) async fn make_record(
     found: &mut Found,
     step: &Step,
 ) -> Result<Made, Error> {
-    if let Record::Outdated(old) = &found.record {
+    if let Record::Outdated(old) = &found.facts.record {
         write_record::delete(&context.client, old).await?;
     }
     let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
-    let Some(run) = run.filter(|run| needs_record(step, run, &found.record)) else {
+    let Some(run) = run.filter(|run| needs_record(step, run, &found.facts.record)) else {
         return Ok(Made::NotNeeded);
     };
     match write_record::make(&context.client, job, run, found.run.as_ref()).await {
         Ok(made) => {
             context.known.runs.wrote(&made);
-            (found.record, found.run) = (Record::Kept, Some(made));
+            (found.facts.record, found.run) = (Record::Kept, Some(made));
             Ok(Made::Now)
         }
         Err(error) => {
             let fault = error.refusal().ok_or(error)?;
-            (found.record, found.run) = (Record::Taken(fault), None);
+            (found.facts.record, found.run) = (Record::Taken(fault), None);
             Ok(Made::Refused)
         }
     }
@@ -81,7 +81,7 @@ pub(crate) async fn tell_run(
 ) -> Result<(), RecordError> {
     let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
     let is_told = matches!(step, Step::Begin(_) | Step::Admit | Step::Finish(_));
-    if view.found.record != Record::Kept || is_told {
+    if view.found.facts.record != Record::Kept || is_told {
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
@@ -103,14 +103,14 @@ pub(crate) async fn tell_run(
 
 /// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
 pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Found) {
-    if let Some(run) = status.active_run.as_mut().filter(|_| found.record == Record::Kept) {
+    if let Some(run) = status.active_run.as_mut().filter(|_| found.facts.record == Record::Kept) {
         run.uid = found.run.as_ref().and_then(ResourceExt::uid);
     }
 }
 
 /// Deletes the SyncRun of a run that was removed before it started, after the status says so.
 pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -> Result<(), RecordError> {
-    let kept = found.run.as_ref().filter(|_| found.record == Record::Kept);
+    let kept = found.run.as_ref().filter(|_| found.facts.record == Record::Kept);
     match (step, kept) {
         (Step::Suspend | Step::Yield, Some(kept)) => write_record::delete(&context.client, kept).await,
         _ => Ok(()),
@@ -131,7 +131,8 @@ pub(crate) async fn settle_runs(
     let mut is_settled = true;
     for last in [&status.last_run, &status.last_benchmark].into_iter().flatten() {
         let is_its = |run: &&SyncRun| run.spec.number == Some(last.number);
-        let fresh = view.found.run.as_ref().filter(|run| view.found.record == Record::Kept && is_its(run));
+        let fresh =
+            view.found.run.as_ref().filter(|run| view.found.facts.record == Record::Kept && is_its(run));
         let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
         let old = run.status.clone().unwrap_or_default();
         // A run stays done, even if objects that were kept for readers of logs have to be removed later.

@@ -66,7 +66,7 @@ pub(crate) async fn make(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
-    if view.found.captured != Captured::Missing {
+    if view.found.facts.captured != Captured::Missing {
         return Ok(None);
     }
     let Some((of, name)) = capture_of(view, valid) else { return Ok(None) };

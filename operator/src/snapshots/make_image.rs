@@ -35,7 +35,9 @@ pub(crate) async fn make(
 ) -> Result<Option<Fault>, CaptureError> {
     let asked = view.active().and_then(|(run, _)| Some((run, run.image.as_ref()?)));
     let (Some((run, asked)), Some(demand)) = (asked, &valid.images) else { return Ok(None) };
-    let (Some(owner), Captured::Missing) = (job.owner_ref(&()), &view.found.imaged) else { return Ok(None) };
+    let (Some(owner), Captured::Missing) = (job.owner_ref(&()), &view.found.facts.imaged) else {
+        return Ok(None);
+    };
     let made = destination_image::of_run(valid, &demand.of, run, owner, &asked.name);
     match create(&snapshots(&context.client, &valid.namespace), &made).await {
         Ok(()) => Ok(None),

@@ -11,10 +11,7 @@ use crate::{
         CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
         MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
-    ends::{
-        claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd,
-        source_and_sink::Ends,
-    },
+    ends::{claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd, source_and_sink::Ends},
     hooks::hook_state,
     run::schedule::Schedule,
     snapshots::{

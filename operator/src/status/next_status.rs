@@ -75,7 +75,7 @@ pub(crate) fn turn(
             why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
         }
         Step::Begin(run) => run_status::begin(status, (**run).clone(), now),
-        Step::Queue => run_status::queue(status, found.round, &found.nodes, now),
+        Step::Queue => run_status::queue(status, found.facts.round, &found.facts.nodes, now),
         Step::Wait(fault) => run_status::wait(status, fault, now),
         Step::Admit => run_status::admit(status, now),
         Step::Launch => launch(status, found, now),
@@ -84,7 +84,7 @@ pub(crate) fn turn(
         Step::Halt(why) => run_status::halt(status, why, now),
         Step::Run => {
             run_status::running(status, now);
-            run_status::stand_on(status, &found.nodes);
+            run_status::stand_on(status, &found.facts.nodes);
         }
         Step::Capture(StorageStep::Begin(name)) => source_capture::begin(status, name.clone(), now),
         Step::Capture(StorageStep::Wait(fault)) => source_capture::under_way(status, fault.as_ref(), now),

@@ -6,7 +6,6 @@ use contract::{BucketUrl, ExitCode, IdentityError, NotABucket, Reason};
 use syncer::snapshot::SnapshotError;
 use thiserror::Error;
 
-
 /// The reason why an operation on a store failed.
 #[derive(Debug, Error)]
 pub enum BucketError {

@@ -68,9 +68,17 @@ mod tests {
             assert_eq!((&*url.bucket, &*url.prefix), (bucket, prefix));
             assert_eq!(url.to_string(), typed.trim_end_matches('/'));
         }
-        for typed in
-            ["", "s3://", "s3:///a", "s3://a//", "s3://a//b", "s3://a/../b", "s3://a/b c", "http://a", "s3://a?b"]
-        {
+        for typed in [
+            "",
+            "s3://",
+            "s3:///a",
+            "s3://a//",
+            "s3://a//b",
+            "s3://a/../b",
+            "s3://a/b c",
+            "http://a",
+            "s3://a?b",
+        ] {
             assert_eq!(typed.parse::<BucketUrl>(), Err(NotABucket), "{typed}");
         }
     }

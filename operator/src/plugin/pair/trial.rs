@@ -20,8 +20,7 @@ use super::super::{
     pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
-    api::ServiceProtocol, ends::remote_end::RemoteEnd, human, signals::Stops,
-    user_pods::one_off_job::ENGINE,
+    api::ServiceProtocol, ends::remote_end::RemoteEnd, human, signals::Stops, user_pods::one_off_job::ENGINE,
 };
 
 /// The command's name, in the name of the pod.

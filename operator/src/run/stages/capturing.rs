@@ -32,9 +32,10 @@ pub(super) fn before_launch(
     let timeout = situation.demand.as_ref().ok().and_then(|demand| demand.capture_timeout);
     let (Step::Launch, Some(timeout)) = (&step, timeout) else { return (step, again) };
     // Others may write statuses, so only a name of this job's is believed.
-    let own = |capture: &&Capture| names::is_capture_of(&capture.name, situation.job, situation.uid);
+    let own =
+        |capture: &&Capture| names::is_capture_of(&capture.name, &situation.job.name, &situation.job.uid);
     let Some(capture) = run.capture.as_ref().filter(own) else {
-        let names = TryNames::new(situation.job, situation.uid, run.number, run.past_tries());
+        let names = TryNames::new(&situation.job.name, &situation.job.uid, run.number, run.past_tries());
         return (Step::Capture(StorageStep::Begin(names.capture())), None);
     };
     if capture.taken_time.is_some() {
@@ -42,7 +43,7 @@ pub(super) fn before_launch(
         let release = Step::Hook(HookStep::begin(Point::After));
         return if owes_after { (release, None) } else { (step, again) };
     }
-    match situation.captured {
+    match &situation.facts.captured {
         Captured::Taken => (Step::Capture(StorageStep::End), None),
         Captured::Lazy => (step, again),
         _ if is_late(capture, timeout, situation.now) => (late(situation, run, timeout), None),
@@ -61,7 +62,7 @@ pub(super) fn is_late(capture: &Capture, timeout: Duration, now: Timestamp) -> b
 
 /// Returns the step of a run whose source could not be captured in time: its hook `after`, or its end.
 fn late(situation: &Situation<'_>, run: &ActiveRun, timeout: Duration) -> Step {
-    let why = match situation.captured {
+    let why = match &situation.facts.captured {
         Captured::Taking(Some(fault)) => format!(" {}", human::sentence(&fault.message)),
         _ => String::new(),
     };

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     queued,
     situation::{Demand, SLOW_PERIOD, Situation, after},
-    step::{ClaimStep, Step},
+    step::Step,
 };
 use crate::{
     api::{ActiveRun, RunCause, SyncRun},
@@ -23,13 +23,11 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     if demand.suspend {
         return (Step::Suspend, None);
     }
-    if situation.creates {
-        return (Step::Claim(ClaimStep::Create), after(situation, SLOW_PERIOD));
+    if let Some(step) = situation.claim_step {
+        return (Step::Claim(step), after(situation, SLOW_PERIOD));
     }
-    if situation.grows {
-        return (Step::Claim(ClaimStep::Grow), after(situation, SLOW_PERIOD));
-    }
-    let asked = situation.asked.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
+    let asked_run = situation.facts.asked.as_ref();
+    let asked = asked_run.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
     let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
         let tick = after(situation, CLOCK_PERIOD);
         let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
@@ -43,14 +41,14 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     }
     let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
     let number = last.map(|run| run.number).max().unwrap_or(0) + 1;
-    let (generation, trigger) = (situation.generation, demand.trigger.clone());
-    let run = run_status::new_run(situation.job, number, generation, trigger, situation.now);
+    let (generation, trigger) = (situation.job.generation, demand.trigger.clone());
+    let run = run_status::new_run(&situation.job.name, number, generation, trigger, situation.now);
     let id = id.unwrap_or_else(|| run.id.clone());
-    let asked = situation.asked.map(|asked| &asked.spec);
+    let asked = asked_run.map(|asked| &asked.spec);
     let restore = asked.and_then(|asked| asked.restore.clone());
     let benchmark = asked.and_then(|asked| asked.benchmark.clone());
-    let spec_hash = Some(situation.spec_hash.into());
-    let uid = situation.asked.and_then(ResourceExt::uid);
+    let spec_hash = Some(situation.job.spec_hash.clone());
+    let uid = asked_run.and_then(ResourceExt::uid);
     let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
     (Step::Begin(Box::new(queued::demanded(situation, demand, run))), None)
 }
@@ -74,8 +72,8 @@ pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<R
         let is_due = due.is_some_and(|due| due <= situation.now);
         return (is_due.then_some(RunCause::Schedule), due);
     }
-    let is_new =
-        run.generation != situation.generation && run.spec_hash.as_deref() != Some(situation.spec_hash);
+    let is_new = run.generation != situation.job.generation
+        && run.spec_hash.as_deref() != Some(&*situation.job.spec_hash);
     (is_new.then_some(RunCause::Spec), None)
 }
 
@@ -108,8 +106,8 @@ fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     if last.reason == Some(Reason::NotGranted) {
         return Some(RunCause::Spec);
     }
-    let is_new =
-        last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash);
+    let is_new = last.generation != situation.job.generation
+        && last.spec_hash.as_deref() != Some(&*situation.job.spec_hash);
     is_new.then_some(RunCause::Spec)
 }
 
@@ -124,10 +122,10 @@ fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
     let active = active.and_then(|run| run.start_time.as_ref()).map(|time| time.0);
     let past = Past {
         recorded: status.next_run_time.as_ref().map(|time| time.0),
-        is_of_this_spec: status.observed_generation == Some(situation.generation),
+        is_of_this_spec: status.observed_generation == Some(situation.job.generation),
         last_start: active.or(last),
     };
-    demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
+    demand.schedule.as_ref()?.due(&situation.job.uid, past, situation.now)
 }
 
 /// Returns `status.nextRunTime` after a step. While the job is suspended or its spec is invalid, there is no next run,
@@ -140,7 +138,7 @@ pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
         Ok(demand) if demand.suspend => None,
         Ok(demand) => match step {
             Step::Begin(run) if !is_active && run.benchmark.is_none() => {
-                demand.schedule.as_ref()?.after(situation.uid, situation.now)
+                demand.schedule.as_ref()?.after(&situation.job.uid, situation.now)
             }
             _ => due_time(situation, demand),
         },

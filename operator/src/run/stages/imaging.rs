@@ -34,12 +34,12 @@ pub(super) fn before_end(
         return (step, again);
     }
     // Others may write statuses, so only a name of this job's is believed.
-    let own = |image: &&Capture| names::is_image_of(&image.name, situation.job, situation.uid);
+    let own = |image: &&Capture| names::is_image_of(&image.name, &situation.job.name, &situation.job.uid);
     let Some(image) = run.image.as_ref().filter(own) else {
-        let names = TryNames::new(situation.job, situation.uid, run.number, run.past_tries());
+        let names = TryNames::new(&situation.job.name, &situation.job.uid, run.number, run.past_tries());
         return (Step::Image(StorageStep::Begin(names.image())), None);
     };
-    match situation.imaged {
+    match &situation.facts.imaged {
         Captured::Taken => (step, again),
         Captured::Impossible(fault) => (Step::Finish(without(outcome, &fault.message)), again),
         _ if is_late(image, timeout, situation.now) => {
@@ -53,7 +53,7 @@ pub(super) fn before_end(
 }
 
 fn late(situation: &Situation<'_>, timeout: Duration) -> String {
-    let why = match situation.imaged {
+    let why = match &situation.facts.imaged {
         Captured::Taking(Some(Fault { message, .. })) => format!(" {}", human::sentence(message)),
         _ => String::new(),
     };

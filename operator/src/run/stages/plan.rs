@@ -54,7 +54,7 @@ fn of_run(
     pairs: &[Pair],
     stand: Stand,
 ) -> (Step, Option<Timestamp>) {
-    if situation.record == Record::Deleted {
+    if situation.facts.record == Record::Deleted {
         return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
     }
     if situation.is_canceled {
@@ -69,7 +69,7 @@ fn of_run(
     if !run.is_started() {
         return queued::next(situation, run);
     }
-    if let Some(fault) = situation.withdrawn.filter(|_| !matches!(stand, Stand::Over(_))) {
+    if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !matches!(stand, Stand::Over(_))) {
         return (Step::Finish(Outcome::stopped(fault.clone())), None);
     }
     let (replacing, due) = idle::replacing(situation, run);

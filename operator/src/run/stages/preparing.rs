@@ -38,14 +38,14 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if let Some(step) = of_claims(situation) {
         return (step, after(situation, SLOW_PERIOD));
     }
-    if let Captured::Impossible(fault) = situation.captured {
+    if let Captured::Impossible(fault) = &situation.facts.captured {
         return (Step::Block(Blocked::Stalled(fault.clone())), after(situation, SLOW_PERIOD));
     }
     // Of runs that were started at the same time, some give way before any of their objects are created.
     if let Some(waiting) = wait(situation, &situation.turn) {
         return waiting;
     }
-    match &situation.record {
+    match &situation.facts.record {
         // A missing SyncRun is created by the launch, before all other objects.
         Record::Kept | Record::Missing | Record::Asked => (Step::Launch, after(situation, WARNINGS_PERIOD)),
         Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),

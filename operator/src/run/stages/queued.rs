@@ -25,7 +25,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if demand.suspend {
         return (Step::Suspend, None);
     }
-    if !is_bare(situation) || run.generation != situation.generation {
+    if !is_bare(situation) || run.generation != situation.job.generation {
         return renew(situation, run);
     }
     // A volume was in use: the run has no place meanwhile.
@@ -48,13 +48,13 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
 /// older spec are removed first, since the newer one may name other claims.
 pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if let Ok(demand) = &situation.demand
-        && run.generation != situation.generation
+        && run.generation != situation.job.generation
         && is_bare(situation)
     {
-        let (generation, trigger) = (situation.generation, demand.trigger.clone());
-        let spec_hash = Some(situation.spec_hash.into());
+        let (generation, trigger) = (situation.job.generation, demand.trigger.clone());
+        let spec_hash = Some(situation.job.spec_hash.clone());
         // The UID of a SyncRun that a person created is known from the start.
-        let uid = run.uid.clone().filter(|_| situation.record == Record::Asked);
+        let uid = run.uid.clone().filter(|_| situation.facts.record == Record::Asked);
         let run = ActiveRun { generation, uid, spec_hash, trigger, ..run.clone() };
         return (Step::Begin(Box::new(demanded(situation, demand, run))), None);
     }
@@ -71,8 +71,8 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
         destination: Some(demand.destination.clone()),
         queue_time: Some(MicroTime(situation.now)),
         priority: demand.priority,
-        queue_round: situation.round,
-        nodes: situation.nodes.to_vec(),
+        queue_round: situation.facts.round,
+        nodes: situation.facts.nodes.clone(),
         start_time: None,
         try_time: None,
         again_time: None,

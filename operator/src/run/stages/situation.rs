@@ -76,27 +76,56 @@ impl From<&ValidatedSyncJob> for Demand {
     }
 }
 
-/// Everything that a decision depends on.
-#[derive(Debug, Clone)]
-pub struct Situation<'a> {
-    /// The job's name.
-    pub job: &'a str,
-    /// The job's UID.
-    pub uid: &'a str,
+/// The SyncJob that is decided about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Subject {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
     /// The spec's generation.
     pub generation: i64,
     /// The hash of the spec by [`spec_hash`](crate::spec::spec_hash).
-    pub spec_hash: &'a str,
+    pub spec_hash: String,
+}
+
+/// What was read for a job, and decides as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// The queue round for a run that takes a place now.
+    pub round: i64,
+    /// The nodes of the job's volumes and of its run's pods, on which a run that takes a place now counts; looked up
+    /// only if runs per node are limited.
+    pub nodes: Vec<String>,
+    /// The state of the SyncRun of the run under way with regard to the run, such as missing.
+    pub record: Record,
+    /// The SyncRun by which a person asks for a run now; while a run is under way, only one for a restore.
+    pub asked: Option<SyncRun>,
+    /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
+    pub withdrawn: Option<Fault>,
+    /// How far the capture of the source of the run under way is; only while that has its turn and no pods.
+    pub captured: Captured,
+    /// How far the VolumeSnapshot of the destination of the run under way is; only once that run has asked for it.
+    pub imaged: Captured,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone)]
+pub struct Situation<'a> {
+    /// The job.
+    pub job: &'a Subject,
     /// The job's status.
     pub status: &'a SyncJobStatus,
+    /// What was read for it.
+    pub facts: &'a Facts,
     /// The demands of the spec, or why it cannot be run.
     pub demand: Result<Demand, Fault>,
     /// Whether both claims can be mounted, and otherwise why not.
     pub claims: Result<(), Blocked>,
-    /// Whether the destination's claim has to be created: it does not exist, and the spec says how to create it.
-    pub creates: bool,
-    /// Whether the destination's claim has to grow: it is too small, and the spec allows it to grow.
-    pub grows: bool,
+    /// What has to be done to the destination's claim, as the spec says: it does not exist, or is too small.
+    pub claim_step: Option<ClaimStep>,
     /// The fault of a claim that is missing, terminating or lost, and the claim's side.
     pub lost: Option<(Side, Fault)>,
     /// Whether the destination's claim is not the one that the last successful run wrote to.
@@ -105,30 +134,16 @@ pub struct Situation<'a> {
     pub is_accepted: bool,
     /// Whether other runs allow the run under way to start.
     pub turn: Turn,
-    /// The queue round for a run that takes a place now.
-    pub round: i64,
-    /// The nodes on which a run that takes a place now counts.
-    pub nodes: &'a [String],
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
-    /// The state of the SyncRun of the run under way.
-    pub record: Record,
-    /// The SyncRun by which a person asks for a run now; while a run is under way, only one for a restore.
-    pub asked: Option<&'a SyncRun>,
     /// Whether a person has canceled the run under way by the annotation that names it.
     pub is_canceled: bool,
     /// Why the benchmark under way cannot be run; `None` if it can, or for other runs.
     pub refused: Option<Fault>,
-    /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
-    pub withdrawn: Option<&'a Fault>,
     /// The hooks of the run under way, as its own spec has them.
     pub hooks: Option<&'a Hooks>,
     /// Whether all pods of the current try have found their volumes free.
     pub is_free: bool,
-    /// How far the capture of the source is.
-    pub captured: &'a Captured,
-    /// How far the VolumeSnapshot of the destination is.
-    pub imaged: &'a Captured,
     /// The progress of the current try that its pods have reported.
     pub progress: Option<&'a RunProgress>,
     /// The message about objects that do not belong to the current try; `None` if none exist.
@@ -143,7 +158,7 @@ impl Situation<'_> {
     /// Returns whether a person asks for a restore in place while another run is under way. The restore goes first, so
     /// that the other run neither writes what the restore replaces nor drops the snapshot.
     pub fn is_restore_asked_for(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.spec.restore.is_some())
+        self.facts.asked.as_ref().is_some_and(|asked| asked.spec.restore.is_some())
     }
 }
 
@@ -163,8 +178,7 @@ pub enum Turn {
 /// Returns the step that the claims need before a run can start, if any.
 pub(super) fn of_claims(situation: &Situation<'_>) -> Option<Step> {
     match &situation.claims {
-        _ if situation.creates => Some(Step::Claim(ClaimStep::Create)),
-        _ if situation.grows => Some(Step::Claim(ClaimStep::Grow)),
+        _ if let Some(step) = situation.claim_step => Some(Step::Claim(step)),
         Err(blocked) => Some(Step::Block(blocked.clone())),
         Ok(()) => None,
     }
@@ -195,7 +209,7 @@ pub(super) fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp 
 /// Returns whether the objects of a try that does not run yet are outdated, because the spec or the operator's image
 /// has changed.
 pub(super) fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
-    situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
+    situation.demand.is_ok() && (run.generation != situation.job.generation || situation.outdated)
 }
 
 pub(super) fn is_bare(situation: &Situation<'_>) -> bool {

@@ -43,7 +43,10 @@ fn an_end_is_a_claim_or_an_endpoint() {
     let to = json!({"destination": {"persistentVolumeClaim": null, "endpoint": endpoint}});
     let job = judged(&to).unwrap();
     let (side, outside) = job.outside().unwrap();
-    assert_eq!((side, outside.to_string().as_str()), (Side::Sink, "the endpoint copy.example.org:7400::web/x"));
+    assert_eq!(
+        (side, outside.to_string().as_str()),
+        (Side::Sink, "the endpoint copy.example.org:7400::web/x")
+    );
     assert!(!job.is_local && job.ends.source.claim().is_some());
     for (more, field) in [
         (json!({"destination": {"endpoint": endpoint}}), "spec.destination: "),

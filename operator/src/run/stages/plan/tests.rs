@@ -24,7 +24,7 @@ use crate::{
         schedule::Schedule,
         shard_pairs::Pair,
         stages::{
-            situation::{Demand, Situation, Turn},
+            situation::{Demand, Facts, Situation, Subject, Turn},
             step::{ClaimStep, HookStep, Step, StorageStep},
         },
     },
@@ -61,31 +61,39 @@ fn folder(claim: &str) -> RunFolder {
     RunFolder { claim_name: claim.into(), path: "/".into(), ..RunFolder::default() }
 }
 
+/// Returns what was read for a job with that change.
+fn facts(change: impl FnOnce(&mut Facts)) -> &'static Facts {
+    let mut facts = Facts { record: Record::Kept, ..Facts::default() };
+    change(&mut facts);
+    Box::leak(Box::new(facts))
+}
+
+/// Returns that a person asks for a run.
+fn asks(run: &SyncRun) -> &'static Facts {
+    facts(|it| it.asked = Some(run.clone()))
+}
+
+/// Returns the job with a spec of that generation and hash.
+fn job(generation: i64, spec_hash: &str) -> &'static Subject {
+    let (name, uid, spec_hash) = ("web".into(), "u".into(), spec_hash.into());
+    Box::leak(Box::new(Subject { name, uid, generation, spec_hash, ..Subject::default() }))
+}
+
 fn situation(status: &SyncJobStatus) -> Situation<'_> {
     Situation {
-        job: "web",
-        uid: "u",
-        generation: GENERATION,
-        spec_hash: "h",
+        job: job(GENERATION, "h"),
         status,
+        facts: facts(|_| ()),
         demand: Ok(demand()),
         claims: Ok(()),
-        creates: false,
-        grows: false,
+        claim_step: None,
         lost: None,
         is_new_destination: false,
         is_accepted: false,
         turn: Turn::Free,
-        round: 0,
-        nodes: &[],
-        record: Record::Kept,
-        asked: None,
         is_canceled: false,
         refused: None,
-        withdrawn: None,
         hooks: None,
-        captured: &Captured::Unknown,
-        imaged: &Captured::Unknown,
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         is_free: false,
@@ -148,7 +156,7 @@ fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_
     let idle = SyncJobStatus::default();
     fn creates(status: &SyncJobStatus) -> Situation<'_> {
         let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
-        Situation { creates: true, claims: missing, ..situation(status) }
+        Situation { claim_step: Some(ClaimStep::Create), claims: missing, ..situation(status) }
     }
     assert_eq!(step(&creates(&idle)), Step::Claim(ClaimStep::Create));
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
@@ -165,7 +173,7 @@ fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_
 fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_while_suspended() {
     let idle = SyncJobStatus::default();
     fn grows(status: &SyncJobStatus) -> Situation<'_> {
-        Situation { grows: true, ..situation(status) }
+        Situation { claim_step: Some(ClaimStep::Grow), ..situation(status) }
     }
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
     let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
@@ -181,7 +189,11 @@ fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_whil
 #[test]
 fn a_run_counts_for_the_nodes_of_its_volumes_from_its_place_on() {
     let (idle, nodes) = (SyncJobStatus::default(), ["n1".to_string()]);
-    let Step::Begin(run) = step(&Situation { nodes: &nodes, ..situation(&idle) }) else { panic!() };
+    let Step::Begin(run) =
+        step(&Situation { facts: facts(|it| it.nodes = nodes.clone()), ..situation(&idle) })
+    else {
+        panic!()
+    };
     assert_eq!(run.nodes, nodes);
     let mut status = SyncJobStatus { active_run: Some(*run), ..SyncJobStatus::default() };
     run_status::stand_on(&mut status, &["n1".into(), "n2".into()]);
@@ -198,7 +210,7 @@ fn a_run_has_as_many_shards_as_the_spec_that_it_is_of() {
     assert_eq!(run.shards, 3);
     let run = ActiveRun { start_time: Some(MicroTime(at(0))), ..*run };
     let status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
-    let changed = Situation { demand: shared(5), generation: GENERATION + 1, ..situation(&status) };
+    let changed = Situation { demand: shared(5), job: job(GENERATION + 1, "h"), ..situation(&status) };
     let Step::Begin(run) = step(&changed) else { panic!() };
     assert_eq!((run.number, run.shards), (1, 5));
 }
@@ -300,7 +312,7 @@ fn nothing_is_launched_beside_the_pods_of_an_earlier_try() {
 #[test]
 fn a_run_that_is_not_launched_yet_takes_the_newest_spec_and_keeps_its_name() {
     let status = with_run();
-    let Step::Begin(run) = step(&Situation { generation: GENERATION + 1, ..situation(&status) }) else {
+    let Step::Begin(run) = step(&Situation { job: job(GENERATION + 1, "h"), ..situation(&status) }) else {
         panic!()
     };
     assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION + 1));
@@ -310,13 +322,14 @@ fn a_run_that_is_not_launched_yet_takes_the_newest_spec_and_keeps_its_name() {
 fn a_trigger_that_came_with_the_correction_is_answered_by_the_corrected_run() {
     let mut status = with_run();
     let triggered = Ok(Demand { trigger: Some("b".into()), ..demand() });
-    let corrected = Situation { generation: GENERATION + 1, demand: triggered.clone(), ..situation(&status) };
+    let corrected =
+        Situation { job: job(GENERATION + 1, "h"), demand: triggered.clone(), ..situation(&status) };
     let Step::Begin(run) = step(&corrected) else { panic!() };
     assert_eq!(run.trigger.as_deref(), Some("b"));
 
     run_status::begin(&mut status, *run, at(1));
     run_status::finish(&mut status, &Outcome::stopped(Fault::new("m", "m")), None, at(2));
-    let over = Situation { generation: GENERATION + 1, demand: triggered, ..situation(&status) };
+    let over = Situation { job: job(GENERATION + 1, "h"), demand: triggered, ..situation(&status) };
     assert_eq!(step(&over), Step::Rest);
 }
 
@@ -325,7 +338,7 @@ fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corr
     let status = with_run();
     let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "m")));
     let starting = |generation, outdated| Situation {
-        generation,
+        job: job(generation, "h"),
         outdated,
         pairs: pair(stuck.clone(), EndState::Running),
         ..situation(&status)
@@ -351,7 +364,7 @@ fn half_a_launch_of_an_older_spec_is_withdrawn() {
 fn a_launched_run_goes_on_when_the_spec_changes() {
     let status = running_since(1);
     let changed = Situation {
-        generation: GENERATION + 1,
+        job: job(GENERATION + 1, "h"),
         outdated: true,
         pairs: pair(EndState::Running, EndState::Running),
         ..situation(&status)
@@ -387,7 +400,10 @@ fn nothing_is_made_of_a_run_while_its_record_cannot_be_there() {
         (Record::Taken(Fault::new("r", "m")), Step::Start(Some(Fault::new("r", "m")))),
         (Record::Kept, Step::Launch),
     ] {
-        assert_eq!(step(&Situation { record, ..situation(&status) }), expected);
+        assert_eq!(
+            step(&Situation { facts: facts(|it| it.record = record), ..situation(&status) }),
+            expected
+        );
     }
 }
 
@@ -395,10 +411,10 @@ fn nothing_is_made_of_a_run_while_its_record_cannot_be_there() {
 fn a_person_asks_for_a_run_under_a_name_of_their_own() {
     let status = after_run(GENERATION);
     let asked = SyncRun::new("before-the-upgrade", api::SyncRunSpec::default());
-    let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
+    let Step::Begin(run) = step(&Situation { facts: asks(&asked), ..situation(&status) }) else { panic!() };
     assert_eq!((run.id.as_str(), run.number, run.cause), ("before-the-upgrade", 8, Some(RunCause::Manual)));
     let suspended = Ok(Demand { suspend: true, ..demand() });
-    let suspended = Situation { asked: Some(&asked), demand: suspended, ..situation(&status) };
+    let suspended = Situation { facts: asks(&asked), demand: suspended, ..situation(&status) };
     assert_eq!(step(&suspended), Step::Suspend);
 }
 

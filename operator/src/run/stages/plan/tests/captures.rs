@@ -36,7 +36,9 @@ fn a_capture_is_recorded_before_anything_is_made_for_it_and_the_pods_follow_it()
     let mut status = with_run();
     source_capture::begin(&mut status, name.clone(), at(0));
     assert_eq!(status.captures, [name]);
-    let told = |captured: &Captured| step(&Situation { captured, ..captures(&status) });
+    let told = |captured: &Captured| {
+        step(&Situation { facts: facts(|it| it.captured = captured.clone()), ..captures(&status) })
+    };
     assert_eq!(told(&Captured::Missing), Step::Capture(StorageStep::Wait(None)));
     assert!(
         matches!(told(&taking()), Step::Capture(StorageStep::Wait(Some(fault))) if fault.message == "The pool is full")
@@ -74,14 +76,19 @@ fn the_application_is_let_go_as_soon_as_the_source_is_captured_and_only_once() {
 fn a_capture_that_takes_too_long_lets_the_application_go_and_ends_the_run() {
     let hooks = both();
     let status = begun(0);
-    let late = Situation { captured: &taking(), now: at(60), ..captures(&status) };
+    let late = Situation { facts: facts(|it| it.captured = taking()), now: at(60), ..captures(&status) };
     let report = finished(step(&late));
     assert_eq!(report.reason.as_deref(), Some("CaptureFailed"));
     assert!(report.message.contains(" 1m00s "), "{}", report.message);
     assert!(report.message.ends_with("The pool is full."), "{}", report.message);
     let mut held = begun(0);
     hook_state::open(&mut held);
-    let late = Situation { captured: &taking(), now: at(60), hooks: Some(&hooks), ..captures(&held) };
+    let late = Situation {
+        facts: facts(|it| it.captured = taking()),
+        now: at(60),
+        hooks: Some(&hooks),
+        ..captures(&held)
+    };
     assert!(matches!(step(&late), Step::Hook(HookStep::Begin { point: Point::After, stopped: Some(_), .. })));
 }
 
@@ -89,7 +96,8 @@ fn a_capture_that_takes_too_long_lets_the_application_go_and_ends_the_run() {
 fn what_the_cluster_cannot_capture_stalls_before_the_application_is_held() {
     let (status, hooks) = (with_run(), both());
     let impossible = Captured::Impossible(Fault::new(Reason::CaptureFailed, "m"));
-    let asked = Situation { captured: &impossible, hooks: Some(&hooks), ..captures(&status) };
+    let asked =
+        Situation { facts: facts(|it| it.captured = impossible), hooks: Some(&hooks), ..captures(&status) };
     assert!(matches!(step(&asked), Step::Block(Blocked::Stalled(fault)) if fault.reason == "CaptureFailed"));
 }
 

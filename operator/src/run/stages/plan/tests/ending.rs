@@ -105,7 +105,7 @@ fn a_run_that_a_person_cancels_or_whose_record_is_deleted_is_canceled_in_any_sta
         [(waiting, EndState::Absent), (with_run(), EndState::Absent), (running_since(1), EndState::Running)]
     {
         let run = || Situation { pairs: pair(state.clone(), state.clone()), ..situation(&status) };
-        let deleted = Situation { record: Record::Deleted, ..run() };
+        let deleted = Situation { facts: facts(|it| it.record = Record::Deleted), ..run() };
         let canceled = Situation { is_canceled: true, ..run() };
         for (stopped, reason) in [(deleted, "RunDeleted"), (canceled, "Canceled")] {
             let report = finished(step(&stopped));

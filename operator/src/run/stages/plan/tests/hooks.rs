@@ -29,7 +29,7 @@ fn running<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
 }
 
 fn deleted<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
-    Situation { record: Record::Deleted, ..with(status, hooks) }
+    Situation { facts: facts(|it| it.record = Record::Deleted), ..with(status, hooks) }
 }
 
 /// Applies a hook's step to the status, as the controller does.

@@ -32,7 +32,9 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
     let Step::Image(StorageStep::Begin(name)) = step(&over(&idle, 10)) else { panic!() };
     let mut status = asked();
     assert_eq!(status.active_run.as_ref().unwrap().image.as_ref().unwrap().name, name);
-    let told = |imaged: &Captured| step(&Situation { imaged, ..over(&status, 11) });
+    let told = |imaged: &Captured| {
+        step(&Situation { facts: facts(|it| it.imaged = imaged.clone()), ..over(&status, 11) })
+    };
     assert_eq!(told(&Captured::Missing), Step::Image(StorageStep::Wait(None)));
     let full = Fault::new(Reason::Capturing, "The pool is full");
     assert_eq!(told(&Captured::Taking(Some(full.clone()))), Step::Image(StorageStep::Wait(Some(full))));
@@ -48,7 +50,7 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
 fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so() {
     let mut status = asked();
     let taking = Captured::Taking(Some(Fault::new(Reason::Capturing, "The pool is full")));
-    let late = finished(step(&Situation { imaged: &taking, ..over(&status, 70) }));
+    let late = finished(step(&Situation { facts: facts(|it| it.imaged = taking), ..over(&status, 70) }));
     assert_eq!(
         (late.result, late.reason.as_deref()),
         (RunResult::PartiallyFailed, Some("VolumeSnapshotFailed"))
@@ -60,7 +62,7 @@ fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so(
         late.message
     );
     let impossible = Captured::Impossible(Fault::new(Reason::VolumeSnapshotFailed, "No kind."));
-    let early = finished(step(&Situation { imaged: &impossible, ..over(&status, 11) }));
+    let early = finished(step(&Situation { facts: facts(|it| it.imaged = impossible), ..over(&status, 11) }));
     assert!(early.message.ends_with("No kind."), "{}", early.message);
     let run = status.active_run.clone().unwrap();
     destination_image::remember(&mut status, &run, early.result);
@@ -87,7 +89,7 @@ fn a_name_that_somebody_else_wrote_into_the_status_is_not_the_image_of_a_run() {
     let of_another = TryNames::new("web", "another", 1, 0).image();
     for name in ["vf-web-1-image".to_string(), TryNames::new("web", "u", 1, 0).capture(), of_another] {
         destination_image::begin(&mut status, name.clone(), at(0));
-        let taken = Situation { imaged: &Captured::Taken, ..over(&status, 10) };
+        let taken = Situation { facts: facts(|it| it.imaged = Captured::Taken), ..over(&status, 10) };
         assert!(matches!(step(&taken), Step::Image(StorageStep::Begin(own)) if own != name));
     }
 }

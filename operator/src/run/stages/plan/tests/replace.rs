@@ -38,9 +38,9 @@ fn a_new_trigger_stops_the_run_and_the_next_one_begins() {
 #[test]
 fn the_same_trigger_and_a_change_that_does_not_matter_stop_nothing() {
     let status = with_trigger("b");
-    let later = Situation { generation: GENERATION + 1, ..running(&status, replacing()) };
+    let later = Situation { job: job(GENERATION + 1, "h"), ..running(&status, replacing()) };
     assert_eq!(step(&later), Step::Run);
-    let changed = Situation { spec_hash: "other", ..later };
+    let changed = Situation { job: job(GENERATION + 1, "other"), ..later };
     assert_eq!(finished(step(&changed)).reason.as_deref(), Some("Replaced"));
 }
 

@@ -42,19 +42,19 @@ fn a_restore_takes_the_place_of_a_run_that_waits_and_stops_one_that_has_begun() 
     let back = restore();
     let mut status = waiting(Some("b"));
     let suspended = Ok(Demand { suspend: true, trigger: Some("b".into()), ..demand() });
-    let waits = Situation { asked: Some(&back), demand: suspended, ..situation(&status) };
+    let waits = Situation { facts: asks(&back), demand: suspended, ..situation(&status) };
     assert_eq!(step(&waits), Step::Yield);
     readiness::leave(&mut status, GENERATION, at(1));
-    let Step::Begin(run) = step(&Situation { asked: Some(&back), ..situation(&status) }) else { panic!() };
+    let Step::Begin(run) = step(&Situation { facts: asks(&back), ..situation(&status) }) else { panic!() };
     assert_eq!((run.id.as_str(), run.cause), ("back", Some(RunCause::Restore)));
 
     let running = running_since(1);
     let pairs = pair(EndState::Running, EndState::Running);
-    let report = finished(step(&Situation { asked: Some(&back), pairs, now: at(5), ..situation(&running) }));
+    let report = finished(step(&Situation { facts: asks(&back), pairs, now: at(5), ..situation(&running) }));
     assert_eq!((report.result, report.reason.as_deref()), (RunResult::Canceled, Some("Replaced")));
     assert!(report.message.contains("a restore was asked for"), "{}", report.message);
     let over = pair(ended(0, 5), ended(0, 5));
-    let over = Situation { asked: Some(&back), pairs: over, now: at(6), ..situation(&running) };
+    let over = Situation { facts: asks(&back), pairs: over, now: at(6), ..situation(&running) };
     assert_eq!(finished(step(&over)).result, RunResult::Succeeded, "it is over already");
 }
 
@@ -85,20 +85,24 @@ fn after_a_restore_in_place_only_a_person_starts_a_run() {
     let spec = api::SyncRunSpec { restore: Some(restore.clone()), ..api::SyncRunSpec::default() };
     let asked = SyncRun::new("back", spec);
     let mut status = after_run(GENERATION);
-    let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
+    let Step::Begin(run) = step(&Situation { facts: asks(&asked), ..situation(&status) }) else { panic!() };
     assert_eq!((run.cause, &run.restore), (Some(RunCause::Restore), &Some(restore)));
     run_status::begin(&mut status, *run, at(0));
     status.active_run = None;
     let schedule =
         Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
     let hourly = || Demand { schedule: Some(schedule.clone()), ..demand() };
-    let held =
-        Situation { demand: Ok(hourly()), generation: GENERATION + 1, now: at(9000), ..situation(&status) };
+    let held = Situation {
+        demand: Ok(hourly()),
+        job: job(GENERATION + 1, "h"),
+        now: at(9000),
+        ..situation(&status)
+    };
     assert_eq!((step(&held), next_run(&held, &Step::Rest)), (Step::Rest, None));
-    let changed = Situation { generation: GENERATION + 1, spec_hash: "other", ..situation(&status) };
+    let changed = Situation { job: job(GENERATION + 1, "other"), ..situation(&status) };
     assert_eq!(step(&changed), Step::Rest);
     let asked = SyncRun::new("on", api::SyncRunSpec::default());
-    assert!(matches!(step(&Situation { asked: Some(&asked), ..held.clone() }), Step::Begin(_)));
+    assert!(matches!(step(&Situation { facts: asks(&asked), ..held.clone() }), Step::Begin(_)));
     let triggered = Ok(Demand { trigger: Some("go".into()), ..hourly() });
     let Step::Begin(run) = step(&Situation { demand: triggered, ..held }) else { panic!() };
     run_status::begin(&mut status, *run, at(9000));
@@ -118,17 +122,17 @@ fn a_benchmark_takes_no_run_out_of_turn_and_one_that_is_refused_ends() {
         Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
     let hourly =
         Ok(Demand { schedule: Some(schedule), trigger: Some("go".into()), replaces: true, ..demand() });
-    let due = Situation { asked: Some(&asked), demand: hourly, now: at(9000), ..situation(&status) };
+    let due = Situation { facts: asks(&asked), demand: hourly, now: at(9000), ..situation(&status) };
     let begin = step(&due);
     let Step::Begin(run) = begin.clone() else { panic!("{begin:?}") };
     assert_eq!((run.cause, &run.benchmark, run.number), (Some(RunCause::Benchmark), &benchmark, 12));
-    let rest = Situation { asked: None, ..due.clone() };
+    let rest = Situation { facts: facts(|_| ()), ..due.clone() };
     assert_eq!(next_run(&due, &begin), next_run(&rest, &Step::Rest), "the time of the next run stays");
 
     let mut begun = status.clone();
     run_status::begin(&mut begun, ActiveRun { start_time: None, ..*run }, at(9000));
     assert_eq!(begun.last_trigger, status.last_trigger, "the trigger is still to be answered");
-    let active = Situation { status: &begun, asked: None, ..due };
+    let active = Situation { status: &begun, facts: facts(|_| ()), ..due };
     assert_eq!(next_run(&active, &Step::Run), next_run(&rest, &Step::Rest));
     let refused = Situation { refused: Some(Fault::new("No", "a device")), ..active };
     assert_eq!(finished(step(&refused)).message, "a device");

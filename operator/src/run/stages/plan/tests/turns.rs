@@ -67,7 +67,7 @@ fn a_waiting_run_has_no_pods_and_takes_the_newest_spec() {
     let status = waiting();
     let ran = Situation { pairs: pair(EndState::Running, EndState::Running), ..situation(&status) };
     assert_eq!(step(&ran), Step::Withdraw);
-    let Step::Begin(run) = step(&Situation { generation: GENERATION + 1, ..situation(&status) }) else {
+    let Step::Begin(run) = step(&Situation { job: job(GENERATION + 1, "h"), ..situation(&status) }) else {
         panic!()
     };
     assert_eq!((run.generation, run.is_started()), (GENERATION + 1, false));
