@@ -3,7 +3,7 @@
 //! It is a program of its own, since it must patch PersistentVolumes, which the operator has no right to. It makes no
 //! pods: a SyncJob that it makes for each claim does the filling, and the operator runs that.
 
-pub mod origin;
+pub mod choose_content;
 pub mod plan;
 pub mod serve;
 pub mod temporary;

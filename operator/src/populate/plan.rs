@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
-    origin::{self, Origin, source},
+    choose_content::{self, Content, source},
     temporary::{self, ANNOTATION_TOLD, is_of, selected_node},
 };
 use crate::{
@@ -115,8 +115,8 @@ fn begin(at: Situation<'_>) -> Step {
     if is_lazy && selected_node(claim).is_none() {
         return Step::Wait;
     }
-    let image = match origin_of(at) {
-        Ok(Origin::Image(image)) => Some(image),
+    let image = match content_of(at) {
+        Ok(Content::Image(image)) => Some(image),
         Ok(_) => None,
         Err(fault) => return Step::Tell(fault),
     };
@@ -165,23 +165,23 @@ fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
     match filler {
         Some(filler) if filler.metadata.deletion_timestamp.is_some() => Step::Wait,
         Some(filler) => filled(at, filler),
-        None => match origin_of(at) {
-            Ok(Origin::Copy { job, snapshot, .. }) => {
+        None => match content_of(at) {
+            Ok(Content::Copy { job, snapshot, .. }) => {
                 Step::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
             }
-            Ok(Origin::Endpoint(job)) => {
+            Ok(Content::Endpoint(job)) => {
                 Step::MakeFiller(Box::new(temporary::filler_from_source(claim, job)))
             }
             // The volume was made empty before there was one.
-            Ok(Origin::Image(_)) => Step::DropClaim,
-            Ok(Origin::Nothing) => mark(POPULATED_EMPTY),
+            Ok(Content::Image(_)) => Step::DropClaim,
+            Ok(Content::Nothing) => mark(POPULATED_EMPTY),
             Err(fault) => Step::Tell(fault),
         },
     }
 }
 
-fn origin_of<'a>(at: Situation<'a>) -> Result<Origin<'a>, Fault> {
-    origin::origin(at.claim, at.job, at.copy)
+fn content_of<'a>(at: Situation<'a>) -> Result<Content<'a>, Fault> {
+    choose_content::choose(at.claim, at.job, at.copy)
 }
 
 /// Judges the SyncJob that fills the temporary claim.
@@ -203,12 +203,12 @@ fn filled(at: Situation<'_>, filler: &SyncJob) -> Step {
 
 /// Decides what follows when the volume does not have the snapshot.
 fn not_found(at: Situation<'_>, filler: &SyncJob, message: &str) -> Step {
-    match origin_of(at) {
+    match content_of(at) {
         // The newest one was dropped while the restore waited, or there is one by now.
-        Ok(Origin::Copy { snapshot, .. }) if snapshot != filler.spec.source.snapshot => Step::DropFiller,
-        Ok(Origin::Image(_)) => Step::DropFiller,
-        Ok(Origin::Copy { is_guess: true, .. }) if origin::takes_any(at.claim) => {
-            match origin::nothing(at.claim) {
+        Ok(Content::Copy { snapshot, .. }) if snapshot != filler.spec.source.snapshot => Step::DropFiller,
+        Ok(Content::Image(_)) => Step::DropFiller,
+        Ok(Content::Copy { is_guess: true, .. }) if choose_content::takes_any(at.claim) => {
+            match choose_content::nothing(at.claim) {
                 Ok(_) => mark(POPULATED_EMPTY),
                 Err(fault) => Step::Tell(fault),
             }

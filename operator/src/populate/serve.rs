@@ -27,7 +27,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::{
-    origin,
+    choose_content,
     plan::{self, Situation, Step},
     temporary::{self, POPULATOR},
 };
@@ -239,7 +239,7 @@ impl Populator {
         let concerned = move |job: Guarded| {
             let (namespace, name) = (job.namespace(), job.name_any());
             let is_concerned = |claim: &&Arc<PersistentVolumeClaim>| {
-                (claim.namespace() == namespace && origin::source(claim) == Some(&*name))
+                (claim.namespace() == namespace && choose_content::source(claim) == Some(&*name))
                     || temporary::is_of(&job, claim)
             };
             store
@@ -290,7 +290,7 @@ impl Populator {
         // Read anew: what a watch brought may be older than the last step.
         let claim = claims.get_opt(&claim.name_any()).await.map_err(cannot("read the claim"))?;
         let Some(claim) = claim else { return Ok(None) };
-        let Some(source) = origin::source(&claim) else { return Ok(None) };
+        let Some(source) = choose_content::source(&claim) else { return Ok(None) };
         let name = temporary::name(&claim);
         let temporary = claims.get_opt(&name).await.map_err(cannot("read the temporary claim"))?;
         let filler = self.job(&claim, &name).await?;
@@ -394,7 +394,7 @@ impl Populator {
         let (namespace, name) = (claim.namespace(), claim.name_any());
         tracing::info!(namespace, name, volume = volume.name_any(), "a claim is filled");
         let from = claim.annotations().get(ANNOTATION_POPULATED).map_or(POPULATED_EMPTY, String::as_str);
-        let job = origin::source(claim).unwrap_or_default();
+        let job = choose_content::source(claim).unwrap_or_default();
         self.health.metrics.claim_filled(&namespace.clone().unwrap_or_default());
         let message = match from {
             POPULATED_EMPTY => {
@@ -459,7 +459,7 @@ async fn reconcile(
     claim: Arc<PersistentVolumeClaim>,
     populator: Arc<Populator>,
 ) -> Result<Action, StepError> {
-    if origin::source(&claim).is_none() {
+    if choose_content::source(&claim).is_none() {
         return Ok(Action::await_change());
     }
     Ok(match populator.look(&claim).await? {

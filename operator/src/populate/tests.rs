@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{
-    origin::{ANNOTATION_IF_NONE, ANNOTATION_SNAPSHOT},
+    choose_content::{ANNOTATION_IF_NONE, ANNOTATION_SNAPSHOT},
     plan::{Situation, Step, next},
     temporary::ANNOTATION_TOLD,
 };

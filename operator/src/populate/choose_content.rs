@@ -21,7 +21,7 @@ const LATEST: &str = "latest";
 
 /// The content that a claim comes up with.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Origin<'a> {
+pub enum Content<'a> {
     /// The copy of a SyncJob, which another SyncJob restores.
     Copy {
         /// The SyncJob.
@@ -50,11 +50,11 @@ pub fn source(claim: &PersistentVolumeClaim) -> Option<&str> {
 ///
 /// # Errors
 /// Says why the claim has to wait, and for whom.
-pub fn origin<'a>(
+pub fn choose<'a>(
     claim: &PersistentVolumeClaim,
     job: Option<&'a SyncJob>,
     copy: Option<&PersistentVolumeClaim>,
-) -> Result<Origin<'a>, Fault> {
+) -> Result<Content<'a>, Fault> {
     check_annotation(claim)?;
     let job = named(claim, job)?;
     let wished = claim.annotations().get(ANNOTATION_SNAPSHOT).map(String::as_str);
@@ -64,15 +64,15 @@ pub fn origin<'a>(
     let is_known = is_known(job, copy);
     let image = image(job).filter(|_| is_known);
     if wished == Some(LATEST_IMAGE) {
-        return image.map_or_else(|| nothing(claim), |image| Ok(Origin::Image(image)));
+        return image.map_or_else(|| nothing(claim), |image| Ok(Content::Image(image)));
     }
     let newest = job.status.as_ref().and_then(|status| status.snapshots.as_ref()?.latest.clone());
     let wished = wished.filter(|wished| *wished != LATEST).map(String::from);
     if is_known {
         let snapshot = wished.or(newest);
         return Ok(match (snapshot, image) {
-            (None, Some(image)) => Origin::Image(image),
-            (snapshot, _) => Origin::Copy { job, snapshot, is_guess: false },
+            (None, Some(image)) => Content::Image(image),
+            (snapshot, _) => Content::Copy { job, snapshot, is_guess: false },
         });
     }
     // A SyncJob that was made anew, as in another cluster, knows nothing of its copy. Its volume does.
@@ -80,7 +80,7 @@ pub fn origin<'a>(
     match copy {
         Some(_) if has_snapshots => {
             let snapshot = Some(wished.unwrap_or_else(|| LATEST.into()));
-            Ok(Origin::Copy { job, snapshot, is_guess: true })
+            Ok(Content::Copy { job, snapshot, is_guess: true })
         }
         None if job.spec.destination.create.is_none() => Err(no_claim(job)),
         _ => nothing(claim),
@@ -93,9 +93,9 @@ fn writes_to(job: &SyncJob, claim: &PersistentVolumeClaim) -> bool {
     to.is_some_and(|to| Some(&to.claim_name) == claim.metadata.name.as_ref())
 }
 
-/// Returns [`Origin::Endpoint`]. The SyncJob that fills the claim has no pods of its own before, and so no key that the
+/// Returns [`Content::Endpoint`]. The SyncJob that fills the claim has no pods of its own before, and so no key that the
 /// endpoint could know, unless a person has made one.
-fn endpoint<'a>(job: &'a SyncJob, wished: Option<&str>) -> Result<Origin<'a>, Fault> {
+fn endpoint<'a>(job: &'a SyncJob, wished: Option<&str>) -> Result<Content<'a>, Fault> {
     if wished.is_some_and(|wished| wished != LATEST) {
         let message = format!(
             "An endpoint gives its files as they are: remove the annotation {ANNOTATION_SNAPSHOT}, or read a copy in this \
@@ -111,16 +111,16 @@ fn endpoint<'a>(job: &'a SyncJob, wished: Option<&str>) -> Result<Origin<'a>, Fa
         );
         return Err(Fault::new(Reason::InvalidSpec, message));
     }
-    Ok(Origin::Endpoint(job))
+    Ok(Content::Endpoint(job))
 }
 
-/// Returns [`Origin::Nothing`] if the claim says that it may come up empty.
+/// Returns [`Content::Nothing`] if the claim says that it may come up empty.
 ///
 /// # Errors
 /// Says that there is no copy.
-pub fn nothing(claim: &PersistentVolumeClaim) -> Result<Origin<'static>, Fault> {
+pub fn nothing(claim: &PersistentVolumeClaim) -> Result<Content<'static>, Fault> {
     if if_none(claim) == "Empty" {
-        return Ok(Origin::Nothing);
+        return Ok(Content::Nothing);
     }
     let message = format!(
         "The SyncJob {} has no copy yet, and a claim does not come up empty by mistake. It comes up once there is a \
