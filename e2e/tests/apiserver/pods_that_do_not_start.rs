@@ -30,19 +30,25 @@ async fn a_label_that_is_none_stalls() {
 }
 
 #[tokio::test]
-async fn a_pod_that_a_limit_range_makes_invalid_stalls() {
+async fn a_pod_that_a_limit_range_makes_invalid_is_explained_and_made_once_the_spec_is_corrected() {
     let (stage, _controller) = Stage::with_controller("limits").await.unwrap();
+    let cpu = |request: &str| json!({"resources": {"requests": {"cpu": request}}});
     let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"},
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]}});
     stage.kubectl.apply(&range.to_string()).unwrap();
-    stage.sync("web", json!({"pods": {"resources": {"requests": {"cpu": "1"}}}})).await.unwrap();
-    let refused = stage.until_is("web", "Stalled").await.unwrap();
-    assert!(syncjob::has_reason(&refused, "Stalled", "ChildRefused"), "{refused:#?}");
-    let message = syncjob::message(&refused, "Stalled");
-    assert!(
-        message.contains("must be less than or equal to cpu limit") && message.contains("LimitRange"),
-        "{message}"
-    );
+    stage.sync("web", json!({"pods": cpu("1")})).await.unwrap();
+    let is_told = |job: &kube::api::DynamicObject| {
+        let message = syncjob::message(job, "Reconciling");
+        syncjob::has_reason(job, "Reconciling", "PodPending")
+            && message.contains("must be less than or equal to cpu limit")
+            && message.contains("LimitRange")
+    };
+    stage.until("web", "it says so", is_told).await.unwrap();
+
+    stage.patch("web", json!({"spec": {"pods": cpu("100m")}})).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    let runs = stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    assert_eq!(syncjob::text(&runs, "/activeRun/id"), "web-1", "the same run, which had done nothing");
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ async fn a_limit_range_of_the_other_namespace_that_makes_the_pod_invalid_is_name
     pair.there.kubectl.apply(&range.to_string()).unwrap();
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({"pods": {"resources": {"requests": {"cpu": "1"}}}})).await;
-    pair.tells("Stalled", "ChildRefused", &["source pod", "cpu limit", "LimitRange"]).await;
+    pair.tells("Reconciling", "PodPending", &["source pod", "cpu limit", "LimitRange"]).await;
 }
 
 #[tokio::test]

@@ -23,9 +23,6 @@ const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
 /// The access mode by whose name the scheduler reports that another pod uses a claim.
 const FOR_ONE_POD: &str = "ReadWriteOncePod";
 
-/// The prefix of warnings that explain why a Job has no pod.
-const OF_THE_JOB_CONTROLLER: &str = "FailedCreate: ";
-
 /// The state of one end of a try.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndState {
@@ -80,9 +77,6 @@ fn job_state(end: &End<'_>, job: &Job) -> EndState {
             end.side,
             job.namespace().unwrap_or_default()
         );
-        if let Some(fault) = end.warning.and_then(|warning| invalid_pod(&place, warning)) {
-            return EndState::Ended(Box::new(Ending::of(fault)));
-        }
         return EndState::Starting(end.warning.map(|warning| no_pod(&place, warning)));
     };
     let report = end.report.filter(|report| report.run == end.try_id).cloned();
@@ -269,17 +263,8 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
     )
 }
 
-/// Returns the fault of a pod that the API server always rejects because it is inconsistent, for example if a
-/// LimitRange of the namespace sets a limit below the request.
-fn invalid_pod(place: &str, warning: &str) -> Option<Fault> {
-    let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
-    let message = || {
-        let words = sentence(warning);
-        format!("{place}: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it.")
-    };
-    is_invalid.then(|| Fault::new(Reason::ChildRefused, message()))
-}
-
+/// Returns why a Job has no pod, with advice where Kubernetes' words are usual ones. They decide nothing: the Job
+/// controller tries again in every case, and somebody may correct a quota, a policy or a LimitRange meanwhile.
 fn no_pod(place: &str, warning: &str) -> Fault {
     let cure = if warning.contains("violates PodSecurity") {
         format!(
@@ -288,6 +273,8 @@ fn no_pod(place: &str, warning: &str) -> Fault {
         )
     } else if warning.contains(" quota: ") {
         " Raise that ResourceQuota, or correct spec.pods.resources.".into()
+    } else if warning.contains(" is invalid: ") {
+        " Correct spec.pods, or the LimitRange that adds to it.".into()
     } else {
         String::new()
     };

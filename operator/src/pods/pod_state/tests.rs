@@ -71,6 +71,7 @@ fn a_job_without_pod_is_starting_and_a_quota_that_forbids_the_pod_is_named() {
             "remove its annotation volferry.dev/privileged-syncers",
         ),
         ("denied by a webhook", "denied by a webhook. The run goes on"),
+        ("Pod \"x\" is invalid: cpu", "or the LimitRange that adds to it. The run goes on"),
     ] {
         let warning = format!("FailedCreate: Error creating: pods \"x\" is forbidden: {words}");
         let fault = fault_of(state_of(Some(&job), None, Some(&warning), None));
