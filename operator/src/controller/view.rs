@@ -7,7 +7,10 @@ use kube::{Client, ResourceExt};
 use super::dereference::Found;
 use crate::{
     api::{ActiveRun, Hook, Hooks, JobIdentity, SyncJob, SyncJobStatus, SyncRunStatus},
-    ends::{destination_identity, source_identity},
+    ends::{
+        destination_identity,
+        source_identity::{self, SourceNow},
+    },
     fault::Fault,
     hooks::hook_state,
     names::{self, TryNames},
@@ -295,8 +298,7 @@ impl<'a> View<'a> {
         self.found.claims.iter().try_for_each(check)?;
         claims::check_both_ends(&self.found.claims, is_local)?;
         if let Ok(valid) = valid {
-            let accepted = (self.accepted_source, self.found.is_source_a_copy);
-            source_identity::check(self.status, valid, &self.found.claims, accepted)?;
+            source_identity::check(self.status, valid, self.source_now())?;
         }
         match valid.as_ref().map(|valid| self.growth(valid)) {
             Ok(Growth::Blocked(blocked)) => Err(blocked),
@@ -306,9 +308,12 @@ impl<'a> View<'a> {
 
     /// Returns whether the destination refuses another source than that of its copy.
     pub(crate) fn other_source(&self, valid: &ValidatedSyncJob, run: &ActiveRun) -> Option<OtherSource> {
-        let accepted = (self.accepted_source, self.found.is_source_a_copy);
-        let sources = (&*self.found.claims, self.found.shared.is_none());
-        source_identity::rule(self.status, (valid, run), sources, accepted)
+        source_identity::rule(self.status, valid, run, self.source_now(), self.found.shared.is_none())
+    }
+
+    fn source_now(&self) -> SourceNow<'_> {
+        let (accepted, is_copy) = (self.accepted_source, self.found.is_source_a_copy);
+        SourceNow { claims: &self.found.claims, accepted, is_copy }
     }
 
     /// Returns the key for endpoints that the pod of the run under way tells of.

@@ -18,6 +18,17 @@ use crate::{
 pub const ACCEPT: &str = "If this source shall replace the copy, annotate the SyncJob with its id, \
                           volferry.dev/accept-source=ID, and start a run. Otherwise bring the data back first.";
 
+/// What is known of the source now.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceNow<'a> {
+    /// The claims of both ends.
+    pub claims: &'a [Claim],
+    /// What a person has accepted as the source: the UID of a claim, or the id of a volume.
+    pub accepted: Option<&'a str>,
+    /// Whether the source's claim was made from the destination's.
+    pub is_copy: bool,
+}
+
 /// Returns the UID of the source's claim, if the claim exists.
 pub fn uid(claims: &[Claim]) -> Option<&str> {
     let claim = claims.iter().find(|claim| claim.side == Side::Source)?;
@@ -32,8 +43,7 @@ pub fn uid(claims: &[Claim]) -> Option<&str> {
 pub fn check(
     status: &SyncJobStatus,
     job: &ValidatedSyncJob,
-    claims: &[Claim],
-    (accepted, is_copy): (Option<&str>, bool),
+    SourceNow { claims, accepted, is_copy }: SourceNow<'_>,
 ) -> Result<(), Blocked> {
     let known = status.source.as_ref().filter(|known| is_named(known, job));
     let (Some(known), Some(uid)) = (known, uid(claims)) else { return Ok(()) };
@@ -55,9 +65,10 @@ pub fn check(
 /// snapshots, what the storage captured (which may be another volume each time), and a folder that has several sources.
 pub fn rule(
     status: &SyncJobStatus,
-    (job, run): (&ValidatedSyncJob, &ActiveRun),
-    (claims, has_one_source): (&[Claim], bool),
-    (accepted, is_copy): (Option<&str>, bool),
+    job: &ValidatedSyncJob,
+    run: &ActiveRun,
+    SourceNow { claims, accepted, is_copy }: SourceNow<'_>,
+    has_one_source: bool,
 ) -> Option<OtherSource> {
     let is_device = job.params.image || job.ends.iter().any(EndKind::is_block);
     // An endpoint's owner decides which sources it takes, and a snapshot in object storage replaces none.
@@ -157,6 +168,10 @@ mod tests {
         [Claim { side: Side::Source, name: "prod/a".into(), found, class: Class::Unknown }]
     }
 
+    fn now<'a>(claims: &'a [Claim], accepted: Option<&'a str>, is_copy: bool) -> SourceNow<'a> {
+        SourceNow { claims, accepted, is_copy }
+    }
+
     fn after(result: RunResult) -> SyncJobStatus {
         let mut status = SyncJobStatus::default();
         let run = ActiveRun { source_uid: Some("u".into()), ..ActiveRun::default() };
@@ -167,8 +182,9 @@ mod tests {
     #[test]
     fn a_source_that_was_made_anew_blocks_until_its_uid_is_accepted_or_it_holds_the_copy() {
         let status = after(RunResult::Succeeded);
-        let judged =
-            |uid: &str, accepted, is_copy| check(&status, &valid(), &claims(uid, None), (accepted, is_copy));
+        let judged = |uid: &str, accepted, is_copy| {
+            check(&status, &valid(), now(&claims(uid, None), accepted, is_copy))
+        };
         assert_eq!(judged("u", None, false), Ok(()));
         for accepted in [None, Some("u"), Some("w")] {
             let Err(Blocked::Stalled(fault)) = judged("v", accepted, false) else { panic!("{accepted:?}") };
@@ -179,7 +195,7 @@ mod tests {
         assert_eq!(judged("v", None, true), Ok(()));
         let never = after(RunResult::Failed);
         assert_eq!(
-            check(&never, &valid(), &claims("v", None), (None, false)),
+            check(&never, &valid(), now(&claims("v", None), None, false)),
             Ok(()),
             "no copy depends on it"
         );
@@ -204,7 +220,7 @@ mod tests {
         ] {
             let job = validate(&serde_json::from_value(spec(from, "b")).unwrap(), "web", "prod").unwrap();
             let run = ActiveRun::default();
-            let judged = rule(status, (&job, &run), (&claims(uid, None), true), (accepted, is_copy));
+            let judged = rule(status, &job, &run, now(&claims(uid, None), accepted, is_copy), true);
             assert_eq!(judged, Some(expected), "{from} {uid} {accepted:?} {is_copy}");
         }
     }
@@ -212,7 +228,7 @@ mod tests {
     #[test]
     fn no_source_is_remembered_of_devices_captures_and_a_folder_with_several_sources() {
         let judged = |job: &ValidatedSyncJob, run: &ActiveRun, has_one_source| {
-            rule(&SyncJobStatus::default(), (job, run), (&claims("v", None), has_one_source), (None, false))
+            rule(&SyncJobStatus::default(), job, run, now(&claims("v", None), None, false), has_one_source)
         };
         let (run, mut image, mut device, mut past) = (ActiveRun::default(), valid(), valid(), valid());
         image.params.image = true;
@@ -235,7 +251,7 @@ mod tests {
     fn another_claim_that_the_spec_names_is_no_source_made_anew() {
         let status = after(RunResult::Succeeded);
         let job = validate(&serde_json::from_value(spec("c", "b")).unwrap(), "web", "prod").unwrap();
-        assert_eq!(check(&status, &job, &claims("v", None), (None, false)), Ok(()));
+        assert_eq!(check(&status, &job, now(&claims("v", None), None, false)), Ok(()));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use self::{
 };
 use crate::{
     api::{KnownDestination, SyncJobStatus},
-    ends::{destination_identity, end_kind::EndKind},
+    ends::{destination_identity, end_kind::EndKind, source_and_sink::Ends},
     engine::{End, Folder, listen_arg, local_args, sink_args, source_args},
     names,
     run::outcome::{self, Outcome},
@@ -177,14 +177,14 @@ async fn try_once(
             let report = scratch.report(Side::Sink, index);
             let args = quiet(local_args(&folders.source, &folders.destination, &report, params));
             let ending = pair.run_as_one(program, args).await?;
-            return Ok((index, (ending.clone(), ending)));
+            return Ok((index, Ends { source: ending.clone(), sink: ending }));
         }
-        let (source, sink) = command_lines(scratch, folders, &RunParams { shard, ..params.clone() });
-        Ok::<_, LocalError>((index, pair.run(program, source, sink).await?))
+        let args = command_lines(scratch, folders, &RunParams { shard, ..params.clone() });
+        Ok::<_, LocalError>((index, pair.run(program, args).await?))
     };
     let mut running: FuturesUnordered<_> = (0..shards).map(pair).collect();
     let mut over = Vec::with_capacity(count);
-    while let Some((index, (source, sink))) = running.try_next().await? {
+    while let Some((index, Ends { source, sink })) = running.try_next().await? {
         let outcome = outcome::judge(&source, &sink);
         if outcome.breaks_others() {
             give_up.send_modify(|until| *until = (*until).min(Instant::now() + GRACE));
@@ -194,14 +194,14 @@ async fn try_once(
     Ok(in_time(outcome::of_shards(over, count), job.timeout, deadline))
 }
 
-/// Returns the arguments of a source and of its sink.
-fn command_lines(scratch: &Scratch, folders: &Folders, params: &RunParams) -> (Vec<String>, Vec<String>) {
+/// Returns the arguments of both ends.
+fn command_lines(scratch: &Scratch, folders: &Folders, params: &RunParams) -> Ends<Vec<String>> {
     let index = params.shard.map_or(0, |shard| shard.index);
     let end = |side, folder| scratch.end(side, index, folder, &params.run);
     let source = source_args(&end(Side::Source, &folders.source), DIAL_TIMEOUT_S, params);
     let mut sink = sink_args(&end(Side::Sink, &folders.destination), params);
     sink.push(listen_arg((Ipv4Addr::LOCALHOST, 0).into()));
-    (quiet(source), quiet(sink))
+    Ends { source: quiet(source), sink: quiet(sink) }
 }
 
 /// Adds the flag that silences an end about successful runs, because this process prints the summary.

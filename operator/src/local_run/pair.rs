@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{args::LocalError, display::Screen};
 use crate::{
+    ends::source_and_sink::Ends,
     engine::process::{Exit, ProcessError, Syncer},
     run::outcome::Ending,
     signals::Stops,
@@ -26,9 +27,9 @@ pub(super) struct Pair<'a> {
     /// The deadline at which the pair is stopped.
     until: watch::Receiver<Instant>,
     is_late: bool,
-    reports: [Option<Report>; 2],
-    /// The contact of each end, the source's first, until both have been passed on.
-    contacts: [Option<Contact>; 2],
+    reports: Ends<Option<Report>>,
+    /// The contact of each end, until both have been passed on.
+    contacts: Ends<Option<Contact>>,
 }
 
 impl<'a> Pair<'a> {
@@ -44,22 +45,21 @@ impl<'a> Pair<'a> {
             stops,
             until,
             is_late: false,
-            reports: [None, None],
-            contacts: [None, None],
+            reports: Ends::default(),
+            contacts: Ends::default(),
         })
     }
 
     /// Starts both ends, passes each one's contact to the other, and follows them until they have ended. Returns their
-    /// endings, the source's first. Fails if a process cannot be run.
+    /// endings. Fails if a process cannot be run.
     pub(super) async fn run(
         self,
         program: &Path,
-        source_args: Vec<String>,
-        sink_args: Vec<String>,
-    ) -> Result<(Ending, Ending), LocalError> {
+        args: Ends<Vec<String>>,
+    ) -> Result<Ends<Ending>, LocalError> {
         let start = |args: Vec<String>| Syncer::start(program.into(), args.into_iter().map(Into::into));
-        let sink = start(sink_args)?;
-        self.both(start(source_args)?, sink).await
+        let sink = start(args.sink)?;
+        self.both(start(args.source)?, sink).await
     }
 
     /// Starts the one process for both ends, and follows it until it has ended. Fails if the process cannot be run.
@@ -90,7 +90,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Follows both ends until both have ended.
-    async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<(Ending, Ending), LocalError> {
+    async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<Ends<Ending>, LocalError> {
         let (mut source_open, mut sink_open) = (true, true);
         while source_open && sink_open {
             tokio::select! {
@@ -101,10 +101,10 @@ impl<'a> Pair<'a> {
                     sink.terminate();
                 }
             }
-            if let [Some(of_source), Some(of_sink)] = &self.contacts {
+            if let Ends { source: Some(of_source), sink: Some(of_sink) } = &self.contacts {
                 source.introduce(of_sink).await;
                 sink.introduce(of_source).await;
-                self.contacts = [None, None];
+                self.contacts = Ends::default();
             }
         }
         // An end that has no contact of its peer when that one ends would wait forever.
@@ -112,7 +112,7 @@ impl<'a> Pair<'a> {
         sink.hang_up();
         let source = self.ending(Side::Source, source).await?;
         let sink = self.ending(Side::Sink, sink).await?;
-        Ok((source, sink))
+        Ok(Ends { source, sink })
     }
 
     /// Handles an event; returns whether more may come. Only the sink's progress counts.
@@ -121,10 +121,8 @@ impl<'a> Pair<'a> {
             Some(Event::Progress(progress)) if side == Side::Sink => {
                 self.screen.progress(self.shard, progress);
             }
-            Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
-            Some(Event::Contact(contact)) => {
-                self.contacts[usize::from(side == Side::Sink)] = Some(contact);
-            }
+            Some(Event::Finished(report)) => *self.reports.of_mut(side) = Some(*report),
+            Some(Event::Contact(contact)) => *self.contacts.of_mut(side) = Some(contact),
             Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
             Some(
                 Event::Progress(_)
@@ -142,7 +140,7 @@ impl<'a> Pair<'a> {
     /// killed.
     async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
         let screen = self.screen;
-        let mut report = self.reports[usize::from(side == Side::Sink)].take();
+        let mut report = self.reports.of_mut(side).take();
         let mut is_told = false;
         let exit = loop {
             tokio::select! {
