@@ -36,7 +36,7 @@ use crate::{
         restore,
         stages::{
             self,
-            step::{ClaimStep, Step, StorageStep},
+            step::{ClaimStep, Decision, Step, StorageStep},
         },
         stray_runs,
     },
@@ -243,7 +243,7 @@ struct Planned {
 fn plan(job: &SyncJob, seen: &Seen, context: &Context) -> Planned {
     let view = seen.view(job, context);
     let situation = view.situation(&seen.valid, seen.now);
-    let (step, again) = stages::plan::next(&situation);
+    let Decision { step, again } = stages::plan::next(&situation);
     let again = again.into_iter().chain(refresh_grants::next_look(&seen.found, seen.now)).min();
     let next_run = stages::plan::next_run(&situation, &step);
     Planned { step: advised(step, &seen.valid, &seen.found), again, next_run }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     situation::{Situation, after},
-    step::{HookStep, Step, StorageStep},
+    step::{Decision, HookStep, Step, StorageStep},
 };
 use crate::{
     api::{ActiveRun, Capture},
@@ -26,31 +26,30 @@ pub(super) const CAPTURE_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 pub(super) fn before_launch(
     situation: &Situation<'_>,
     run: &ActiveRun,
-    step: Step,
-    again: Option<Timestamp>,
-) -> (Step, Option<Timestamp>) {
+    Decision { step, again }: Decision,
+) -> Decision {
     let timeout = situation.demand.as_ref().ok().and_then(|demand| demand.capture_timeout);
-    let (Step::Launch, Some(timeout)) = (&step, timeout) else { return (step, again) };
+    let (Step::Launch, Some(timeout)) = (&step, timeout) else { return step.again(again) };
     // Others may write statuses, so only a name of this job's is believed.
     let own =
         |capture: &&Capture| names::is_capture_of(&capture.name, &situation.job.name, &situation.job.uid);
     let Some(capture) = run.capture.as_ref().filter(own) else {
         let names = TryNames::new(&situation.job.name, &situation.job.uid, run.number, run.past_tries());
-        return (Step::Capture(StorageStep::Begin(names.capture())), None);
+        return Step::Capture(StorageStep::Begin(names.capture())).into();
     };
     if capture.taken_time.is_some() {
         let owes_after = situation.hooks.is_some_and(|hooks| hook_state::owes_after(run, hooks));
         let release = Step::Hook(HookStep::begin(Point::After));
-        return if owes_after { (release, None) } else { (step, again) };
+        return if owes_after { release.into() } else { step.again(again) };
     }
     match &situation.facts.captured {
-        Captured::Taken => (Step::Capture(StorageStep::End), None),
-        Captured::Lazy => (step, again),
-        _ if is_late(capture, timeout, situation.now) => (late(situation, run, timeout), None),
+        Captured::Taken => Step::Capture(StorageStep::End).into(),
+        Captured::Lazy => step.again(again),
+        _ if is_late(capture, timeout, situation.now) => late(situation, run, timeout).into(),
         Captured::Taking(fault) => {
-            (Step::Capture(StorageStep::Wait(fault.clone())), after(situation, CAPTURE_PERIOD))
+            Step::Capture(StorageStep::Wait(fault.clone())).again(after(situation, CAPTURE_PERIOD))
         }
-        _ => (Step::Capture(StorageStep::Wait(None)), after(situation, CAPTURE_PERIOD)),
+        _ => Step::Capture(StorageStep::Wait(None)).again(after(situation, CAPTURE_PERIOD)),
     }
 }
 
@@ -70,5 +69,5 @@ fn late(situation: &Situation<'_>, run: &ActiveRun, timeout: Duration) -> Step {
     let message =
         format!("The source was not captured within {waited} (spec.source.pointInTime.timeout).{why}");
     let outcome = Outcome::stopped(Fault::new(Reason::CaptureFailed, message));
-    super::hook_stage::around(situation, run, false, (Step::Finish(outcome), None)).0
+    super::hook_stage::around(situation, run, false, Step::Finish(outcome).into()).step
 }

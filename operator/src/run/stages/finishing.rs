@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     situation::{Situation, after, deadline},
-    step::Step,
+    step::{Decision, Step},
 };
 use crate::{
     api::{ActiveRun, RunCause},
@@ -19,29 +19,25 @@ use crate::{
 /// How often a run looks whether an endpoint accepts its key: about a month long.
 const MOST_LOOKS: i32 = 8_640;
 
-pub(super) fn next(
-    situation: &Situation<'_>,
-    run: &ActiveRun,
-    outcome: Outcome,
-) -> (Step, Option<Timestamp>) {
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> Decision {
     if outcome.found_in_use() {
         return in_use(situation, run, outcome);
     }
     // The other side may list the key at any time, and a run that ended would not notice.
     if outcome.is_stranger() && run.postponed < MOST_LOOKS {
         let at = after(situation, retry::wait(run.postponed.saturating_add(1)));
-        return (Step::Postpone(outcome, at.unwrap_or(situation.now)), at);
+        return Step::Postpone(outcome, at.unwrap_or(situation.now)).again(at);
     }
     let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
     let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);
     match next.filter(|_| outcome.may_retry) {
-        Some(at) => (Step::Retry(outcome, at), Some(at)),
-        None => (Step::Finish(outcome), None),
+        Some(at) => Step::Retry(outcome, at).again(Some(at)),
+        None => Step::Finish(outcome).into(),
     }
 }
 
 /// Waits for a volume that is in use, for as long as a run may take.
-fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> (Step, Option<Timestamp>) {
+fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
     let since = run.busy_since.as_ref().map_or(situation.now, |since| since.0);
     let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
     let limit = since.checked_add(timeout).unwrap_or(Timestamp::MAX);
@@ -49,11 +45,11 @@ fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> (
         let message = human::sentence(&outcome.report.message);
         let waited = human::duration(timeout);
         outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
-        return (Step::Finish(outcome), None);
+        return Step::Finish(outcome).into();
     }
     let pause = retry::wait(run.postponed.saturating_add(1));
     let at = situation.now.checked_add(pause).unwrap_or(limit).min(limit);
-    (Step::Postpone(outcome, at), Some(at))
+    Step::Postpone(outcome, at).again(Some(at))
 }
 
 /// Returns the fault of a run that is stopped because the next one falls due.

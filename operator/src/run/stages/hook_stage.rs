@@ -2,11 +2,10 @@
 //! before the run ends or loses its turn. Pure.
 
 use contract::{ExitCode, Reason, Report, RunResult};
-use jiff::Timestamp;
 
 use super::{
     situation::{Situation, WARNINGS_PERIOD, after},
-    step::{ClaimStep, HookStep, Step},
+    step::{ClaimStep, Decision, HookStep, Step},
 };
 use crate::{
     api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun},
@@ -16,12 +15,10 @@ use crate::{
     run::outcome::Outcome,
 };
 
-type Decision = (Step, Option<Timestamp>);
-
 /// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
 pub(super) fn under_way(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     let point = hook_state::in_progress(run)?;
-    Some((Step::Hook(HookStep::Await(point)), after(situation, WARNINGS_PERIOD)))
+    Some(Step::Hook(HookStep::Await(point)).again(after(situation, WARNINGS_PERIOD)))
 }
 
 /// Ends a run that was stopped before its hook `after`, or whose hook `before` failed.
@@ -30,10 +27,10 @@ pub(super) fn settled(situation: &Situation<'_>, run: &ActiveRun) -> Option<Deci
     if let Some(StoppedRun { result, reason, message }) = stopped {
         let mut outcome = Outcome::stopped(Fault::new(reason, message));
         outcome.report.result = result;
-        return Some((Step::Finish(outcome), None));
+        return Some(Step::Finish(outcome).into());
     }
     let fault = hook_state::refusal(run, situation.hooks?)?;
-    Some((Step::Finish(Outcome::stopped(fault)), None))
+    Some(Step::Finish(Outcome::stopped(fault)).into())
 }
 
 /// Inserts the hooks of a run before a step that was decided without them. Unless the try has ended, its pods are
@@ -42,21 +39,21 @@ pub(super) fn around(
     situation: &Situation<'_>,
     run: &ActiveRun,
     is_over: bool,
-    (step, again): Decision,
+    Decision { step, again }: Decision,
 ) -> Decision {
-    let Some(hooks) = situation.hooks else { return (step, again) };
+    let Some(hooks) = situation.hooks else { return step.again(again) };
     match step {
-        Step::Launch if awaited(situation, run).is_some() => (step, again),
+        Step::Launch if awaited(situation, run).is_some() => step.again(again),
         Step::Launch if !hook_state::may_start(run) && hooks.before.is_some() => {
-            (Step::Hook(HookStep::begin(Point::Before)), None)
+            Step::Hook(HookStep::begin(Point::Before)).into()
         }
-        Step::Launch if !hook_state::may_start(run) => (Step::Hook(HookStep::Open), None),
+        Step::Launch if !hook_state::may_start(run) => Step::Hook(HookStep::Open).into(),
         step if ends_turn(&step) && hook_state::owes_after(run, hooks) => {
             let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
-            (Step::Hook(HookStep::Begin { point: Point::After, stops: !is_over, stopped }), None)
+            Step::Hook(HookStep::Begin { point: Point::After, stops: !is_over, stopped }).into()
         }
-        Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
-        step => (step, again),
+        Step::Finish(outcome) => Step::Finish(judged(outcome, run, hooks)).again(again),
+        step => step.again(again),
     }
 }
 
@@ -70,7 +67,7 @@ fn awaited<'a>(situation: &Situation<'a>, run: &ActiveRun) -> Option<&'a Hook> {
 pub(super) fn of_waiting_pods(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
     awaited(situation, run)?;
     let begin = Step::Hook(HookStep::begin(Point::Before));
-    Some(if situation.is_free { (begin, None) } else { (Step::Start(None), None) })
+    Some(if situation.is_free { begin.into() } else { Step::Start(None).into() })
 }
 
 fn verdict(step: &Step) -> Option<StoppedRun> {

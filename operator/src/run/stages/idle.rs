@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     queued,
     situation::{Demand, SLOW_PERIOD, Situation, after},
-    step::Step,
+    step::{Decision, Step},
 };
 use crate::{
     api::{ActiveRun, RunCause, SyncRun},
@@ -19,12 +19,12 @@ use crate::{
 /// The longest interval between checks whether a run has fallen due, since the clock may be set.
 const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
-pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>) {
+pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     if demand.suspend {
-        return (Step::Suspend, None);
+        return Step::Suspend.into();
     }
     if let Some(step) = situation.claim_step {
-        return (Step::Claim(step), after(situation, SLOW_PERIOD));
+        return Step::Claim(step).again(after(situation, SLOW_PERIOD));
     }
     let asked_run = situation.facts.asked.as_ref();
     let asked = asked_run.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
@@ -32,12 +32,12 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
         let tick = after(situation, CLOCK_PERIOD);
         let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
         return match &situation.lost {
-            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), again),
-            None => (Step::Rest, again),
+            Some((_, fault)) => Step::Block(Blocked::Stalled(fault.clone())).again(again),
+            None => Step::Rest.again(again),
         };
     };
     if let Err(blocked) = &situation.claims {
-        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+        return Step::Block(blocked.clone()).again(after(situation, SLOW_PERIOD));
     }
     let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
     let number = last.map(|run| run.number).max().unwrap_or(0) + 1;
@@ -50,7 +50,7 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     let spec_hash = Some(situation.job.spec_hash.clone());
     let uid = asked_run.and_then(ResourceExt::uid);
     let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
-    (Step::Begin(Box::new(queued::demanded(situation, demand, run))), None)
+    Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 
 /// Decides whether the run under way has to be stopped because a restore was asked for or the next one falls due;

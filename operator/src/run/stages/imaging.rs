@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use contract::{ExitCode, Reason, RunResult};
-use jiff::Timestamp;
 
 use super::{
     capturing::{CAPTURE_PERIOD, is_late},
     situation::{Situation, after},
-    step::{Step, StorageStep},
+    step::{Decision, Step, StorageStep},
 };
 use crate::{
     api::{ActiveRun, Capture},
@@ -24,31 +23,30 @@ use crate::{
 pub(super) fn before_end(
     situation: &Situation<'_>,
     run: &ActiveRun,
-    step: Step,
-    again: Option<Timestamp>,
-) -> (Step, Option<Timestamp>) {
+    Decision { step, again }: Decision,
+) -> Decision {
     let timeout = situation.demand.as_ref().ok().and_then(|demand| demand.image_timeout);
-    let (Step::Finish(outcome), Some(timeout)) = (&step, timeout) else { return (step, again) };
+    let (Step::Finish(outcome), Some(timeout)) = (&step, timeout) else { return step.again(again) };
     let is_plain = run.restore.is_none() && run.benchmark.is_none();
     if outcome.report.result != RunResult::Succeeded || !is_plain {
-        return (step, again);
+        return step.again(again);
     }
     // Others may write statuses, so only a name of this job's is believed.
     let own = |image: &&Capture| names::is_image_of(&image.name, &situation.job.name, &situation.job.uid);
     let Some(image) = run.image.as_ref().filter(own) else {
         let names = TryNames::new(&situation.job.name, &situation.job.uid, run.number, run.past_tries());
-        return (Step::Image(StorageStep::Begin(names.image())), None);
+        return Step::Image(StorageStep::Begin(names.image())).into();
     };
     match &situation.facts.imaged {
-        Captured::Taken => (step, again),
-        Captured::Impossible(fault) => (Step::Finish(without(outcome, &fault.message)), again),
+        Captured::Taken => step.again(again),
+        Captured::Impossible(fault) => Step::Finish(without(outcome, &fault.message)).again(again),
         _ if is_late(image, timeout, situation.now) => {
-            (Step::Finish(without(outcome, &late(situation, timeout))), again)
+            Step::Finish(without(outcome, &late(situation, timeout))).again(again)
         }
         Captured::Taking(fault) => {
-            (Step::Image(StorageStep::Wait(fault.clone())), after(situation, CAPTURE_PERIOD))
+            Step::Image(StorageStep::Wait(fault.clone())).again(after(situation, CAPTURE_PERIOD))
         }
-        _ => (Step::Image(StorageStep::Wait(None)), after(situation, CAPTURE_PERIOD)),
+        _ => Step::Image(StorageStep::Wait(None)).again(after(situation, CAPTURE_PERIOD)),
     }
 }
 

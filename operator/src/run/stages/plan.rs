@@ -7,14 +7,13 @@
 use std::time::Duration;
 
 use contract::Side;
-use jiff::Timestamp;
 
 pub use super::idle::next_run;
 use super::{
     capturing, finishing, hook_stage, idle, imaging, preparing, queued, running,
     situation::{SLOW_PERIOD, Situation, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
-    step::Step,
+    step::{Decision, Step},
 };
 use crate::{
     api::ActiveRun,
@@ -27,41 +26,36 @@ use crate::{
 };
 
 /// Returns the next step of a job, and when to decide again if nothing happens until then.
-pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
+pub fn next(situation: &Situation<'_>) -> Decision {
     match (&situation.status.active_run, &situation.demand) {
         (Some(run), _) => active(situation, run),
-        (None, Err(fault)) => (Step::Refuse(fault.clone()), after(situation, SLOW_PERIOD)),
+        (None, Err(fault)) => Step::Refuse(fault.clone()).again(after(situation, SLOW_PERIOD)),
         (None, Ok(demand)) => idle::next(situation, demand),
     }
 }
 
-fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+fn active(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if let Some(waiting) = hook_stage::under_way(situation, run) {
         return waiting;
     }
     let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
     let stand = shard_pairs::stand(&pairs, situation.now);
     let is_over = matches!(stand, Stand::Over(_));
-    let (step, again) = hook_stage::around(situation, run, is_over, of_run(situation, run, &pairs, stand));
-    let (step, again) = capturing::before_launch(situation, run, step, again);
-    imaging::before_end(situation, run, step, again)
+    let decision = hook_stage::around(situation, run, is_over, of_run(situation, run, &pairs, stand));
+    let decision = capturing::before_launch(situation, run, decision);
+    imaging::before_end(situation, run, decision)
 }
 
 /// Returns the next step of a run, apart from its hooks.
-fn of_run(
-    situation: &Situation<'_>,
-    run: &ActiveRun,
-    pairs: &[Pair],
-    stand: Stand,
-) -> (Step, Option<Timestamp>) {
+fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Stand) -> Decision {
     if situation.facts.record == Record::Deleted {
-        return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
+        return Step::Finish(Outcome::canceled(finishing::deleted(run))).into();
     }
     if situation.is_canceled {
-        return (Step::Finish(Outcome::canceled(finishing::canceled(run))), None);
+        return Step::Finish(Outcome::canceled(finishing::canceled(run))).into();
     }
     if let Some(fault) = &situation.refused {
-        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+        return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
     if let Some(over) = hook_stage::settled(situation, run) {
         return over;
@@ -70,40 +64,40 @@ fn of_run(
         return queued::next(situation, run);
     }
     if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !matches!(stand, Stand::Over(_))) {
-        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+        return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
     let (replacing, due) = idle::replacing(situation, run);
     if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_))) {
-        return (Step::Finish(Outcome::canceled(finishing::replaced(run, cause))), None);
+        return Step::Finish(Outcome::canceled(finishing::replaced(run, cause))).into();
     }
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
-    let (step, again) = match stand {
+    let Decision { step, again } = match stand {
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
             let obstacle = running::obstacle(situation, &stand);
-            return (Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))), None);
+            return Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))).into();
         }
         // Files written to a claim that is being deleted are lost, and it is not deleted until no pod uses it.
         _ if let Some((Side::Sink, fault)) = &situation.lost => {
-            return (Step::Halt(Blocked::Stalled(fault.clone())), None);
+            return Step::Halt(Blocked::Stalled(fault.clone())).into();
         }
-        _ if situation.now < try_time => return (Step::Await, Some(try_time)),
-        Stand::Ending(until) => return (Step::Linger, Some(until)),
+        _ if situation.now < try_time => return Step::Await.again(Some(try_time)),
+        Stand::Ending(until) => return Step::Linger.again(Some(until)),
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
-        Stand::Stopping => (Step::Linger, None),
+        Stand::Stopping => Step::Linger.into(),
         Stand::Absent => return preparing::next(situation, run),
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
-        Stand::Running => (running::next(situation, run), None),
+        Stand::Running => running::next(situation, run).into(),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
             let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
-            (starting::next(pairs, fault, try_time, situation.now), again)
+            starting::next(pairs, fault, try_time, situation.now).again(again)
         }
     };
-    (step, [again, due, Some(deadline)].into_iter().flatten().min())
+    step.again([again, due, Some(deadline)].into_iter().flatten().min())
 }
 
 #[cfg(test)]

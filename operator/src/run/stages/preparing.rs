@@ -2,12 +2,12 @@
 //! pods. Pure.
 
 use contract::Reason;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::{
     queued,
     situation::{SLOW_PERIOD, Situation, WARNINGS_PERIOD, after, is_behind, of_claims, wait},
-    step::Step,
+    step::{Decision, Step},
 };
 use crate::{
     api::ActiveRun,
@@ -20,13 +20,13 @@ use crate::{
 /// How soon to check again for a SyncRun that is being deleted.
 const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
-pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if let Err(fault) = &situation.demand {
-        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+        return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
     if let Some(leftovers) = &situation.leftovers {
         let fault = Fault::new(Reason::Preparing, leftovers);
-        return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
+        return Step::Start(Some(fault)).again(after(situation, WARNINGS_PERIOD));
     }
     if is_behind(situation, run) {
         return queued::renew(situation, run);
@@ -36,10 +36,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
         return (Step::Launch, after(situation, WARNINGS_PERIOD));
     }
     if let Some(step) = of_claims(situation) {
-        return (step, after(situation, SLOW_PERIOD));
+        return step.again(after(situation, SLOW_PERIOD));
     }
     if let Captured::Impossible(fault) = &situation.facts.captured {
-        return (Step::Block(Blocked::Stalled(fault.clone())), after(situation, SLOW_PERIOD));
+        return Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD));
     }
     // Of runs that were started at the same time, some give way before any of their objects are created.
     if let Some(waiting) = wait(situation, &situation.turn) {
@@ -47,8 +47,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     }
     match &situation.facts.record {
         // A missing SyncRun is created by the launch, before all other objects.
-        Record::Kept | Record::Missing | Record::Asked => (Step::Launch, after(situation, WARNINGS_PERIOD)),
-        Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
-        _ => (Step::Linger, after(situation, RECORD_PERIOD)),
+        Record::Kept | Record::Missing | Record::Asked => {
+            Step::Launch.again(after(situation, WARNINGS_PERIOD))
+        }
+        Record::Taken(fault) => Step::Start(Some(fault.clone())).again(after(situation, WARNINGS_PERIOD)),
+        _ => Step::Linger.again(after(situation, RECORD_PERIOD)),
     }
 }

@@ -1,11 +1,10 @@
 //! The stage Queued: a run waits for its turn, without any objects. It starts over with each newer spec. Pure.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
     situation::{Demand, SLOW_PERIOD, Situation, Turn, WARNINGS_PERIOD, after, is_bare, of_claims, wait},
-    step::Step,
+    step::{Decision, Step},
 };
 use crate::{
     api::{ActiveRun, Stage},
@@ -14,39 +13,39 @@ use crate::{
 
 /// Returns the step of a run without a turn. Existing objects of the run were created from an older spec, and are
 /// removed.
-pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if situation.is_restore_asked_for() {
-        return (Step::Yield, None);
+        return Step::Yield.into();
     }
     let demand = match &situation.demand {
         Ok(demand) => demand,
-        Err(fault) => return (Step::Finish(Outcome::stopped(fault.clone())), None),
+        Err(fault) => return Step::Finish(Outcome::stopped(fault.clone())).into(),
     };
     if demand.suspend {
-        return (Step::Suspend, None);
+        return Step::Suspend.into();
     }
     if !is_bare(situation) || run.generation != situation.job.generation {
         return renew(situation, run);
     }
     // A volume was in use: the run has no place meanwhile.
     if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(|at| situation.now < *at) {
-        return (Step::Await, Some(at));
+        return Step::Await.again(Some(at));
     }
     if let Some(step) = of_claims(situation) {
-        return (step, after(situation, SLOW_PERIOD));
+        return step.again(after(situation, SLOW_PERIOD));
     }
     if run.queue_time.is_none() {
-        return (Step::Queue, None);
+        return Step::Queue.into();
     }
     wait(situation, &situation.turn).unwrap_or_else(|| match situation.turn {
-        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
-        _ => (Step::Admit, None),
+        Turn::Unknown => Step::Linger.again(after(situation, WARNINGS_PERIOD)),
+        _ => Step::Admit.into(),
     })
 }
 
 /// Starts the same run over from the newest spec and trigger, since nothing was done for the older ones. Objects of the
 /// older spec are removed first, since the newer one may name other claims.
-pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if let Ok(demand) = &situation.demand
         && run.generation != situation.job.generation
         && is_bare(situation)
@@ -56,9 +55,9 @@ pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option
         // The UID of a SyncRun that a person created is known from the start.
         let uid = run.uid.clone().filter(|_| situation.facts.record == Record::Asked);
         let run = ActiveRun { generation, uid, spec_hash, trigger, ..run.clone() };
-        return (Step::Begin(Box::new(demanded(situation, demand, run))), None);
+        return Step::Begin(Box::new(demanded(situation, demand, run))).into();
     }
-    (Step::Withdraw, after(situation, WARNINGS_PERIOD))
+    Step::Withdraw.again(after(situation, WARNINGS_PERIOD))
 }
 
 /// Returns the run as the spec demands it, in the stage Queued.

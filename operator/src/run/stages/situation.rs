@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 
-use super::step::{ClaimStep, Step};
+use super::step::{ClaimStep, Decision, Step};
 use crate::{
     api::{ActiveRun, Hooks, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
@@ -185,13 +185,13 @@ pub(super) fn of_claims(situation: &Situation<'_>) -> Option<Step> {
 }
 
 /// Returns the step of a run without a turn, and when to check again; `None` if it has its turn.
-pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Option<Timestamp>)> {
+pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<Decision> {
     let (fault, period) = match turn {
         Turn::Free | Turn::Unknown => return None,
         Turn::Taken(fault) => (fault, WARNINGS_PERIOD),
         Turn::Queued(queued) => (&queued.fault, queued.patience()),
     };
-    Some((Step::Wait(fault.clone()), after(situation, period)))
+    Some(Step::Wait(fault.clone()).again(after(situation, period)))
 }
 
 pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {

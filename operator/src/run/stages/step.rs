@@ -104,7 +104,27 @@ pub enum StorageStep {
     End,
 }
 
+/// The next step of a job, and when to decide again although nothing has changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The step.
+    pub step: Step,
+    /// That time; `None` if only a change matters.
+    pub again: Option<Timestamp>,
+}
+
+impl From<Step> for Decision {
+    fn from(step: Step) -> Self {
+        Self { step, again: None }
+    }
+}
+
 impl Step {
+    /// Returns the decision for this step until that time.
+    pub fn again(self, again: Option<Timestamp>) -> Decision {
+        Decision { step: self, again }
+    }
+
     /// Returns the stage of a run in this step, given its stage before.
     pub fn stage(&self, before: Stage) -> Stage {
         match self {

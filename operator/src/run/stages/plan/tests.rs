@@ -25,7 +25,7 @@ use crate::{
         shard_pairs::Pair,
         stages::{
             situation::{Demand, Facts, Situation, Subject, Turn},
-            step::{ClaimStep, HookStep, Step, StorageStep},
+            step::{ClaimStep, Decision, HookStep, Step, StorageStep},
         },
     },
     snapshots::source_capture::Captured,
@@ -129,7 +129,7 @@ fn ended(exit: i32, second: i64) -> EndState {
 }
 
 fn step(situation: &Situation<'_>) -> Step {
-    next(situation).0
+    next(situation).step
 }
 
 /// Returns the situation of a try whose two ends failed at `at(5)`.
@@ -263,7 +263,7 @@ fn a_suspended_job_begins_nothing_and_lets_a_run_end() {
 fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
     let status = SyncJobStatus::default();
     let blocked = Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m"));
-    let (step, again) = next(&Situation { claims: Err(blocked.clone()), ..situation(&status) });
+    let Decision { step, again } = next(&Situation { claims: Err(blocked.clone()), ..situation(&status) });
     assert_eq!(step, Step::Block(blocked));
     assert!(again.is_some(), "a storage class is not watched");
 }
@@ -383,10 +383,10 @@ fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
         (EndState::Starting(None), stuck.clone()),
     ] {
         let starting = Situation { pairs: pair(source, sink), ..situation(&status) };
-        let (step, again) = next(&starting);
+        let Decision { step, again } = next(&starting);
         assert_eq!(step, Step::Start(Some(fault.clone())));
         assert_eq!(again, Some(at(5)), "then it is late");
-        assert_eq!(next(&Situation { now: at(6), ..starting }).1, Some(at(16)));
+        assert_eq!(next(&Situation { now: at(6), ..starting }).again, Some(at(16)));
     }
 }
 

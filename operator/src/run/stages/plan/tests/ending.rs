@@ -14,14 +14,14 @@ fn the_other_end_has_a_while_to_end_too_and_is_then_given_up() {
     let status = running_since(1);
     let lingering =
         |now| Situation { pairs: pair(EndState::Running, ended(0, 5)), now, ..situation(&status) };
-    assert_eq!(next(&lingering(at(6))), (Step::Linger, Some(at(35))));
+    assert_eq!(next(&lingering(at(6))), Step::Linger.again(Some(at(35))));
     assert_eq!(finished(step(&lingering(at(35)))).result, RunResult::Succeeded);
 }
 
 #[test]
 fn a_try_that_failed_is_followed_by_another_until_retries_or_time_are_used_up() {
     let mut status = running_since(1);
-    let (first, again) = next(&failed(&status));
+    let Decision { step: first, again } = next(&failed(&status));
     assert!(matches!(first, Step::Retry(_, retry_at) if retry_at == at(16)), "{first:?}");
     assert_eq!(again, Some(at(16)));
     status.active_run.as_mut().unwrap().retries = 2;
@@ -45,7 +45,7 @@ fn the_next_try_waits_for_its_time() {
     let mut status = with_run();
     let run = status.active_run.as_mut().unwrap();
     (run.retries, run.try_time) = (1, Some(MicroTime(at(16))));
-    assert_eq!(next(&Situation { now: at(6), ..situation(&status) }), (Step::Await, Some(at(16))));
+    assert_eq!(next(&Situation { now: at(6), ..situation(&status) }), Step::Await.again(Some(at(16))));
     assert_eq!(step(&Situation { now: at(16), ..situation(&status) }), Step::Launch);
 }
 
@@ -55,7 +55,7 @@ fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
     let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "No node fits.")));
     let waiting =
         |now| Situation { pairs: pair(stuck.clone(), EndState::Running), now, ..situation(&status) };
-    assert_eq!(next(&waiting(at(599))).1, Some(at(600)));
+    assert_eq!(next(&waiting(at(599))).again, Some(at(600)));
     let report = finished(step(&waiting(at(600))));
     assert_eq!(report.reason.as_deref(), Some("TimedOut"));
     assert!(
@@ -135,6 +135,6 @@ fn an_end_that_is_being_removed_is_waited_for() {
     let status = with_run();
     for other in [EndState::Running, EndState::Absent, EndState::Starting(None)] {
         let waiting = Situation { pairs: pair(EndState::Stopping, other), ..situation(&status) };
-        assert_eq!(next(&waiting), (Step::Linger, Some(at(600))));
+        assert_eq!(next(&waiting), Step::Linger.again(Some(at(600))));
     }
 }

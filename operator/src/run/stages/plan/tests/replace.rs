@@ -52,7 +52,7 @@ fn a_time_of_the_schedule_stops_the_run_when_it_comes_and_is_waited_for() {
     let mut status = with_trigger("b");
     status.observed_generation = Some(GENERATION);
     status.next_run_time = Some(Time(at(60)));
-    assert_eq!(next(&running(&status, demand())), (Step::Run, Some(at(60))));
+    assert_eq!(next(&running(&status, demand())), Step::Run.again(Some(at(60))));
     let due = Situation { now: at(61), ..running(&status, demand()) };
     assert!(finished(step(&due)).message.contains("by the schedule"));
     let suspended = Demand { suspend: true, ..demand() };

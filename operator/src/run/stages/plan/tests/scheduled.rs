@@ -23,11 +23,11 @@ fn a_scheduled_job_waits_for_its_time_and_looks_again_then() {
     let status = SyncJobStatus::default();
     assert_eq!(scheduled(&status, hourly(), at(0)), (Step::Rest, Some(at(HOUR))));
     let waiting = Situation { demand: Ok(hourly()), now: at(5), ..situation(&status) };
-    assert_eq!(next(&waiting), (Step::Rest, Some(at(HOUR))));
+    assert_eq!(next(&waiting), Step::Rest.again(Some(at(HOUR))));
     let yearly = api::Schedule { cron: Some("@yearly".into()), ..Default::default() };
     let yearly = Demand { schedule: Some(Schedule::new(&yearly).unwrap()), ..demand() };
     let far = Situation { demand: Ok(yearly), ..situation(&status) };
-    assert_eq!(next(&far), (Step::Rest, Some(at(3600))), "somebody may set the clock");
+    assert_eq!(next(&far), Step::Rest.again(Some(at(3600))), "somebody may set the clock");
 }
 
 #[test]

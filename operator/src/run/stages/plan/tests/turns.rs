@@ -18,7 +18,7 @@ fn taken() -> Turn {
 fn a_run_waits_for_its_turn_as_long_as_it_takes_and_is_recorded_as_started_before_anything_is_made() {
     let status = waiting();
     let taken = Situation { turn: taken(), now: at(100_000), ..situation(&status) };
-    assert_eq!(next(&taken), (Step::Wait(Fault::new(Reason::WaitingForRun, "m")), Some(at(100_010))));
+    assert_eq!(next(&taken), Step::Wait(Fault::new(Reason::WaitingForRun, "m")).again(Some(at(100_010))));
     assert_eq!(step(&Situation { now: at(100_000), ..situation(&status) }), Step::Admit);
     let unknown = Situation { turn: Turn::Unknown, ..situation(&status) };
     assert_eq!(step(&unknown), Step::Linger, "nobody looked, so nothing is made");
@@ -96,7 +96,7 @@ fn a_volume_in_use_is_waited_for_without_a_place_or_a_retry_for_as_long_as_a_run
             "others have the place and the claims"
         );
         let waits = Situation { now: at(678), ..situation(&status) };
-        assert_eq!(next(&waits), (Step::Await, Some(at(679))));
+        assert_eq!(next(&waits), Step::Await.again(Some(at(679))));
         assert_eq!(step(&Situation { now: at(679), ..situation(&status) }), Step::Queue);
         run_status::queue(&mut status, 0, &[], at(679));
         run_status::admit(&mut status, at(680));
