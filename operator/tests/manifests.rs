@@ -86,7 +86,7 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
             };
             let job =
                 validate(&job.spec, "sample", "default").unwrap_or_else(|error| panic!("{name}: {error}"));
-            let claim = job.destination.claim().unwrap().name.clone();
+            let claim = job.ends.sink.claim().unwrap().name.clone();
             assert!(
                 written.insert(claim.clone()),
                 "{name}: another sample, perhaps of another user, writes to {claim}"

@@ -1,7 +1,6 @@
 //! The stage Running: tells what an endpoint lets a run wait for, and explains why a run exceeded its timeout. Pure.
 
 use contract::{Phase, Reason};
-use jiff::Timestamp;
 
 use super::{situation::Situation, step::Step};
 use crate::{

@@ -190,7 +190,7 @@ fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_whil
 fn a_run_counts_for_the_nodes_of_its_volumes_from_its_place_on() {
     let (idle, nodes) = (SyncJobStatus::default(), ["n1".to_string()]);
     let Step::Begin(run) =
-        step(&Situation { facts: facts(|it| it.nodes = nodes.clone()), ..situation(&idle) })
+        step(&Situation { facts: facts(|it| it.nodes = nodes.to_vec()), ..situation(&idle) })
     else {
         panic!()
     };

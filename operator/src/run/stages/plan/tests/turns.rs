@@ -83,7 +83,7 @@ fn a_volume_in_use_is_waited_for_without_a_place_or_a_retry_for_as_long_as_a_run
         let report = Report { reason: Some(reason.into()), ..Report::default() };
         let busy = Ending { exit: Some(1), at: Some(at(5)), report: Some(report), ..Ending::default() };
         let busy = EndState::Ended(Box::new(busy));
-        let (found, again) =
+        let Decision { step: found, again } =
             next(&Situation { pairs: pair(busy.clone(), busy.clone()), now: at(599), ..situation(&status) });
         let Step::Postpone(outcome, retry_at) = found else { panic!("{found:?}") };
         assert_eq!((retry_at, again), (at(599 + 80), Some(at(599 + 80))));
