@@ -45,8 +45,8 @@ impl<T: Clone> Recent<T> {
         values.get(key).filter(|(at, _)| at.elapsed() < age).map(|(_, value)| value.clone())
     }
 
-    /// Returns the value of `key` if it is younger than `age`, and asks for it otherwise. Callers that wait for the same
-    /// value share the next request; what was asked before a caller came does not answer one with the age zero.
+    /// Returns the value of `key` if it is younger than `age`, and asks for it otherwise. Callers that wait for a value
+    /// share the next request; what was asked before a caller came does not answer one with the age zero.
     pub async fn get_or_ask<E>(
         &self,
         key: &str,

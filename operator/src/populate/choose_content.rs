@@ -93,8 +93,8 @@ fn writes_to(job: &SyncJob, claim: &PersistentVolumeClaim) -> bool {
     to.is_some_and(|to| Some(&to.claim_name) == claim.metadata.name.as_ref())
 }
 
-/// Returns [`Content::Endpoint`]. The SyncJob that fills the claim has no pods of its own before, and so no key that the
-/// endpoint could know, unless a person has made one.
+/// Returns [`Content::Endpoint`]. The SyncJob that fills the claim has no pods of its own before, and so no key that
+/// the endpoint could know, unless a person has made one.
 fn endpoint<'a>(job: &'a SyncJob, wished: Option<&str>) -> Result<Content<'a>, Fault> {
     if wished.is_some_and(|wished| wished != LATEST) {
         let message = format!(
