@@ -8,9 +8,9 @@ const JOBS: usize = 40;
 const LIMIT: usize = 20;
 /// The largest number of requests of a run: of the first run of a SyncJob, and of a later one, which removes the
 /// remains of the run before. On a slow machine pods are late, and the operator searches for the reasons.
-const REQUESTS: [f64; 2] = [15.0, 17.0];
-/// The most writes to statuses that a run costs. It takes 4; more tell of a late pod, and of a run of some seconds.
-const STATUS_WRITES: f64 = 6.5;
+const REQUESTS: [f64; 2] = [20.0, 22.0];
+/// The most writes to statuses that a run costs. It takes 5; more tell of a late pod.
+const STATUS_WRITES: f64 = 7.5;
 
 #[tokio::test]
 async fn many_jobs_that_are_due_at_once_all_run_within_the_limit_and_cost_little_and_nothing_afterwards() {
