@@ -163,7 +163,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 4. Act. The SyncRun comes first, because it owns what is made for the run.
     let made = match &seen.valid {
         Ok(_) => {
-            if matches!(seen.found.record, Record::Outdated(_)) {
+            if matches!(seen.found.facts.record, Record::Outdated(_)) {
                 newest(context, job).await?;
             }
             Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?
@@ -261,8 +261,7 @@ async fn act(
     is_newest: bool,
 ) -> Result<(Step, bool), Error> {
     let doomed = view.doomed(&step);
-    let of_storage =
-        matches!(step, Step::Capture(StorageStep::Wait(_)) | Step::Image(StorageStep::Wait(_)));
+    let of_storage = matches!(step, Step::Capture(StorageStep::Wait(_)) | Step::Image(StorageStep::Wait(_)));
     let makes = of_storage || matches!(step, Step::Launch | Step::Claim(_));
     if !is_newest && (makes || !doomed.is_empty()) {
         newest(context, job).await?;

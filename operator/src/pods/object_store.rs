@@ -29,7 +29,7 @@ pub(super) fn store_variables(place: &BucketEnd) -> Vec<EnvVar> {
 }
 
 /// Returns the entries that a pod has as files: those that are none of its variables. The agent says what is missing.
-pub(super) fn store_entries(place: &BucketPlace) -> SecretVolumeSource {
+pub(super) fn store_entries(place: &BucketEnd) -> SecretVolumeSource {
     let entry = |name: &str| KeyToPath { key: name.into(), path: name.into(), mode: None };
     SecretVolumeSource {
         secret_name: Some(place.secret.clone()),

@@ -32,8 +32,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
         return queued::renew(situation, run);
     }
     // Another operator may be making the pods.
-    if run.launched && situation.record == Record::Kept {
-        return (Step::Launch, after(situation, WARNINGS_PERIOD));
+    if run.launched && situation.facts.record == Record::Kept {
+        return Step::Launch.again(after(situation, WARNINGS_PERIOD));
     }
     if let Some(step) = of_claims(situation) {
         return step.again(after(situation, SLOW_PERIOD));
