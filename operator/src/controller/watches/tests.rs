@@ -7,6 +7,7 @@ use crate::api::{ClaimReference, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus}
 fn job(claim: &str) -> SyncJob {
     let mut spec = SyncJobSpec::default();
     spec.source.persistent_volume_claim = Some(ClaimReference { claim_name: claim.into(), namespace: None });
+    spec.source.path = "/".into();
     let mut job = SyncJob::new("web", spec);
     job.metadata.namespace = Some("prod".into());
     job
