@@ -146,7 +146,7 @@ impl Serving {
     }
 
     /// Runs the program of the pod, on the folders of this test. The pod has the address at which the endpoint is
-    /// reached.
+    /// reached, if the spec has one.
     pub(super) async fn run_pod(&self, deployment: &Deployment) -> Controller {
         let pod = deployment.spec.clone().unwrap().template.spec.unwrap();
         let account = pod.service_account_name.unwrap();
@@ -165,7 +165,7 @@ impl Serving {
         let arguments: Vec<String> = arguments.into_iter().map(ours).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let endpoint = self.endpoints.get("web").await.unwrap();
-        let address = endpoint.data["spec"]["service"]["hostName"].as_str().unwrap();
+        let address = endpoint.data["spec"]["service"]["hostName"].as_str().unwrap_or("127.0.0.1");
         self.stage.service(&account, &arguments, &[("POD_IPS", address)]).await.unwrap()
     }
 
