@@ -41,6 +41,10 @@ pub enum Fault {
     CutRequest(u64),
     /// The server does it, and its answer is cut off after so many bytes.
     CutAnswer(u64),
+    /// The server does it, and in the body of its answer a bit is another one: that at so many thousandths of it.
+    FlipAnswer(usize),
+    /// It is answered by these bytes.
+    Answer(&'static str),
 }
 
 /// A request, by its head.
@@ -184,6 +188,11 @@ impl Shared {
             write!(client, "HTTP/1.1 {status}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}")?;
             return client.shutdown(Shutdown::Write);
         }
+        if let Fault::Answer(bytes) = fault {
+            io::copy(&mut from_client.take(request.len), &mut io::sink())?;
+            client.write_all(bytes.as_bytes())?;
+            return client.shutdown(Shutdown::Write);
+        }
         if fault == Fault::Hold {
             let mut is_released = self.is_released.lock();
             self.released.wait_while(&mut is_released, |is_released| !*is_released);
@@ -206,9 +215,23 @@ impl Shared {
         };
         let mut answered = Vec::new();
         server.read_to_end(&mut answered)?;
+        if let Fault::FlipAnswer(thousandths) = fault {
+            flip_in_body(&mut answered, thousandths);
+        }
         let passed = answered.len().min(usize::try_from(answer).unwrap_or(usize::MAX));
         client.write_all(&answered[..passed])?;
         client.shutdown(Shutdown::Write)
+    }
+}
+
+/// Changes a bit of the body of an answer, if it has one.
+fn flip_in_body(answered: &mut [u8], thousandths: usize) {
+    const BLANK: &[u8] = b"\r\n\r\n";
+    let head = answered.windows(BLANK.len()).position(|some| some == BLANK).map(|at| at + BLANK.len());
+    let body = &mut answered[head.unwrap_or_default()..];
+    let at = body.len() * thousandths / 1000;
+    if let Some(byte) = body.get_mut(at) {
+        *byte ^= 1 << (thousandths % 8);
     }
 }
 

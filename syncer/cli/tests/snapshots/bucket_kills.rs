@@ -1,9 +1,11 @@
-//! Copies into object storage that are killed at any request, or refused for want of room: what is listed there is
-//! whole, and the next copy sends the rest.
+//! Commands on object storage that are killed at each of their requests: what is listed there, or on the volume, is
+//! whole, and the command that is run again does the rest.
 
 use std::{
+    collections::BTreeSet,
     fs,
-    process::Stdio,
+    path::Path,
+    process::{Command, Stdio},
     sync::{
         atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc,
@@ -12,154 +14,214 @@ use std::{
 };
 
 use crate::{
-    bucket::{command, count, ok, run, text},
+    bucket::{command, ok, text},
     common::{
-        mount::FileSystem,
-        object_storage::{Bucket, Fault},
+        object_storage::{Bucket, Fault, Request},
+        process::program,
         rng::Rng,
     },
     copy::digests,
-    volume::Volume,
+    volume::{Said, Volume},
 };
 
-/// The number of copies to kill. `VOLFERRY_KILLS` sets another number.
-const KILLS: usize = 40;
+/// The prefix of the state that each command finds.
+const BEFORE: &str = "before";
 
 /// Makes a volume with snapshots of which each has packs of its own.
-fn with_three() -> Volume {
+pub fn with_snapshots(count: u64) -> Volume {
     let volume = Volume::new();
     fs::create_dir(volume.path().join("dir")).unwrap();
-    for nth in 0..3_u64 {
+    for nth in 0..count {
         fs::write(volume.path().join("dir/small"), nth.to_string()).unwrap();
-        fs::write(volume.path().join("large"), Rng::new(nth).bytes(3 << 20)).unwrap();
+        fs::write(volume.path().join("large"), Rng::new(nth).bytes(1_200_000)).unwrap();
         volume.create(&[]);
     }
     volume
 }
 
-/// Checks that the store lists no snapshot but whole ones of the volume, and returns their number.
-#[track_caller]
-fn whole(bucket: &Bucket, url: &str, from: &Volume) -> usize {
-    let listed = ok(bucket, &["list", "--json", url]).json();
-    let expected = digests(from);
-    for one in listed.as_array().unwrap() {
-        let [id, digest] = ["id", "digest"].map(|key| one[key].as_str().unwrap());
-        assert_eq!(expected.get(id).map(String::as_str), Some(digest));
-    }
-    let count = listed.as_array().unwrap().len();
-    if count > 0 {
-        ok(bucket, &["verify", url]);
-    }
-    count
+/// A command, what it finds, and what it may leave.
+struct Killed<'a> {
+    bucket: &'a Bucket,
+    /// Makes the command for a store and, if it has one, a volume of its own.
+    make: &'a dyn Fn(&str, &Volume) -> Command,
+    /// Snapshots that stay, by their ids.
+    stay: BTreeSet<String>,
+    /// The digests of the trees that a snapshot may have.
+    known: BTreeSet<String>,
 }
 
-/// Copies what is missing, and checks that all of it comes back.
-#[track_caller]
-fn goes_on(bucket: &Bucket, url: &str, from: &Volume) {
-    ok(bucket, &["copy", "--all", text(from), url]);
-    assert_eq!(whole(bucket, url, from), digests(from).len());
-    let to = Volume::new();
-    ok(bucket, &["copy", "--all", url, text(&to)]);
-    assert_eq!(digests(&to), digests(from));
-}
+impl Killed<'_> {
+    /// Makes the state before the command below another prefix.
+    fn begin(&self, prefix: &str) -> (String, Volume) {
+        let before = self.bucket.path(BEFORE);
+        if before.exists() {
+            copy_files(&before, &self.bucket.path(prefix));
+        }
+        (format!("s3://snapshots/{prefix}"), Volume::new())
+    }
 
-/// Kills the program while it waits for the answer to a request, which the server gets not at all, in part, or as a
-/// whole.
-#[test]
-fn a_copy_that_is_killed_at_any_request_leaves_whole_snapshots_and_is_continued() {
-    let kills = std::env::var("VOLFERRY_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let (bucket, from, mut rng) = (Bucket::new(), with_three(), Rng::new(31));
-    ok(&bucket, &["copy", "--all", text(&from), "s3://snapshots/usual"]);
-    let requests = bucket.seen().len();
-    let mut unlisted = 0;
-    for round in 0..kills {
-        let url = format!("s3://snapshots/of/{}", round / 3);
-        let (at, fault) = (rng.below(requests as u64) as usize, rng.below(4));
+    /// Returns the requests of the command when nothing happens to it, and the trees that are listed then.
+    fn usual(&self) -> (Vec<Request>, Vec<String>) {
+        let (url, own) = self.begin("usual");
+        self.bucket.seen();
+        let said = Said::from((self.make)(&url, &own).output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        (self.bucket.seen(), self.whole(&url, &own))
+    }
+
+    /// Checks that all that is listed is whole, and returns its trees.
+    #[track_caller]
+    fn whole(&self, url: &str, own: &Volume) -> Vec<String> {
+        let mut trees = Vec::new();
+        if self.bucket.path(url.trim_start_matches("s3://snapshots/")).join("volferry").exists() {
+            let listed = ok(self.bucket, &["list", "--json", url]).json();
+            let text = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
+            let ids: BTreeSet<_> = listed.as_array().unwrap().iter().map(|one| text(one, "id")).collect();
+            assert!(self.stay.is_subset(&ids), "{:?} of {ids:?}", self.stay);
+            trees.extend(listed.as_array().unwrap().iter().map(|one| text(one, "digest")));
+            ok(self.bucket, &["verify", url]);
+        }
+        if own.path().join(".volferry").exists() {
+            trees.extend(digests(own).into_values());
+            own.ok("verify", &["--no-heal"]);
+        }
+        assert!(trees.iter().all(|tree| self.known.contains(tree)), "{trees:?}");
+        trees.sort_unstable();
+        trees
+    }
+
+    /// Kills the command at one of its requests. Returns false if that did not come.
+    fn kill(&self, url: &str, own: &Volume, at: usize, fault: Fault) -> bool {
         let ((reached, is_reached), (dead, is_dead)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let nth = AtomicUsize::new(0);
-        bucket.fail(move |_| {
+        self.bucket.fail(move |_| {
             if nth.fetch_add(1, SeqCst) != at {
                 return Fault::None;
             }
             let _ = reached.send(());
             let _ = is_dead.recv();
-            match fault {
-                0 => Fault::CutRequest(0),
-                1 => Fault::CutRequest(1000),
-                _ => Fault::None,
-            }
+            fault
         });
-        let mut copy = command(&bucket, &["copy", "--all", text(&from), &url]);
-        let mut copy = copy.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // A copy that goes on makes fewer requests, and may end before.
+        let mut command = (self.make)(url, own);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let ended = loop {
             match is_reached.recv_timeout(Duration::from_millis(10)) {
                 Ok(()) => break false,
-                Err(_) if copy.try_wait().unwrap().is_some() => break true,
+                Err(_) if child.try_wait().unwrap().is_some() => break true,
                 Err(_) => {}
             }
         };
-        copy.kill().unwrap();
-        copy.wait().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
         drop(dead);
-        assert!(!ended || round % 3 > 0, "round {round}: request {at} of {requests} did not come");
-        bucket.fail(|_| Fault::None);
-        unlisted += usize::from(whole(&bucket, &url, &from) < 3);
-        if round % 3 == 2 {
-            goes_on(&bucket, &url, &from);
+        self.bucket.fail(|_| Fault::None);
+        !ended
+    }
+
+    /// Kills the command at each of its requests: before the server has it, with a part of it, and before the answer.
+    /// Returns the number of kills.
+    fn everywhere(&self) -> usize {
+        let (requests, after) = self.usual();
+        let (mut killed, mut late, mut rng) = (0, 0, Rng::new(31));
+        for (at, request) in requests.iter().enumerate() {
+            // A request without a body is not cut.
+            let ways = match request.len {
+                0 => &[Fault::None][..],
+                len if len < 2 => &[Fault::None, Fault::CutRequest(0)],
+                _ => &[Fault::None, Fault::CutRequest(0), Fault::CutRequest(request.len / 2)],
+            };
+            for way in ways {
+                let prefix = format!("of{at}-{killed}-{late}");
+                let (url, own) = self.begin(&prefix);
+                // The order of requests that are made at the same time varies, and with it their number.
+                let is_killed = self.kill(&url, &own, at, *way);
+                killed += usize::from(is_killed);
+                late += usize::from(!is_killed);
+                self.whole(&url, &own);
+                // What goes on is killed, too, anywhere.
+                let other = rng.below(requests.len() as u64) as usize;
+                killed += usize::from(self.kill(&url, &own, other, *way));
+                let said = Said::from((self.make)(&url, &own).output().unwrap());
+                assert_eq!(said.code, Some(0), "request {at} of {}, {way:?}: {said:?}", requests.len());
+                assert_eq!(self.whole(&url, &own), after, "request {at} of {}, {way:?}", requests.len());
+                let _ = fs::remove_dir_all(self.bucket.path(&prefix));
+            }
+        }
+        assert!(late * 10 <= killed, "{late} of {killed} commands had ended before");
+        killed
+    }
+}
+
+pub fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (here, there) = (entry.path(), to.join(entry.file_name()));
+        if here.is_dir() {
+            copy_files(&here, &there);
+        } else {
+            fs::copy(&here, &there).unwrap();
         }
     }
-    assert!(unlisted > kills / 4, "only {unlisted} of {kills} copies were cut off");
+}
+
+fn set(items: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+    items.into_iter().collect()
+}
+
+/// Prints how many kills there were, which `--nocapture` shows.
+fn told(command: &str, killed: usize) {
+    eprintln!("{command}: killed {killed} times");
+    assert!(killed > 20, "{command}: {killed}");
 }
 
 #[test]
-fn a_store_without_room_lists_nothing_new_and_is_continued() {
-    let (bucket, from) = (Bucket::new(), with_three());
-    let url = "s3://snapshots/of/web";
-    for room in 0..12 {
-        // What has room is written, and all else is refused.
-        let written = AtomicUsize::new(0);
-        bucket.fail(move |request| {
-            let is_full = request.method == "PUT" && written.fetch_add(1, SeqCst) >= room;
-            if is_full { Fault::Refuse("QuotaExceeded") } else { Fault::None }
-        });
-        let said = run(&bucket, &["copy", "--all", text(&from), url]);
-        bucket.fail(|_| Fault::None);
-        if said.code == Some(0) {
-            assert!(room > 3, "{room}");
-            return goes_on(&bucket, url, &from);
-        }
-        assert_eq!(said.code, Some(1), "{room}: {said:?}");
-        assert!(said.stderr.contains("QuotaExceeded") && said.stderr.contains("hint: "), "{said:?}");
-        if room > 0 {
-            whole(&bucket, url, &from);
-        }
-    }
-    panic!("no copy found room");
+fn a_copy_into_object_storage_is_killed_at_each_request() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(6));
+    let make = |url: &str, _: &Volume| command(&bucket, &["copy", "--all", text(&from), url]);
+    let known = set(digests(&from).into_values());
+    told("copy", Killed { bucket: &bucket, make: &make, stay: set([]), known }.everywhere());
 }
 
 #[test]
-fn snapshots_leave_a_full_disk_for_object_storage_and_return_only_where_they_fit() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("16m") else {
-        eprintln!("skipped: only root may mount");
-        return;
+fn a_copy_back_is_killed_at_each_request() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(4));
+    ok(&bucket, &["copy", "--all", text(&from), &format!("s3://snapshots/{BEFORE}")]);
+    let make = |url: &str, own: &Volume| command(&bucket, &["copy", "--all", url, text(own)]);
+    let (stay, known) = (set(digests(&from).into_keys()), set(digests(&from).into_values()));
+    told("copy back", Killed { bucket: &bucket, make: &make, stay, known }.everywhere());
+}
+
+#[test]
+fn a_prune_is_killed_at_each_request() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(6));
+    ok(&bucket, &["copy", "--all", text(&from), &format!("s3://snapshots/{BEFORE}")]);
+    let make = |url: &str, _: &Volume| command(&bucket, &["prune", "--keep-last", "1", url]);
+    let newest = from.list().last().unwrap()["id"].as_str().unwrap().to_owned();
+    let known = set(digests(&from).into_values());
+    told("prune", Killed { bucket: &bucket, make: &make, stay: set([newest]), known }.everywhere());
+}
+
+/// The run drops the snapshot before it, so that it prunes as well.
+#[test]
+fn a_run_into_object_storage_is_killed_at_each_request() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(1));
+    let make = |url: &str, _: &Volume| {
+        let of_snapshots = command(&bucket, &[]);
+        let mut run = Command::new(program());
+        run.args(["sync", text(&from), url, "--snapshot", "--snapshot-job=job", "--snapshot-keep-last=1"]);
+        for (name, value) in of_snapshots.get_envs() {
+            run.env(name, value.unwrap());
+        }
+        run
     };
-    let (bucket, from) = (Bucket::new(), Volume::in_dir(mounted.folder()));
-    fs::write(from.path().join("file"), Rng::new(5).bytes(5 << 20)).unwrap();
-    from.create(&[]);
-    let url = "s3://snapshots/of/web";
-    let free =
-        || rustix::fs::statvfs(from.path()).map(|stat| (stat.f_bavail * stat.f_frsize) as usize).unwrap();
-    fs::write(from.path().join("rest"), vec![7; free()]).unwrap();
-    assert_eq!(free(), 0);
-    assert_eq!(count(&ok(&bucket, &["copy", "--all", "--json", text(&from), url]).json(), "copied"), 1);
-    let small = FileSystem::Tmpfs.mount_of("4m").unwrap();
-    let to = Volume::in_dir(small.folder());
-    let said = run(&bucket, &["copy", "--all", url, text(&to)]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(" are to be copied to") && said.stderr.contains("hint: "), "{said:?}");
-    assert_eq!(to.list(), [] as [serde_json::Value; 0]);
-    let to = Volume::new();
-    ok(&bucket, &["copy", "--all", url, text(&to)]);
-    assert_eq!(digests(&to), digests(&from));
+    let run = |url: &str| {
+        let said = Said::from(make(url, &from).output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let listed = ok(&bucket, &["list", "--json", url]).json();
+        listed[0]["digest"].as_str().unwrap().to_owned()
+    };
+    let before = run(&format!("s3://snapshots/{BEFORE}"));
+    fs::write(from.path().join("large"), Rng::new(7).bytes(1_200_000)).unwrap();
+    let known = set([before, run("s3://snapshots/other")]);
+    told("run", Killed { bucket: &bucket, make: &make, stay: set([]), known }.everywhere());
 }

@@ -1,0 +1,104 @@
+//! A store that answers something else than it was asked: nothing of it arrives, and the program says so and ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use crate::{
+    bucket::{command, ok, run, text},
+    bucket_kills::{copy_files, with_snapshots},
+    common::{
+        object_storage::{Bucket, Fault},
+        rng::Rng,
+    },
+    copy::digests,
+    volume::{Said, Volume},
+};
+
+const URL: &str = "s3://snapshots/of/web";
+
+/// Answers that no request of the program expects, the connection closed after each.
+const ODD: [&str; 11] = [
+    "",
+    "\0\x01\x02 no HTTP at all\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\nConnection: close\r\n\r\n<html>Sign in</html>",
+    // Longer than anything, and than a machine's memory.
+    "HTTP/1.1 200 OK\r\nContent-Length: 9000000000000000000\r\nLast-Modified: Thu, 26 Nov 2026 12:00:00 GMT\r\n\
+     ETag: \"1\"\r\nConnection: close\r\n\r\nabc",
+    "HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\nContent-Range: bytes 7-9/10\r\n\
+     Last-Modified: Thu, 26 Nov 2026 12:00:00 GMT\r\nETag: \"1\"\r\nConnection: close\r\n\r\nabc",
+    "HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\nContent-Range: bytes 9-7/18446744073709551615\r\n\
+     Last-Modified: Thu, 26 Nov 2026 12:00:00 GMT\r\nETag: \"1\"\r\nConnection: close\r\n\r\nabc",
+    "HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    // A list with names that are none, and one that leads out of the folder.
+    "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: 233\r\nConnection: close\r\n\r\n\
+     <ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>of/web/lists/../../../etc/passwd</Key>\
+     <Size>18446744073709551615</Size><LastModified>2026-11-26T12:00:00.000Z</LastModified><ETag>1</ETag></Contents>\
+     </ListBucketResult>",
+];
+
+/// Returns what the program says when the request of this number is answered wrongly.
+fn wrongly(bucket: &Bucket, at: usize, fault: Fault, mut command: std::process::Command) -> Said {
+    let nth = AtomicUsize::new(0);
+    // Those that are made again are answered rightly, as by another server of the same name.
+    bucket.fail(move |_| if nth.fetch_add(1, SeqCst) == at { fault } else { Fault::None });
+    let said = Said::from(command.output().unwrap());
+    bucket.fail(|_| Fault::None);
+    assert!(said.code.is_some_and(|code| code < 100), "request {at}, {fault:?}: {said:?}");
+    assert!(said.code == Some(0) || said.stderr.contains("error: "), "request {at}, {fault:?}: {said:?}");
+    said
+}
+
+/// Returns all wrong answers, and right ones with a wrong bit.
+fn faults() -> Vec<Fault> {
+    ODD.map(Fault::Answer).into_iter().chain([0, 250, 501, 998].map(Fault::FlipAnswer)).collect()
+}
+
+#[test]
+fn what_comes_back_is_right_or_named_whatever_the_store_answers() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(2));
+    ok(&bucket, &["copy", "--all", text(&from), URL]);
+    bucket.seen();
+    ok(&bucket, &["copy", "--all", URL, text(&Volume::new())]);
+    let (requests, mut refused) = (bucket.seen().len(), 0);
+    for at in 0..requests {
+        for fault in faults() {
+            let to = Volume::new();
+            let said = wrongly(&bucket, at, fault, command(&bucket, &["copy", "--all", URL, text(&to)]));
+            refused += usize::from(said.code != Some(0));
+            if to.path().join(".volferry").exists() {
+                let known = digests(&from);
+                assert!(digests(&to).iter().all(|(id, tree)| known.get(id) == Some(tree)), "{said:?}");
+                to.ok("verify", &["--no-heal"]);
+            }
+        }
+    }
+    assert!(refused > requests, "{refused} answers to {requests} requests were refused");
+}
+
+#[test]
+fn a_prune_removes_nothing_that_is_needed_whatever_the_store_answers() {
+    let (bucket, from, mut rng) = (Bucket::new(), with_snapshots(3), Rng::new(8));
+    ok(&bucket, &["copy", "--all", text(&from), "s3://snapshots/before"]);
+    let newest = from.list().last().unwrap()["id"].as_str().unwrap().to_owned();
+    let prune = |url: &str| command(&bucket, &["prune", "--keep-last", "1", url]);
+    copy_files(&bucket.path("before"), &bucket.path("usual"));
+    bucket.seen();
+    assert!(prune("s3://snapshots/usual").output().unwrap().status.success());
+    for (at, request) in bucket.seen().into_iter().enumerate() {
+        // What is answered to a change can only be believed.
+        for _ in 0..if request.method == "GET" { 6 } else { 0 } {
+            let faults = faults();
+            let fault = faults[rng.below(faults.len() as u64) as usize];
+            let url = format!("s3://snapshots/of{at}");
+            copy_files(&bucket.path("before"), &bucket.path(&format!("of{at}")));
+            wrongly(&bucket, at, fault, prune(&url));
+            let verified = run(&bucket, &["verify", &url]);
+            assert_eq!(verified.code, Some(0), "request {at}, {fault:?}: {verified:?}");
+            let listed = ok(&bucket, &["list", "--json", &url]).stdout;
+            assert!(listed.contains(&newest), "request {at}, {fault:?}: {listed}");
+            std::fs::remove_dir_all(bucket.path(&format!("of{at}"))).unwrap();
+        }
+    }
+}
