@@ -177,8 +177,11 @@ impl BucketStore {
                 continue;
             }
             let there = self.lists()?;
-            // Whose change was so slow that the list before it was removed may have taken the place of a removed list.
-            if before == 0 || there.contains(&before) {
+            // What was just written is there, or newer ones are. So this is no answer of the store.
+            if there.first().is_none_or(|newest| *newest <= before) {
+                return Err(self.objects.lost("list", LISTS, "what was just written is not there"));
+            }
+            if follows(&there, before) {
                 self.remove_old_lists(&there);
                 return Ok(list);
             }
@@ -251,6 +254,16 @@ impl BucketStore {
     }
 }
 
+/// Returns whether the list after `before` is one of the lists that are `there`, and not in the place of one that was
+/// removed: that of a writer who was slow, or who was told wrongly that there are none.
+fn follows(there: &[u64], before: u64) -> bool {
+    let own = before + 1;
+    let next = there.iter().rev().find(|changes| **changes > own);
+    there.contains(&own)
+        && (before == 0 || there.contains(&before))
+        && next.is_none_or(|next| *next == own + 1)
+}
+
 /// What a store has.
 pub(crate) struct KnownPacks {
     pub list: StoreList,
@@ -263,3 +276,25 @@ pub(crate) struct KnownPacks {
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.
 pub(crate) const NOT_SEALED: &str = "it is not what was written there with the key of the store";
+
+#[cfg(test)]
+mod tests {
+    use super::follows;
+
+    #[test]
+    fn a_list_counts_where_it_follows_the_one_before() {
+        for (there, before, does) in [
+            (&[1][..], 0, true),
+            (&[3, 2, 1], 0, true),
+            (&[9, 8, 7], 8, true),
+            (&[9, 8, 7], 7, true),
+            // The ones before were removed.
+            (&[9, 8, 7], 6, false),
+            // Told that there were none, a writer has made the first one again.
+            (&[9, 8, 1], 0, false),
+            (&[9, 8], 0, false),
+        ] {
+            assert_eq!(follows(there, before), does, "{there:?} {before}");
+        }
+    }
+}

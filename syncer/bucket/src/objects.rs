@@ -214,6 +214,11 @@ impl Objects {
         BucketError::Missing { url: self.url.clone(), object: object.into() }
     }
 
+    /// Returns the error for an answer that makes no sense.
+    pub(crate) fn lost(&self, operation: &'static str, object: &str, why: &str) -> BucketError {
+        BucketError::Lost { url: self.url.clone(), operation, object: object.into(), why: why.into() }
+    }
+
     /// Says what an answer means.
     fn failed(&self, operation: &'static str, object: &str, source: &Error) -> BucketError {
         let (url, object) = (self.url.clone(), object.to_owned());

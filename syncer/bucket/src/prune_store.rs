@@ -241,8 +241,8 @@ fn carry_out(
     })?;
     let index_path = |name: &ObjectName| format!("{INDEXES}/{}", name.text());
     if !is_ours {
-        // Of the packs that were written, the next copy takes what it can use, and a later prune removes the rest.
-        store.objects.delete(&indexes.iter().map(index_path).collect::<Vec<_>>())?;
+        // Of the packs that were written, the next copy takes what it can use, and a later prune removes the rest, and
+        // these indexes. Not now: where an answer was wrong, a list may name them.
         return Ok(None);
     }
     packs.published();
