@@ -32,7 +32,7 @@ pub(crate) struct LiveFile {
     pub len: u64,
     /// Its metadata.
     pub meta: Meta,
-    /// Its stamp, 0, or [`IN_MOTION`].
+    /// Its stamp, 0, or [`IN_MOTION`](crate::tree::stamps::IN_MOTION).
     pub stamp: u64,
     /// Whether it changed in each attempt to read it.
     pub kept_changing: bool,
