@@ -49,7 +49,12 @@ fn is_head_of_figures(line: &str) -> bool {
     line.starts_with('|') && line.contains("-:") && line.chars().all(|char| "|-: ".contains(char))
 }
 
+/// Returns the text of the results of this name: a table that a script has printed, or what the bench of the peers has
+/// written as JSON.
 fn generated(results: &Path, name: &str) -> anyhow::Result<String> {
+    if let Ok(printed) = std::fs::read_to_string(results.join(name).with_extension("md")) {
+        return Ok(format!("\n{printed}\n"));
+    }
     let path = results.join(name).with_extension("json");
     let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let results = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
