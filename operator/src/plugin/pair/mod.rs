@@ -227,8 +227,9 @@ impl<'a> Pair<'a> {
         // Otherwise there is another key already, as after a command that was stopped halfway, and one more would shut
         // out all who know the first.
         if known == Some(reached.public_key) {
+            // Another command that changes it at the same time asks for the same number, and none goes back.
             let version = json!({"keyVersion": endpoint.spec.key_version.max(1) + 1});
-            let metadata = json!({"uid": endpoint.uid(), "resourceVersion": endpoint.resource_version()});
+            let metadata = json!({"uid": endpoint.uid()});
             let patch = Patch::Merge(json!({"metadata": metadata, "spec": version}));
             let patched = self.endpoints.patch(self.name, &PatchParams::default(), &patch).await;
             patched.map_err(failed(format!("change the key of SyncEndpoint {}", self.name)))?;
