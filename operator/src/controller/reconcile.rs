@@ -176,12 +176,19 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let Planned { step, again, next_run } = planned;
     let step = patient(context, job, step, again);
     let view = seen.view(job, context);
-    // Whoever has not heard that the run makes its pods cannot give its start back.
-    let launched = Box::pin(record_launch(context, job, &view, &seen, &step, next_run)).await?;
+    let after = |job: &SyncJob, step: &Step| new_status(context, job, &view, &seen, step, next_run);
+    // Whoever has not heard that the run makes its pods cannot give its start back, so they are told first.
+    let is_known = view.active().is_some_and(|(run, _)| run.launched);
+    let launched = match step {
+        Step::Launch if !is_known => Box::pin(write_status(context, job, &after(job, &step))).await?,
+        _ => None,
+    };
     let job = launched.as_ref().unwrap_or(job);
     let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
     // 5. Write the status.
-    let new = Box::pin(write(context, job, &view, &seen, &step, next_run)).await?;
+    let new = after(job, &step);
+    Box::pin(write_status(context, job, &new)).await?;
+    tell(context, job, (&next_status::before(&step, &view, seen.now), &new)).await;
     // 6. Remove what the run no longer needs, now that the status says so.
     let is_settled = Box::pin(clear_up(context, job, &view, &seen, &step, &new, is_known)).await?;
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
@@ -300,40 +307,6 @@ async fn act(
     let is_known = refused.is_none();
     let step = refused.map_or(step, Refusal::step);
     Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
-}
-
-/// Writes the status after a launch before anything is launched, unless it is known that the run is. Returns the job
-/// with that status.
-async fn record_launch(
-    context: &Context,
-    job: &SyncJob,
-    view: &View<'_>,
-    seen: &Seen,
-    step: &Step,
-    next_run: Option<Timestamp>,
-) -> Result<Option<SyncJob>, Error> {
-    let is_known = view.active().is_some_and(|(run, _)| run.launched);
-    if *step != Step::Launch || is_known {
-        return Ok(None);
-    }
-    let new = new_status(context, job, view, seen, step, next_run);
-    write_status(context, job, &job.status.clone().unwrap_or_default(), &new).await
-}
-
-/// Writes and announces the status after a step, and returns it.
-async fn write(
-    context: &Context,
-    job: &SyncJob,
-    view: &View<'_>,
-    seen: &Seen,
-    step: &Step,
-    next_run: Option<Timestamp>,
-) -> Result<SyncJobStatus, Error> {
-    let new = new_status(context, job, view, seen, step, next_run);
-    write_status(context, job, &job.status.clone().unwrap_or_default(), &new).await?;
-    let old = next_status::before(step, view, seen.now);
-    tell(context, job, (&old, &new)).await;
-    Ok(new)
 }
 
 /// Returns the status after a step.

@@ -19,15 +19,15 @@ use crate::{
     },
 };
 
-/// Writes what differs from the `old` status, and returns the job as it is then; `None` if nothing does.
+/// Writes what differs from the job's status, and returns the job as it is then; `None` if nothing does.
 pub(crate) async fn write_status(
     context: &Context,
     job: &SyncJob,
-    old: &SyncJobStatus,
     new: &SyncJobStatus,
 ) -> Result<Option<SyncJob>, Error> {
     let version = job.resource_version().unwrap_or_default();
-    let Some(patch) = run_status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(None) };
+    let old = job.status.clone().unwrap_or_default();
+    let Some(patch) = run_status::patch(&old, new, &version).map_err(Error::Render)? else { return Ok(None) };
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let written =

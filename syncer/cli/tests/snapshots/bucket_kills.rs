@@ -174,7 +174,7 @@ fn set(items: impl IntoIterator<Item = String>) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_copy_into_object_storage_is_killed_at_each_request() {
+fn a_copy_into_object_storage_is_killed_at_its_requests() {
     let (bucket, from) = (Bucket::new(), with_snapshots(6));
     let make = |url: &str, _: &Volume| command(&bucket, &["copy", "--all", text(&from), url]);
     let known = set(digests(&from).into_values());
@@ -182,7 +182,7 @@ fn a_copy_into_object_storage_is_killed_at_each_request() {
 }
 
 #[test]
-fn a_copy_back_is_killed_at_each_request() {
+fn a_copy_back_is_killed_at_its_requests() {
     let (bucket, from) = (Bucket::new(), with_snapshots(4));
     ok(&bucket, &["copy", "--all", text(&from), &format!("s3://snapshots/{BEFORE}")]);
     let make = |url: &str, own: &Volume| command(&bucket, &["copy", "--all", url, text(own)]);
@@ -191,7 +191,7 @@ fn a_copy_back_is_killed_at_each_request() {
 }
 
 #[test]
-fn a_prune_is_killed_at_each_request() {
+fn a_prune_is_killed_at_its_requests() {
     let (bucket, from) = (Bucket::new(), with_snapshots(6));
     ok(&bucket, &["copy", "--all", text(&from), &format!("s3://snapshots/{BEFORE}")]);
     let make = |url: &str, _: &Volume| command(&bucket, &["prune", "--keep-last", "1", url]);
@@ -202,7 +202,7 @@ fn a_prune_is_killed_at_each_request() {
 
 /// The run drops the snapshot before it, so that it prunes as well.
 #[test]
-fn a_run_into_object_storage_is_killed_at_each_request() {
+fn a_run_into_object_storage_is_killed_at_its_requests() {
     let (bucket, from) = (Bucket::new(), with_snapshots(1));
     let make = |url: &str, _: &Volume| {
         let of_snapshots = command(&bucket, &[]);
