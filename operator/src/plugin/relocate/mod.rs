@@ -240,6 +240,8 @@ impl Mover<'_> {
         }
         output::complain("note: the workload may have run since the claims were compared");
         record.stage = Stage::Verify;
+        // Known again once the copies are compared. Until then, there is nothing to go back from.
+        record.claims.iter_mut().for_each(|claim| claim.new_volume = None);
         Ok(())
     }
 
@@ -305,6 +307,7 @@ impl Mover<'_> {
     async fn discard(&self, record: &Record) -> Result<(), PluginError> {
         self.passes(record, &json!({})).delete().await?;
         for claim in &record.claims {
+            self.volumes.release(claim, &claim.old_volume).await?;
             self.volumes.discard_copy(claim).await?;
         }
         self.records.delete().await

@@ -82,7 +82,10 @@ impl Passes<'_> {
         };
         let is_own =
             |(_, it): (_, &crate::api::ClaimReference)| [&name, &claim.name].contains(&&it.claim_name);
-        if there.spec.claims().count() == 2 && there.spec.claims().all(is_own) {
+        let class =
+            there.spec.destination.create.as_ref().and_then(|create| create.storage_class_name.as_ref());
+        let is_of_class = class == Some(&self.record.class);
+        if is_of_class && there.spec.claims().count() == 2 && there.spec.claims().all(is_own) {
             return self.ask_again_if_stuck(claim, &there).await;
         }
         Err(PluginError::blocked(format!("SyncJob {name} is none of this move"), "delete it"))
