@@ -9,7 +9,7 @@ use syncer::snapshot::{
 use super::{
     blob::{BlobId, ContentPart},
     bucket_error::BucketError,
-    bucket_store::BucketStore,
+    bucket_store::{BucketStore, KnownPacks},
     index::BlobIndex,
     read_blobs::lacks,
     store_list::StoreList,
@@ -36,7 +36,7 @@ impl<'a> BucketHistory<'a> {
     /// # Errors
     /// If they cannot be read.
     pub fn open(store: &'a BucketStore) -> Result<Self, BucketError> {
-        let (list, index) = store.list_and_index()?;
+        let KnownPacks { list, index, .. } = store.known_packs()?;
         Ok(Self { store, list, index, failed: None })
     }
 

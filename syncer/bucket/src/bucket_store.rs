@@ -1,6 +1,6 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
@@ -9,7 +9,7 @@ use syncer::snapshot::Roots;
 use super::{
     bucket_error::BucketError,
     index::{BlobIndex, ObjectName, PACKS, PackIndex},
-    objects::{MAX_NEW_BYTES, Objects},
+    objects::{Listed, MAX_NEW_BYTES, Objects},
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -198,28 +198,27 @@ impl BucketStore {
         }
     }
 
-    /// Reads the newest list and its indexes. A prune that replaces them meanwhile has written a newer list before.
-    pub(crate) fn list_and_index(&self) -> Result<(StoreList, BlobIndex), BucketError> {
+    /// Reads the newest list, its indexes, and the names of the packs that are there. A prune that replaces indexes
+    /// meanwhile has written a newer list before.
+    pub(crate) fn known_packs(&self) -> Result<KnownPacks, BucketError> {
         let list = self.list()?;
-        match self.index(&list) {
+        let (list, packs) = match self.read_indexes(&list) {
             Err(BucketError::Missing { .. }) => {
                 let list = self.list()?;
-                let index = self.index(&list)?;
-                Ok((list, index))
+                let packs = self.read_indexes(&list)?;
+                (list, packs)
             }
-            index => Ok((list, index?)),
-        }
+            packs => (list, packs?),
+        };
+        let listed = self.objects.list(PACKS, false)?.into_iter();
+        let there = listed.filter_map(|it| Some((ObjectName::parse(&it.name)?, it))).collect();
+        Ok(KnownPacks { index: index_of(&packs, &there), list, there })
     }
 
-    /// Reads the indexes of a list. What is in several packs is found in the newest: it was sent again because the
-    /// others were lost.
-    fn index(&self, list: &StoreList) -> Result<BlobIndex, BucketError> {
-        let mut index = BlobIndex::default();
-        for name in list.indexes.iter().rev() {
-            let pack = |pack: &PackIndex| index.add(pack);
-            self.read_index(*name)?.iter().for_each(pack);
-        }
-        Ok(index)
+    /// Reads the indexes of a list, the newest first.
+    fn read_indexes(&self, list: &StoreList) -> Result<Vec<PackIndex>, BucketError> {
+        let read: Result<Vec<_>, _> = list.indexes.iter().rev().map(|name| self.read_index(*name)).collect();
+        Ok(read?.into_iter().flatten().collect())
     }
 
     fn read_index(&self, name: ObjectName) -> Result<Vec<PackIndex>, BucketError> {
@@ -240,18 +239,15 @@ impl BucketStore {
         self.objects.runtime().block_on(self.objects.put(&path, sealed.into()))?;
         Ok(name)
     }
+}
 
-    /// Reads the newest list and its indexes, without the blobs in packs that are lost.
-    pub(crate) fn known_packs(&self) -> Result<KnownPacks, BucketError> {
-        let (list, mut index) = self.list_and_index()?;
-        let found = self.objects.list(PACKS, false)?;
-        let named = found.iter().filter_map(|it| Some((ObjectName::parse(&it.name)?, it.written)));
-        let there: BTreeMap<ObjectName, i64> = named.collect();
-        let lost: BTreeSet<ObjectName> =
-            index.packs().iter().filter(|name| !there.contains_key(name)).copied().collect();
-        let has_lost = index.drop_packs(&lost);
-        Ok(KnownPacks { list, index, there, has_lost })
-    }
+/// Returns the index of these packs. What is in several of them is found in one that is there, if any is: it was sent
+/// again because another was lost, or by two copies at once.
+fn index_of(packs: &[PackIndex], there: &BTreeMap<ObjectName, Listed>) -> BlobIndex {
+    let mut index = BlobIndex::default();
+    let (found, lost): (Vec<_>, Vec<_>) = packs.iter().partition(|pack| there.contains_key(&pack.name));
+    found.into_iter().chain(lost).for_each(|pack| index.add(pack));
+    index
 }
 
 /// Returns whether the list after `before` is one of the lists that are `there`, and not in the place of one that was
@@ -259,19 +255,25 @@ impl BucketStore {
 fn follows(there: &[u64], before: u64) -> bool {
     let own = before + 1;
     let next = there.iter().rev().find(|changes| **changes > own);
-    there.contains(&own)
-        && (before == 0 || there.contains(&before))
-        && next.is_none_or(|next| *next == own + 1)
+    let is_first = before == 0 && there.len() <= KEPT_LISTS;
+    there.contains(&own) && (is_first || there.contains(&before)) && next.is_none_or(|next| *next == own + 1)
 }
 
 /// What a store has.
 pub(crate) struct KnownPacks {
     pub list: StoreList,
     pub index: BlobIndex,
-    /// The packs that are in the bucket, also those that no list names, and when they were written.
-    pub there: BTreeMap<ObjectName, i64>,
-    /// Whether the list refers to blobs in packs that are not there any more.
-    pub has_lost: bool,
+    /// The packs that are in the bucket, also those that no list names.
+    pub there: BTreeMap<ObjectName, Listed>,
+}
+
+impl KnownPacks {
+    /// Removes the blobs in packs that are lost from the index; returns whether there were any.
+    pub(crate) fn drop_lost(&mut self) -> bool {
+        let packs = self.index.packs().iter();
+        let lost = packs.filter(|name| !self.there.contains_key(name)).copied().collect();
+        self.index.drop_packs(&lost)
+    }
 }
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.
@@ -288,6 +290,8 @@ mod tests {
             (&[3, 2, 1], 0, true),
             (&[9, 8, 7], 8, true),
             (&[9, 8, 7], 7, true),
+            (&[16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1], 0, true),
+            (&[17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1], 0, false),
             // The ones before were removed.
             (&[9, 8, 7], 6, false),
             // Told that there were none, a writer has made the first one again.

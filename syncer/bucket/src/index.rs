@@ -114,13 +114,26 @@ pub(crate) struct BlobIndex {
 impl BlobIndex {
     /// Adds blobs of a pack. A blob that is known already keeps its place.
     pub(crate) fn add(&mut self, pack: &PackIndex) {
+        self.put(pack, |places, id, place| {
+            places.entry(id).or_insert(place);
+        });
+    }
+
+    /// Adds blobs of a pack. A blob that is known already gets this place.
+    pub(crate) fn replace(&mut self, pack: &PackIndex) {
+        self.put(pack, |places, id, place| {
+            places.insert(id, place);
+        });
+    }
+
+    fn put(&mut self, pack: &PackIndex, put: impl Fn(&mut HashMap<BlobId, BlobPlace>, BlobId, BlobPlace)) {
         let number = *self.numbers.entry(pack.name).or_insert(self.packs.len() as u32);
         if number as usize == self.packs.len() {
             self.packs.push(pack.name);
         }
         for PackedBlob { id, offset, len, plain } in &pack.blobs {
             let place = BlobPlace { pack: number, offset: *offset, len: *len as u32, plain: *plain as u32 };
-            self.blobs.entry(*id).or_insert(place);
+            put(&mut self.blobs, *id, place);
         }
     }
 

@@ -114,7 +114,7 @@ impl OffsiteStore for OffsiteBucket {
     }
 
     fn has_content(&self, id: ContentId, len: u64) -> bool {
-        self.packs.index.get(&BlobId::content(id, len)).is_some()
+        self.packs.has(&BlobId::content(id, len))
     }
 
     fn begin_content(&mut self, len: u64) {

@@ -15,7 +15,7 @@ use super::{
     blob::{BlobId, BlobKind, compress},
     bucket_error::BucketError,
     bucket_store::{BucketStore, KnownPacks, NOT_SEALED},
-    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
+    index::{BlobIndex, BlobPlace, ObjectName, PackIndex, PackedBlob, pack_path},
     keep_unlisted::SendingMark,
     seal::random,
     store_list::StoreList,
@@ -69,7 +69,8 @@ pub(crate) struct PackWriter {
     listed: usize,
     /// What is needed of the packs of the list.
     needed: HashSet<BlobId>,
-    /// Whether the list refers to blobs in packs that are not there any more.
+    /// Whether the list refers to blobs in packs that are not there any more. Then directories and lists of pieces may
+    /// need some of them, and are sent again, before all that needs them.
     pub has_lost: bool,
     /// What the packs have that no list refers to yet.
     pub unpublished: Vec<PackIndex>,
@@ -114,6 +115,14 @@ impl PackWriter {
         self.add(BlobId::folder(id), bytes)
     }
 
+    /// Returns whether the store has a blob, and all that it needs.
+    pub(crate) fn has(&self, id: &BlobId) -> bool {
+        let is_whole = |place: BlobPlace| {
+            !self.has_lost || id.kind == BlobKind::Data || place.pack as usize >= self.listed
+        };
+        self.index.get(id).is_some_and(is_whole)
+    }
+
     /// Notes that a blob is needed, if it is in a pack of the list.
     pub(crate) fn need(&mut self, id: BlobId) {
         if self.index.get(&id).is_some_and(|place| (place.pack as usize) < self.listed) {
@@ -124,7 +133,7 @@ impl PackWriter {
     /// Adds a blob, unless the store has it.
     pub(crate) fn add(&mut self, id: BlobId, plain: &[u8]) -> Result<(), BucketError> {
         self.mark.keep(&self.store)?;
-        if self.index.get(&id).is_some() {
+        if self.has(&id) {
             self.need(id);
             return Ok(());
         }
@@ -138,7 +147,7 @@ impl PackWriter {
         let blob = PackedBlob { id, offset, len: sealed.len() as u64, plain: plain.len() as u64 };
         pack.bytes.extend_from_slice(&sealed);
         pack.index.blobs.push(blob);
-        self.index.add(&PackIndex { name: pack.index.name, blobs: vec![blob] });
+        self.index.replace(&PackIndex { name: pack.index.name, blobs: vec![blob] });
         if pack.bytes.len() < PACK_BYTES {
             *slot = Some(pack);
         } else {
@@ -173,11 +182,16 @@ impl PackWriter {
     }
 
     /// Goes on with the newest list after others have pruned, and returns it. Returns `None` if a pack that was sent is
-    /// gone, or something that is needed.
+    /// gone, or something that is or may be needed.
     pub(crate) fn follow(&mut self) -> Result<Option<StoreList>, BucketError> {
-        let KnownPacks { list, mut index, there, .. } = self.store.known_packs()?;
+        let mut known = self.store.known_packs()?;
+        let has_lost = known.drop_lost();
+        let KnownPacks { list, mut index, there } = known;
         let stays = |pack: &PackIndex| there.contains_key(&pack.name) && !list.dropped.contains(&pack.name);
-        if !self.unpublished.iter().all(stays) || self.needed.iter().any(|id| index.get(id).is_none()) {
+        if has_lost
+            || !self.unpublished.iter().all(stays)
+            || self.needed.iter().any(|id| index.get(id).is_none())
+        {
             return Ok(None);
         }
         self.listed = index.packs().len();

@@ -14,8 +14,8 @@ use syncer::{
 use super::{
     blob::{BlobId, BlobKind, ContentPart},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, INDEXES},
-    index::{BlobIndex, ObjectName, PACKS, PackIndex, PackedBlob, pack_path},
+    bucket_store::{BucketStore, INDEXES, KnownPacks},
+    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
     keep_unlisted::KeptUnlisted,
     objects::Listed,
     pack_writer::{PACK_BYTES, PackWriter},
@@ -73,11 +73,10 @@ pub fn prune_store(
     is_dry: bool,
 ) -> Result<PrunedStore, BucketError> {
     for _ in 0..MAX_BEGINNINGS {
-        let (list, index) = store.list_and_index()?;
+        let KnownPacks { list, index, there } = store.known_packs()?;
         let gone = judge(&list.roots)?;
         let used = used_blobs(store, &list, &index, &gone)?;
         let kept = KeptUnlisted::read(store)?;
-        let there = store.objects.list(PACKS, false)?;
         let plan = PackPlan::new(&index, &used, &there, kept.packs_since, &list);
         if is_dry {
             return Ok(plan.pruned(gone, 0));
@@ -139,7 +138,7 @@ impl PackPlan {
     fn new(
         index: &BlobIndex,
         used: &HashSet<BlobId>,
-        there: &[Listed],
+        there: &BTreeMap<ObjectName, Listed>,
         kept_since: i64,
         list: &StoreList,
     ) -> Self {
@@ -156,20 +155,15 @@ impl PackPlan {
         }
         needed.values_mut().for_each(|blobs| blobs.sort_unstable_by_key(|blob| blob.offset));
         let mut plan = Self { stay: BTreeMap::new(), moved: Vec::new(), go: BTreeMap::new(), is_over: true };
-        let lens: BTreeMap<ObjectName, u64> = there
-            .iter()
-            .filter_map(|listed| {
-                let name = ObjectName::parse(&listed.name)?;
-                let is_old = listed.written < kept_since || list.dropped.contains(&name);
-                if !needed.contains_key(&name) && is_old {
-                    plan.go.insert(name, listed.bytes);
-                }
-                Some((name, listed.bytes))
-            })
-            .collect();
-        let small = small_packs(&needed, &lens);
+        for (name, listed) in there {
+            let is_old = listed.written < kept_since || list.dropped.contains(name);
+            if !needed.contains_key(name) && is_old {
+                plan.go.insert(*name, listed.bytes);
+            }
+        }
+        let small = small_packs(&needed, there);
         for (name, blobs) in needed {
-            let len = lens.get(&name).copied().unwrap_or(0);
+            let len = there.get(&name).map_or(0, |listed| listed.bytes);
             let bytes: u64 = blobs.iter().map(|blob| blob.len).sum();
             if bytes * 2 < len || small.contains(&name) || blobs.is_empty() {
                 plan.moved.extend(blobs.iter().map(|blob| blob.id));
@@ -191,9 +185,10 @@ impl PackPlan {
 /// Returns the packs that are so small, and so many, that they are put together.
 fn small_packs(
     needed: &BTreeMap<ObjectName, Vec<PackedBlob>>,
-    lens: &BTreeMap<ObjectName, u64>,
+    there: &BTreeMap<ObjectName, Listed>,
 ) -> BTreeSet<ObjectName> {
-    let is_small = |name: &ObjectName| lens.get(name).is_some_and(|len| *len < PACK_BYTES as u64 / 4);
+    let is_small =
+        |name: &ObjectName| there.get(name).is_some_and(|listed| listed.bytes < PACK_BYTES as u64 / 4);
     let of = |is_data: bool| {
         let kind = move |blobs: &[PackedBlob]| {
             blobs.first().is_some_and(|blob| (blob.id.kind == BlobKind::Data) == is_data)
@@ -219,6 +214,7 @@ fn carry_out(
     gone: &BTreeSet<SnapshotId>,
 ) -> Result<Option<u64>, BucketError> {
     if plan.is_over && gone.is_empty() && before.indexes.len() < FEW_PACKS {
+        store.objects.delete(&kept.old_marks)?;
         return Ok(Some(0));
     }
     let mut packs = PackWriter::new(Arc::clone(store), BlobIndex::default());

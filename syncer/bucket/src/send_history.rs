@@ -22,6 +22,7 @@ use super::{
     bucket_store::{BucketStore, KnownPacks},
     content_sender::ContentSender,
     index::ObjectName,
+    objects::Listed,
     pack_writer::PackWriter,
     store_list::StoreList,
 };
@@ -132,7 +133,7 @@ impl<'a> Sending<'a> {
     /// Sends what the store lacks of a directory and of all below it, and then the directory.
     fn folder(&mut self, there: &FolderRef, path: &RelPath) -> Result<(), BucketError> {
         let id = BlobId::folder(there.id);
-        if self.packs.index.get(&id).is_some() {
+        if self.packs.has(&id) {
             return Ok(());
         }
         let mut read = None;
@@ -159,7 +160,7 @@ impl<'a> Sending<'a> {
         let mut asked_ids = BTreeSet::new();
         let is_missing = |file: &FolderFile<'_>| {
             let id = BlobId::content(file.content.id, file.len);
-            self.packs.index.get(&id).is_none() && asked_ids.insert(file.content.id.0)
+            !self.packs.has(&id) && asked_ids.insert(file.content.id.0)
         };
         let missing: Vec<FolderFile<'_>> = folder.files().filter(is_missing).collect();
         let asked = missing.iter().map(|file| RequestedContent {
@@ -244,11 +245,13 @@ pub(crate) fn publish_snapshot(
 /// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents
 /// in packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
-    let KnownPacks { list, index, mut there, has_lost } = store.known_packs()?;
+    let mut known = store.known_packs()?;
+    let has_lost = known.drop_lost();
+    let KnownPacks { list, index, mut there } = known;
     let listed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
     there.retain(|name, _| !listed.contains(name) && !list.dropped.contains(name));
     let (mut adopted, mut oldest) = (Vec::new(), None);
-    for (name, written) in there {
+    for (name, Listed { written, .. }) in there {
         // A pack that cannot be read is as good as none, and the next prune removes it.
         let Ok(mut pack) = store.pack_index(name) else { continue };
         pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);

@@ -20,7 +20,9 @@ use super::bucket_error::BucketError;
 pub(crate) fn trust(url: &BucketUrl) -> Result<ClientOptions, BucketError> {
     let mut options = ClientOptions::new();
     let found = rustls_native_certs::load_native_certs();
-    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).next();
+    let mut named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
+    // An empty one is as good as none.
+    let named = named.find(|place| !place.is_empty());
     if let (true, Some(place)) = (found.certs.is_empty(), &named) {
         return Err(BucketError::NoAuthorities(place.into()));
     }

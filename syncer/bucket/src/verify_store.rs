@@ -13,7 +13,7 @@ use volferry_core::hash::ContentId;
 use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts},
     bucket_error::BucketError,
-    bucket_store::BucketStore,
+    bucket_store::{BucketStore, KnownPacks},
     index::{BlobIndex, BlobPlace, pack_path},
     read_blobs::lacks,
     tree_walk::TreeWalk,
@@ -28,7 +28,7 @@ pub fn verify_store(
     share: StoreShare,
     pace: &ReadPace<'_>,
 ) -> Result<(Verified, Roots), BucketError> {
-    let (mut list, index) = store.list_and_index()?;
+    let KnownPacks { mut list, index, .. } = store.known_packs()?;
     let (bad, objects, done) = (HashMap::new(), HashMap::new(), Verified::default());
     let mut check = StoreCheck { store, index: &index, bad, objects, done };
     check.contents(share, pace)?;

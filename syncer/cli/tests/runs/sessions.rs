@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Weak, mpsc},
     thread::{Scope, ScopedJoinHandle},
+    time::Instant,
 };
 
 use contract::{Demands, IdentityPair, RunParams};
@@ -181,7 +182,9 @@ impl Case {
                 let room = free_bytes(ends.to.path());
                 let outcome = session.run(&params, &monitor);
                 // A child that another test has just forked holds the removed file until it executes.
+                let began = Instant::now();
                 while free_bytes(ends.to.path()) + (1 << 20) < room {
+                    assert!(began.elapsed() < PATIENCE, "run {number} has left something");
                     thread::yield_now();
                 }
                 fs::remove_file(ends.from("large")).unwrap();

@@ -10,14 +10,14 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
     bucket::{command, ok, text},
     common::{
         object_storage::{Bucket, Fault, Request},
-        process::program,
+        process::{PATIENCE, program},
         rng::Rng,
     },
     copy::digests,
@@ -107,7 +107,9 @@ impl Killed<'_> {
         });
         let mut command = (self.make)(url, own);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
         let ended = loop {
+            assert!(began.elapsed() < PATIENCE, "request {at} does not come, and the command does not end");
             match is_reached.recv_timeout(Duration::from_millis(10)) {
                 Ok(()) => break false,
                 Err(_) if child.try_wait().unwrap().is_some() => break true,
@@ -128,7 +130,10 @@ impl Killed<'_> {
         let (requests, after) = self.usual();
         let places: Vec<(usize, Fault)> = requests.iter().enumerate().flat_map(ways).collect();
         let (mut killed, mut late, mut rng) = (0, 0, Rng::new(31));
-        for (nth, (at, way)) in places.iter().enumerate().step_by(places.len().div_ceil(kills)) {
+        // A step without common factors with the number of ways meets each of them.
+        let step =
+            (1..).map(|more| places.len() / kills.max(1) + more).find(|step| step % 2 != 0 && step % 3 != 0);
+        for (nth, (at, way)) in places.iter().enumerate().step_by(step.unwrap()) {
             let prefix = format!("of{nth}");
             let (url, own) = self.begin(&prefix);
             // The order of requests that are made at the same time varies, and with it their number.

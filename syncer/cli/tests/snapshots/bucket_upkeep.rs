@@ -43,6 +43,21 @@ fn with_two() -> (Bucket, Volume, Vec<String>) {
 }
 
 #[test]
+fn a_new_snapshot_that_shares_what_the_store_has_lost_is_whole_there() {
+    let (bucket, from, _) = with_two();
+    for (name, _) in bucket.objects("of/web/packs").into_iter().filter(|(_, len)| *len > 1 << 20) {
+        fs::remove_file(bucket.path(&format!("of/web/packs/{name}"))).unwrap();
+    }
+    fs::write(from.path().join("changed"), "once more").unwrap();
+    let id = from.create(&[]);
+    push(&bucket, &from);
+    let to = Volume::new();
+    ok(&bucket, &["copy", URL, text(&to), &id]);
+    assert_eq!(digests(&to).get(&id), digests(&from).get(&id));
+    to.ok("verify", &["--no-heal"]);
+}
+
+#[test]
 fn every_object_that_was_changed_or_cut_off_is_found_and_named() {
     let (bucket, from, _) = with_two();
     assert_eq!(ok(&bucket, &["verify", "--json", URL]).json()["damaged"].as_array().unwrap().len(), 0);

@@ -125,19 +125,25 @@ fn a_change_that_left_size_and_time_is_seen_if_it_was_recent_or_contents_are_com
 
 #[test]
 fn what_the_store_has_lost_is_sent_again_and_the_new_snapshot_is_whole() {
-    let (bucket, from) = (Bucket::new(), Volume::new());
-    fs::create_dir(from.path().join("folder")).unwrap();
-    write(&from, "folder/file", "content", long_ago());
-    report(&bucket, &from, 0, &[]);
-    let packs = bucket.objects("of/web/packs");
-    assert!(packs.len() >= 2, "{packs:?}");
-    for name in packs.into_keys() {
-        fs::remove_file(bucket.path(&format!("of/web/packs/{name}"))).unwrap();
+    // With the contents alone, the directories and the list of the large file's pieces are still there.
+    for lost in ["all packs", "the contents"] {
+        let (bucket, from) = (Bucket::new(), Volume::new());
+        fs::create_dir(from.path().join("folder")).unwrap();
+        write(&from, "folder/file", "content", long_ago());
+        let large: String =
+            Rng::new(4).bytes(3 << 20).into_iter().map(|byte| char::from(byte & 0x7f)).collect();
+        write(&from, "folder/large", &large, long_ago());
+        report(&bucket, &from, 0, &[]);
+        let packs = bucket.objects("of/web/packs");
+        assert!(packs.len() >= 2, "{packs:?}");
+        for (name, _) in packs.into_iter().filter(|(_, len)| lost == "all packs" || *len > 1 << 20) {
+            fs::remove_file(bucket.path(&format!("of/web/packs/{name}"))).unwrap();
+        }
+        let next = report(&bucket, &from, 0, &[]);
+        assert_eq!(next.snapshot.unwrap().count, 2);
+        let (_to, folder) = restored(&bucket);
+        Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, lost);
     }
-    let next = report(&bucket, &from, 0, &[]);
-    assert_eq!(next.snapshot.unwrap().count, 2);
-    let (_to, folder) = restored(&bucket);
-    Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, "what came back");
 }
 
 #[test]
