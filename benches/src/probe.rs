@@ -32,9 +32,10 @@ const MIN_VALGRIND: (u32, u32) = (3, 24);
 /// The functions of the C library that allocate memory; Rust's allocator calls them, too.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
 
-/// System calls whose number depends on the timing of threads and datagrams instead of the work.
+/// System calls whose number depends on the timing of threads and datagrams instead of the work; what `write` counts
+/// is threads that wake each other, for contents are written by `pwrite64`.
 const TIMED: &str = "brk clock_nanosleep epoll_ctl epoll_pwait epoll_wait futex madvise mmap mprotect mremap munmap \
-    nanosleep poll ppoll recvfrom recvmmsg recvmsg restart_syscall sched_yield sendmmsg sendmsg sendto";
+    nanosleep poll ppoll recvfrom recvmmsg recvmsg restart_syscall sched_yield sendmmsg sendmsg sendto write";
 
 impl Probe {
     /// Returns the command line before the program's name, with `FILE` where the counts are written to.
