@@ -2,6 +2,7 @@
 // no library in the place of libc's functions. Without its vDSO, a program asks the kernel for the time, and the answer
 // to that is given here.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <elf.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -77,6 +78,7 @@ int main(int count, char **arguments) {
     pid_t of = waitpid(-1, &status, __WALL);
     if (of == program && WIFEXITED(status)) exit(WEXITSTATUS(status));
     if (of == program && WIFSIGNALED(status)) exit(128 + WTERMSIG(status));
+    if (of < 0 && errno == ECHILD) exit(125);
     if (of < 0 || !WIFSTOPPED(status)) continue;
     int event = status >> 16, signal = WSTOPSIG(status);
     if (event == PTRACE_EVENT_EXEC) hide_vdso(of);

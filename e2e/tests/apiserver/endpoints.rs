@@ -192,11 +192,15 @@ async fn another_key_of_an_endpoint_is_made_and_peers_that_know_the_one_before_m
     let laptop = Outside::new();
     serving.create(json!({"peers": peers(&[("laptop", &laptop)])})).await;
     let (pod, address, first) = serving.up().await;
-    serving.change(json!({"spec": {"keyVersion": 2}})).await;
-    for version in [1, 4] {
+    let leap = async |version: Value| {
         let leap = Patch::Merge(json!({"spec": {"keyVersion": version}}));
         let refused = serving.endpoints.patch("web", &PatchParams::default(), &leap).await.unwrap_err();
         assert!(refused.to_string().contains("grows by one at a time"), "{refused}");
+    };
+    leap(json!(7)).await;
+    serving.change(json!({"spec": {"keyVersion": 2}})).await;
+    for version in [json!(1), json!(4), Value::Null] {
+        leap(version).await;
     }
     let pod = serving.with_next_key(pod).await;
     let is_new = |it: &DynamicObject| {

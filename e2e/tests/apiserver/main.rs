@@ -9,6 +9,8 @@ mod buckets;
 mod captures;
 mod claims;
 #[cfg(target_arch = "x86_64")]
+// The clock of a process is shifted by code for this architecture.
+#[cfg(target_arch = "x86_64")]
 mod clocks;
 mod crds;
 mod deletion;

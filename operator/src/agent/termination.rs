@@ -8,7 +8,8 @@ use crate::api::reports::MAX_REPORT;
 
 /// The maximum length of a termination message that the kubelet reads, in bytes.
 const MAX_BYTES: usize = 4096;
-/// The maximum length of a shard's report in bytes, so that 64 of them fit into an object of 200 KiB.
+/// The length of a shard's report in bytes, so that those of 128 ends fit into an object of 200 KiB. The CRD allows
+/// some more ([`MAX_SHARD_REPORT`](crate::api::reports::MAX_SHARD_REPORT)).
 const MAX_SHARD_BYTES: usize = 1200;
 /// The maximum length of a message that has to be shortened, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;

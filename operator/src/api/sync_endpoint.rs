@@ -75,7 +75,7 @@ pub struct SyncEndpointSpec {
     /// The number of the endpoint's own key. A number that is one higher has the pod make another key, which the status
     /// tells; the endpoint serves with the key of the number before, too. It can only grow, by one at a time.
     #[serde(default = "first_key", skip_serializing_if = "is_first_key")]
-    #[schemars(range(min = 1, max = 1_000_000), extend("x-kubernetes-validations" = rules::key_version()))]
+    #[schemars(range(min = 1, max = 1_000_000), extend("x-kubernetes-validations" = rules::key_version(), "default" = 1))]
     pub key_version: i32,
     /// Serve nobody. The address and the key stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

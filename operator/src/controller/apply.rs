@@ -20,7 +20,7 @@ use super::stores::Watched;
 use crate::{
     fault::Fault,
     human::{clipped, sentence},
-    names::FIELD_MANAGER,
+    names::{FIELD_MANAGER, LABEL_TRY},
     pods::{Try, access, accounts::Accounts, build_try, children::Children, stored_fields},
     run::{
         outcome::Outcome,
@@ -189,10 +189,12 @@ async fn apply_job(client: &Client, job: &Job) -> Result<Job, ApplyError> {
         done => return done,
     };
     let owners = |job: &Job| job.owner_references().iter().map(|owner| owner.uid.clone()).collect::<Vec<_>>();
+    let of_try = |job: &Job| job.labels().get(LABEL_TRY).cloned();
     let api = Api::<Job>::namespaced(client.clone(), &job.namespace().unwrap_or_default());
     match api.get_opt(&job.name_any()).await {
-        Ok(Some(there)) if owners(&there) == owners(job) => Ok(there),
-        _ => Err(failed(job)(kube::Error::Api(refused))),
+        Ok(Some(there)) if owners(&there) == owners(job) && of_try(&there) == of_try(job) => Ok(there),
+        Ok(_) => Err(failed(job)(kube::Error::Api(refused))),
+        Err(source) => Err(failed(job)(source)),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     names::{self, FIELD_MANAGER},
     pods::{security, shared_pod},
     run::{
-        bookkeeping::{self, Made},
+        bookkeeping,
         record::Record,
         restore,
         stages::{
@@ -161,32 +161,24 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 3. Plan: talks to nobody.
     let mut planned = plan(job, &seen, context);
     // 4. Act. The SyncRun comes first, because it owns what is made for the run.
-    let made = match &seen.valid {
-        Ok(_) => {
-            if matches!(seen.found.facts.record, Record::Outdated(_)) {
-                newest(context, job).await?;
-            }
-            Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?
-        }
-        Err(_) => Made::NotNeeded,
-    };
-    if made == Made::Refused {
+    // One that is outdated is deleted, unless another operator has made it from a newer spec.
+    if seen.valid.is_ok() && matches!(seen.found.facts.record, Record::Outdated(_)) {
+        newest(context, job).await?;
+    }
+    let has_record = seen.valid.is_err()
+        || Box::pin(bookkeeping::make_record(context, job, &mut seen.found, &planned.step)).await?;
+    if !has_record {
         planned = plan(job, &seen, context);
     }
     let Planned { step, again, next_run } = planned;
     let step = patient(context, job, step, again);
-    let view = seen.view(job, context);
-    let after = |job: &SyncJob, step: &Step| new_status(context, job, &view, &seen, step, next_run);
     // Whoever has not heard that the run makes its pods cannot give its start back, so they are told first.
-    let is_known = view.active().is_some_and(|(run, _)| run.launched);
-    let launched = match step {
-        Step::Launch if !is_known => Box::pin(write_status(context, job, &after(job, &step))).await?,
-        _ => None,
-    };
+    let launched = Box::pin(record_launch(context, job, &mut seen, &step, next_run)).await?;
     let job = launched.as_ref().unwrap_or(job);
+    let view = seen.view(job, context);
     let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
     // 5. Write the status.
-    let new = after(job, &step);
+    let new = new_status(context, job, &view, &seen, &step, next_run);
     Box::pin(write_status(context, job, &new)).await?;
     tell(context, job, (&next_status::before(&step, &view, seen.now), &new)).await;
     // 6. Remove what the run no longer needs, now that the status says so.
@@ -309,6 +301,28 @@ async fn act(
     Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
 }
 
+/// Writes and announces the status after a launch before anything is launched, unless it is known that the run is.
+/// Returns the job with that status, by which `seen` goes from then on.
+async fn record_launch(
+    context: &Context,
+    job: &SyncJob,
+    seen: &mut Seen,
+    step: &Step,
+    next_run: Option<Timestamp>,
+) -> Result<Option<SyncJob>, Error> {
+    let view = seen.view(job, context);
+    if *step != Step::Launch || view.active().is_some_and(|(run, _)| run.launched) {
+        return Ok(None);
+    }
+    let new = new_status(context, job, &view, seen, step, next_run);
+    let launched = write_status(context, job, &new).await?;
+    tell(context, job, (&next_status::before(step, &view, seen.now), &new)).await;
+    if launched.is_some() {
+        seen.status = new;
+    }
+    Ok(launched)
+}
+
 /// Returns the status after a step.
 fn new_status(
     context: &Context,
@@ -331,7 +345,7 @@ fn new_status(
     if begins {
         next_status::start_or_wait(context, &mut new, view, now);
     }
-    next_status::note_stage(&mut new, &known, step, view);
+    next_status::note_stage(&mut new, step, view);
     if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
         engine_snapshots::forget_damage(&mut new);
     }

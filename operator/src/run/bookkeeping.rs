@@ -30,43 +30,32 @@ fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     is_needed && matches!(record, Record::Missing | Record::Asked)
 }
 
-/// Whether the SyncRun of a run was made for a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// The step needs none, or there is one.
-    NotNeeded,
-    /// It was made, or completed.
-    Now,
-    /// The API server refuses it.
-    Refused,
-}
-
 /// Creates the SyncRun of the run under way if a step needs it, and deletes one that was made from an older spec. If
-/// the API server rejects it, the reason is stored in `found`, so that the status shows it as for any other child.
-/// Fails on all other errors.
+/// the API server rejects it, the reason is stored in `found`, so that the status shows it as for any other child, and
+/// false is returned. Fails on all other errors.
 pub(crate) async fn make_record(
     context: &Context,
     job: &SyncJob,
     found: &mut Found,
     step: &Step,
-) -> Result<Made, Error> {
+) -> Result<bool, Error> {
     if let Record::Outdated(old) = &found.facts.record {
         write_record::delete(&context.client, old).await?;
     }
     let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let Some(run) = run.filter(|run| needs_record(step, run, &found.facts.record)) else {
-        return Ok(Made::NotNeeded);
+        return Ok(true);
     };
     match write_record::make(&context.client, job, run, found.run.as_ref()).await {
         Ok(made) => {
             context.known.runs.wrote(&made);
             (found.facts.record, found.run) = (Record::Kept, Some(made));
-            Ok(Made::Now)
+            Ok(true)
         }
         Err(error) => {
             let fault = error.refusal().ok_or(error)?;
             (found.facts.record, found.run) = (Record::Taken(fault), None);
-            Ok(Made::Refused)
+            Ok(false)
         }
     }
 }

@@ -113,6 +113,10 @@ pub(crate) fn turn(
 fn launch(status: &mut SyncJobStatus, found: &Found, now: Timestamp) {
     run_status::preparing(status, None, now);
     status.fs_groups = found.fs_groups;
+    // A claim that was made anew since is not what was launched on.
+    if status.active_run.as_ref().is_some_and(|run| run.launched) {
+        return;
+    }
     let uid = source_identity::uid(&found.claims).map(Into::into);
     status.active_run.iter_mut().for_each(|run| run.source_uid.clone_from(&uid));
 }
@@ -229,10 +233,9 @@ fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Ou
 
 /// Notes the stage of the run under way in the status, given the status that is `known` to the API server. A run that
 /// has got its turn and has no hooks starts at once.
-pub(crate) fn note_stage(status: &mut SyncJobStatus, known: &SyncJobStatus, step: &Step, view: &View<'_>) {
+pub(crate) fn note_stage(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
     let Some(run) = &mut status.active_run else { return };
-    let was_launched = known.active_run.as_ref().is_some_and(|run| run.launched);
-    run.launched = run.is_started() && (*step == Step::Launch || was_launched && !step.ends_launch());
+    run.launched = run.is_started() && (*step == Step::Launch || run.launched && !step.ends_launch());
     let is_admitted = matches!(step, Step::Begin(_) | Step::Admit) && run.is_started();
     run.stage = if is_admitted && view.is_without_hooks() { Stage::Starting } else { step.stage(run.stage) };
 }

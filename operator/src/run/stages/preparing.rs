@@ -31,12 +31,15 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if is_behind(situation, run) {
         return queued::renew(situation, run);
     }
-    // Another operator may be making the pods.
-    if run.launched && situation.facts.record == Record::Kept {
-        return Step::Launch.again(after(situation, WARNINGS_PERIOD));
-    }
-    if let Some(step) = of_claims(situation) {
-        return step.again(after(situation, SLOW_PERIOD));
+    // Another operator may be making the pods, so the start stays.
+    let is_launched = run.launched && situation.facts.record == Record::Kept;
+    match of_claims(situation) {
+        Some(Step::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))) if is_launched => {
+            return Step::Start(Some(fault)).again(after(situation, SLOW_PERIOD));
+        }
+        Some(step) => return step.again(after(situation, SLOW_PERIOD)),
+        None if is_launched => return Step::Launch.again(after(situation, WARNINGS_PERIOD)),
+        None => {}
     }
     if let Captured::Impossible(fault) = &situation.facts.captured {
         return Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD));

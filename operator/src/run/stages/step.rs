@@ -100,7 +100,7 @@ pub enum StorageStep {
     Begin(String),
     /// Make what it needs and lacks, and wait for it; with the obstacle, if any.
     Wait(Option<Fault>),
-    /// Record that it is taken.
+    /// Record that it is taken. An image ends with the run, by [`Step::Finish`].
     End,
 }
 
@@ -144,10 +144,11 @@ impl Step {
         }
     }
 
-    /// Returns whether the pods of the current try are gone after this step, so that a run which is still started has
-    /// to look again for its turn.
+    /// Returns whether this step removes the pods of the current try, so that a run which is still started has to look
+    /// again for its turn.
     pub fn ends_launch(&self) -> bool {
-        matches!(self, Self::Withdraw | Self::Retry(..) | Self::Postpone(..) | Self::Begin(_))
+        let stops = matches!(self, Self::Hook(HookStep::Begin { stops: true, .. }));
+        stops || matches!(self, Self::Withdraw | Self::Retry(..) | Self::Postpone(..) | Self::Begin(_))
     }
 
     /// Returns the obstacle of a run in this step, if any.

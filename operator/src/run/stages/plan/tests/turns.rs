@@ -41,9 +41,15 @@ fn a_run_that_was_started_looks_again_before_anything_is_made() {
 fn a_run_that_is_launched_keeps_its_start_until_its_pods_are_gone() {
     let mut status = with_run();
     status.active_run.as_mut().unwrap().launched = true;
-    let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
-    let taken = Situation { turn: taken(), claims: missing, ..situation(&status) };
+    let taken = Situation { turn: taken(), ..situation(&status) };
     assert_eq!(step(&taken), Step::Launch, "another operator may be making them");
+    let missing = Fault::new(Reason::ClaimNotFound, "m");
+    let without = Situation { claims: Err(Blocked::Stalled(missing.clone())), ..situation(&status) };
+    assert_eq!(
+        step(&without),
+        Step::Start(Some(missing)),
+        "nothing is made on a claim that is not as it was"
+    );
     assert!(Step::Withdraw.ends_launch() && !Step::Launch.ends_launch() && !Step::Start(None).ends_launch());
 }
 
