@@ -44,7 +44,9 @@ test: test-local test-cluster ## Every test: unit, integration, API server, kind
 test-local: ## The tests that need no cluster programs
 	@.ci/tools build test
 	.ci/again cargo test --no-fail-fast --workspace --lib --bins
-	.ci/again cargo test --no-fail-fast --workspace --exclude volferry-e2e --test '*'
+	# Half of their time is waiting for processes and peers, so more run at once than there are cores.
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} \
+	  .ci/again cargo test --no-fail-fast --workspace --exclude volferry-e2e --test '*'
 	cargo test --workspace --doc
 
 .PHONY: test-apiserver
