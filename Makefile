@@ -192,6 +192,12 @@ check-manifests: check-tools
 	config/bundle "$$bare/bundle" >/dev/null
 	olm "$$bare/bundle"
 
+# Not part of `make check`: it needs Node, and hundreds of npm packages the first time.
+.PHONY: check-panel
+check-panel: ## The panel for Headlamp: types, lints, tests in a DOM, and a build of it
+	@.ci/tools panel
+	config/headlamp/check
+
 .PHONY: crds
 crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference
 	@.ci/tools build
