@@ -243,10 +243,10 @@ accept-figures: ## Accept what the regression tests count as the new figures
 	VOLFERRY_ACCEPT_FIGURES=1 $(REGRESSION)
 
 .PHONY: bench
-bench: ## Criterion benches of runs and of the engine's parts (BENCH='local/sync_small_files' runs those of a name)
+bench: ## Criterion benches of runs and of the delta (BENCH='local/sync_small_files' runs those of a name)
 	@.ci/tools build
 	cargo build --release --bin volferry
-	cargo bench --workspace --bench delta --bench engine --bench sync -- $(BENCH)
+	cargo bench --workspace --bench delta --bench sync -- $(BENCH)
 
 # Frame pointers let perf follow calls; the flags of .cargo/config.toml have to be named again.
 .PHONY: profile

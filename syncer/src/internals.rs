@@ -6,8 +6,4 @@ pub use volferry_core::{
     wire,
 };
 
-pub use crate::{
-    destination::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings, VolumeLock},
-    scan::{ScanOptions, scan},
-    sys::in_motion::is_in_motion,
-};
+pub use crate::destination::{ClonedAt, JournalEntry, VolumeLock};

@@ -54,8 +54,8 @@ impl ClaimPod {
             return Err(PluginError::NoRoot { namespace: cluster.namespace.clone() });
         }
         let placement = placement(cluster, &claim).await?;
-        let (image, pull_secrets) = match &flags.image {
-            Some(image) => (image.clone(), Vec::new()),
+        let PodImage { image, pull_secrets } = match &flags.image {
+            Some(image) => PodImage { image: image.clone(), pull_secrets: Vec::new() },
             None => image(cluster).await,
         };
         let of = OneOff {
@@ -134,24 +134,28 @@ async fn placement(
     Ok(placement::placement(claim, &users))
 }
 
-/// Returns the image of the newest Job of Volferry in the namespace, with the Secrets that it is pulled with, or else
-/// the chart's. Objects of other namespaces decide nothing: anybody may give a pod there the operator's labels.
-async fn image(cluster: &Cluster) -> (String, Vec<LocalObjectReference>) {
+/// An image, and the Secrets that it is pulled with.
+struct PodImage {
+    image: String,
+    pull_secrets: Vec<LocalObjectReference>,
+}
+
+/// Returns the image of the newest Job of Volferry in the namespace, or else the chart's. Objects of other namespaces
+/// decide nothing: anybody may give a pod there the operator's labels.
+async fn image(cluster: &Cluster) -> PodImage {
     // A user who may not list them can name the image.
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let listed = jobs.list(&ListParams::default().labels(OF_VOLFERRY)).await;
     let pod = |job: Job| job.spec?.template.spec;
-    if let Some((image, secrets)) = newest(listed).and_then(pod).and_then(used) {
-        return (image, secrets);
-    }
-    (USUAL_IMAGE.into(), Vec::new())
+    let usual = || PodImage { image: USUAL_IMAGE.into(), pull_secrets: Vec::new() };
+    newest(listed).and_then(pod).and_then(used).unwrap_or_else(usual)
 }
 
 fn newest<K: Resource + Clone>(listed: kube::Result<ObjectList<K>>) -> Option<K> {
     listed.ok()?.items.into_iter().max_by_key(kube::ResourceExt::creation_timestamp)
 }
 
-fn used(pod: PodSpec) -> Option<(String, Vec<LocalObjectReference>)> {
+fn used(pod: PodSpec) -> Option<PodImage> {
     let container = pod.containers.into_iter().find(|it| it.name == names::CONTAINER)?;
-    Some((container.image?, pod.image_pull_secrets.unwrap_or_default()))
+    Some(PodImage { image: container.image?, pull_secrets: pod.image_pull_secrets.unwrap_or_default() })
 }

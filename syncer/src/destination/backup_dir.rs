@@ -83,7 +83,7 @@ impl BackupDir {
         set_xattrs::drop_default_acl(root.as_fd());
         let mut settings = Settings::resolve(&Preserve::default()).map_err(io::Error::other)?;
         let wanted = settings.attrs;
-        (settings.attrs, _) = set_xattrs::probe(root.as_fd(), &format!("{NEW}probe"), wanted);
+        settings.attrs = set_xattrs::probe(root.as_fd(), &format!("{NEW}probe"), wanted).settable;
         let lost_attrs = LostAttrs::of(wanted.without(settings.attrs));
         let device = rustix::fs::fstat(&root)?.st_dev;
         Ok(Self { root, device, settings, lost_attrs, folders: Mutex::default(), next: AtomicU64::new(0) })

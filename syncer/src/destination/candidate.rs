@@ -13,7 +13,7 @@ use crate::{
         destination_error::ApplyError,
         in_place::replay_journal::replay,
         metadata::{
-            set_xattrs::{self, LostAttrs},
+            set_xattrs::{self, LostAttrs, ProbedAttrs},
             settings::Settings,
             time_precision,
         },
@@ -35,20 +35,20 @@ use crate::{
 
 /// A directory that may become the destination of a run, and is still unchanged.
 #[derive(Debug)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     path: PathBuf,
     root: Root,
 }
 
 impl Candidate {
     /// Opens the directory at `place`, and makes it if it is missing.
-    pub fn open(place: &TreeLocation) -> Result<Self, ApplyError> {
+    pub(crate) fn open(place: &TreeLocation) -> Result<Self, ApplyError> {
         refuse_own(place)?;
         Ok(Self { root: Root::prepare(place)?, path: place.path() })
     }
 
     /// Opens the directory at `place`; `None` if it is missing.
-    pub fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
+    pub(crate) fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
         refuse_own(place)?;
         match Root::enter(place) {
             Err(RootError::Missing(_)) => Ok(None),
@@ -57,12 +57,12 @@ impl Candidate {
     }
 
     /// Returns the root, for scanning.
-    pub fn root(&self) -> &Root {
+    pub(crate) fn root(&self) -> &Root {
         &self.root
     }
 
     /// Returns the times that its file system keeps, as far as that can be found out without a new name.
-    pub fn kept_times(&self) -> KeptTimes {
+    pub(crate) fn kept_times(&self) -> KeptTimes {
         time_precision::probe(self.root.as_fd(), None)
     }
 
@@ -70,7 +70,7 @@ impl Candidate {
     ///
     /// # Errors
     /// [`ApplyError::Own`], with which a run would fail.
-    pub fn check_writable(&self) -> Result<(), ApplyError> {
+    pub(crate) fn check_writable(&self) -> Result<(), ApplyError> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let may = |path: &str| rustix::fs::accessat(&self.root, path, access, AtFlags::EACCESS);
         let state = [".volferry", ".volferry/staging"].into_iter().try_for_each(may);
@@ -82,7 +82,7 @@ impl Candidate {
     }
 
     /// Returns the id of the volume, if it was a destination before.
-    pub fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
+    pub(crate) fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
         volume_id::of(&self.root).map_err(|error| {
             let source = private_dir::explain(self.root.as_fd(), &self.path, error);
             ApplyError::Own { path: self.path.clone(), source }
@@ -93,7 +93,7 @@ impl Candidate {
     ///
     /// # Errors
     /// [`ApplyError::Own`].
-    pub fn source(&self) -> Result<Option<VolumeId>, ApplyError> {
+    pub(crate) fn source(&self) -> Result<Option<VolumeId>, ApplyError> {
         let found = match open_child(self.root.as_fd(), OWN_DIR, OFlags::RDONLY) {
             Ok(own) => volume_id::source_of(own.as_fd()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -103,14 +103,14 @@ impl Candidate {
     }
 
     /// Returns the files that earlier runs noted as in motion.
-    pub fn noted(&self) -> Arc<NotedFiles> {
+    pub(crate) fn noted(&self) -> Arc<NotedFiles> {
         let own = open_child(self.root.as_fd(), OWN_DIR, OFlags::RDONLY);
         let notes = own.ok().and_then(|own| MotionNotes::look(own.as_fd(), 0).ok());
         notes.map(|notes| Arc::clone(notes.found())).unwrap_or_default()
     }
 
     /// Returns whether the destination has a `.volferry`, so that opening it changes nothing in its root.
-    pub fn has_state(&self) -> bool {
+    pub(crate) fn has_state(&self) -> bool {
         rustix::fs::statat(&self.root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
@@ -118,7 +118,7 @@ impl Candidate {
     /// it left in the journal. Of the attributes in `settings`, keeps those that the file system takes. The processes
     /// of a sharded run each give its name and their own `shard`, and share the lock. A lock that the session has
     /// `held` since its last run is used again.
-    pub fn take(
+    pub(crate) fn take(
         self,
         mut settings: Settings,
         shard: Option<(&str, Shard)>,
@@ -129,7 +129,8 @@ impl Candidate {
         if state.is_first() {
             replay(&root, &state)?.into_iter().for_each(|note| state.note(note));
         }
-        let (settable, by_policy) = set_xattrs::probe(state.staging(), &state.fresh_name(), settings.attrs);
+        let ProbedAttrs { settable, by_policy } =
+            set_xattrs::probe(state.staging(), &state.fresh_name(), settings.attrs);
         let lost_attrs = LostAttrs::of(settings.attrs.without(settable));
         (settings.attrs, settings.by_policy) = (settable, by_policy);
         if settings.times {

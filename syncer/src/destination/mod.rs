@@ -24,19 +24,20 @@ mod writable_tree;
 use crate::sys::root::Root;
 
 pub(crate) use backup_dir::{BackupDir, FolderMeta};
-pub use candidate::Candidate;
+pub(crate) use candidate::Candidate;
 pub(crate) use copy_bytes::{SMALL_BYTES, never_clones, read_exact_at, write_all};
 pub(crate) use destination_error::ApplyError;
 pub(crate) use device::device_writer::Device;
 pub use in_place::journal_entry::JournalEntry;
 pub(crate) use metadata::set_xattrs::visible_attrs;
-pub use metadata::settings::Settings;
-pub use remove_old_versions::EntryAt;
+pub(crate) use metadata::settings::Settings;
+pub(crate) use remove_old_versions::EntryAt;
 pub(crate) use remove_old_versions::let_go;
 pub(crate) use staging::arrived_blocks::{ArrivalLog, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};
+pub(crate) use state::leftovers::Leftover;
 pub(crate) use state::shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub(crate) use state::state_dir::StateDir;
 pub use state::state_dir::VolumeLock;
@@ -45,7 +46,7 @@ pub use state::state_names::remove_folder;
 pub(crate) use metadata::set_metadata::KEPT;
 pub(crate) use state::volume_id::of as volume_of;
 
-pub use writable_tree::Destination;
+pub(crate) use writable_tree::Destination;
 pub(crate) use writable_tree::open_dir_in;
 
 /// Returns whether a run has begun to write to the folder at `root` before, or it has snapshots.

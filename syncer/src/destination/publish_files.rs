@@ -22,7 +22,7 @@ use crate::{
             staged_dir::StagedDir,
             staged_file::Staged,
         },
-        state::staging_names::part_key,
+        state::{leftovers::Leftover, staging_names::part_key},
     },
     entry::{Meta, Time},
     measure::monitor::Monitor,
@@ -91,8 +91,7 @@ impl Destination {
     }
 
     /// Takes the partial file that a run that was cut off left for this path, as a basis whose content is not trusted.
-    /// Also returns whether an earlier run has taken it already and left nothing better.
-    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<(Staged, bool)> {
+    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<Leftover<Staged>> {
         Staged::leftover(&self.state, path, monitor)
     }
 

@@ -5,7 +5,7 @@ use contract::human_bytes::bytes as human_bytes;
 use crate::{
     ends::{
         local_tree::LocalHashes,
-        stored_tree::{Restore, StoredTree, damaged, first, leave_out, needed},
+        stored_tree::{Restore, StoredTree, damaged, leave_out, needed, not_whole},
     },
     fetch::copy_local::copy_all,
     measure::monitor::Monitor,
@@ -138,8 +138,8 @@ impl SourceEnd for StoredSource<'_> {
                 };
                 leave_out(compared, is_damaged, &run.failures);
             }
-        } else if let Some((count, path)) = first(&needed, &damaged) {
-            return Err(SnapshotError::NotWhole { id: snapshot.id, count, path }.into());
+        } else if let Some(error) = not_whole(snapshot.id, &needed, &damaged) {
+            return Err(error.into());
         }
         let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
         Ok(free.map(|free| {

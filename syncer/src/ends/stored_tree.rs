@@ -25,7 +25,7 @@ use crate::{
     },
     session_error::SessionError,
     snapshot::{
-        Snapshot, SnapshotError, Store,
+        Snapshot, SnapshotError, SnapshotId, Store,
         around_runs::Before,
         browse::{Node, What, node_at, nodes},
         store::{ContentRef, Folder, FolderRef},
@@ -327,19 +327,24 @@ fn is_trusted(snapshot: &Snapshot, params: &RunParams) -> bool {
     params.trust_store || !snapshot.is_exposed
 }
 
-/// Returns the parameters of a run from a snapshot, without what an untrusted one may not decide, and a note on that.
-pub(crate) fn as_trusted(snapshot: &Snapshot, params: &RunParams) -> (RunParams, Option<String>) {
+/// Returns the parameters of a run from a snapshot, without what an untrusted one may not decide.
+pub(crate) fn as_trusted(snapshot: &Snapshot, params: &RunParams) -> RunParams {
     let mut params = params.clone();
-    if is_trusted(snapshot, &params) {
-        return (params, None);
+    if !is_trusted(snapshot, &params) {
+        (params.preserve.ownership, params.preserve.specials) = (Ownership::Never, false);
     }
-    (params.preserve.ownership, params.preserve.specials) = (Ownership::Never, false);
-    let note = format!(
-        "snapshot {} was imported, or other users could write to its list: owners, set-id bits, capabilities, pipes and devices \
-         are left out; --trust-store restores them, too",
-        snapshot.id
-    );
-    (params, Some(note))
+    params
+}
+
+/// Returns a note on what an untrusted snapshot may not decide.
+pub(crate) fn trust_note(snapshot: &Snapshot, params: &RunParams) -> Option<String> {
+    (!is_trusted(snapshot, params)).then(|| {
+        format!(
+            "snapshot {} was imported, or other users could write to its list: owners, set-id bits, capabilities, pipes \
+             and devices are left out; --trust-store restores them, too",
+            snapshot.id
+        )
+    })
 }
 
 /// Returns the attributes out of `classes` that a run from the snapshot keeps.
@@ -402,10 +407,16 @@ pub(crate) fn damaged(store: &Store, needed: &[NeededContent]) -> HashSet<Conten
     on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect()
 }
 
-/// Returns the number of damaged objects, and the first path that needs one; `None` if none is damaged.
-pub(crate) fn first(needed: &[NeededContent], damaged: &HashSet<ContentId>) -> Option<(u64, String)> {
+/// Returns an error that names the first path that needs a damaged object of the snapshot `id`; `None` if none is
+/// damaged.
+pub(crate) fn not_whole(
+    id: SnapshotId,
+    needed: &[NeededContent],
+    damaged: &HashSet<ContentId>,
+) -> Option<SnapshotError> {
     let bad = needed.iter().filter(|object| damaged.contains(&object.content.id));
-    Some((damaged.len() as u64, bad.map(|object| &object.path).min()?.to_string()))
+    let path = bad.map(|object| &object.path).min()?.to_string();
+    Some(SnapshotError::NotWhole { id, count: damaged.len() as u64, path })
 }
 
 /// Takes the files whose content is damaged out of the plan, and names them.

@@ -17,7 +17,7 @@ use rustix::fs::Stat;
 
 use crate::{
     delta::name::ShortName,
-    destination::{Staged, read_exact_at},
+    destination::{Leftover, Staged, read_exact_at},
     fetch::{
         assemble_file::FileBasis, basis_cost::BasisCost, chunk_basis::ChunkBasis,
         granule_basis::GranuleBasis, in_flight::InFlight,
@@ -114,7 +114,7 @@ impl BasisReader<'_> {
             // device.
             return self.share(number, need, GranuleBasis::what_is_in(staged)?, false);
         }
-        if let Some((leftover, was_tried)) = self.writing.leftover(need) {
+        if let Some(Leftover { part: leftover, was_tried }) = self.writing.leftover(need) {
             // Assembling chunks records nothing, so an attempt that got no further is not repeated.
             let old = if was_tried { Vec::new() } else { old };
             return self.go_on(number, need, leftover, old);

@@ -22,7 +22,7 @@ use crate::{
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError,
-        check::split_check,
+        check::{SplitFrame, split_check},
         compress,
         data::{self, BLOCK, Block, ContentFrame, END, EndFrame, Failed, Fresh, PACK, Pack, Packed},
         patch::{BlockHeader, CHUNKS, Chunks, PATCH, Patch},
@@ -58,7 +58,7 @@ impl<'a> Receiver<'a> {
     /// Handles one frame. Errors are those of the peer; an error of a file is recorded as its failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
         let (kind, body) = during(Activity::Compressing, || compress::open(frame.kind, frame.body))?;
-        let (kind, plain, check) = split_check(kind, &body)?;
+        let SplitFrame { kind, body: plain, check } = split_check(kind, &body)?;
         let taken = match kind {
             PACK => self.take_pack(plain),
             BLOCK => self.take_block(&Block::decode(plain)?, check.as_ref()),

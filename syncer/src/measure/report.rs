@@ -24,6 +24,15 @@ use crate::{
     path::RelPath,
 };
 
+/// What a run has used of its machine.
+#[derive(Debug, Default)]
+struct Used {
+    /// CPU time in milliseconds.
+    cpu_ms: u64,
+    /// The peak memory in bytes.
+    peak_rss: u64,
+}
+
 /// Entries that could not be synced. Each is counted once, and the first few are named.
 #[derive(Debug, Default)]
 pub struct Failures {
@@ -39,8 +48,16 @@ struct NamedFailures {
     seen: HashSet<u64>,
     /// Digests of the paths that failed here, and of those that the peer reported.
     digests: [u64; 2],
-    /// The number of files in motion, and the first of them.
-    in_motion: (u64, Vec<String>),
+    in_motion: FilesInMotion,
+}
+
+/// Files that were taken although they kept changing.
+#[derive(Debug, Default, Clone)]
+pub struct FilesInMotion {
+    /// Their number.
+    pub count: u64,
+    /// The paths of the first of them.
+    pub first: Vec<String>,
 }
 
 impl Failures {
@@ -59,14 +76,14 @@ impl Failures {
     pub fn add_in_motion(&self, path: &RelPath) {
         tracing::warn!(%path, "it kept changing while it was read, and what was read last may be a mix");
         let mut named = self.named.lock();
-        named.in_motion.0 += 1;
-        if named.in_motion.1.len() < MAX_FAILURES {
-            named.in_motion.1.push(path.to_string());
+        named.in_motion.count += 1;
+        if named.in_motion.first.len() < MAX_FAILURES {
+            named.in_motion.first.push(path.to_string());
         }
     }
 
-    /// Returns the number of files that were taken although they kept changing, and the first of them.
-    pub fn in_motion(&self) -> (u64, Vec<String>) {
+    /// Returns the files that were taken although they kept changing.
+    pub fn in_motion(&self) -> FilesInMotion {
         self.named.lock().in_motion.clone()
     }
 
@@ -253,20 +270,20 @@ impl<'a> Stopwatch<'a> {
 
     /// Returns the resources that this run has used as the source.
     pub fn source_usage(&self) -> Usage {
-        let (source_cpu_ms, source_peak_rss) = self.used().unwrap_or_default();
-        Usage { source_cpu_ms, source_peak_rss, ..Usage::default() }
+        let Used { cpu_ms, peak_rss } = self.used();
+        Usage { source_cpu_ms: cpu_ms, source_peak_rss: peak_rss, ..Usage::default() }
     }
 
     /// Returns the resources that this run has used as the sink, added to the usage of its source.
     pub fn sink_usage(&self, source: Usage) -> Usage {
-        let (sink_cpu_ms, sink_peak_rss) = self.used().unwrap_or_default();
-        Usage { sink_cpu_ms, sink_peak_rss, ..source }
+        let Used { cpu_ms, peak_rss } = self.used();
+        Usage { sink_cpu_ms: cpu_ms, sink_peak_rss: peak_rss, ..source }
     }
 
-    /// Returns this run's CPU time in milliseconds and its peak memory; `None` if the process has other runs.
-    fn used(&self) -> Option<(u64, u64)> {
+    /// Returns what this run has used; nothing if the process has other runs.
+    fn used(&self) -> Used {
         let cpu_ms = || cpu().saturating_sub(self.cpu_before[0]).as_millis() as u64;
-        (!self.is_shared).then(|| (cpu_ms(), peak_rss()))
+        if self.is_shared { Used::default() } else { Used { cpu_ms: cpu_ms(), peak_rss: peak_rss() } }
     }
 
     /// Returns the effort of one end's threads in each phase so far.
@@ -402,9 +419,9 @@ mod tests {
             failures.add(&path("read"), "read", &"broken");
             failures.add_in_motion(&path("changing"));
         }
-        assert_eq!((failures.count(), failures.in_motion().0), (2, 1));
+        assert_eq!((failures.count(), failures.in_motion().count), (2, 1));
         failures.go_back_to(&before);
-        assert_eq!((failures.count(), failures.in_motion().0), (1, 0));
+        assert_eq!((failures.count(), failures.in_motion().count), (1, 0));
         assert!(!failures.has(&path("read")));
     }
 

@@ -17,7 +17,7 @@ use crate::{
         dir::{Dir, DirId, Mounts},
         seek::seek,
     },
-    wire::{MAX_PACKED_BYTES, TreeHead},
+    wire::{Forecast, MAX_PACKED_BYTES, TreeHead},
 };
 
 /// The step of an entry that replaces a directory.
@@ -206,11 +206,18 @@ pub(crate) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
     dir.join(name).unwrap_or_else(|_| dir.clone())
 }
 
-/// Advances through a sorted listing to the entry of this name. Returns its length and time if it is a file.
-pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
+/// A file as a listing has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListedFile {
+    pub len: u64,
+    pub mtime: Time,
+}
+
+/// Advances through a sorted listing to the entry of this name, and returns it if it is a file.
+pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<ListedFile> {
     let entry = seek(there, name, |entry| entry.name)?;
     match entry.kind {
-        Kind::File { size } => Some((size, entry.meta.mtime)),
+        Kind::File { size } => Some(ListedFile { len: size, mtime: entry.meta.mtime }),
         _ => None,
     }
 }
@@ -262,8 +269,8 @@ pub(crate) fn entries_below(tree: &Tree, id: DirId, kept: &SparedEntries) -> u64
     count
 }
 
-/// Returns the number of files that are transferred to a directory, and of their bytes.
-pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
+/// Returns the files that are transferred to a directory.
+pub(crate) fn to_transfer(dir: &PlannedDir) -> Forecast {
     let (mut files, mut bytes) = (0, 0);
     let mut steps = dir.plan.steps.iter().peekable();
     for (index, entry) in (0..).zip(&dir.listing) {
@@ -275,7 +282,7 @@ pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
             bytes = u64::saturating_add(bytes, size);
         }
     }
-    (files, bytes)
+    Forecast { files, bytes }
 }
 
 /// The results of comparing contents, apart from the steps.

@@ -8,7 +8,7 @@ use crate::{
     destination::Settings,
     ends::{
         stored_source::StoredSource,
-        stored_tree::{Restore, as_trusted, trusted_attrs},
+        stored_tree::{Restore, as_trusted, trust_note, trusted_attrs},
     },
     measure::report::Stopwatch,
     path::RelPath,
@@ -107,7 +107,8 @@ pub(crate) fn from_snapshot(
 impl Restore<'_> {
     pub(crate) fn run(&self, params: &RunParams, watch: &mut Stopwatch<'_>) -> Result<Report, SessionError> {
         watch.enter(Phase::Scan);
-        let (params, note) = as_trusted(self.snapshot, params);
+        let note = trust_note(self.snapshot, params);
+        let params = as_trusted(self.snapshot, params);
         let mut run = Run::new(&params, watch.monitor());
         run.restores_in_place = self.before.in_place;
         run.expected_plan = self.plan.as_ref();

@@ -5,7 +5,7 @@ use contract::{Phase, Report, RunParams};
 
 use crate::{
     ends::{
-        stored_tree::{StoredTree, as_trusted, trusted_attrs},
+        stored_tree::{StoredTree, as_trusted, trust_note, trusted_attrs},
         tree_head::done,
     },
     kept_xattrs::Classes,
@@ -40,8 +40,8 @@ pub(crate) fn send_snapshot(
     let _reading = hold_for_reading(&store)?;
     let roots = store.roots()?;
     let snapshot = select_snapshot(&roots, which)?;
-    let (params, note) = as_trusted(snapshot, params);
-    note.iter().for_each(|note| tracing::warn!("{note}"));
+    trust_note(snapshot, params).iter().for_each(|note| tracing::warn!("{note}"));
+    let params = as_trusted(snapshot, params);
     let hello = Hello {
         params: params.clone(),
         attrs: trusted_attrs(snapshot, &params, Classes::ALL),

@@ -55,7 +55,7 @@ use crate::{
         dir::{Beyond, ROOT},
     },
 };
-pub use options::ScanOptions;
+pub(crate) use options::ScanOptions;
 pub(crate) use read_entry::has_holes;
 pub(crate) use reuse_earlier::{
     ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry, WrittenNames,
@@ -72,7 +72,12 @@ const FEW_DIRENTS_BYTES: usize = 1 << 10;
 ///
 /// # Errors
 /// If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
-pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
+pub(crate) fn scan(
+    root: &Root,
+    options: &ScanOptions,
+    failures: &Failures,
+    monitor: &Monitor,
+) -> io::Result<Tree> {
     scan_changes(root, options, KnownTree::default(), failures, monitor)
 }
 

@@ -14,7 +14,7 @@ use crate::{
 
 /// The options of a scan.
 #[derive(Debug, Default)]
-pub struct ScanOptions {
+pub(crate) struct ScanOptions {
     /// The entries to exclude.
     pub filter: Filter,
     /// Whether a directory of which an entry is excluded counts as incomplete.

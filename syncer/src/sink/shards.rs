@@ -215,7 +215,7 @@ pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
 /// Estimates the cost of a directory's own entries, in bytes.
 fn cost(dir: &PlannedDir) -> u64 {
     let entries = (dir.plan.steps.len() + dir.plan.deletes.len()) as u64;
-    to_transfer(dir).1.saturating_add(entries.saturating_mul(ENTRY_COST))
+    to_transfer(dir).bytes.saturating_add(entries.saturating_mul(ENTRY_COST))
 }
 
 /// Returns the number that identifies a directory in the assignment.

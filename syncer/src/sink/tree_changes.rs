@@ -110,11 +110,13 @@ impl<'a> TreeChanges<'a> {
         let (destination, run, plan) = (self.destination, self.run, self.plan);
         let executor = &mut self.executor;
         let dirs = &plan.compared.dirs;
-        let (files, bytes) = executor.mine(dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        run.monitor.set_totals(files, bytes);
-        source.announce(Forecast { files, bytes })?;
+        let all = executor.mine(dirs).map(to_transfer).fold(Forecast { files: 0, bytes: 0 }, |all, one| {
+            Forecast { files: all.files + one.files, bytes: all.bytes + one.bytes }
+        });
+        run.monitor.set_totals(all.files, all.bytes);
+        source.announce(all)?;
         // Each file takes at least one block.
-        let written = bytes.saturating_add(files.saturating_mul(FILE_BYTES));
+        let written = all.bytes.saturating_add(all.files.saturating_mul(FILE_BYTES));
         let writing = Writing { store: WriteTarget::Tree(destination), run, written: self.written };
         let moved = destination.sync_during(written, run.monitor, || {
             let new = &mut || executor.unlike_any(dirs);

@@ -160,7 +160,7 @@ impl TreeSink<'_> {
 
     /// Begins the changes.
     pub(crate) fn begin<'c>(&'c self, plan: &'c Planned) -> Result<TreeChanges<'c>, SessionError> {
-        let has_files = plan.compared.dirs.iter().any(|dir| to_transfer(dir).0 > 0);
+        let has_files = plan.compared.dirs.iter().any(|dir| to_transfer(dir).files > 0);
         let written = has_files.then(|| self.remember_written()).flatten();
         let keeps_root = self.subject.keeps_root(self.run.params);
         TreeChanges::begin(&self.destination, self.run, plan, written, keeps_root, self.control)

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     attrs::Attrs,
-    destination::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Staged},
+    destination::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Leftover, Staged},
     entry::{Meta, Time},
     hash::ContentId,
     path::RelPath,
@@ -70,8 +70,8 @@ impl<'a> Writing<'a> {
         self.tree().is_ok_and(|tree| tree.has_leftover(&need.path()))
     }
 
-    /// Returns the leftover of the file, and whether an earlier run continued from it without getting further.
-    pub(crate) fn leftover(&self, need: &Need) -> Option<(Staged, bool)> {
+    /// Returns the leftover of the file.
+    pub(crate) fn leftover(&self, need: &Need) -> Option<Leftover<Staged>> {
         self.tree().ok()?.leftover(&need.path(), self.run.monitor)
     }
 

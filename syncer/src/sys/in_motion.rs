@@ -20,7 +20,7 @@ const YOUNG_SECONDS: i64 = 60;
 
 /// Returns whether an open file may be written to by a write that has already begun. `stat` is its state. Content that
 /// is read later, and is followed by the same state, may be a mix of old and new bytes then.
-pub fn is_in_motion(file: impl AsFd, stat: &Stat) -> bool {
+pub(crate) fn is_in_motion(file: impl AsFd, stat: &Stat) -> bool {
     let age = clock_gettime(ClockId::RealtimeCoarse).tv_sec.saturating_sub(stat.st_ctime);
     age < AT_REST_SECONDS
         && match has_writers(file) {

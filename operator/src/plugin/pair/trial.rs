@@ -34,6 +34,14 @@ const ROUNDS: u32 = 3;
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(3);
 
+/// What the engine has said.
+struct Called {
+    /// Its exit status.
+    status: u8,
+    /// Its report, if it printed one.
+    report: Option<Box<Report>>,
+}
+
 /// What came of dialling over one carrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
@@ -153,7 +161,7 @@ impl There<'_> {
     /// Has the pod make a key, and know the endpoint's.
     async fn make_key(&self, served: &RemoteEnd) -> Result<(), PluginError> {
         let key = format!("--service-key={}", served.public_key);
-        let (status, _) = self.call(&["enroll", &key, "--", &self.address]).await?;
+        let status = self.call(&["enroll", &key, "--", &self.address]).await?.status;
         if status == 0 { Ok(()) } else { Err(unusable(status)) }
     }
 
@@ -170,12 +178,12 @@ impl There<'_> {
     async fn dial(&self, link: &str) -> Result<Answer, PluginError> {
         let (link, timeout) = (format!("--link={link}"), format!("--connect-timeout={DIAL_S}"));
         let words = ["sync", "-n", &link, &timeout, "--progress=json", "--", HOME, &self.address];
-        let (status, report) = self.call(&words).await?;
+        let Called { status, report } = self.call(&words).await?;
         report.map(|report| Answer::of(&report)).ok_or_else(|| unusable(status))
     }
 
-    /// Runs the engine in the pod, and returns its exit status and its report, if it printed one.
-    async fn call(&self, words: &[&str]) -> Result<(u8, Option<Box<Report>>), PluginError> {
+    /// Runs the engine in the pod.
+    async fn call(&self, words: &[&str]) -> Result<Called, PluginError> {
         let words: Vec<&str> = [ENGINE].iter().chain(words).copied().collect();
         let started = ExecStream::start(&self.made.pods, &self.pod, &words).await?;
         let mut lines = BufReader::new(started.output).lines();
@@ -190,7 +198,7 @@ impl There<'_> {
         if report.is_none() && status != 0 {
             show_errors(started.errors).await;
         }
-        Ok((status, report))
+        Ok(Called { status, report })
     }
 
     fn tell(&self, verdict: Verdict) -> Result<(), PluginError> {

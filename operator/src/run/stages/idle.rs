@@ -53,28 +53,37 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 
-/// Decides whether the run under way has to be stopped because a restore was asked for or the next one falls due;
-/// otherwise returns when that may be so.
-pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
+/// Whether another run takes the place of the one under way.
+#[derive(Debug, Default)]
+pub(super) struct Replacement {
+    /// Why it does so now.
+    pub cause: Option<RunCause>,
+    /// When it may do so.
+    pub due: Option<Timestamp>,
+}
+
+/// Decides whether the run under way has to be stopped because a restore was asked for or the next one falls due.
+pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> Replacement {
+    let by = |cause| Replacement { cause, due: None };
     if situation.is_restore_asked_for() {
-        return (Some(RunCause::Restore), None);
+        return by(Some(RunCause::Restore));
     }
     let demand = situation.demand.as_ref().ok();
     let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
     let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && !is_asked_for) else {
-        return (None, None);
+        return by(None);
     };
     if demand.trigger.is_some() && demand.trigger != run.trigger {
-        return (Some(RunCause::Trigger), None);
+        return by(Some(RunCause::Trigger));
     }
     if demand.schedule.is_some() {
         let due = due_time(situation, demand);
         let is_due = due.is_some_and(|due| due <= situation.now);
-        return (is_due.then_some(RunCause::Schedule), due);
+        return Replacement { cause: is_due.then_some(RunCause::Schedule), due };
     }
     let is_new = run.generation != situation.job.generation
         && run.spec_hash.as_deref() != Some(&*situation.job.spec_hash);
-    (is_new.then_some(RunCause::Spec), None)
+    by(is_new.then_some(RunCause::Spec))
 }
 
 fn cause_of(asked: &SyncRun) -> RunCause {

@@ -66,8 +66,8 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
     if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !matches!(stand, Stand::Over(_))) {
         return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
-    let (replacing, due) = idle::replacing(situation, run);
-    if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_))) {
+    let idle::Replacement { cause, due } = idle::replacing(situation, run);
+    if let Some(cause) = cause.filter(|_| !matches!(stand, Stand::Over(_))) {
         return Step::Finish(Outcome::canceled(finishing::replaced(run, cause))).into();
     }
     let deadline = deadline(situation, run);

@@ -10,6 +10,8 @@ use contract::{FolderAccess, RunResult};
 use parking_lot::Mutex;
 use syncer::session::Outcome;
 
+use super::turns::QueueLengths;
+
 /// The sums of the runs of a folder in one direction.
 #[derive(Debug, Default, Clone)]
 struct Sums {
@@ -50,7 +52,7 @@ impl Counts {
     }
 
     /// Writes all figures, with the queues as they are.
-    pub(crate) fn text(&self, queues: &[(String, (usize, usize))], peers: usize) -> String {
+    pub(crate) fn text(&self, queues: &BTreeMap<String, QueueLengths>, peers: usize) -> String {
         let folders = self.folders.lock().clone();
         let mut page = Page(String::new());
         page.metric("runs_total", "counter", "Runs, by folder, direction and result.");
@@ -80,11 +82,13 @@ impl Counts {
         let success = |sums: &Sums| sums.last_success.map(|at| at.to_string());
         each("last_success_timestamp_seconds", "gauge", "When the last good run ended.", &success);
         page.metric("sessions", "gauge", "Peers that have their turn.");
-        queues.iter().for_each(|(folder, (now, _))| page.value("sessions", &[("folder", folder)], now));
+        queues
+            .iter()
+            .for_each(|(folder, queue)| page.value("sessions", &[("folder", folder)], &queue.running));
         page.metric("waiting_peers", "gauge", "Peers that wait for their turn.");
         queues
             .iter()
-            .for_each(|(folder, (_, wait))| page.value("waiting_peers", &[("folder", folder)], wait));
+            .for_each(|(folder, queue)| page.value("waiting_peers", &[("folder", folder)], &queue.waiting));
         page.metric("authorized_keys", "gauge", "Keys that the service accepts.");
         page.value("authorized_keys", &[], &peers);
         page.0

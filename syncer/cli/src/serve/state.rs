@@ -1,7 +1,7 @@
 //! The state of a service: what its files say, the sessions that go on, and the queues of its folders.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -24,7 +24,7 @@ use super::{
     peers::{FileStamp, Peers, PeersError},
     refused::Refused,
     service_config::{ServedFolder, ServiceConfig},
-    turns::Turns,
+    turns::{QueueLengths, Turns},
 };
 use crate::{screen::Screen, toml_file::ConfigFileError};
 
@@ -157,12 +157,9 @@ impl ServiceState {
         Arc::clone(self.queues.lock().entry(folder.into()).or_default())
     }
 
-    /// Returns the folders with the peers that have their turn and those that wait.
-    pub(crate) fn queues(&self) -> Vec<(String, (usize, usize))> {
-        let mut queues: Vec<_> =
-            self.queues.lock().iter().map(|(folder, turns)| (folder.clone(), turns.counts())).collect();
-        queues.sort();
-        queues
+    /// Returns the lengths of the queues by folder.
+    pub(crate) fn queues(&self) -> BTreeMap<String, QueueLengths> {
+        self.queues.lock().iter().map(|(folder, turns)| (folder.clone(), turns.lengths())).collect()
     }
 
     /// Reads all files again. The former rules stay if one of them cannot be used.

@@ -41,6 +41,14 @@ pub(crate) struct Turn {
     number: u64,
 }
 
+/// The lengths of a folder's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueLengths {
+    /// The peers that have their turn.
+    pub running: usize,
+    pub waiting: usize,
+}
+
 impl Turns {
     /// Adds a peer; `None` if `most` wait already.
     pub(crate) fn join(turns: &Arc<Self>, peer: &str, reads: bool, most: usize) -> Option<Turn> {
@@ -48,7 +56,7 @@ impl Turns {
         let number = line.next;
         line.next += 1;
         line.places.push(Place { number, peer: peer.into(), reads, since: None });
-        if line.counts().1 > most {
+        if line.lengths().waiting > most {
             line.places.pop();
             return None;
         }
@@ -56,18 +64,17 @@ impl Turns {
         Some(Turn { turns: Arc::clone(turns), number })
     }
 
-    /// Returns how many peers have their turn, and how many wait.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        self.line.lock().counts()
+    pub(crate) fn lengths(&self) -> QueueLengths {
+        self.line.lock().lengths()
     }
 }
 
 impl Line {
     /// Returns how many of the first peers have their turn, and how many wait.
-    fn counts(&self) -> (usize, usize) {
+    fn lengths(&self) -> QueueLengths {
         let readers = self.places.iter().take(MAX_READERS).take_while(|place| place.reads).count();
         let running = readers.max(self.places.len().min(1));
-        (running, self.places.len() - running)
+        QueueLengths { running, waiting: self.places.len() - running }
     }
 }
 
@@ -75,7 +82,7 @@ impl Turn {
     /// Returns what to tell the peer while it has to wait; `None` once it is its turn.
     pub(crate) fn busy(&self) -> Option<BusyAnswer> {
         let mut line = self.turns.line.lock();
-        let (running, _) = line.counts();
+        let running = line.lengths().running;
         let at = line.places.iter().position(|place| place.number == self.number)?;
         if at < running {
             line.places[at].since.get_or_insert_with(|| contract::timestamp(SystemTime::now()));
@@ -119,7 +126,7 @@ mod tests {
         assert_eq!([&first, &third].map(number), [None, Some(1)]);
         drop(first);
         assert_eq!(number(&third), None);
-        assert_eq!(turns.counts(), (1, 0));
+        assert_eq!(turns.lengths(), QueueLengths { running: 1, waiting: 0 });
     }
 
     #[test]

@@ -144,12 +144,17 @@ pub(crate) enum SnapshotCommand {
 }
 
 impl SnapshotCommand {
-    /// Returns whether it prints JSON, and how many seconds it waits for the lock of its volume. A copy waits itself.
-    pub(super) fn json_and_wait(&self) -> (bool, u64) {
+    /// Returns whether it prints JSON.
+    pub(super) fn is_json(&self) -> bool {
         match self {
-            Self::Copy(flags) => (flags.json, 0),
-            other => other.common().map_or((false, 0), |volume| (volume.json, volume.wait_lock)),
+            Self::Copy(flags) => flags.json,
+            other => other.common().is_some_and(|volume| volume.json),
         }
+    }
+
+    /// Returns how many seconds it waits for the lock of its volume. A copy waits itself.
+    pub(super) fn wait_seconds(&self) -> u64 {
+        self.common().map_or(0, |volume| volume.wait_lock)
     }
 
     /// Returns the flags that all commands on a volume have.

@@ -78,11 +78,10 @@ pub(crate) fn waiting<T>(
 /// Carries out a command on the snapshots of a volume. If another one holds the volume, tries again as long as the
 /// command waits.
 pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
-    let (json, wait) = command.json_and_wait();
-    match waiting(wait, || carry_out(command)) {
+    match waiting(command.wait_seconds(), || carry_out(command)) {
         Ok(exit) => exit,
         Err(error) => {
-            tell(&error, json);
+            tell(&error, command.is_json());
             match error {
                 error if error.needs_repair() => ExitCode::Partial,
                 error if error.is_lost() => ExitCode::PeerLost,
@@ -94,7 +93,7 @@ pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
 
 fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
     if let Some(done) = bucket_commands::carry_out(command) {
-        return bucket_site::finish(done, command.json_and_wait().0);
+        return bucket_site::finish(done, command.is_json());
     }
     match command {
         SnapshotCommand::Create(flags) => create_one(flags),
@@ -215,11 +214,11 @@ fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
         say(&format!("{}\n", snapshot.id));
     }
     print::failures(&failures);
-    let (in_motion, named) = failures.in_motion();
-    named.iter().for_each(|path| {
+    let in_motion = failures.in_motion();
+    in_motion.first.iter().for_each(|path| {
         print::complain(&format!("error: {path}: it kept changing while it was read, and may be a mix\n"));
     });
-    Ok(if snapshot.is_whole() && in_motion == 0 { ExitCode::Done } else { ExitCode::Partial })
+    Ok(if snapshot.is_whole() && in_motion.count == 0 { ExitCode::Done } else { ExitCode::Partial })
 }
 
 fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {

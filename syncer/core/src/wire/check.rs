@@ -23,22 +23,34 @@ pub fn add_check(frame: &mut Vec<u8>, check: &BlockCheck) {
     end_frame(frame, 0);
 }
 
-/// Takes the check from a frame's body, if its kind has one. Returns the kind and the body without it.
+/// A frame whose check, if its kind has one, stands apart.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SplitFrame<'a> {
+    /// The kind without a check.
+    pub kind: u8,
+    /// The body without the check.
+    pub body: &'a [u8],
+    /// The check.
+    pub check: Option<BlockCheck>,
+}
+
+/// Takes the check from a frame's body, if its kind has one.
 ///
 /// # Errors
 /// [`WireError::Malformed`] if the body is too short.
-pub fn split_check(kind: u8, body: &[u8]) -> Result<(u8, &[u8], Option<BlockCheck>), WireError> {
+pub fn split_check(kind: u8, body: &[u8]) -> Result<SplitFrame<'_>, WireError> {
     let plain = match kind {
         CHECKED_BLOCK => BLOCK,
         CHECKED_PATCH => PATCH,
-        _ => return Ok((kind, body, None)),
+        _ => return Ok(SplitFrame { kind, body, check: None }),
     };
     let short = WireError::Malformed { what: "checked block", source: DecodeError::Truncated };
     let (body, check) = body.split_last_chunk::<CHECK_BYTES>().ok_or(short)?;
     let (mut version, mut value) = ([0; 16], [0; 32]);
     version.copy_from_slice(&check[..16]);
     value.copy_from_slice(&check[16..]);
-    Ok((plain, body, Some(BlockCheck { version: FileVersion(version), value })))
+    let check = Some(BlockCheck { version: FileVersion(version), value });
+    Ok(SplitFrame { kind: plain, body, check })
 }
 
 #[cfg(test)]
@@ -55,9 +67,12 @@ mod tests {
         add_check(&mut frame, &check);
         let header = read_header(*frame.first_chunk().unwrap(), 1 << 20).unwrap();
         assert_eq!((header.kind, header.len), (CHECKED_BLOCK, frame.len() - HEADER_BYTES));
-        let (kind, body, found) = split_check(header.kind, &frame[HEADER_BYTES..]).unwrap();
-        assert_eq!((kind, body, found), (BLOCK, &plain[HEADER_BYTES..], Some(check)));
+        let split = split_check(header.kind, &frame[HEADER_BYTES..]).unwrap();
+        assert_eq!(split, SplitFrame { kind: BLOCK, body: &plain[HEADER_BYTES..], check: Some(check) });
         assert!(split_check(CHECKED_PATCH, &[0; CHECK_BYTES - 1]).is_err());
-        assert_eq!(split_check(BLOCK, &[1, 2]).unwrap(), (BLOCK, &[1, 2][..], None));
+        assert_eq!(
+            split_check(BLOCK, &[1, 2]).unwrap(),
+            SplitFrame { kind: BLOCK, body: &[1, 2], check: None }
+        );
     }
 }

@@ -44,15 +44,24 @@ pub(crate) fn visible_attrs() -> Classes {
     }
 }
 
-/// Returns the kinds of `wanted` that can be set on the destination, by setting each on a new file `name` in `staging`,
-/// and those that a policy gave to that file. The result depends on the process and on the file system.
-pub(crate) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> (Classes, Classes) {
+/// The kinds of attributes of a destination's files.
+pub(crate) struct ProbedAttrs {
+    /// Those that were wanted and can be set.
+    pub settable: Classes,
+    /// Those that a policy gives to new files.
+    pub by_policy: Classes,
+}
+
+/// Finds out which kinds of `wanted` can be set on the destination, by setting each on a new file `name` in `staging`.
+/// The result depends on the process and on the file system.
+pub(crate) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> ProbedAttrs {
+    let all = ProbedAttrs { settable: wanted, by_policy: Classes::NONE };
     if wanted.is_empty() {
-        return (wanted, Classes::NONE);
+        return all;
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::openat(staging, name, flags, Mode::RUSR | Mode::WUSR) else {
-        return (wanted, Classes::NONE);
+        return all;
     };
     let mut buffer = [0; 256];
     let given = match rustix::fs::fgetxattr(&file, SELINUX_LABEL, &mut buffer[..]) {
@@ -74,7 +83,7 @@ pub(crate) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> (Cl
     let asked = Classes::EACH.into_iter().filter(|class| wanted.contains(*class));
     let settable = asked.fold(wanted, |left, class| if refused(class) { left.without(class) } else { left });
     let _ = rustix::fs::unlinkat(staging, name, AtFlags::empty());
-    (settable, if given.is_some() { Classes::LABEL } else { Classes::NONE })
+    ProbedAttrs { settable, by_policy: if given.is_some() { Classes::LABEL } else { Classes::NONE } }
 }
 
 /// Counts entries whose attributes are of kinds that cannot be set.

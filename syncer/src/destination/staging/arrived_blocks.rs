@@ -225,7 +225,7 @@ mod tests {
         /// Returns the offsets that the next run reads.
         fn read(&self) -> Vec<u64> {
             let state = self.open();
-            let (staged, _) = Staged::leftover(&state, &self.path, &Monitor::default()).unwrap();
+            let staged = Staged::leftover(&state, &self.path, &Monitor::default()).unwrap().part;
             let read = ArrivalLog::read(&state, &staged);
             read.map(|(arrived, _)| arrived.values.into_keys().collect()).unwrap_or_default()
         }
@@ -241,7 +241,7 @@ mod tests {
         place.leave();
         assert_eq!(place.read(), [0, block()]);
         let state = place.open();
-        let (staged, _) = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap();
+        let staged = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap().part;
         let (arrived, mut log) = ArrivalLog::read(&state, &staged).unwrap();
         let is = |value| arrived.has(block(), &BlockCheck { version: VERSION, value });
         assert_eq!((is([2; 32]), is([1; 32]), arrived.file_len()), (true, false, LEN));
@@ -249,7 +249,7 @@ mod tests {
         drop((state, staged));
         assert_eq!(place.read(), [0, block(), 2 * block()]);
         let state = place.open();
-        let (staged, _) = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap();
+        let staged = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap().part;
         ArrivalLog::read(&state, &staged).unwrap().1.forget().unwrap();
         drop((state, staged));
         assert_eq!(place.read(), [0; 0]);

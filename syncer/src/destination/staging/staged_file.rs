@@ -34,6 +34,7 @@ use crate::{
             staged_dir::{Inside, StagedDir},
         },
         state::{
+            leftovers::Leftover,
             staging_names::{OWNERS, key_of, part_key},
             state_dir::StateDir,
         },
@@ -111,10 +112,9 @@ impl Staged {
         Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
-    /// Takes the partial file that a run that was cut off left for this path. Also returns whether an earlier run has
-    /// taken it already and left nothing better.
-    pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<(Self, bool)> {
-        let (name, was_tried) = state.take_leftover(&part_key(path))?;
+    /// Takes the partial file that a run that was cut off left for this path.
+    pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<Leftover<Self>> {
+        let Leftover { part: name, was_tried } = state.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(state.staging(), &name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
@@ -123,7 +123,7 @@ impl Staged {
         } else {
             Self::copy_of(state, path, &fd, &stat, &name, monitor)?
         };
-        Some((part, was_tried))
+        Some(Leftover { part, was_tried })
     }
 
     /// Copies a leftover that others could write to, and may hold open, to a new file. Its content is checked, as that

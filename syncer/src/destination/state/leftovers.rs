@@ -17,6 +17,15 @@ use crate::{
     sys::root::Root,
 };
 
+/// A partial file that a run that was cut off left.
+#[derive(Debug)]
+pub struct Leftover<T> {
+    /// The file, or its name.
+    pub part: T,
+    /// Whether an earlier run has taken it already and left nothing better.
+    pub was_tried: bool,
+}
+
 /// Removes all files except one partial file for each key, the one with the most content, and the directories that a
 /// crash has left beside their places in the tree at `root`. Returns the names of the partial files by their keys.
 pub(crate) fn sweep(root: &OwnedFd, staging: &Private) -> io::Result<HashMap<String, String>> {

@@ -26,7 +26,7 @@ use crate::{
         state::{
             dirty_mark::DirtyMark,
             epoch::{EPOCH, Epoch},
-            leftovers::{blocks, drop_file, parts_before, sweep, unlink},
+            leftovers::{Leftover, blocks, drop_file, parts_before, sweep, unlink},
             made_mark,
             motion_notes::MotionNotes,
             private_dir::{OpenedOwn, Private, Replaced},
@@ -316,16 +316,16 @@ impl StateDir {
         self.leftovers().contains_key(key)
     }
 
-    /// Makes a leftover this run's by renaming it. Returns its new name, and whether an earlier run had taken it and
-    /// left nothing better.
-    pub(crate) fn take_leftover(&self, key: &str) -> Option<(String, bool)> {
+    /// Makes a leftover this run's by renaming it, and returns its new name.
+    pub(crate) fn take_leftover(&self, key: &str) -> Option<Leftover<String>> {
         let old = self.leftovers().remove(key)?;
         let name = tried_name(key, &self.fresh_name());
         // The record of its blocks first: without the partial file it is ignored.
         let (noted, new) = (blocks_name(&old), blocks_name(&name));
         let _ = rustix::fs::renameat(&self.staging, noted, &self.staging, new);
         let was_tried = is_tried(&old);
-        rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| (name, was_tried))
+        rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok()?;
+        Some(Leftover { part: name, was_tried })
     }
 
     /// Removes the leftovers of files that this run does not need, so that they do not take up room until a run is

@@ -229,7 +229,7 @@ impl<'a> NeededBytes<'a> {
                 Step::Create | Step::Replace { .. } => self.add_new(size),
                 Step::Update => {
                     let old = there.as_mut().and_then(|there| file_in(there, entry.name));
-                    self.add_update(size, old.map_or(0, |(len, _)| len));
+                    self.add_update(size, old.map_or(0, |old| old.len));
                 }
             }
         }

@@ -11,14 +11,14 @@ use crate::{
     attrs::{Attrs, AttrsBuf},
     compare_entries::Step,
     destination::KEPT,
-    entry::{Entry, Kind, Time},
+    entry::{Entry, Kind},
     listing::Entries,
     path::RelPath,
     plan::{
         basis_by_name::Wanted,
         fill_out_of_sight::FolderFill,
         needed_files::{Aside, Need, NeededDir, OldVersion},
-        planned::{MovedDir, PlannedDir, file_in, path_in},
+        planned::{ListedFile, MovedDir, PlannedDir, file_in, path_in},
     },
     session_error::SessionError,
     sink::executor::{EntryClass, Executor, FolderOver, HardLink, Unfinished},
@@ -39,8 +39,8 @@ struct Entered<'e> {
 }
 
 impl Entered<'_> {
-    /// Returns the length and the time of the sink's file of this name.
-    fn seen(&mut self, name: &[u8]) -> Option<(u64, Time)> {
+    /// Returns the sink's file of this name.
+    fn seen(&mut self, name: &[u8]) -> Option<ListedFile> {
         self.there.as_mut().and_then(|there| file_in(there, name))
     }
 }
@@ -139,7 +139,7 @@ impl Executor<'_> {
                 let wanted = Wanted { entry, len: size, from: (dir.source, index), to: dir.sink };
                 self.basis_search.find(&wanted, &self.run.counters)
             }
-            Step::Update => at.seen(entry.name).map(|(len, _)| version(len)),
+            Step::Update => at.seen(entry.name).map(|seen| version(seen.len)),
             Step::Meta => Some(version(self.set_meta(at, entry)?)),
             Step::Replace { was_dir: true } => None,
         };
@@ -166,11 +166,11 @@ impl Executor<'_> {
         let seen = at.seen(entry.name);
         let destination = self.destination;
         if destination.needs_content(at.fd, entry)
-            && let Some((len, _)) = seen
+            && let Some(seen) = seen
         {
-            return Some(len);
+            return Some(seen.len);
         }
-        match destination.set_meta(at.fd, entry, seen.map(|(_, mtime)| mtime)) {
+        match destination.set_meta(at.fd, entry, seen.map(|seen| seen.mtime)) {
             Ok(()) => self.run.counters.count(true),
             Err(error) => {
                 self.run.failures.add(&path_in(&at.dir.path, entry.name), "set metadata", &error);

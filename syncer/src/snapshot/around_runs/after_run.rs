@@ -11,7 +11,7 @@ use crate::{
     entry::Time,
     filter::Filter,
     monitor::Monitor,
-    report::Failures,
+    report::{Failures, FilesInMotion},
     root::Root,
     snapshot::{
         create::{KnownFromRun, create_in},
@@ -147,7 +147,7 @@ pub(crate) fn report_failures(report: &mut SnapshotReport, made: &Snapshot, fail
 }
 
 fn report_in_motion(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
-    let (count, first) = failures.in_motion();
+    let FilesInMotion { count, first } = failures.in_motion();
     if let Some(first) = first.first() {
         report.reason = Some(Reason::SnapshotInMotion);
         let files = plural(count, "file that kept changing", "files that kept changing");

@@ -10,7 +10,7 @@ use contract::{CopySelection, HistoryReport, VolumeId, chain};
 use super::{
     copy_source::{HistorySource, OfferedHistory},
     fetch_tree::{FetchedBytes, TreeFetch},
-    tree_counts::TreeCounts,
+    tree_counts::{TreeCounts, TreeTotals},
 };
 use crate::{
     monitor::Monitor,
@@ -158,7 +158,7 @@ struct HistoryCopy<'a, 'w, 'c> {
 /// A tree whose objects are in the store and not visible yet.
 struct FetchedTree {
     tree: FolderRef,
-    entries_and_bytes: (u64, u64),
+    totals: TreeTotals,
     added_bytes: u64,
     /// Bytes of contents that have crossed.
     crossed: u64,
@@ -176,8 +176,8 @@ impl HistoryCopy<'_, '_, '_> {
         let old = self.old_tree(id);
         let made = |fetched: &FetchedTree, origin| Snapshot {
             tree: fetched.tree,
-            entries: fetched.entries_and_bytes.0,
-            bytes: fetched.entries_and_bytes.1,
+            entries: fetched.totals.entries,
+            bytes: fetched.totals.bytes,
             added_bytes: fetched.added_bytes,
             engine: Engine::Copy,
             forgotten: None,
@@ -253,10 +253,10 @@ impl HistoryCopy<'_, '_, '_> {
             }
         })?;
         drop(fetch);
-        let entries_and_bytes = self.counts.of(&writer.store, &tree).unwrap_or_default();
+        let totals = self.counts.of(&writer.store, &tree).unwrap_or_default();
         let has_objects = packing.is_used();
         let (crossed, added_bytes) = (needed.contents, own + packed);
-        let fetched = FetchedTree { tree, entries_and_bytes, added_bytes, crossed, has_objects };
+        let fetched = FetchedTree { tree, totals, added_bytes, crossed, has_objects };
         if let Some(record) = record(&fetched) {
             packing.close(&record).map_err(failed())?;
         }

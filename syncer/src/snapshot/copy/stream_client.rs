@@ -11,8 +11,8 @@ use super::{
         ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent,
     },
     stream_frames::{
-        Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, MAX_TEXT_BYTES, cut, decode_offer, encode_copied, kind,
-        not_decoded, put_content,
+        Frames, MAX_PIECE_BYTES, MAX_REQUEST_BYTES, MAX_TEXT_BYTES, StreamFrame, cut, decode_offer,
+        encode_copied, kind, not_decoded, put_content,
     },
 };
 use crate::{
@@ -62,7 +62,7 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
     }
 
     /// Reads a frame of an answer; a failure there is an error here.
-    fn answer(&mut self) -> Result<(u8, Vec<u8>), SnapshotError> {
+    fn answer(&mut self) -> Result<StreamFrame, SnapshotError> {
         let most = |kind| match kind {
             kind::OFFER => MAX_ROOTS_BYTES as u32 + 64,
             kind::FOLDERS => MAX_FOLDER_BYTES,
@@ -71,16 +71,14 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
             _ => MAX_PIECE_BYTES,
         };
         match self.frames.receive(most)? {
-            (kind::FAILED, text) => Err(SnapshotError::Elsewhere(display(&text))),
+            StreamFrame { kind: kind::FAILED, body } => Err(SnapshotError::Elsewhere(display(&body))),
             frame => Ok(frame),
         }
     }
 
     fn answer_of(&mut self, kind: u8) -> Result<Vec<u8>, SnapshotError> {
-        match self.answer()? {
-            (other, body) if other == kind => Ok(body),
-            _ => Err(SnapshotError::malformed()),
-        }
+        let answer = self.answer()?;
+        if answer.kind == kind { Ok(answer.body) } else { Err(SnapshotError::malformed()) }
     }
 
     fn contents_of(
@@ -100,7 +98,7 @@ impl<R: Read, W: Write> StreamedHistory<R, W> {
         self.ask(kind::CONTENTS, &body)?;
         let (mut nth, mut failed) = (0, None);
         while nth < wanted.len() {
-            let (kind, body) = self.answer()?;
+            let StreamFrame { kind, body } = self.answer()?;
             let number = || {
                 let mut reader = Reader::new(&body);
                 let number = reader.varint()?;

@@ -38,6 +38,13 @@ pub(crate) mod kind {
     pub(crate) const END: u8 = 10;
 }
 
+/// A frame of a stream.
+pub(crate) struct StreamFrame {
+    /// One of [`kind`].
+    pub kind: u8,
+    pub body: Vec<u8>,
+}
+
 /// Both directions of a stream.
 #[derive(Debug)]
 pub(crate) struct Frames<R, W> {
@@ -53,7 +60,7 @@ impl<R: Read, W: Write> Frames<R, W> {
     }
 
     /// Reads a frame. A body grows as it arrives, so that no length makes this end take memory for nothing.
-    pub(crate) fn receive(&mut self, most: impl Fn(u8) -> u32) -> Result<(u8, Vec<u8>), SnapshotError> {
+    pub(crate) fn receive(&mut self, most: impl Fn(u8) -> u32) -> Result<StreamFrame, SnapshotError> {
         let mut head = [0; 5];
         self.from.read_exact(&mut head).map_err(SnapshotError::Link)?;
         let [kind, len @ ..] = head;
@@ -64,7 +71,7 @@ impl<R: Read, W: Write> Frames<R, W> {
         let mut body = Vec::new();
         (&mut self.from).take(len.into()).read_to_end(&mut body).map_err(SnapshotError::Link)?;
         if body.len() == len as usize {
-            Ok((kind, body))
+            Ok(StreamFrame { kind, body })
         } else {
             Err(SnapshotError::Link(io::ErrorKind::UnexpectedEof.into()))
         }

@@ -6,8 +6,8 @@ use super::{
     copy_snapshots::CopiedHistory,
     copy_source::{ContentPiece, HistorySource},
     stream_frames::{
-        Frames, MAX_REQUEST_BYTES, cut, decode_copied, encode_offer, kind, not_decoded, read_content_ref,
-        read_folders, read_list, read_requested,
+        Frames, MAX_REQUEST_BYTES, StreamFrame, cut, decode_copied, encode_offer, kind, not_decoded,
+        read_content_ref, read_folders, read_list, read_requested,
     },
 };
 use crate::{
@@ -36,7 +36,7 @@ pub fn serve_history(
 ) -> Result<FarCopy, SnapshotError> {
     let mut frames = Frames { from: BufReader::new(from), to: BufWriter::new(to) };
     loop {
-        let (kind, body) = frames.receive(|_| MAX_REQUEST_BYTES)?;
+        let StreamFrame { kind, body } = frames.receive(|_| MAX_REQUEST_BYTES)?;
         let mut reader = Reader::new(&body);
         let answered = match kind {
             kind::OFFER => history.offer().map(|offer| (kind::OFFER, encode_offer(&offer))).map(Some),

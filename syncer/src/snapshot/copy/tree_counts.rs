@@ -9,13 +9,28 @@ use crate::{
     snapshot::store::{Folder, FolderRef, KnownDamage, ObjectRef, Store},
 };
 
+/// What is below a directory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TreeTotals {
+    pub entries: u64,
+    /// The bytes of all files.
+    pub bytes: u64,
+}
+
+impl TreeTotals {
+    fn and(self, other: Self) -> Self {
+        let entries = self.entries.saturating_add(other.entries);
+        Self { entries, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
 /// What directories have below them, by their places.
 #[derive(Debug)]
 pub(crate) struct TreeCounts<'a> {
     /// What a check found damaged.
     damage: &'a KnownDamage,
-    /// The entries and the bytes of all files below a directory; `None` if anything there is damaged.
-    known: HashMap<ObjectRef, Option<(u64, u64)>>,
+    /// `None` if anything below a directory is damaged.
+    known: HashMap<ObjectRef, Option<TreeTotals>>,
 }
 
 impl<'a> TreeCounts<'a> {
@@ -28,9 +43,9 @@ impl<'a> TreeCounts<'a> {
         self.damage.contents.contains(id)
     }
 
-    /// Returns the entries and the bytes below a directory of the store; `None` if a directory there cannot be read, or
-    /// content is known to be damaged. Reads the directories that it does not know.
-    pub(crate) fn of(&mut self, store: &Store, folder: &FolderRef) -> Option<(u64, u64)> {
+    /// Returns what is below a directory of the store; `None` if a directory there cannot be read, or content is known
+    /// to be damaged. Reads the directories that it does not know.
+    pub(crate) fn of(&mut self, store: &Store, folder: &FolderRef) -> Option<TreeTotals> {
         let mut stack = vec![(*folder, None::<Folder>)];
         while let Some((at, read)) = stack.pop() {
             let read = match (self.known.get(&at.place), read) {
@@ -66,15 +81,13 @@ impl<'a> TreeCounts<'a> {
 
     /// Adds a directory that was written at `place`, after all of its subdirectories.
     pub(crate) fn add(&mut self, folder: &Folder, place: ObjectRef) {
-        let own = folder.listing.iter().fold((0_u64, 0_u64), |(entries, bytes), entry| {
-            let size = if let Kind::File { size } = entry.kind { size } else { 0 };
-            (entries + 1, bytes.saturating_add(size))
+        let own = folder.listing.iter().map(|entry| {
+            let bytes = if let Kind::File { size } = entry.kind { size } else { 0 };
+            TreeTotals { entries: 1, bytes }
         });
         let below =
             folder.children.iter().filter_map(|child| self.known.get(&child.place).copied().flatten());
-        let all = below.fold(own, |(entries, bytes), below| {
-            (entries.saturating_add(below.0), bytes.saturating_add(below.1))
-        });
+        let all = own.chain(below).fold(TreeTotals::default(), TreeTotals::and);
         self.known.insert(place, Some(all));
     }
 }

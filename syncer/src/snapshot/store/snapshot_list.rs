@@ -9,7 +9,7 @@ use super::{
     job_rules::JobRules,
     purpose::Purpose,
     snapshot_id::SnapshotId,
-    snapshot_record::{END, RECORD, RULES, put_record, read_record},
+    snapshot_record::{END, ListRecord, RECORD, RULES, put_record, read_record},
 };
 use crate::codec::{Reader, put_varint};
 
@@ -142,7 +142,7 @@ impl Roots {
 
     /// Adds the record at the start of `bytes`, and returns its length.
     fn read_one(&mut self, bytes: &[u8]) -> Option<usize> {
-        let (kind, body, len) = read_record(bytes)?;
+        let ListRecord { kind, body, len } = read_record(bytes)?;
         match kind {
             RECORD => self.snapshots.push(Snapshot::decode(body).ok()?),
             RULES => {

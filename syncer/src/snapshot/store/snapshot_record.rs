@@ -138,7 +138,7 @@ impl Snapshot {
     /// Finds the record that `bytes` end with; `None` if they end otherwise.
     pub(crate) fn at_end_of(bytes: &[u8]) -> Option<Self> {
         marks(bytes).rev().find_map(|at| match read_record(&bytes[at..])? {
-            (RECORD, body, len) if at + len == bytes.len() => Self::decode(body).ok(),
+            ListRecord { kind: RECORD, body, len } if at + len == bytes.len() => Self::decode(body).ok(),
             _ => None,
         })
     }
@@ -266,7 +266,16 @@ pub(crate) fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
     out.extend_from_slice(&check);
 }
 
-pub(crate) fn read_record(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], usize)> {
+/// A record of the list whose checksum is right.
+pub(crate) struct ListRecord<'a> {
+    pub kind: &'a [u8; 4],
+    pub body: &'a [u8],
+    /// The length of the whole record in bytes.
+    pub len: usize,
+}
+
+/// Reads the record at the start of `bytes`; `None` if it is cut or damaged.
+pub(crate) fn read_record(bytes: &[u8]) -> Option<ListRecord<'_>> {
     let (kind, rest) = bytes.split_first_chunk::<4>()?;
     if ![RECORD, RULES, END].contains(&kind) {
         return None;
@@ -274,7 +283,8 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], usize)> {
     let (len, rest) = rest.split_first_chunk::<4>()?;
     let (body, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     let whole = 8 + body.len();
-    (rest.first_chunk::<8>()? == &check_of(&bytes[..whole])).then_some((kind, body, whole + 8))
+    let is_intact = rest.first_chunk::<8>()? == &check_of(&bytes[..whole]);
+    is_intact.then_some(ListRecord { kind, body, len: whole + 8 })
 }
 
 fn put_time(out: &mut Vec<u8>, time: Time) {

@@ -9,7 +9,7 @@ use crate::{
     destination::{
         remove_old_versions::{EntryAt, Retire},
         staging::staged_file::Staged,
-        state::{epoch::LOOK_EVERY, state_dir::*},
+        state::{epoch::LOOK_EVERY, leftovers::Leftover, state_dir::*},
     },
     measure::monitor::Monitor,
     path::RelPath,
@@ -99,15 +99,15 @@ fn of_the_parts_of_one_file_the_one_with_most_in_it_is_left() {
     }
     let state = place.open().unwrap();
     assert_eq!(place.staged(), 1);
-    let (name, was_tried) = state.take_leftover(&key).unwrap();
+    let Leftover { part: name, was_tried } = state.take_leftover(&key).unwrap();
     assert_eq!(fs::metadata(place.state(&format!("staging/{name}"))).unwrap().len(), 500_000);
     assert!(!state.has_leftover(&key) && !was_tried);
     drop(state);
     let state = place.open().unwrap();
-    assert!(state.take_leftover(&key).unwrap().1, "nothing better has come since");
+    assert!(state.take_leftover(&key).unwrap().was_tried, "nothing better has come since");
     drop(state);
     fs::write(place.state(&format!("staging/{key}.5")), [1; 600_000]).unwrap();
-    assert!(!place.open().unwrap().take_leftover(&key).unwrap().1, "more has come");
+    assert!(!place.open().unwrap().take_leftover(&key).unwrap().was_tried, "more has come");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_part_that_others_could_write_to_is_gone_on_from_in_a_new_file() {
     fs::set_permissions(place.state(&name), fs::Permissions::from_mode(0o660)).unwrap();
     let held = fs::OpenOptions::new().write(true).open(place.state(&name)).unwrap();
     let state = place.open().unwrap();
-    let (part, _) = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
+    let part = Staged::leftover(&state, &path, &Monitor::default()).unwrap().part;
     held.write_all_at(b"forged", 0).unwrap();
     let mut there = [0; 16];
     part.read_exact_at(&mut there, 0).unwrap();
@@ -168,7 +168,7 @@ fn a_run_that_is_stopped_leaves_a_part_that_it_was_copying() {
     drop(state);
     assert_eq!(place.staged(), 1);
     let state = place.open().unwrap();
-    let (part, _) = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
+    let part = Staged::leftover(&state, &path, &Monitor::default()).unwrap().part;
     assert_eq!(part.basis_len().unwrap(), 100_000);
 }
 
