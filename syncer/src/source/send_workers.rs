@@ -94,7 +94,8 @@ impl<'scope> Feed<'scope> {
         let start = |sender: &'env DataSender| {
             let queue = queue.clone();
             let compressor = Compressor::new(params.compression);
-            let (link, dir) = (LinkMeter::start(), LastDir::default());
+            let link = LinkMeter::start(params.bandwidth_limit, peer.is_far(), peer.senders.len());
+            let dir = LastDir::default();
             let holes = params.preserve.sparse;
             let worker = SendWorker { origin, sender, compressor, link, holes, monitor, dir };
             let pool: Arc<EffortPool<'_>> = Arc::clone(&pool);

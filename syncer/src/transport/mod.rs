@@ -20,6 +20,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use async_channel::{Receiver, Sender};
@@ -298,6 +299,11 @@ pub(crate) struct Peer {
 type Threads = Arc<Mutex<Vec<u32>>>;
 
 impl Peer {
+    /// Returns whether packets take long to the peer, so that it is probably beyond this site.
+    pub(crate) fn is_far(&self) -> bool {
+        self.link.is_some_and(|link| Duration::from_micros(link.rtt_us) >= congestion::NEAR)
+    }
+
     /// Returns whether the session ends with this run. A sink knows it from the source's Hello.
     pub(crate) fn is_last(&self) -> bool {
         self.last.load(Relaxed)
