@@ -2,6 +2,12 @@
 //! concurrently.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
+/// Tests that stop or change the operator. They come first by their names, so that none waits until others have ended.
+mod alone {
+    mod image;
+    mod operator_killed;
+    mod uninstalled;
+}
 mod benchmark;
 mod browse;
 mod buckets;
@@ -18,9 +24,7 @@ mod granted;
 mod guard;
 mod history;
 mod hooks;
-mod image;
 mod local;
-mod operator_killed;
 mod ownership;
 mod page;
 mod pairing;
@@ -34,4 +38,3 @@ mod snapshots;
 mod sync;
 mod syncer_killed;
 mod tutorials;
-mod uninstalled;
