@@ -15,29 +15,29 @@ pub const MAX_REPORT: usize = 64 << 10;
 pub const MAX_SHARD_REPORT: usize = 2 << 10;
 
 /// What the ends of a try reported, each as JSON, named as their contacts. Pods write it, so what is not of a report's
-/// schema counts as absent: it could neither be added up nor written to a status.
+/// schema counts as absent: it could neither be added up nor written to a status. Its name is kept, so that a status
+/// without it differs: an earlier operator wrote objects, which the API server refuses by now.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reports(BTreeMap<String, Report>);
+pub struct Reports(BTreeMap<String, Option<Report>>);
 
 impl Reports {
     /// Returns the report of one end, or of one shard of it.
     pub fn of(&self, side: Side, shard: Option<u32>) -> Option<&Report> {
-        self.0.get(&end_name(side, shard))
+        self.0.get(&end_name(side, shard))?.as_ref()
     }
 }
 
 impl Serialize for Reports {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|(end, report)| (end, write(report))))
+        to.collect_map(self.0.iter().map(|(end, report)| (end, report.as_ref().map(write))))
     }
 }
 
 impl<'de> Deserialize<'de> for Reports {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let report = |text: &Value| read(serde_json::from_str(text.as_str()?).ok()?);
         let written = Map::deserialize(from)?.into_iter();
-        let reports =
-            written.filter_map(|(end, text)| Some((end, read(serde_json::from_str(text.as_str()?).ok()?)?)));
-        Ok(Self(reports.collect()))
+        Ok(Self(written.map(|(end, text)| (end, report(&text))).collect()))
     }
 }
 

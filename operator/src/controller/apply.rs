@@ -182,7 +182,8 @@ pub async fn launch(
 }
 
 /// Applies a Job. If the API server refuses that because another operator has made it for the same run meanwhile, with
-/// pods of other settings, the Job is left as it is.
+/// pods of other settings, the Job is left as it is. The next look judges its spec, image and node, as those of any Job
+/// ([`Children::is_outdated`]), and makes it anew if it has to.
 async fn apply_job(client: &Client, job: &Job) -> Result<Job, ApplyError> {
     let refused = match apply(client, job).await {
         Err(ApplyError::Apply { source: kube::Error::Api(answer), .. }) if answer.code == INVALID => answer,

@@ -269,7 +269,7 @@ async fn act(
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
     let refused = match (&step, valid) {
-        (Step::Start(Some(_)), Ok(valid)) if view.found.warnings.lack_account() => {
+        (Step::Start(Some(_)), Ok(valid)) if view.found.warnings.lack_account(&view.found.children.jobs) => {
             context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
             launch::launch(job, context, view, valid, &step).await?
         }

@@ -1,7 +1,10 @@
 use contract::{Failure, Reason, Timings, Work};
 
 use super::*;
-use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, is_true};
+use crate::api::{
+    SyncRunStatus,
+    conditions::{INCOMPLETE, READY, RECONCILING, is_true},
+};
 
 pub(crate) const KEEP: Option<KeptRuns> = Some(KeptRuns { succeeded: 10, failed: 10 });
 
@@ -340,4 +343,13 @@ fn the_history_keeps_failures_apart_from_successes() {
     }
     let ids: Vec<&str> = status.history.iter().map(|entry| entry.id.as_str()).collect();
     assert_eq!(ids, ["web-5", "web-4", "web-3"]);
+}
+
+#[test]
+fn what_no_operator_can_read_of_an_end_is_removed_by_the_next_try() {
+    let read = |ends: Value| -> SyncRunStatus { serde_json::from_value(json!({ "ends": ends })).unwrap() };
+    let old = read(json!({"source": {"run": "web-1", "result": "Failed"}, "sink": "no JSON"}));
+    assert_eq!(difference(&old, &old).unwrap(), None);
+    let removed = json!({"ends": {"source": null, "sink": null}});
+    assert_eq!(difference(&old, &read(json!({}))).unwrap(), Some(removed));
 }
