@@ -290,6 +290,8 @@ impl Kubelet {
                     }
                     _ => self.succeed(&source, &sink, &good_report(&run)).await?,
                 }
+            } else if is_alone(&pod) && phase(&pod) == "Running" {
+                self.succeed_one(Side::Source, &pod, &good_report(&try_of(&pod))).await?;
             }
         }
         bail!("the watch of pods ended")
@@ -441,6 +443,11 @@ pub fn try_of(pod: &Pod) -> String {
 
 fn awaits_hook(pod: &Pod) -> bool {
     !agent_arg(pod, "await-hook").is_empty()
+}
+
+/// Returns whether a pod has an endpoint in the place of a peer.
+fn is_alone(pod: &Pod) -> bool {
+    !agent_arg(pod, "key").is_empty()
 }
 
 fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {

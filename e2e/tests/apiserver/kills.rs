@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use contract::OwnKey;
 use e2e::witness::Witness;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -38,24 +39,37 @@ struct Plot {
     ending: Play,
     /// The job has hooks. They fail, since no pod exists to run them in, and the run ignores that.
     hooked: bool,
+    /// The destination is an endpoint, so the run has a source alone.
+    remote: bool,
 }
 
 impl Plot {
     fn is_retried(self) -> bool {
         self.ending == Play::FirstFails
     }
+
+    fn ends(self) -> u64 {
+        if self.remote { 1 } else { 2 }
+    }
 }
 
-const PLAIN: Plot = Plot { shards: 1, ending: Play::Succeeds, hooked: false };
+const PLAIN: Plot = Plot { shards: 1, ending: Play::Succeeds, hooked: false, remote: false };
 const SHARED: Plot = Plot { shards: 2, ..PLAIN };
 const RETRIED: Plot = Plot { ending: Play::FirstFails, ..PLAIN };
 const HOOKED: Plot = Plot { hooked: true, ..PLAIN };
+const REMOTE: Plot = Plot { remote: true, ..PLAIN };
 
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(PLAIN, Cut::Never).await.unwrap().writes;
     assert!(writes > 9, "the record, five children, that it runs, the report: more than {writes} writes");
     each(PLAIN, all_cuts(writes), AT_ONCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_into_an_endpoint_is_the_same_run_wherever_the_controller_is_killed() {
+    let writes = run(REMOTE, Cut::Never).await.unwrap().writes;
+    each(REMOTE, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -179,6 +193,13 @@ async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
         });
         syncjob::merge(&mut spec, json!({"hooks": {"before": hook, "after": hook}}));
     }
+    if plot.remote {
+        let key = OwnKey::generate()?.public().to_string();
+        let endpoint =
+            json!({"address": "far.example::web", "publicKey": key, "identity": {"secretName": "mine"}});
+        let destination = json!({"persistentVolumeClaim": null, "endpoint": endpoint});
+        syncjob::merge(&mut spec, json!({ "destination": destination }));
+    }
     let first = stage.controller(cut).await?;
     stage.sync("web", spec).await?;
     let played = async {
@@ -196,7 +217,7 @@ async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     };
     check(stage, plot).await?;
     let tries = if plot.is_retried() { 2 } else { 1 };
-    witness.testify(2 * usize::try_from(plot.shards)? * tries)?;
+    witness.testify(usize::try_from(plot.ends() * plot.shards)? * tries)?;
     Ok(asked)
 }
 
@@ -220,11 +241,11 @@ async fn check(stage: &Stage, plot: Plot) -> Result<()> {
     ensure!(runs[0].owner_references().len() == 1, "nobody lets go of it: {runs:#?}");
     let last = if plot.is_retried() { "web-1.retry1" } else { "web-1" };
     let kept = stage.kept("web").await?;
-    let is_all = kept.len() as u64 == 2 * plot.shards && kept.iter().all(|it| it == last);
+    let is_all = kept.len() as u64 == plot.ends() * plot.shards && kept.iter().all(|it| it == last);
     ensure!(is_all, "other pods than those of the last try are left, or not all of them: {kept:?}");
     let left = stage.children("web")?;
     let kinds: Vec<_> = left.iter().filter_map(|child| Some(child.split_once('/')?.0)).collect();
-    ensure!(kinds == OF_A_RUN, "something else is left: {left:?}");
+    ensure!(kinds == OF_A_RUN[usize::from(plot.remote)..], "something else is left: {left:?}");
     Ok(())
 }
 

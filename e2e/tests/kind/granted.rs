@@ -1,4 +1,5 @@
-//! A claim of another namespace is read by a SyncGrant there. When the grant goes, its run ends, and nothing stays.
+//! A claim of another namespace is read, or written to, by a SyncGrant there. When the grant goes, its run ends, and
+//! nothing stays.
 
 use std::process::Command;
 
@@ -6,16 +7,16 @@ use crate::prelude::*;
 
 const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
 
-/// Lets SyncJobs of namespace `here` read the claim `from` of `there`.
-fn grant(here: &Sandbox, there: &Sandbox, name: &str) {
+/// Lets SyncJobs of namespace `here` use a claim of `there`.
+fn grant(here: &Sandbox, there: &Sandbox, name: &str, (claim, access): (&str, &str)) {
     let grant = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncGrant", "metadata": {"name": name},
-        "spec": {"from": [{"namespace": here.namespace}], "claims": [{"name": "from"}], "access": "Read"}});
+        "spec": {"from": [{"namespace": here.namespace}], "claims": [{"name": claim}], "access": access}});
     there.kubectl.apply(&grant.to_string()).unwrap();
 }
 
-/// Returns the source of a SyncJob whose claim is in that namespace.
-fn source(there: &Sandbox) -> Value {
-    json!({"source": {"persistentVolumeClaim": {"namespace": there.namespace}}})
+/// Returns the `source` or `destination` of a SyncJob whose claim is in that namespace.
+fn end(of: &str, there: &Sandbox) -> Value {
+    json!({of: {"persistentVolumeClaim": {"namespace": there.namespace}}})
 }
 
 /// Waits until a namespace has nothing of any SyncJob.
@@ -35,8 +36,8 @@ async fn a_tree_arrives_from_another_namespace_and_nothing_stays_in_either() {
     let from = there.volume("from", 0).await.unwrap();
     let to = here.volume("to", 1).await.unwrap();
     from.shell_as_syncer(tree::VARIED).unwrap();
-    grant(&here, &there, "lent");
-    here.sync("copy", source(&there)).await.unwrap();
+    grant(&here, &there, "lent", ("from", "Read"));
+    here.sync("copy", end("source", &there)).await.unwrap();
     here.until_is("copy", "Synced").await.unwrap();
     assert_same(&from.list().unwrap(), &to.list().unwrap());
 
@@ -57,11 +58,11 @@ async fn a_tree_arrives_from_another_namespace_and_nothing_stays_in_either() {
 async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_is_given_again_completes_it() {
     let here = Sandbox::new("withdrawn-here").await;
     let there = here.beside("withdrawn-there").await;
-    let from = there.volume("from", 0).await.unwrap();
-    let to = here.volume("to", 1).await.unwrap();
+    let from = here.volume("from", 0).await.unwrap();
+    let to = there.volume("to", 1).await.unwrap();
     from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
-    grant(&here, &there, "lent");
-    let mut spec = source(&there);
+    grant(&here, &there, "lent", ("to", "Write"));
+    let mut spec = end("destination", &there);
     syncjob::merge(&mut spec, tree::slowly());
     here.sync("copy", spec).await.unwrap();
     here.until_data_moves("copy", "copy-1").await.unwrap();
@@ -77,7 +78,7 @@ async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_i
     here.until("copy", "it is stalled by the grant's name", is_stalled).await.unwrap();
 
     here.patch("copy", json!({"spec": {"pods": null}})).await.unwrap();
-    grant(&here, &there, "again");
+    grant(&here, &there, "again", ("to", "Write"));
     here.until_is("copy", "Synced").await.unwrap();
     assert_same(&from.list().unwrap(), &to.list().unwrap());
     here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();

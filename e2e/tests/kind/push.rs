@@ -54,11 +54,11 @@ impl Laptop {
         laptop
     }
 
-    fn folder(&self, name: &str) -> PathBuf {
+    pub(super) fn folder(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn kubectl(&self, args: &[&str]) -> String {
+    pub(super) fn kubectl(&self, args: &[&str]) -> String {
         let mut kubectl = Command::new(programs::of_cluster("kubectl").unwrap());
         let said = kubectl.args(args).env("KUBECONFIG", self.folder("kubeconfig")).output().unwrap();
         assert!(said.status.success(), "{said:?}");
@@ -91,14 +91,14 @@ pub(super) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn shell(folder: &Path, script: &str) -> Vec<u8> {
+pub(super) fn shell(folder: &Path, script: &str) -> Vec<u8> {
     fs::create_dir_all(folder).unwrap();
     let done = Command::new("bash").args(["-ec", script]).current_dir(folder).output().unwrap();
     assert!(done.status.success(), "{done:?}");
     done.stdout
 }
 
-fn list(folder: &Path) -> Listing {
+pub(super) fn list(folder: &Path) -> Listing {
     let entries = shell(folder, Listing::FIND);
     Listing::parse(&entries, &shell(folder, Listing::HASH)).unwrap().without_owners()
 }

@@ -3,14 +3,22 @@
 use std::{env, fs, ops::RangeInclusive, path::Path};
 
 use anyhow::Result;
-use e2e::tutorial::Tutorial;
-use k8s_openapi::api::storage::v1::StorageClass;
+use e2e::{tree::VARIED, tutorial::Tutorial};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Namespace, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
 use kube::{
+    Client,
     api::{ObjectMeta, Patch, PatchParams},
     config::Kubeconfig,
 };
 
-use crate::prelude::*;
+use crate::{
+    prelude::*,
+    push::{Laptop, list, shell},
+};
 
 /// Every section of a page.
 const ALL: RangeInclusive<usize> = 0..=usize::MAX;
@@ -47,6 +55,60 @@ async fn a_cluster_is_lost_and_another_one_comes_up() {
     fs::write(&kubeconfig, serde_json::to_string(&config).unwrap()).unwrap();
     let tutorial = Tutorial::open("second-cluster", folder.path(), &kubeconfig, &first.namespace).await;
     tutorial.unwrap().follow(ALL).await.unwrap();
+}
+
+/// The clusters `old` and `new` of the page are the two, with its namespaces and a claim in each.
+#[tokio::test]
+async fn a_laptop_pushes_pulls_and_copies_as_the_page_says() {
+    let (near, far) = (Sandbox::new("laptop").await, Sandbox::far("laptop-far").await);
+    let data = near.volume("web-data", 0).await.unwrap();
+    let laptop = Laptop::of_two_clusters();
+    for (context, name) in [(laptop.context.as_str(), "old"), ("the/far", "new")] {
+        laptop.kubectl(&["config", "rename-context", context, name]);
+    }
+    let places = [(&near, "prod"), (&near, "staging"), (&far, "prod")];
+    for (cluster, namespace) in places {
+        claim_in(&cluster.client, namespace).await;
+    }
+    let site = laptop.folder("site");
+    shell(&site, VARIED);
+    let folder = laptop.folder("");
+    let at = |context: &str, namespace: &str| [format!("--context={context}"), format!("-n={namespace}")];
+    let [context, namespace] = at("old", "prod");
+    laptop.run(&["push", "site", "web-data", &context, &namespace]);
+
+    let page = "../howto/laptop-to-cluster";
+    let mut page =
+        Tutorial::open(page, &folder, &laptop.folder("kubeconfig"), &near.namespace).await.unwrap();
+    page.set("HOME", &folder);
+    page.follow(ALL).await.unwrap();
+    assert_same(&list(&site), &data.list().unwrap().without_owners());
+    assert_same(&list(&site), &list(&laptop.folder("site-copy")));
+    for (context, namespace) in [("new", "prod"), ("old", "staging")] {
+        let [of, within] = at(context, namespace);
+        laptop.run(&["pull", "web-data", context, &of, &within]);
+        assert_same(&list(&site), &list(&laptop.folder(context)));
+    }
+    for (cluster, namespace) in places {
+        let jobs = Api::<Job>::namespaced(cluster.client.clone(), namespace);
+        wait::until_none(&jobs, "volferry.dev/one-off=web-data", PATIENCE).await.unwrap();
+        let namespaces = Api::<Namespace>::all(cluster.client.clone());
+        namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// Makes a namespace of that name with a claim `web-data` that nobody has used. A test that failed may have left both.
+async fn claim_in(client: &Client, namespace: &str) {
+    let params = PatchParams::apply("volferry-e2e");
+    let made = Namespace {
+        metadata: ObjectMeta { name: Some(namespace.into()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    Api::<Namespace>::all(client.clone()).patch(namespace, &params, &Patch::Apply(made)).await.unwrap();
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "web-data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+    claims.patch("web-data", &params, &Patch::Apply(claim)).await.unwrap();
 }
 
 /// The other sections need Flux and Argo CD: `tests/gitops.rs` follows them.
