@@ -1,8 +1,16 @@
 //! Claims of the storage that `e2e/cluster/csi` installs: its volumes have a real limit, and a real resizer.
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
+use k8s_openapi::api::{
+    core::v1::{
+        Node, PersistentVolume, PersistentVolumeClaim, TopologySelectorLabelRequirement, TopologySelectorTerm,
+    },
+    storage::v1::StorageClass,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams},
+};
 
 use crate::{
     cluster::{PATIENCE, Sandbox},
@@ -15,6 +23,31 @@ pub const GROWS: &str = "memory";
 pub const FIXED: &str = "memory-fixed";
 
 impl Sandbox {
+    /// Makes a storage class like another one, whose volumes wait for their first pod, which the scheduler sends to a
+    /// node that the driver serves. A class of that name with another provisioner, which a test of another program has
+    /// left, is replaced.
+    pub async fn storage_class(&self, name: &str, like: &str) -> Result<()> {
+        let classes = Api::<StorageClass>::all(self.client.clone());
+        let mut class = classes.get(like).await.with_context(|| format!("storage class {like}"))?;
+        if classes.get_opt(name).await?.is_some_and(|old| old.provisioner != class.provisioner) {
+            classes.delete(name, &DeleteParams::default()).await?;
+        }
+        // The name of the topology is that of the tests' own driver.
+        let topology = format!("{}/node", class.provisioner);
+        let nodes =
+            Api::<Node>::all(self.client.clone()).list(&ListParams::default().labels(&topology)).await?;
+        let values: Vec<_> = nodes.iter().filter_map(|node| node.labels().get(&topology).cloned()).collect();
+        if !values.is_empty() {
+            let of_nodes = TopologySelectorLabelRequirement { key: topology, values };
+            let term = TopologySelectorTerm { match_label_expressions: Some(vec![of_nodes]) };
+            class.allowed_topologies = Some(vec![term]);
+        }
+        class.metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        class.volume_binding_mode = Some("WaitForFirstConsumer".into());
+        classes.patch(name, &PatchParams::apply("volferry-e2e"), &Patch::Apply(class)).await?;
+        Ok(())
+    }
+
     /// Returns a claim once its status has a capacity.
     pub async fn until_capacity(&self, claim: &str, capacity: &str) -> Result<PersistentVolumeClaim> {
         let what = format!("the claim has {capacity}");

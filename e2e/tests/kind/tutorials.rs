@@ -2,12 +2,10 @@
 
 use std::{env, fs, ops::RangeInclusive, path::Path};
 
-use anyhow::Result;
 use e2e::{tree::VARIED, tutorial::Tutorial};
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{Namespace, PersistentVolumeClaim},
-    storage::v1::StorageClass,
 };
 use kube::{
     Client,
@@ -125,7 +123,7 @@ async fn a_job_that_stalls_shows_in_the_metrics() {
 /// Follows sections of a tutorial in a namespace of its own, with a fresh folder as the working directory.
 async fn follow(page: &str, sections: &[RangeInclusive<usize>]) {
     let sandbox = Sandbox::with(page, json!({}), json!({})).await;
-    add_storage_class(&sandbox, "fast").await.unwrap();
+    sandbox.storage_class("fast", "standard").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = env::var_os("KUBECONFIG").unwrap();
     let tutorial = Tutorial::open(page, folder.path(), Path::new(&kubeconfig), &sandbox.namespace).await;
@@ -133,13 +131,4 @@ async fn follow(page: &str, sections: &[RangeInclusive<usize>]) {
     for section in sections {
         tutorial.follow(section.clone()).await.unwrap();
     }
-}
-
-/// Makes a storage class like the default one, under another name.
-async fn add_storage_class(sandbox: &Sandbox, name: &str) -> Result<()> {
-    let classes = Api::<StorageClass>::all(sandbox.client.clone());
-    let mut class = classes.get("standard").await?;
-    class.metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
-    classes.patch(name, &PatchParams::apply("volferry-e2e"), &Patch::Apply(class)).await?;
-    Ok(())
 }
