@@ -14,6 +14,7 @@ use kube::{
 
 use crate::{
     cluster::{PATIENCE, Sandbox},
+    volume::run_on,
     wait,
 };
 
@@ -21,6 +22,8 @@ use crate::{
 pub const GROWS: &str = "memory";
 /// The storage class of the same driver that does not.
 pub const FIXED: &str = "memory-fixed";
+/// The folder of the driver's node that has one folder for each of its volumes.
+const VOLUMES: &str = "/var/lib/kubelet/plugins/memory.test.volferry.dev/volumes";
 
 impl Sandbox {
     /// Makes a storage class like another one, whose volumes wait for their first pod, which the scheduler sends to a
@@ -78,6 +81,17 @@ impl Sandbox {
             bail!("not a table of df: {table}");
         };
         size.parse().with_context(|| table.clone())
+    }
+
+    /// Waits until a volume of the driver is gone, and fails if the driver still has its files.
+    pub async fn until_freed(&self, volume: &str) -> Result<()> {
+        let volumes = Api::<PersistentVolume>::all(self.client.clone());
+        wait::until_gone(&volumes, volume, PATIENCE).await?;
+        let nodes = self.nodes().await?;
+        let node = nodes.first().context("the cluster has no node")?;
+        run_on(node, ["test", "!", "-e", &format!("{VOLUMES}/{volume}")], &[])
+            .context("left in the storage")?;
+        Ok(())
     }
 
     /// Returns the reasons of the events about an object, by its name.
