@@ -134,11 +134,18 @@ gitops_controllers() {
   copied argocd github.com/argoproj/argo-cd/v3 "$ARGO_CD" ./cmd manifests/crds manifests/base/config
 }
 
-# A storage whose volumes grow: the driver is ours, its provisioner and its resizer are those of Kubernetes.
+# A storage whose volumes grow and are snapshotted, alone and in groups: the driver is ours, its sidecars and the snapshot controller are
+# those of Kubernetes.
 csi() {
+  local snapshotter=github.com/kubernetes-csi/external-snapshotter
   own memory-driver "$here/driver"
   copied csi-provisioner github.com/kubernetes-csi/external-provisioner/v6 "$EXTERNAL_PROVISIONER" ./cmd/csi-provisioner
   go_tool csi-resizer github.com/kubernetes-csi/external-resizer/v2 "$EXTERNAL_RESIZER" /cmd/csi-resizer
+  # Its go.mod takes the types of its objects from a folder that the module archive leaves out; they are a module of their own.
+  local program client=$snapshotter/client/v8
+  for program in csi-snapshotter snapshot-controller; do
+    copied "$program" "$snapshotter/v8" "$EXTERNAL_SNAPSHOTTER" "./cmd/$program" -replace "$client=$client@$EXTERNAL_SNAPSHOTTER"
+  done
 }
 
 # flux NAME VERSION: a controller of Flux. The types of its objects are a module of their own, which its go.mod takes from a folder that

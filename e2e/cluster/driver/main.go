@@ -37,6 +37,7 @@ func run() error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
 	csi.RegisterIdentityServer(server, identity{})
 	csi.RegisterControllerServer(server, controller{node: node})
+	csi.RegisterGroupControllerServer(server, groups{})
 	csi.RegisterNodeServer(server, kubelets{node: node})
 	ended := make(chan error)
 	registration.RegisterRegistrationServer(server, registered{ended: ended})
@@ -100,6 +101,7 @@ func (identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitie
 	}
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
+		service(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE),
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
 	}}, nil
 }

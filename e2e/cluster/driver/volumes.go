@@ -59,7 +59,7 @@ func unmount(target string) error {
 	return nil
 }
 
-// controller answers the provisioner and the resizer.
+// controller answers the provisioner, the resizer and the snapshotter.
 type controller struct {
 	csi.UnimplementedControllerServer
 	node string
@@ -73,6 +73,7 @@ func (controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetC
 		call(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME),
 		call(csi.ControllerServiceCapability_RPC_EXPAND_VOLUME),
 		call(csi.ControllerServiceCapability_RPC_CLONE_VOLUME),
+		call(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT),
 	}}, nil
 }
 
@@ -89,14 +90,18 @@ func (c controller) CreateVolume(_ context.Context, request *csi.CreateVolumeReq
 	if err := mount("tmpfs", volumes+request.Name, "tmpfs", 0, options); err != nil {
 		return nil, err
 	}
-	return &csi.CreateVolumeResponse{Volume: volume}, clone(request.VolumeContentSource.GetVolume(), volumes+request.Name)
+	response := &csi.CreateVolumeResponse{Volume: volume}
+	if of := request.VolumeContentSource.GetVolume(); of != nil {
+		return response, fill(volumes+request.Name, volumes+of.VolumeId)
+	}
+	if of := request.VolumeContentSource.GetSnapshot(); of != nil {
+		return response, fill(volumes+request.Name, snapshots+of.SnapshotId+"/files")
+	}
+	return response, nil
 }
 
-// clone fills a new volume with the files of another one, as they are now. A call that is repeated begins anew.
-func clone(of *csi.VolumeContentSource_VolumeSource, target string) error {
-	if of == nil {
-		return nil
-	}
+// fill copies files into a new volume, as they are now. A call that is repeated begins anew.
+func fill(target, source string) error {
 	left, err := os.ReadDir(target)
 	if err != nil {
 		return err
@@ -106,8 +111,8 @@ func clone(of *csi.VolumeContentSource_VolumeSource, target string) error {
 			return err
 		}
 	}
-	if err := os.CopyFS(target, os.DirFS(volumes+of.VolumeId)); err != nil {
-		return status.Errorf(codes.Internal, "cannot clone %s: %s", of.VolumeId, err)
+	if err := os.CopyFS(target, os.DirFS(source)); err != nil {
+		return status.Errorf(codes.Internal, "cannot copy %s: %s", source, err)
 	}
 	return nil
 }
