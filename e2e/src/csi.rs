@@ -24,6 +24,8 @@ pub const GROWS: &str = "memory";
 pub const FIXED: &str = "memory-fixed";
 /// The folder of the driver's node that has one folder for each of its volumes.
 const VOLUMES: &str = "/var/lib/kubelet/plugins/memory.test.volferry.dev/volumes";
+/// The same for its snapshots, with the volume's name in a file.
+const SNAPSHOTS: &str = "/var/lib/kubelet/plugins/memory.test.volferry.dev/snapshots";
 
 impl Sandbox {
     /// Makes a storage class like another one, whose volumes wait for their first pod, which the scheduler sends to a
@@ -87,11 +89,25 @@ impl Sandbox {
     pub async fn until_freed(&self, volume: &str) -> Result<()> {
         let volumes = Api::<PersistentVolume>::all(self.client.clone());
         wait::until_gone(&volumes, volume, PATIENCE).await?;
+        self.in_storage(&format!("test ! -e {VOLUMES}/{volume}")).await.context("left in the storage")?;
+        Ok(())
+    }
+
+    /// Returns the content of a file of a volume of the driver.
+    pub async fn read_in_storage(&self, volume: &str, file: &str) -> Result<String> {
+        self.in_storage(&format!("cat {VOLUMES}/{volume}/{file}")).await
+    }
+
+    /// Returns the snapshots that the driver has of a volume, a line each.
+    pub async fn snapshots_in_storage(&self, volume: &str) -> Result<String> {
+        self.in_storage(&format!("grep -ls '^{volume} ' {SNAPSHOTS}/*/of || true")).await
+    }
+
+    /// Runs a script on the node of the driver.
+    async fn in_storage(&self, script: &str) -> Result<String> {
         let nodes = self.nodes().await?;
         let node = nodes.first().context("the cluster has no node")?;
-        run_on(node, ["test", "!", "-e", &format!("{VOLUMES}/{volume}")], &[])
-            .context("left in the storage")?;
-        Ok(())
+        Ok(String::from_utf8(run_on(node, ["bash", "-c", script], &[])?)?)
     }
 
     /// Returns the reasons of the events about an object, by its name.

@@ -160,6 +160,12 @@ fn key_parts(job: &str, uid: &str) -> (String, String) {
     (shorten(&job.replace('.', "-"), MAX_SLUG - 1), hash(&[uid, "key"]))
 }
 
+/// Returns the name of the VolumeGroupSnapshot of a SyncJobSet of that name, from which these captures are made.
+pub fn group(set: &str, captures: &[String]) -> String {
+    let parts: Vec<&str> = captures.iter().map(String::as_str).collect();
+    format!("vf-{}-g-{}", shorten(&set.replace('.', "-"), MAX_SLUG), hash(&parts))
+}
+
 /// Returns the name of the objects of the SyncEndpoint with that name and UID: its Deployment, Service, account and
 /// rights.
 pub fn endpoint(name: &str, uid: &str) -> String {

@@ -21,11 +21,15 @@ fn snapshot_type() -> ApiResource {
 
 /// Makes the kind of VolumeSnapshots known to the API server, as the CRDs of the snapshot controller do.
 pub(super) async fn install_snapshots(stage: &Stage) -> Result<()> {
+    install(stage, &snapshot_type()).await
+}
+
+/// Makes a namespaced kind of the snapshot controller known to the API server.
+pub(super) async fn install(stage: &Stage, of: &ApiResource) -> Result<()> {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
-    let version = json!({"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+    let version = json!({"name": of.version, "served": true, "storage": true, "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": schema}});
-    let of = snapshot_type();
     let manifest = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {
@@ -33,7 +37,8 @@ pub(super) async fn install_snapshots(stage: &Stage) -> Result<()> {
             "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814"},
         },
         "spec": {"group": of.group, "scope": "Namespaced", "versions": [version],
-            "names": {"kind": of.kind, "listKind": "VolumeSnapshotList", "plural": of.plural, "singular": "volumesnapshot"}},
+            "names": {"kind": of.kind, "listKind": format!("{}List", of.kind), "plural": of.plural,
+                "singular": of.kind.to_lowercase()}},
     });
     let crds = Api::<CustomResourceDefinition>::all(stage.client.clone());
     let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_string();
@@ -73,7 +78,7 @@ async fn play_snapshots(stage: &Stage) -> Result<()> {
 }
 
 /// Returns the names of the claims and VolumeSnapshots that were made for runs.
-async fn made(stage: &Stage) -> Result<Vec<String>> {
+pub(super) async fn made(stage: &Stage) -> Result<Vec<String>> {
     let all = ListParams::default().labels("volferry.dev/run");
     let claims = claims(stage).list(&all).await?.items;
     let snapshots = snapshots(stage).list(&all).await?.items;

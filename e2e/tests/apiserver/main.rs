@@ -20,6 +20,7 @@ mod endpoints_stage;
 mod gitops;
 mod granted;
 mod granted_tricks;
+mod groups;
 mod grow;
 mod hooks;
 mod images;

@@ -7,24 +7,28 @@ use kube::core::{ApiResource, GroupVersionKind};
 use crate::prelude::*;
 
 /// A namespace with the set `web`, which selects the label `app: web`.
-struct Sets {
-    stage: Stage,
-    sets: Api<DynamicObject>,
-    claims: Api<PersistentVolumeClaim>,
+pub(super) struct Sets {
+    pub(super) stage: Stage,
+    pub(super) sets: Api<DynamicObject>,
+    pub(super) claims: Api<PersistentVolumeClaim>,
 }
 
 impl Sets {
     async fn new(test: &str) -> (Self, Controller) {
         let (stage, controller) = Stage::with_controller(test).await.unwrap();
+        (Self::of(stage), controller)
+    }
+
+    pub(super) fn of(stage: Stage) -> Self {
         let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncJobSet");
         let kind = ApiResource::from_gvk_with_plural(&kind, "syncjobsets");
         let sets = Api::namespaced_with(stage.client.clone(), &stage.namespace, &kind);
         let claims = Api::namespaced(stage.client.clone(), &stage.namespace);
-        (Self { stage, sets, claims }, controller)
+        Self { stage, sets, claims }
     }
 
     /// Makes bound claims that match, each with a claim for its copy.
-    async fn claims(&self, names: &[&str]) {
+    pub(super) async fn claims(&self, names: &[&str]) {
         for name in names {
             self.stage.claim(&format!("{name}-copy"), "Bound").await.unwrap();
             self.stage.claim(name, "Bound").await.unwrap();
@@ -46,7 +50,7 @@ impl Sets {
     }
 
     /// Creates the set, with these fields over its spec.
-    async fn create(&self, more: Value) {
+    pub(super) async fn create(&self, more: Value) {
         let end = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
         let template = json!({"metadata": {"name": "{{ .claim.name }}"}, "spec": {
             "source": end("{{ .claim.name }}"), "destination": end("{{ .claim.name }}-copy"),
@@ -62,13 +66,13 @@ impl Sets {
     }
 
     /// Returns the set once `holds` is true of it.
-    async fn until(&self, what: &str, holds: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
         let set = wait::until(&self.sets, "web", what, PATIENCE, holds).await;
         set.unwrap_or_else(|error| panic!("{error:?}"))
     }
 
     /// Returns the set once it is stalled for that reason, with these words.
-    async fn until_stalled(&self, reason: &str, words: &str) -> DynamicObject {
+    pub(super) async fn until_stalled(&self, reason: &str, words: &str) -> DynamicObject {
         let is_stalled = |set: &DynamicObject| {
             syncjob::has_reason(set, "Stalled", reason) && syncjob::message(set, "Stalled").contains(words)
         };
@@ -76,7 +80,7 @@ impl Sets {
     }
 
     /// Has the next run of any SyncJob succeed, and returns the pods.
-    async fn run_any(&self, known: &[Pod]) -> (String, [Pod; 2]) {
+    pub(super) async fn run_any(&self, known: &[Pod]) -> (String, [Pod; 2]) {
         let (source, sink) = self.stage.kubelet.start_any(known).await.unwrap();
         self.stage.kubelet.succeed(&source, &sink, &good_report(&try_of(&sink))).await.unwrap();
         (sink.labels()["volferry.dev/syncjob"].clone(), [source, sink])

@@ -47,8 +47,8 @@ pub use remote_limits::{REMOTE_LIMITS, RemoteLimit};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus, is_namespace};
 pub use set::{
-    SetDeletionPolicy, SetProblem, SyncJobSet, SyncJobSetSpec, SyncJobSetStatus, SyncJobTemplate,
-    TemplateMetadata, WorstJob,
+    GroupCapture, SetDeletionPolicy, SetProblem, SyncJobSet, SyncJobSetSpec, SyncJobSetStatus,
+    SyncJobTemplate, TemplateMetadata, WorstJob,
 };
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,

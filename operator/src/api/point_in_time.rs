@@ -9,12 +9,18 @@ use super::rules;
 #[serde(rename_all = "camelCase")]
 pub struct PointInTime {
     /// Snapshot: a VolumeSnapshot, and a temporary claim made from it. Clone: a temporary claim that is a clone of the
-    /// source's. Both are gone after the run.
+    /// source's. Group: for the SyncJobs of a SyncJobSet, a VolumeGroupSnapshot of all its sources at one instant, once
+    /// the runs of all are ready for it, and a temporary claim from the source's snapshot in it. All is gone after the
+    /// run.
     pub method: CaptureMethod,
     /// The class of the VolumeSnapshot. Absent: the driver's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
+    /// The class of the VolumeGroupSnapshot, with the method Group. Absent: the driver's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub volume_group_snapshot_class_name: Option<String>,
     /// The storage class of the temporary claim. Absent: that of the source's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
@@ -25,6 +31,7 @@ pub struct PointInTime {
     #[schemars(length(max = 4))]
     pub access_modes: Vec<CaptureAccess>,
     /// How long the capture may take before the run fails: the application may be held by `hooks.before` meanwhile.
+    /// With the method Group, waiting for the set's other runs counts.
     #[serde(default = "ten_minutes")]
     #[schemars(length(max = 32))]
     pub timeout: String,
@@ -35,6 +42,7 @@ impl Default for PointInTime {
         Self {
             method: CaptureMethod::default(),
             volume_snapshot_class_name: None,
+            volume_group_snapshot_class_name: None,
             storage_class_name: None,
             access_modes: Vec::new(),
             timeout: ten_minutes(),
@@ -49,6 +57,7 @@ pub enum CaptureMethod {
     #[default]
     Snapshot,
     Clone,
+    Group,
 }
 
 /// How the temporary claim can be mounted.
@@ -77,7 +86,7 @@ impl CaptureAccess {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Capture {
-    /// The name of the temporary claim, and of the VolumeSnapshot.
+    /// The name of the temporary claim, and of the VolumeSnapshot that is made for it alone.
     pub name: String,
     /// When the capture began.
     #[serde(skip_serializing_if = "Option::is_none")]

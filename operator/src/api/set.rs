@@ -1,7 +1,7 @@
 use contract::Reason;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -147,10 +147,28 @@ pub struct SyncJobSetStatus {
     /// The SyncJob to look at first. Absent while none has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst: Option<WorstJob>,
+    /// The VolumeGroupSnapshot from which runs read (`pointInTime.method: Group`). Absent before it is asked for, and
+    /// once it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_capture: Option<GroupCapture>,
     /// The first few claims that cannot get their SyncJob, or not as the template says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub problems: Vec<SetProblem>,
+}
+
+/// All sources of a set, captured at one instant.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupCapture {
+    /// The name of the VolumeGroupSnapshot.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// When the last of the runs was ready for it.
+    pub begin_time: MicroTime,
+    /// The runs that read from it: `name` in `status.activeRun.capture` of each SyncJob.
+    #[schemars(length(max = 1000))]
+    pub captures: Vec<String>,
 }
 
 /// A SyncJob that a person should look at.

@@ -33,6 +33,17 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Returns the limit, other than that on nodes, that keeps so many runs of one set from being under way together.
+    pub fn below(self, of_set: u32, runs: usize) -> Option<(&'static str, u32)> {
+        let limits = [
+            ("spec.maxRuns of the SyncJobSet", of_set),
+            ("--max-runs of the operator", self.all),
+            ("--max-runs-per-namespace of the operator", self.namespace),
+            ("--max-snapshots of the operator", self.captures),
+        ];
+        limits.into_iter().find(|(_, limit)| *limit > 0 && (*limit as usize) < runs)
+    }
+
     /// Returns whether any limit is set.
     pub fn any(self) -> bool {
         self.all > 0 || self.namespace > 0 || self.node > 0 || self.captures > 0
@@ -115,6 +126,7 @@ fn pool(job: &SyncJob) -> Option<String> {
     let class = match at.method {
         CaptureMethod::Snapshot => at.volume_snapshot_class_name.as_deref(),
         CaptureMethod::Clone => at.storage_class_name.as_deref(),
+        CaptureMethod::Group => at.volume_group_snapshot_class_name.as_deref(),
     };
     let class = class.map_or_else(|| "the default class".into(), |class| format!("the class {class}"));
     Some(format!("{class} in the namespace {}", job.namespace().unwrap_or_default()))

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
+    make_group,
     members::{self, Change, Leftover},
     set_standing,
 };
@@ -127,6 +128,7 @@ async fn go_on(set: &SyncJobSet, context: &Context) -> Result<Action, Error> {
     let known = &context.known;
     let namespace = set.namespace().unwrap_or_default();
     let (claims, jobs) = (known.claims.in_namespace(&namespace), known.jobs.in_namespace(&namespace));
+    let capture = make_group::carry_out(context, set, &jobs).await?;
     let mut plan = members::plan(set, &claims, &jobs);
     for leftover in &plan.delete {
         delete(context, set, leftover).await?;
@@ -153,11 +155,14 @@ async fn go_on(set: &SyncJobSet, context: &Context) -> Result<Action, Error> {
             }
         }
     }
+    is_refused |= capture.objection.is_some();
+    capture.objection.into_iter().for_each(|fault| plan.complain(None, None, fault));
     plan.problems.sort_by(|a, b| (&a.claim, &a.sync_job).cmp(&(&b.claim, &b.sync_job)));
     let members: Vec<_> = members.into_values().collect();
-    let new = set_standing::status(set, &plan, &members, Timestamp::now());
-    let again =
-        write(context, set, &new).await?.into_iter().chain(is_refused.then_some(REFUSED_PERIOD)).min();
+    let mut new = set_standing::status(set, &plan, &members, Timestamp::now());
+    new.group_capture = capture.group;
+    let again = write(context, set, &new).await?.into_iter();
+    let again = again.chain(is_refused.then_some(REFUSED_PERIOD)).chain(capture.again).min();
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 

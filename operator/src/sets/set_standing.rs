@@ -59,6 +59,7 @@ pub fn status(
         failed: count(troubled.len()),
         kept: count(plan.kept.len()),
         worst: troubled.into_iter().next().map(|(.., worst)| worst),
+        group_capture: old.group_capture,
         problems: plan.problems.clone(),
     };
     stand(&mut status, stalled, set.metadata.generation.unwrap_or(0), now);
@@ -149,6 +150,7 @@ pub fn is_news(old: &SyncJobSetStatus, new: &SyncJobSetStatus) -> bool {
     };
     old.observed_generation != new.observed_generation
         || old.problems != new.problems
+        || old.group_capture != new.group_capture
         || words(old) != words(new)
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    api::{PointInTime, SyncJobSpec, VolumeSnapshots},
+    api::{CaptureMethod, PointInTime, SyncJobSpec, VolumeSnapshots},
     spec::fields::{ValidationError, duration, invalid},
 };
 
@@ -19,7 +19,7 @@ pub struct CaptureDemand {
 /// Returns how the spec has the source captured.
 ///
 /// # Errors
-/// If the timeout is no duration, or the source is a snapshot.
+/// If the timeout is no duration, the source is a snapshot, or the class is one of another method.
 pub fn demand(spec: &SyncJobSpec) -> Result<Option<CaptureDemand>, ValidationError> {
     let Some(of) = spec.source.point_in_time.clone() else { return Ok(None) };
     let timeout = duration("source.pointInTime.timeout", &of.timeout)?;
@@ -28,6 +28,18 @@ pub fn demand(spec: &SyncJobSpec) -> Result<Option<CaptureDemand>, ValidationErr
             "source.pointInTime",
             "a snapshot of the source does not change; remove one of the two",
         ));
+    }
+    let is_group = of.method == CaptureMethod::Group;
+    if is_group && of.volume_snapshot_class_name.is_some() {
+        let problem = "the method Group has a class of its own; name it in volumeGroupSnapshotClassName";
+        return Err(invalid("source.pointInTime.volumeSnapshotClassName", problem));
+    }
+    if is_group && spec.schedule.as_ref().is_some_and(|it| it.jitter.is_some()) {
+        return Err(invalid("schedule.jitter", "the runs of a group have to begin together; remove it"));
+    }
+    if !is_group && of.volume_group_snapshot_class_name.is_some() {
+        let problem = "only the method Group has this class; remove it";
+        return Err(invalid("source.pointInTime.volumeGroupSnapshotClassName", problem));
     }
     Ok(Some(CaptureDemand { of, timeout }))
 }

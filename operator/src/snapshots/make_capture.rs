@@ -10,6 +10,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
+    group_progress,
     source_capture::{self, CaptureOf, Captured},
     storage_progress::{self, class, is_ours, snapshot, snapshots},
 };
@@ -74,7 +75,9 @@ pub(crate) async fn make(
         CaptureMethod::Snapshot => {
             refused(create(&snapshots(&context.client, &valid.namespace), &of.snapshot(name)).await)
         }
-        CaptureMethod::Clone => give_claim(&context.client, job, &of, name, view.found).await,
+        CaptureMethod::Clone => give_claim(context, job, &of, name, view.found).await,
+        // The set makes one for all its runs.
+        CaptureMethod::Group => Ok(None),
     }
 }
 
@@ -88,9 +91,9 @@ pub(crate) async fn before_pods(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
-    let capture = capture_of(view, valid).filter(|(of, _)| of.demand.method == CaptureMethod::Snapshot);
+    let capture = capture_of(view, valid).filter(|(of, _)| of.demand.method != CaptureMethod::Clone);
     match capture {
-        Some((of, name)) => give_claim(&context.client, job, &of, name, view.found).await,
+        Some((of, name)) => give_claim(context, job, &of, name, view.found).await,
         None => Ok(None),
     }
 }
@@ -105,12 +108,13 @@ fn capture_of<'a>(view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<(Ca
 }
 
 async fn give_claim(
-    client: &Client,
+    context: &Context,
     job: &SyncJob,
     of: &CaptureOf<'_>,
     name: &str,
     found: &Found,
 ) -> Result<Option<Refusal>, CaptureError> {
+    let client = &context.client;
     if let Some(there) = storage_progress::claim(client, job, name).await? {
         let foreign = || Refusal::Hindered(source_capture::not_of_run("claim", name));
         return Ok((!source_capture::is_of_run(&there.metadata, of.run)).then(foreign));
@@ -119,6 +123,10 @@ async fn give_claim(
     let snapshot = match of.demand.method {
         CaptureMethod::Snapshot => snapshot(client, job, name).await?,
         CaptureMethod::Clone => None,
+        CaptureMethod::Group => match group_progress::member(context.sources(), job, of.run).await? {
+            Ok(snapshot) => Some(snapshot),
+            Err(fault) => return Ok(Some(Refusal::Hindered(fault))),
+        },
     };
     match of.claim(name, class.as_ref(), snapshot.as_ref()) {
         Some(claim) => refused(create(&read::api(client, job), &claim).await),

@@ -4,6 +4,8 @@
 pub mod capture_demand;
 pub mod destination_image;
 pub mod engine_snapshots;
+pub(crate) mod group_progress;
+pub mod group_snapshot;
 pub(crate) mod make_capture;
 pub(crate) mod make_image;
 pub mod source_capture;

@@ -73,7 +73,7 @@ pub fn snapshot_type() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(SNAPSHOT_GROUP, SNAPSHOT_VERSION, "VolumeSnapshot"))
 }
 
-/// Judges a VolumeSnapshot.
+/// Judges a VolumeSnapshot, or a VolumeGroupSnapshot.
 pub fn judge_snapshot(snapshot: Option<&DynamicObject>) -> Captured {
     let Some(snapshot) = snapshot else { return Captured::Missing };
     let status = &snapshot.data["status"];
@@ -82,7 +82,7 @@ pub fn judge_snapshot(snapshot: Option<&DynamicObject>) -> Captured {
     }
     let complaint = status["error"]["message"].as_str().map(|words| {
         let words = sentence(&clipped(words, MAX_WORDS_BYTES));
-        Fault::new(Reason::Capturing, format!("The storage cannot take the VolumeSnapshot yet: {words}"))
+        Fault::new(Reason::Capturing, format!("The storage cannot take the snapshot yet: {words}"))
     });
     Captured::Taking(complaint)
 }
@@ -139,7 +139,8 @@ impl CaptureOf<'_> {
         DynamicObject { metadata: self.metadata(name), ..snapshot }
     }
 
-    /// Builds the temporary claim: from the VolumeSnapshot with what that needs to be restored, or as a clone.
+    /// Builds the temporary claim: from the VolumeSnapshot with what that needs to be restored, or as a clone. `None`
+    /// if a source has no size, or a group has no snapshot of it.
     pub fn claim(
         &self,
         name: &str,
@@ -154,6 +155,9 @@ impl CaptureOf<'_> {
         let size = [actual.or(own), needed].into_iter().flatten().reduce(claim_growth::larger)?;
         let origin = match self.demand.method {
             CaptureMethod::Snapshot => (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", name),
+            CaptureMethod::Group => {
+                (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", snapshot?.metadata.name.as_deref()?)
+            }
             CaptureMethod::Clone => {
                 (None, "PersistentVolumeClaim", self.job.ends.source.claim()?.name.as_str())
             }
@@ -186,7 +190,7 @@ impl CaptureOf<'_> {
             return wanted.iter().map(|mode| mode.word().into()).collect();
         }
         let driver = class.map_or("", |class| class.provisioner.as_str());
-        let is_shallow = self.demand.method == CaptureMethod::Snapshot
+        let is_shallow = self.demand.method != CaptureMethod::Clone
             && SHALLOW.iter().any(|it| driver == *it || driver.ends_with(&format!(".{it}")));
         if is_shallow { vec!["ReadOnlyMany".into()] } else { source.access_modes.clone().unwrap_or_default() }
     }

@@ -9,12 +9,15 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt as _, api::DynamicObject};
 
 use super::{
-    destination_image,
+    destination_image, group_progress,
     source_capture::{self, Captured},
 };
 use crate::{
     api::{ActiveRun, CaptureMethod, PointInTime, SyncJob},
-    controller::read::{self, is_forbidden, reading},
+    controller::{
+        lookups::Sources,
+        read::{self, is_forbidden, reading},
+    },
     fault::Fault,
     names::{self, FIELD_MANAGER},
     volumes::claims::Claim,
@@ -29,14 +32,25 @@ pub(crate) const NO_SNAPSHOTS: &str = "The cluster has no VolumeSnapshots (snaps
 /// # Errors
 /// If the API server does not answer.
 pub(crate) async fn look(
-    client: &Client,
+    sources: Sources<'_>,
     job: &SyncJob,
     run: &ActiveRun,
     claims: &[Claim],
 ) -> read::Result<Captured> {
+    let client = sources.client;
     let Some(of) = source_capture::of_run(&job.spec, run) else { return Ok(Captured::Unknown) };
     match &run.capture {
-        None => Ok(possible(client, of, claims).await?.map_or(Captured::Unknown, Captured::Impossible)),
+        None => {
+            let fault = match of.method {
+                CaptureMethod::Group => group_progress::possible(sources, job, claims).await?,
+                _ => None,
+            };
+            let fault = match fault {
+                None => possible(client, of, claims).await?,
+                fault => fault,
+            };
+            Ok(fault.map_or(Captured::Unknown, Captured::Impossible))
+        }
         Some(capture) if capture.taken_time.is_some() => Ok(Captured::Taken),
         Some(capture) => match of.method {
             CaptureMethod::Snapshot => {
@@ -50,6 +64,7 @@ pub(crate) async fn look(
                 let foreign = found.as_ref().and_then(|it| foreign(it, "claim", run));
                 Ok(foreign.unwrap_or_else(|| source_capture::judge_clone(found.as_ref(), class.as_ref())))
             }
+            CaptureMethod::Group => group_progress::look(sources, job, run).await,
         },
     }
 }

@@ -166,7 +166,7 @@ fn bad_values_are_refused_at_their_field_and_with_advice() {
         ("/spec/source/remote", json!({}), "unknown field remote"),
         ("/spec/source", json!({}), "exactly one of persistentVolumeClaim and endpoint"),
         ("/spec/source/pointsInTime", json!("Clone"), "unknown field pointsInTime"),
-        ("/spec/source/pointInTime", json!({"method": "Group"}), "Clone"),
+        ("/spec/source/pointInTime", json!({"method": "Copy"}), "Group"),
         ("/spec/destination/volumeSnapshots", json!({"retain": {"last": 0}}), "less than the minimum"),
         ("/spec/destination/create/size", json!("10 GB"), "such as 500Mi"),
         ("/spec/destination/create/size", json!("0"), "such as 500Mi"),
