@@ -9,11 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use testkit::rng::Rng;
 
 const PER_FOLDER: u64 = 100;
-
-/// The content of each file.
-const FILE: &[u8] = b"0123456789abcdef0123456789abcdef\n";
 
 /// How long files have to remain unchanged so that a snapshot trusts their times: the next snapshot reads younger ones
 /// again. Nothing but waiting achieves that.
@@ -29,14 +27,14 @@ pub fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
 }
 
-/// Makes so many files, a hundred in a folder.
-pub fn fill(root: &Path, files: u64) -> anyhow::Result<()> {
+/// Makes so many files of `len` random bytes, a hundred in a folder.
+pub fn fill(root: &Path, files: u64, len: usize) -> anyhow::Result<()> {
     for file in 0..files {
         let path = root.join(path_of(file));
         if file % PER_FOLDER == 0 {
             fs::create_dir_all(path.parent().context("a file has a folder")?)?;
         }
-        File::create_new(path)?.write_all(FILE)?;
+        File::create_new(path)?.write_all(&Rng::new(file).bytes(len))?;
     }
     Ok(())
 }
@@ -62,10 +60,9 @@ mod tests {
     #[test]
     fn as_many_files_change_as_were_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        fill(dir.path(), 1000).unwrap();
+        fill(dir.path(), 1000, 33).unwrap();
         change(dir.path(), 1000, 10, 3).unwrap();
-        let is_longer =
-            |file: &u64| fs::metadata(dir.path().join(path_of(*file))).unwrap().len() > FILE.len() as u64;
+        let is_longer = |file: &u64| fs::metadata(dir.path().join(path_of(*file))).unwrap().len() > 33;
         assert_eq!((0..1000).filter(is_longer).count(), 10);
     }
 }

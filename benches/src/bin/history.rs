@@ -15,6 +15,9 @@ use testkit::{
     rng::Rng,
 };
 
+/// The length of each file in bytes.
+const FILE_BYTES: usize = 1000;
+
 /// The name of the S3 server's bucket, and of its account and secret.
 const BUCKET: &str = "bench";
 
@@ -51,7 +54,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     steps.name("the files", "echo without a mount", "");
     steps.name("tar", "tar --version", "checks");
     steps.shell("mkdir volume")?;
-    fill(&steps.work.trees().join("volume"), args.files)?;
+    fill(&steps.work.trees().join("volume"), args.files, FILE_BYTES)?;
     if steps.has("restic") {
         steps.shell("restic init")?;
     }

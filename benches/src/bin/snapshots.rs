@@ -25,6 +25,9 @@ const GOAL_FILES: u64 = 1_000_000;
 /// The image size for each file in bytes, if the file system is an image: for three trees, a store, and free space.
 const IMAGE_BYTES_PER_FILE: u64 = 24 << 10;
 
+/// The length of each file in bytes: what a file costs is measured, not what a byte does.
+const FILE_BYTES: usize = 33;
+
 /// The room of an image that no tree takes: borg refuses to write to a file system with less.
 const SPARE_IMAGE_BYTES: u64 = 2 << 30;
 
@@ -60,7 +63,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     let mut steps = Steps::start(&args.settings, args.files, image)?;
     runs_beside(&mut steps, 50_000.min(args.files))?;
     steps.shell("mkdir source volume")?;
-    fill(&steps.work.trees().join("source"), args.files)?;
+    fill(&steps.work.trees().join("source"), args.files, FILE_BYTES)?;
     publish(&mut steps)?;
     restore(&mut steps)?;
     beside_others(&mut steps)?;
@@ -73,7 +76,7 @@ fn runs_beside(steps: &mut Steps<'_>, files: u64) -> anyhow::Result<()> {
     let [mut first, mut same] = [[vec![], vec![]], [vec![], vec![]]];
     for _ in 0..steps.rounds() {
         steps.shell("mkdir -p runs/source runs/0 runs/1")?;
-        fill(&steps.work.trees().join("runs/source"), files)?;
+        fill(&steps.work.trees().join("runs/source"), files, FILE_BYTES)?;
         for (nth, flag) in ["", "--snapshot"].into_iter().enumerate() {
             let sync = format!("{SYNC} {flag} runs/source runs/{nth}");
             steps.work.sync()?;
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn the_room_of_a_folder_counts_all_its_files() {
         let dir = tempfile::tempdir().unwrap();
-        fill(dir.path(), 10).unwrap();
+        fill(dir.path(), 10, FILE_BYTES).unwrap();
         assert!(room(dir.path(), Path::new("")).unwrap() >= 10 * 512);
     }
 }
