@@ -19,24 +19,24 @@ use crate::prelude::*;
 pub(super) const LABEL: &str = "volferry.dev/syncendpoint=web";
 
 /// A machine outside of the cluster: the one that runs this test.
-struct Outside {
-    dir: tempfile::TempDir,
+pub(super) struct Outside {
+    pub(super) dir: tempfile::TempDir,
     key: PublicKey,
 }
 
 impl Outside {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = OwnKey::generate().unwrap();
         key.write(&dir.path().join("key")).unwrap();
         Self { dir, key: key.public() }
     }
 
-    fn peer(&self, name: &str) -> Value {
+    pub(super) fn peer(&self, name: &str) -> Value {
         json!({"name": name, "publicKey": self.key.to_string()})
     }
 
-    fn sync(&self, from: &str, to: &str, service: &str, more: &[&str]) -> Output {
+    pub(super) fn sync(&self, from: &str, to: &str, service: &str, more: &[&str]) -> Output {
         let mut command = Command::new(programs::of_workspace("volferry").unwrap());
         command
             .args(["sync", from, to, "--service-key", service, "--identity"])
@@ -58,7 +58,7 @@ pub(super) async fn serving(api: &Api<DynamicObject>) -> DynamicObject {
 }
 
 /// Makes a folder in which each file has its own content.
-fn made(folder: &Path) {
+pub(super) fn made(folder: &Path) {
     let script = "mkdir -p a/b; for at in $(seq 1 50); do head -c $((at * 997)) /dev/urandom > a/b/$at; done; echo hi > hi";
     std::fs::create_dir_all(folder).unwrap();
     let done = Command::new("bash").args(["-ec", script]).current_dir(folder).status().unwrap();

@@ -24,6 +24,7 @@ mod granted;
 mod guard;
 mod history;
 mod hooks;
+mod ipv6;
 mod local;
 mod ownership;
 mod page;

@@ -32,6 +32,7 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let served =
         far.kubectl.run(&["get", "syncendpoint", "from", "-o", "jsonpath={.status.address}"]).unwrap();
     let (host, port) = served.trim_end_matches("::from").rsplit_once(':').unwrap();
+    let host = host.trim_matches(['[', ']']);
     let wrong = ["--name=wrong", "--service=cluster-ip", "--host-name", host, "--port", port];
     let wrong = [&["pair"][..], &places, &["--apply", IMAGE], &wrong].concat();
     let wrong = laptop.command(&wrong).output().unwrap();
