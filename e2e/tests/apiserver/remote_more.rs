@@ -4,7 +4,7 @@
 use std::{fs::File, io::Read as _, path::Path, process::Command};
 
 use contract::{OwnKey, Side};
-use e2e::{programs, scripted::PATIENCE, syncjob, tree, wait};
+use e2e::{programs, scripted::PATIENCE, syncjob, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, ResourceExt as _,
@@ -146,7 +146,9 @@ async fn of_two_jobs_that_come_at_once_the_second_waits_for_the_endpoint_and_say
     remote.sync(below("a"), json!({})).await;
     let pod = remote.pod(&[]).await;
     let process = remote.start(&pod).await;
-    wait::until(&remote.stage.runs, "copy-1", "data moves", PATIENCE, tree::data_moves).await.unwrap();
+    // What the source has sent may still be on the way, all of it.
+    let sends = |run: &DynamicObject| syncjob::status(run, "/progress/bytes").as_u64() > Some(0);
+    wait::until(&remote.stage.runs, "copy-1", "it sends", PATIENCE, sends).await.unwrap();
     remote.sync_as(&second, below("b"), json!({})).await;
     let waiting = second.pod(&[]).await;
     let waits = second.start(&waiting).await;
