@@ -82,7 +82,10 @@ fn an_end_is_a_claim_of_a_namespace_that_can_be() {
         );
     }
     assert_refused(json!({"source": {"pointsInTime": {}}}), &["unknown field", "pointsInTime"]);
-    assert_refused(json!({"source": {"pointInTime": {"method": "Mirror"}}}), &["pointInTime.method", "Clone"]);
+    assert_refused(
+        json!({"source": {"pointInTime": {"method": "Mirror"}}}),
+        &["pointInTime.method", "Clone"],
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -192,11 +192,11 @@ async fn apply_job(client: &Client, job: &Job) -> Result<Job, ApplyError> {
     let owners = |job: &Job| job.owner_references().iter().map(|owner| owner.uid.clone()).collect::<Vec<_>>();
     let of_try = |job: &Job| job.labels().get(LABEL_TRY).cloned();
     let api = Api::<Job>::namespaced(client.clone(), &job.namespace().unwrap_or_default());
-    match api.get_opt(&job.name_any()).await {
-        Ok(Some(there)) if owners(&there) == owners(job) && of_try(&there) == of_try(job) => Ok(there),
-        Ok(_) => Err(failed(job)(kube::Error::Api(refused))),
-        Err(source) => Err(failed(job)(source)),
-    }
+    // The operator may list Jobs, which it watches, and has no right to get one.
+    let named = ListParams::default().fields(&format!("metadata.name={}", job.name_any()));
+    let there = api.list(&named).await.map_err(failed(job))?.items.into_iter().next();
+    let ours = there.filter(|there| owners(there) == owners(job) && of_try(there) == of_try(job));
+    ours.ok_or_else(|| failed(job)(kube::Error::Api(refused)))
 }
 
 /// Gives a run its service account with the RBAC permissions. If this operator created the account and its binding
