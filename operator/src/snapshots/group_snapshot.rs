@@ -210,8 +210,9 @@ pub fn member<'a>(
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value)] // json! is written in the place of an argument
 mod tests {
+    #![allow(clippy::needless_pass_by_value, reason = "json! is written in the place of an argument")]
+
     use serde_json::Value;
 
     use super::*;
