@@ -37,7 +37,7 @@ impl Sandbox {
         if classes.get_opt(name).await?.is_some_and(|old| old.provisioner != class.provisioner) {
             classes.delete(name, &DeleteParams::default()).await?;
         }
-        // The name of the topology is that of the tests' own driver. Other provisioners' names are no prefix of a label.
+        // The name of the topology is that of the tests' own driver. Other names are no prefix of a label.
         let topology = format!("{}/node", class.provisioner);
         let labelled = ListParams::default().labels(&topology);
         let nodes = if class.provisioner.contains('/') {
