@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use syncer::internals::wire::{
     HEADER_BYTES, MAX_FRAME_BYTES, MAX_PACKED_BYTES,
-    check::{CHECKED_BLOCK, CHECKED_PATCH, split_check},
+    check::{CHECKED_BLOCK, CHECKED_PATCH, SplitFrame, split_check},
     compress::{self, COMPRESSED},
     data::{BLOCK, Block, END, EndFrame, PACK, Pack},
     patch::{CHUNKS, Chunks, PATCH, Patch},
@@ -15,10 +15,9 @@ fuzz_target!(|data: &[u8]| {
     let Ok((kind, body)) = compress::open(kind, body.to_vec()) else { return };
     assert_eq!(kind & COMPRESSED, 0);
     assert!(body.len() <= MAX_FRAME_BYTES.max(data.len()));
-    let checked = split_check(kind, &body);
-    let Ok((kind, body, _)) = &checked else { return };
-    assert!(![CHECKED_BLOCK, CHECKED_PATCH].contains(kind));
-    match *kind {
+    let Ok(SplitFrame { kind, body, .. }) = split_check(kind, &body) else { return };
+    assert!(![CHECKED_BLOCK, CHECKED_PATCH].contains(&kind));
+    match kind {
         PACK => {
             if let Ok((files, _)) = Pack::open(body) {
                 let contents = files.flatten().filter_map(|packed| packed.content.ok());
