@@ -4,6 +4,26 @@ import { bytes, condition, duration, lag, NONE, plain, state } from './figures';
 import { Reason, State, useNow, When } from './parts';
 import { pageOf, SyncEndpoint, SyncJob, SyncJobSet, SyncRun } from './resources';
 
+/** The columns of the condition Ready and its reason. */
+const READINESS = [
+  {
+    id: 'ready',
+    label: 'Ready',
+    getValue: (one: SyncEndpoint | SyncJobSet) => condition(one.status, 'Ready')?.status ?? '',
+    render: (one: SyncEndpoint | SyncJobSet) => (
+      <State word={condition(one.status, 'Ready')?.status} />
+    ),
+  },
+  {
+    id: 'reason',
+    label: 'Reason',
+    getValue: (one: SyncEndpoint | SyncJobSet) => condition(one.status, 'Ready')?.reason,
+    render: (one: SyncEndpoint | SyncJobSet) => (
+      <Reason word={condition(one.status, 'Ready')?.reason} />
+    ),
+  },
+];
+
 export function SyncJobs() {
   const now = useNow();
   return (
@@ -112,18 +132,7 @@ export function SyncEndpoints() {
         'namespace',
         { id: 'address', label: 'Address', getValue: end => plain(end.status?.address) },
         { id: 'access', label: 'Access', getValue: end => end.spec.access ?? NONE },
-        {
-          id: 'ready',
-          label: 'Ready',
-          getValue: end => condition(end.status, 'Ready')?.status ?? '',
-          render: end => <State word={condition(end.status, 'Ready')?.status} />,
-        },
-        {
-          id: 'reason',
-          label: 'Reason',
-          getValue: end => condition(end.status, 'Ready')?.reason,
-          render: end => <Reason word={condition(end.status, 'Ready')?.reason} />,
-        },
+        ...READINESS,
         { id: 'peers', label: 'Peers', getValue: end => end.status?.peers?.length ?? 0 },
         {
           id: 'lastRun',
@@ -157,18 +166,7 @@ export function SyncJobSets() {
       columns={[
         'name',
         'namespace',
-        {
-          id: 'ready',
-          label: 'Ready',
-          getValue: set => condition(set.status, 'Ready')?.status ?? '',
-          render: set => <State word={condition(set.status, 'Ready')?.status} />,
-        },
-        {
-          id: 'reason',
-          label: 'Reason',
-          getValue: set => condition(set.status, 'Ready')?.reason,
-          render: set => <Reason word={condition(set.status, 'Ready')?.reason} />,
-        },
+        ...READINESS,
         { id: 'matched', label: 'Matched', getValue: set => set.status?.matched ?? 0 },
         { id: 'synced', label: 'Synced', getValue: set => set.status?.synced ?? 0 },
         { id: 'running', label: 'Running', getValue: set => set.status?.running ?? 0 },

@@ -56,7 +56,8 @@ async fn volume(sandbox: &Sandbox, claim: &str) -> String {
     claim.spec.unwrap().volume_name.unwrap()
 }
 
-/// Starts a pod that writes the same rising number to both claims, one after the other.
+/// Starts a pod that writes the same rising number to both claims, one after the other, and pauses: the tests' driver
+/// copies one volume after the other, which is one instant as long as nothing is written meanwhile.
 async fn write(sandbox: &Sandbox) {
     let script = "i=0; trap exit TERM; while :; do i=$((i+1)); echo $i >/a/n; echo $i >/b/n; sleep 0.3; done";
     let security = json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,

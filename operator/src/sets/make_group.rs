@@ -8,7 +8,10 @@ use kube::{Api, ResourceExt as _, api::DynamicObject};
 
 use crate::{
     api::{GroupCapture, SyncJob, SyncJobSet},
-    controller::{context::Context, read::Guarded},
+    controller::{
+        context::Context,
+        read::{Guarded, reading},
+    },
     fault::Fault,
     snapshots::{
         group_progress,
@@ -89,12 +92,13 @@ async fn make<'a>(
 async fn is_left(context: &Context, set: &SyncJobSet, group: &GroupCapture) -> Result<bool, CaptureError> {
     let (client, namespace) = (&context.client, set.namespace().unwrap_or_default());
     let Some(kind) = group_progress::kind(client).await? else { return Ok(false) };
-    let found = group_progress::find(client, &namespace, &kind, &group.name).await?;
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &kind);
+    // Without the right to look, it may be there: it is not forgotten.
+    let found = api.get_opt(&group.name).await.map_err(reading("VolumeGroupSnapshot"))?;
     let is_own = |found: &DynamicObject| {
         found.metadata.deletion_timestamp.is_none() && group_snapshot::is_of_set(found, set)
     };
     let Some(found) = found.filter(is_own) else { return Ok(false) };
-    let api = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &kind);
     make_capture::delete(&api, &found).await?;
     Ok(true)
 }

@@ -50,7 +50,7 @@ pub(crate) async fn kind(client: &Client) -> read::Result<Option<ApiResource>> {
 ///
 /// # Errors
 /// If the API server does not answer.
-pub(crate) async fn find(
+async fn find(
     client: &Client,
     namespace: &str,
     kind: &ApiResource,

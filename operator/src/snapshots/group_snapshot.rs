@@ -54,10 +54,12 @@ pub fn next<'a>(set: &SyncJobSet, jobs: impl IntoIterator<Item = &'a SyncJob>, n
     let own: Vec<&SyncJob> = jobs.into_iter().filter(|job| members::is_own(*job, set)).collect();
     if let Some(group) = set.status.as_ref().and_then(|status| status.group_capture.as_ref()) {
         let reading: Vec<&SyncJob> = own.into_iter().filter(|job| is_of(job, group)).collect();
-        return match reading.iter().all(|job| is_waiting(job)) {
-            _ if reading.is_empty() => Next::Remove,
-            true => Next::Make,
-            false => Next::Keep,
+        return if reading.is_empty() {
+            Next::Remove
+        } else if reading.iter().all(|job| is_waiting(job)) {
+            Next::Make
+        } else {
+            Next::Keep
         };
     }
     let parts: Vec<&SyncJob> = own.into_iter().filter(|job| takes_part(job)).collect();

@@ -231,8 +231,8 @@ fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Ou
     outcome
 }
 
-/// Notes the stage of the run under way in the status, given the status that is `known` to the API server. A run that
-/// has got its turn and has no hooks starts at once.
+/// Notes the stage of the run under way in the status, and whether it is launched. A run that has got its turn and has
+/// no hooks starts at once.
 pub(crate) fn note_stage(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
     let Some(run) = &mut status.active_run else { return };
     run.launched = run.is_started() && (*step == Step::Launch || run.launched && !step.ends_launch());

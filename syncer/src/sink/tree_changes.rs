@@ -111,7 +111,7 @@ impl<'a> TreeChanges<'a> {
         let executor = &mut self.executor;
         let dirs = &plan.compared.dirs;
         let all = executor.mine(dirs).map(to_transfer).fold(Forecast { files: 0, bytes: 0 }, |all, one| {
-            Forecast { files: all.files + one.files, bytes: all.bytes + one.bytes }
+            Forecast { files: all.files + one.files, bytes: all.bytes.saturating_add(one.bytes) }
         });
         run.monitor.set_totals(all.files, all.bytes);
         source.announce(all)?;
