@@ -233,6 +233,8 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
         volumes.filter_map(|it| Some(&it.persistent_volume_claim.as_ref()?.claim_name)).collect();
     assert!(claims.len() == 1 && claims[0] != "gone", "{claims:?}");
     stage.kubelet.start(&pod).await.unwrap();
+    // A spec that changes while pods start makes them anew.
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
     stage.kubelet.succeed_one(Side::Sink, &pod, &good_report("back")).await.unwrap();
     let held = stage
