@@ -4,6 +4,7 @@
 mod asks;
 mod bar;
 mod bench;
+mod changed_list;
 mod completions;
 mod config;
 mod defaults;

@@ -8,7 +8,7 @@ use crate::{
     snapshots::SnapshotParams,
 };
 
-use Applies::{Always, Files, Folders, LiveFiles, LiveFolders};
+use Applies::{Always, Devices, Files, Folders, LiveFiles, LiveFolders};
 
 /// A flag of `volferry send`, `sync` or `receive`.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,11 +20,13 @@ pub struct Flag {
     applies: Applies,
 }
 
-/// What a flag applies to. Every flag applies to the files of a folder.
+/// What a flag applies to. Every flag but those of devices applies to the files of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Applies {
     /// Devices, too.
     Always,
+    /// Only devices.
+    Devices,
     /// Also a single file, and the files of a snapshot.
     Files,
     /// Also the files of a snapshot.
@@ -54,9 +56,9 @@ impl Flag {
 
     fn is_refused_with(&self, instead: Instead) -> bool {
         match instead {
-            Instead::Device => self.applies != Applies::Always,
-            Instead::File => matches!(self.applies, Applies::Folders | Applies::LiveFolders),
-            Instead::Snapshot => matches!(self.applies, Applies::LiveFiles | Applies::LiveFolders),
+            Instead::Device => !matches!(self.applies, Always | Devices),
+            Instead::File => matches!(self.applies, Devices | Folders | LiveFolders),
+            Instead::Snapshot => matches!(self.applies, Devices | LiveFiles | LiveFolders),
         }
     }
 }
@@ -99,6 +101,10 @@ const OF_RUNS: &[Row<RunParams>] = &[
     row("--dry-run", "", Always, |params| alone(params.dry_run)),
     row("--verify", "", Always, |params| alone(params.verify)),
     row("--image", "", Always, |params| alone(params.image)),
+    row("--content-hash", "", Devices, |params| alone(params.content_hash)),
+    row("--changed-blocks", "", Devices, |params| {
+        with(params.changed_blocks.as_ref().map(|list| &list.file))
+    }),
     row("--delete", "files.delete", Folders, |params| match params.delete_timing {
         DeleteTiming::Before if params.delete => with(Some(DeleteTiming::Before)),
         _ => alone(params.delete),
@@ -274,13 +280,13 @@ mod tests {
         );
         assert_eq!(
             refused_with(Instead::File),
-            "delete delete-limit max-delete include exclude filter ignore-files min-size max-size files-from \
-             one-file-system cross-mounts no-hard-links no-specials shard history"
+            "content-hash changed-blocks delete delete-limit max-delete include exclude filter ignore-files min-size \
+             max-size files-from one-file-system cross-mounts no-hard-links no-specials shard history"
         );
         assert_eq!(
             refused_with(Instead::Snapshot),
-            "include exclude filter ignore-files min-size max-size existing ignore-existing remove-source-files \
-             chmod chown files-from one-file-system shard history"
+            "content-hash changed-blocks include exclude filter ignore-files min-size max-size existing \
+             ignore-existing remove-source-files chmod chown files-from one-file-system shard history"
         );
     }
 

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use crate::{
+    changed_blocks::ChangedBlocks,
     history::History,
     param_types::{Compare, Compression, DeleteLimit, DeleteTiming, OtherSource, Preserve, Shard, WriteMode},
     reshape::{Chmod, Chown},
@@ -177,6 +178,12 @@ pub struct RunParams {
     /// Treat a regular file as the image of a disk, of which only changed ranges are written, in place.
     #[serde(default)]
     pub image: bool,
+    /// Report the hash of a device's content when the run has written it.
+    #[serde(default)]
+    pub content_hash: bool,
+    /// The only ranges in which the source, a device, differs from a content that the destination should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_blocks: Option<ChangedBlocks>,
     /// Tell the source each change before it is made. The process that shows changes sets it, so no flag spells it.
     #[serde(default)]
     pub itemize_changes: bool,

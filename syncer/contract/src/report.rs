@@ -6,6 +6,7 @@ use crate::{
     bottleneck::Bottleneck,
     busy::BusyAnswer,
     contact::Contact,
+    content_hash::DeviceContent,
     folder_request::FolderAccess,
     history::HistoryReport,
     link::RunLink,
@@ -102,6 +103,9 @@ pub struct Report {
     /// Bytes that were free for this user on the destination's file system when the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// The content of the device that was written, if its hash was asked for and all of it is as at the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<DeviceContent>,
     /// The link between the two ends, once they had met; absent for a local run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<RunLink>,

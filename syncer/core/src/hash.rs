@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use blake3::hazmat::{ChainingValue, HasherExt as _, Mode, merge_subtrees_non_root, merge_subtrees_root};
+pub use blake3::hazmat::ChainingValue;
+use blake3::hazmat::{HasherExt as _, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
 /// The shortest block of content, in bytes. Pieces of this size stay in a core's cache from reading to sending;
 /// `syncer/doc/design.md` has figures.
@@ -115,6 +116,37 @@ pub fn granule_bytes(len: u64) -> usize {
 /// Computes the part that a granule at `offset`, which is never empty, has in the hash of its block.
 pub fn granule_value(bytes: &[u8], offset: u64) -> ChainingValue {
     blake3::Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root()
+}
+
+/// Hashes one subtree of a content, in pieces.
+#[derive(Debug)]
+pub struct SubtreeHasher(blake3::Hasher);
+
+impl SubtreeHasher {
+    /// Begins with the subtree at `offset`, a multiple of its length, which is a power of two of 1 KiB leaves.
+    pub fn new(offset: u64) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(offset);
+        Self(hasher)
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns its value, or the hash of the content if the subtree is the `whole` of it.
+    pub fn finish(self, whole: bool) -> ChainingValue {
+        if whole { *self.0.finalize().as_bytes() } else { self.0.finalize_non_root() }
+    }
+}
+
+/// Returns BLAKE3 of a content from the values of its subtrees, of which there is at least one.
+pub fn hash_of_subtrees(values: &[ChainingValue]) -> [u8; 32] {
+    match values {
+        [whole] => *whole,
+        _ => root(values).0,
+    }
 }
 
 impl BlockHash {

@@ -27,6 +27,7 @@ pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub(crate) use candidate::Candidate;
 pub(crate) use copy_bytes::{SMALL_BYTES, never_clones, read_exact_at, write_all};
 pub(crate) use destination_error::ApplyError;
+pub(crate) use device::device_hash::DeviceHash;
 pub(crate) use device::device_writer::Device;
 pub use in_place::journal_entry::JournalEntry;
 pub(crate) use metadata::set_xattrs::visible_attrs;

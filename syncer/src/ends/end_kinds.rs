@@ -32,7 +32,7 @@ pub(crate) fn refuse_tree(place: &TreeLocation, found: PathKind, source: &str) -
     }
 }
 
-/// Refuses `--image` for a source that is a folder.
+/// Refuses `--image` for a source that is a folder, and flags of devices for one that is none.
 pub(crate) fn refuse_image(
     place: &TreeLocation,
     found: PathKind,
@@ -42,6 +42,13 @@ pub(crate) fn refuse_image(
         Err(SessionError::Kinds(format!(
             "the source {} is a folder, and --image is for the image of a disk: name a file, or leave --image out",
             place.path().display()
+        )))
+    } else if found != PathKind::Nothing && (params.content_hash || params.changed_blocks.is_some()) {
+        Err(SessionError::Kinds(format!(
+            "the source {} is {}, and --content-hash and --changed-blocks are for block devices and, with --image, for images of disks: \
+             leave them out",
+            place.path().display(),
+            found.describe()
         )))
     } else {
         Ok(())

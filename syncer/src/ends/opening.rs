@@ -12,7 +12,7 @@ use crate::{
     session_error::SessionError,
     sink::{backup_place::sparing, copied_history::check_history},
     sys::{
-        block_device::{Opened, PathKind},
+        block_device::{DeviceError, Opened, PathKind},
         root::TreeLocation,
     },
 };
@@ -31,10 +31,18 @@ impl FoundSource {
         let found = look(place, "--source-path", params.image)?;
         if found.is_device() {
             refuse_params(params)?;
-            return Ok(Self::Device(Opened::to_read(place).map_err(SessionError::SourceDevice)?));
+            return Self::device(place, params).map_err(SessionError::SourceDevice);
         }
         refuse_image(place, found, params)?;
         Ok(Self::Tree(Subject::of_source(place, found, params)?))
+    }
+
+    fn device(place: &TreeLocation, params: &RunParams) -> Result<Self, DeviceError> {
+        let mut opened = Opened::to_read(place)?;
+        if let Some(changed) = &params.changed_blocks {
+            opened.list_changed(&changed.ranges, &place.path())?;
+        }
+        Ok(Self::Device(opened))
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, Phase, PlannedAction, Report, human_bytes::bytes as human_bytes, plural};
+use contract::{
+    Action, DeviceContent, EntryKind, Phase, PlannedAction, Report, human_bytes::bytes as human_bytes, plural,
+};
 
 use crate::{
     attrs::AttrsBuf,
@@ -19,7 +21,10 @@ use crate::{
         planned::PlannedDir,
         run_state::Run,
     },
-    run::make_report::{add_usage, make_report},
+    run::{
+        known_base,
+        make_report::{add_usage, make_report},
+    },
     session_error::SessionError,
     sink::{
         source_end::ContentEnd,
@@ -47,14 +52,18 @@ pub(crate) fn run(
         begin(watch);
         compare(&mut source, place, len, there.as_ref(), run)
     } else {
-        let device = Device::take(place, len, run.params.preserve.sparse)?;
+        let mut device = Device::take(place, len, run.params.preserve.sparse)?;
+        if let Some(changed) = &run.params.changed_blocks {
+            device.list_changed(&changed.ranges)?;
+        }
         begin(watch);
         write(&mut source, &device, run, watch)
     };
     let totals = block_device::totals(len);
     watch.did(work_of(&totals, &run.counters));
-    run.note(done?);
-    let mut report = make_report(run, watch, &totals);
+    let (notes, content) = done?;
+    run.note(notes);
+    let mut report = Report { content, ..make_report(run, watch, &totals) };
     // All failed parts are one failed file.
     report.work.files_failed = report.work.files_failed.min(1);
     add_usage(&mut report, &source, run, watch);
@@ -70,19 +79,25 @@ fn begin(watch: &mut Stopwatch<'_>) {
     watch.enter(Phase::Delta);
 }
 
-/// Writes to the device. Returns notes for the report.
+/// Writes to the device. Returns notes for the report, and the content that is there then.
 fn write(
     source: &mut impl ContentEnd,
     device: &Device,
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
-) -> Result<Vec<String>, SessionError> {
+) -> Result<Done, SessionError> {
     device.grow()?;
+    let base = known_base::prove(device, run)?;
+    let parts: Vec<_> = match base {
+        Some(_) => device.opened().changed_parts().collect(),
+        None => (0..).zip(block_device::parts(device.len())).collect(),
+    };
     watch.enter(Phase::Transfer);
-    run.monitor.set_totals(1, device.len());
-    source.announce(Forecast { files: 1, bytes: device.len() })?;
+    let bytes: u64 = parts.iter().map(|(_, part)| part.len).sum();
+    run.monitor.set_totals(1, bytes);
+    source.announce(Forecast { files: parts.len().min(1) as u64, bytes })?;
     let writing = Writing { store: WriteTarget::Device(device), run, written: None };
-    source.transfer(writing, &mut |fetch| fetch_all(device, fetch))?;
+    source.transfer(writing, &mut |fetch| fetch_all(device, &parts, fetch))?;
     run.monitor.add_files(1);
     watch.enter(Phase::Apply);
     watch.enter(Phase::Commit);
@@ -90,14 +105,19 @@ fn write(
     if device.is_new() || device.has_changed() {
         run.counters.count(!device.is_new());
     }
+    let content = known_base::content_of(device, base, run)?;
     if !run.params.verify {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), content));
     }
     watch.enter(Phase::Plan);
     let mut dirs = [all_parts(device.len())];
     let checked = checker(device.opened(), Expect::OnVolume, run).check(&mut dirs, source, None)?;
-    Ok(Differences::of(&dirs[0], checked.changed, run).notes(device.len()))
+    let differences = Differences::of(&dirs[0], checked.changed, run);
+    Ok((differences.notes(device.len()), content.filter(|_| differences.parts == 0)))
 }
+
+/// Notes for the report, and the content of the destination.
+type Done = (Vec<String>, Option<DeviceContent>);
 
 /// Opens the destination of a dry run, which need not exist.
 fn found(place: &TreeLocation, len: u64) -> Result<Option<Opened>, SessionError> {
@@ -119,7 +139,7 @@ fn compare(
     len: u64,
     there: Option<&Opened>,
     run: &Run<'_>,
-) -> Result<Vec<String>, SessionError> {
+) -> Result<Done, SessionError> {
     let differences = match there {
         Some(opened) => {
             let mut dirs = [all_parts(len)];
@@ -143,7 +163,11 @@ fn compare(
         let action = PlannedAction { action, kind, path, from, target, bytes, differs };
         source.report_actions(run, vec![action])?;
     }
-    Ok(if run.params.verify && is_there { differences.notes(len) } else { Vec::new() })
+    let mut notes = if run.params.verify && is_there { differences.notes(len) } else { Vec::new() };
+    if run.params.changed_blocks.is_some() {
+        notes.push("a dry run compares everything, not only the changed blocks".into());
+    }
+    Ok((notes, None))
 }
 
 fn checker<'a>(opened: &'a Opened, expect: Expect, run: &'a Run<'_>) -> Checker<'a> {
@@ -192,18 +216,22 @@ impl Differences {
     }
 }
 
-/// Requests every part of a device.
-fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError> {
+/// Requests these parts of a device, each with its number among all.
+fn fetch_all(
+    device: &Device,
+    parts: &[(u32, DevicePart)],
+    fetch: &mut dyn Fetch,
+) -> Result<(), SessionError> {
     let dir = Arc::new(NeededDir { source: ROOT, path: RelPath::root(), inode: 0, fill: None });
-    for (index, part) in (0..).zip(block_device::parts(device.len())) {
-        fetch.fetch(vec![need(&dir, index, part, !device.is_new())])?;
+    for (index, part) in parts {
+        fetch.fetch(vec![need(&dir, *index, *part, !device.is_new())])?;
     }
     fetch.finish(Vec::new())
 }
 
 /// Returns the request for a part. `replaces` says that the destination has content there already.
-fn need(dir: &Arc<NeededDir>, index: u32, DevicePart { start, len }: DevicePart, replaces: bool) -> Need {
-    let name: Box<[u8]> = DevicePart { start, len }.name().into_bytes().into();
+fn need(dir: &Arc<NeededDir>, index: u32, part: DevicePart, replaces: bool) -> Need {
+    let (name, len): (Box<[u8]>, _) = (part.name().into_bytes().into(), part.len);
     let path = RelPath::root().join(&name).unwrap_or_default();
     let (meta, attrs) = (Meta::default(), AttrsBuf::default());
     let old = replaces.then_some(OldVersion::version(path, len));

@@ -6,6 +6,7 @@ pub(crate) mod device_run;
 pub(crate) mod endpoint;
 pub(crate) mod history_session;
 pub(crate) mod key_exchange;
+pub(crate) mod known_base;
 pub(crate) mod link_options;
 pub(crate) mod local;
 pub(crate) mod local_session;

@@ -44,6 +44,9 @@ pub(crate) fn run(
         if !(1..=MAX_BYTES).contains(&len) {
             return Err(TransportError::Nonsense("a device has no bytes, or more than one may have").into());
         }
+        if params.changed_blocks.as_ref().is_some_and(|changed| changed.ranges.end() > len) {
+            return Err(TransportError::Nonsense("blocks changed behind the end of a device").into());
+        }
         let run = Run::new(&params, watch.monitor());
         let source = RemoteSource::new(peer, &Subject::of_tree(place), bytes_on_wire);
         return device_run::run(source, place, len, &run, watch);

@@ -22,7 +22,7 @@ use crate::{
     session_error::SessionError,
     source::source_file::Origin,
     sys::{
-        block_device::{self, Opened},
+        block_device::Opened,
         locate::{Reach, locate, nonce, source_id},
         root::{Root, TreeLocation},
     },
@@ -118,7 +118,7 @@ fn send_device(
     };
     peer.control.send(&Message::Hello(Box::new(hello)))?;
     watch.enter(Phase::Plan);
-    serve(Origin::Device(opened), &block_device::tree(opened.len()), peer, params, watch)
+    serve(Origin::Device(opened), &opened.tree(), peer, params, watch)
 }
 
 #[cfg(test)]

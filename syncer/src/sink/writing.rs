@@ -18,7 +18,6 @@ use crate::{
     },
     snapshot::create::WrittenFiles,
     source::source_file::LastDir,
-    sys::block_device::DevicePart,
 };
 
 /// The target that files are written to.
@@ -259,6 +258,6 @@ fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result
 }
 
 fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {
-    let part = DevicePart::named(&need.name, device.len());
+    let part = device.opened().part(&need.name);
     device.part(part.ok_or(io::ErrorKind::NotFound)?)
 }

@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,6 +29,7 @@ use crate::{
         block_device::{DevicePart, Opened},
         file_part::Slice,
         in_motion,
+        joined_ranges::JoinedRanges,
         read_xattrs::of_open,
         root::Root,
         stat::{changed, modified},
@@ -205,6 +207,7 @@ pub(crate) struct OfStore {
 #[derive(Debug)]
 struct OfDevice {
     part: DevicePart,
+    row: Option<Arc<JoinedRanges>>,
     is_block: bool,
 }
 
@@ -227,10 +230,14 @@ impl SourceFile {
 
     /// Opens the part of a device that has this name.
     fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
-        let part = DevicePart::named(name, device.len()).ok_or(Errno::NOENT)?;
+        let part = device.part(name).ok_or(Errno::NOENT)?;
         let fd = device.as_fd().try_clone_to_owned()?;
         let stat = rustix::fs::fstat(&fd)?;
-        Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })
+        Ok(Self {
+            fd,
+            stat,
+            of: Of::Device(OfDevice { part, row: device.row(part), is_block: device.is_block() }),
+        })
     }
 
     /// Makes a file of an open object of a store.
@@ -255,17 +262,18 @@ impl SourceFile {
 
     /// Returns the place of its content, for reading.
     pub(crate) fn content(&self) -> Slice<'_> {
-        let start = match &self.of {
-            Of::Itself => 0,
-            Of::Device(of) => of.part.start,
-            Of::Store(of) => of.start,
+        let (start, row) = match &self.of {
+            Of::Itself => (0, None),
+            Of::Device(of) => (of.part.start, of.row.as_deref()),
+            Of::Store(of) => (of.start, None),
         };
-        Slice { fd: self.fd.as_fd(), start }
+        Slice { fd: self.fd.as_fd(), start, row }
     }
 
     /// Returns whether it may have holes.
     pub(crate) fn has_holes(&self) -> bool {
-        self.content().start == 0 && has_holes(&self.stat)
+        let Slice { start, row, .. } = self.content();
+        start == 0 && row.is_none() && has_holes(&self.stat)
     }
 
     /// Returns metadata and attributes that may differ from the listing's; `None` for a part of a device and an object

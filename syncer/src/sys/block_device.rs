@@ -4,14 +4,17 @@
 //! A device is synced like a folder of files, each of which is one part, [`PART_BYTES`] long except for the last. The
 //! parts follow from the device's length alone, so they need not be sent. They bound the memory that a device of any
 //! length takes, and let one part be compared while the one before is in flight.
+//!
+//! If a run has a list of changed blocks, the folder has more files: the parts of the row of those blocks alone.
 
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use contract::human_bytes::bytes;
+use contract::{ChangedRanges, human_bytes::bytes};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, SeekFrom},
     io::Errno,
@@ -22,7 +25,10 @@ use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta},
     listing::ListingBuilder,
-    sys::root::{Root, RootError, TreeLocation},
+    sys::{
+        joined_ranges::JoinedRanges,
+        root::{Root, RootError, TreeLocation},
+    },
     tree::{
         Tree,
         dir::{Dir, Totals},
@@ -37,6 +43,9 @@ pub(crate) const MAX_BYTES: u64 = 256 << 40;
 
 /// The prefix of every part's name; the offset of its first byte follows.
 const PART_NAME: &str = "bytes from ";
+
+/// The prefix of the name of a part of the changed blocks; the offset in their row follows.
+const CHANGED_NAME: &str = "changed from ";
 
 /// The number of digits of an offset in a name, enough for all, so that names sort in the order of the parts.
 const DIGITS: usize = 15;
@@ -98,6 +107,18 @@ pub enum DeviceError {
         path: PathBuf,
         /// Its length in bytes.
         size: u64,
+    },
+    /// A list of changed blocks is of a longer device.
+    #[error(
+        "the changed blocks end at byte {end}, and {path} has {size}: see that the list is of this device, or leave it out"
+    )]
+    ChangedBeyond {
+        /// Its path.
+        path: PathBuf,
+        /// Its length in bytes.
+        size: u64,
+        /// The end of the last block.
+        end: u64,
     },
     /// The path is neither a block device nor a regular file.
     #[error("{0} is neither a block device nor a regular file")]
@@ -180,6 +201,7 @@ pub(crate) struct Opened {
     fd: OwnedFd,
     len: u64,
     is_block: bool,
+    changed: Option<Arc<JoinedRanges>>,
 }
 
 impl AsFd for Opened {
@@ -209,6 +231,45 @@ impl Opened {
         self.len = len;
     }
 
+    /// Adds the row of the changed blocks to what can be read as parts.
+    ///
+    /// # Errors
+    /// [`DeviceError::ChangedBeyond`], with its `path`.
+    pub(crate) fn list_changed(&mut self, ranges: &ChangedRanges, path: &Path) -> Result<(), DeviceError> {
+        let (size, end) = (self.len, ranges.end());
+        if end > size {
+            return Err(DeviceError::ChangedBeyond { path: path.into(), size, end });
+        }
+        self.changed = Some(Arc::new(JoinedRanges::new(ranges.as_slice())));
+        Ok(())
+    }
+
+    /// Returns the row that a part is in; none if it is on the device itself.
+    pub(crate) fn row(&self, part: DevicePart) -> Option<Arc<JoinedRanges>> {
+        self.changed.clone().filter(|_| part.is_of_changed)
+    }
+
+    /// Returns the part of this name; `None` if no part has that name.
+    pub(crate) fn part(&self, name: &[u8]) -> Option<DevicePart> {
+        let changed = self.changed.as_ref().map_or(0, |row| row.len());
+        DevicePart::named(name, PART_NAME, self.len).or_else(|| {
+            let part = DevicePart::named(name, CHANGED_NAME, changed)?;
+            Some(DevicePart { is_of_changed: true, ..part })
+        })
+    }
+
+    /// Returns the parts of the changed blocks, each with its number among all parts.
+    pub(crate) fn changed_parts(&self) -> impl Iterator<Item = (u32, DevicePart)> {
+        let before = self.len.div_ceil(PART_BYTES) as u32;
+        let row = parts(self.changed.as_ref().map_or(0, |row| row.len()));
+        (before..).zip(row.map(|part| DevicePart { is_of_changed: true, ..part }))
+    }
+
+    /// Returns the tree that stands for the device: a folder with a file for each part.
+    pub(crate) fn tree(&self) -> Tree {
+        tree_of(self.len, parts(self.len).chain(self.changed_parts().map(|(_, part)| part)))
+    }
+
     /// Opens the device or image at `place` with these flags.
     ///
     /// # Errors
@@ -235,7 +296,7 @@ impl Opened {
             _ => return Err(DeviceError::Neither(path)),
         };
         let len = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(|error| refused("measure", error))?;
-        Ok(Self { fd, len, is_block })
+        Ok(Self { fd, len, is_block, changed: None })
     }
 
     /// Returns its length in bytes: the one when it was opened, or the one that it was limited to.
@@ -277,19 +338,21 @@ pub(crate) struct DevicePart {
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
+    /// Whether it is a part of the row of changed blocks.
+    pub is_of_changed: bool,
 }
 
 impl DevicePart {
-    /// Returns the part of this name, of a device of `len` bytes; `None` if no part has that name.
-    pub(crate) fn named(name: &[u8], len: u64) -> Option<Self> {
-        let digits = std::str::from_utf8(name.strip_prefix(PART_NAME.as_bytes())?).ok()?;
+    fn named(name: &[u8], prefix: &str, len: u64) -> Option<Self> {
+        let digits = std::str::from_utf8(name.strip_prefix(prefix.as_bytes())?).ok()?;
         let start = digits.parse().ok().filter(|start| start % PART_BYTES == 0 && *start < len)?;
-        Some(Self { start, len: (len - start).min(PART_BYTES) })
+        Some(Self { start, len: (len - start).min(PART_BYTES), is_of_changed: false })
     }
 
     /// Returns its name in the tree of the device.
     pub(crate) fn name(&self) -> String {
-        format!("{PART_NAME}{:0DIGITS$}", self.start)
+        let prefix = if self.is_of_changed { CHANGED_NAME } else { PART_NAME };
+        format!("{prefix}{:0DIGITS$}", self.start)
     }
 }
 
@@ -298,14 +361,18 @@ pub(crate) fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
     let count = len.div_ceil(PART_BYTES);
     (0..count).map(move |nth| {
         let start = nth * PART_BYTES;
-        DevicePart { start, len: (len - start).min(PART_BYTES) }
+        DevicePart { start, len: (len - start).min(PART_BYTES), is_of_changed: false }
     })
 }
 
-/// Returns the tree that stands for a device of `len` bytes, at most [`MAX_BYTES`]: a folder with a file for each part.
+/// Returns the tree that stands for a device of `len` bytes, at most [`MAX_BYTES`], without changed blocks.
 pub(crate) fn tree(len: u64) -> Tree {
+    tree_of(len, parts(len))
+}
+
+fn tree_of(len: u64, parts: impl Iterator<Item = DevicePart>) -> Tree {
     let mut listing = ListingBuilder::default();
-    for part in parts(len) {
+    for part in parts {
         let (name, kind) = (part.name(), Kind::File { size: part.len });
         let (meta, attrs) = (Meta::default(), Attrs::default());
         listing.push(&Entry { name: name.as_bytes(), kind, meta, attrs });
@@ -333,7 +400,7 @@ mod tests {
             let listing = &tree.dirs[0].listing;
             let mut at = 0;
             for (part, entry) in parts(len).zip(listing) {
-                assert_eq!(DevicePart::named(entry.name, len), Some(part));
+                assert_eq!(DevicePart::named(entry.name, PART_NAME, len), Some(part));
                 assert_eq!((part.start, entry.kind), (at, Kind::File { size: part.len }));
                 at += part.len;
             }
@@ -344,12 +411,36 @@ mod tests {
 
     #[test]
     fn what_is_no_parts_name_names_none() {
-        let first = DevicePart { start: 0, len: 10 }.name();
-        assert!(DevicePart::named(first.as_bytes(), 10).is_some());
+        let named = |name: &str, len| DevicePart::named(name.as_bytes(), PART_NAME, len);
+        let first = DevicePart { start: 0, len: 10, is_of_changed: false }.name();
+        assert!(named(&first, 10).is_some());
         for name in ["", "x", PART_NAME, "bytes from 1", "bytes from 268435456", "bytes from -1"] {
-            assert_eq!(DevicePart::named(name.as_bytes(), 10), None, "{name}");
+            assert_eq!(named(name, 10), None, "{name}");
         }
-        assert_eq!(DevicePart::named(first.as_bytes(), 0), None);
+        assert_eq!(named(&first, 0), None);
+    }
+
+    #[test]
+    fn changed_blocks_are_further_parts_behind_those_of_the_device() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(3 * PART_BYTES).unwrap();
+        let mut opened = Opened::to_read(&TreeLocation::from(file.path())).unwrap();
+        let list = |pairs: &[(u64, u64)]| ChangedRanges::new(pairs.iter().copied()).unwrap();
+        let beyond = opened.list_changed(&list(&[(0, 1), (3 * PART_BYTES - 1, 2)]), file.path());
+        assert!(matches!(beyond, Err(DeviceError::ChangedBeyond { .. })));
+        assert_eq!(opened.changed_parts().count(), 0);
+        opened.list_changed(&list(&[(5, 7), (4096, 2 * PART_BYTES)]), file.path()).unwrap();
+        let tree = opened.tree();
+        let entries: Vec<_> = tree.dirs[0].listing.iter().collect();
+        let found: Vec<_> = opened.changed_parts().collect();
+        assert_eq!(found.iter().map(|(nth, _)| *nth).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(found.iter().map(|(_, part)| part.len).collect::<Vec<_>>(), [PART_BYTES, PART_BYTES, 7]);
+        for (nth, part) in found {
+            assert_eq!(opened.part(entries[nth as usize].name), Some(part));
+            assert!(opened.row(part).is_some());
+        }
+        assert!(opened.part(entries[2].name).is_some_and(|part| opened.row(part).is_none()));
+        assert_eq!((entries.len(), tree.totals.bytes), (6, 3 * PART_BYTES));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::{io, ops::Range, os::fd::BorrowedFd};
 
 use rustix::io::Errno;
 
+use crate::sys::joined_ranges::JoinedRanges;
+
 /// An open file from some offset on.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice<'a> {
@@ -11,12 +13,19 @@ pub struct Slice<'a> {
     pub fd: BorrowedFd<'a>,
     /// The offset at which the slice begins.
     pub start: u64,
+    /// The ranges of the file in whose row the slice begins there; none if it begins in the file itself.
+    pub row: Option<&'a JoinedRanges>,
 }
 
 impl<'a> Slice<'a> {
     /// Returns the whole of a file.
     pub fn all_of(fd: BorrowedFd<'a>) -> Self {
-        Self { fd, start: 0 }
+        Self::from(fd, 0)
+    }
+
+    /// Returns a file from `start` on.
+    pub fn from(fd: BorrowedFd<'a>, start: u64) -> Self {
+        Self { fd, start, row: None }
     }
 
     /// Fills `bytes` from `offset` on.
@@ -33,17 +42,32 @@ impl<'a> Slice<'a> {
 
     /// Fills `bytes` from `offset` on, up to the end of the file, and returns the number of bytes read.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let start = self.start + offset;
+        let Some(row) = self.row else { return read_at(self.fd, bytes, start) };
         let mut filled = 0;
-        while filled < bytes.len() {
-            match rustix::io::pread(self.fd, &mut bytes[filled..], self.start + offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        for place in row.places(start..start + bytes.len() as u64) {
+            let len = (place.end - place.start) as usize;
+            let read = read_at(self.fd, &mut bytes[filled..filled + len], place.start)?;
+            filled += read;
+            if read < len {
+                break;
             }
         }
         Ok(filled)
     }
+}
+
+fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], start: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[filled..], start + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
 }
 
 /// The length of the pieces that are checked for zeros: a page, and the block of most file systems and disks.
@@ -80,12 +104,26 @@ mod tests {
     fn a_slice_reads_from_where_it_begins() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "0123456789").unwrap();
-        let slice = Slice { fd: file.as_file().as_fd(), start: 3 };
+        let slice = Slice::from(file.as_file().as_fd(), 3);
         let mut bytes = [0; 4];
         slice.read_exact_at(&mut bytes, 2).unwrap();
         assert_eq!(&bytes, b"5678");
         assert_eq!(slice.read_at(&mut bytes, 5).unwrap(), 2);
         assert!(slice.read_exact_at(&mut bytes, 5).is_err());
+    }
+
+    #[test]
+    fn a_slice_of_joined_ranges_reads_over_the_gaps() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "0123456789").unwrap();
+        let row = JoinedRanges::new(&[1..3, 5..6, 8..10]);
+        let slice = Slice { row: Some(&row), ..Slice::from(file.as_file().as_fd(), 1) };
+        let mut bytes = [0; 3];
+        slice.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"258");
+        assert_eq!(slice.read_at(&mut bytes, 3).unwrap(), 1);
+        fs::write(file.path(), "01234567").unwrap();
+        assert!(slice.read_exact_at(&mut bytes, 0).is_err(), "the file became shorter");
     }
 
     #[test]

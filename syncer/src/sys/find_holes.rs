@@ -57,7 +57,10 @@ pub(crate) fn data_end(file: Slice<'_>, len: u64) -> u64 {
     end
 }
 
-fn find(Slice { fd, start: begin }: Slice<'_>, at: u64, len: u64) -> Option<Range<u64>> {
+fn find(Slice { fd, start: begin, row }: Slice<'_>, at: u64, len: u64) -> Option<Range<u64>> {
+    if row.is_some() {
+        return (at < len).then_some(at..len);
+    }
     let start = match rustix::fs::seek(fd, SeekFrom::Data(begin + at)) {
         Ok(start) => start.saturating_sub(begin),
         Err(Errno::NXIO) => return None,
@@ -119,11 +122,11 @@ mod tests {
         file.set_len(4 * LEN).unwrap();
         file.write_all_at(&[1; 4096], LEN + (64 << 10)).unwrap();
         let map = DataMap::new(LEN);
-        let part = Slice { fd: file.as_fd(), start: LEN };
+        let part = Slice::from(file.as_fd(), LEN);
         let ranges = map.within(part, 0, LEN);
         assert!(ranges.iter().any(|range| range.contains(&(64 << 10))), "{ranges:?}");
         assert!(ranges.iter().all(|range| range.end <= LEN), "{ranges:?}");
-        let next = Slice { fd: file.as_fd(), start: 2 * LEN };
+        let next = Slice::from(file.as_fd(), 2 * LEN);
         assert_eq!(DataMap::new(LEN).next(next, 0), None);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod cores;
 pub(crate) mod file_part;
 pub(crate) mod find_holes;
 pub(crate) mod in_motion;
+pub(crate) mod joined_ranges;
 pub mod locate;
 pub(crate) mod process_capabilities;
 pub(crate) mod read_xattrs;

@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::several::SeveralError;
 use crate::{
-    filter_files::FilterFileError, path_list::PathListError, pattern_file::PatternFileError,
-    remote::place::PlaceError,
+    changed_list::ChangedListError, filter_files::FilterFileError, path_list::PathListError,
+    pattern_file::PatternFileError, remote::place::PlaceError,
 };
 
 /// The reasons why a parsed command line cannot be carried out; the message says what to write instead.
@@ -91,6 +91,8 @@ pub(crate) enum ConfigError {
     RemoteFlagHere(&'static str),
     #[error("{0} with a place on another machine: it is for two folders of one machine, so leave it out")]
     NotForRemote(&'static str),
+    #[error("{0} with a source on another machine: run this there, where the device is")]
+    NotForRemoteSource(&'static str),
     #[error("--rsh names no command: write one, such as --rsh 'ssh -p 2222', or leave it out")]
     NoShell,
     #[error(transparent)]
@@ -105,6 +107,8 @@ pub(crate) enum ConfigError {
     FilterFile(#[from] FilterFileError),
     #[error(transparent)]
     PathList(#[from] PathListError),
+    #[error(transparent)]
+    ChangedList(#[from] ChangedListError),
     #[error(transparent)]
     Several(#[from] SeveralError),
     #[error(

@@ -6,7 +6,7 @@ use contract::{DeleteLimit, FilesFrom, History, Ownership, RunParams};
 
 use super::config_error::ConfigError;
 use crate::{
-    filter_files,
+    changed_list, filter_files,
     flags::ParamFlags,
     path_list::{self, PathListError},
     pattern_file,
@@ -17,7 +17,8 @@ pub(super) fn params(mut flags: ParamFlags) -> Result<RunParams, ConfigError> {
     let files = [&flags.include_from, &flags.exclude_from];
     let lists = files.into_iter().chain([&flags.filter_from]);
     let patterns = lists.flatten().filter(|path| *path == Path::new("-")).count();
-    if patterns + usize::from(flags.reads_paths_from_input()) > 1 {
+    let others = [flags.reads_paths_from_input(), flags.reads_blocks_from_input()];
+    if patterns + others.into_iter().filter(|reads| *reads).count() > 1 {
         return Err(ConfigError::InputTwice);
     }
     let [mut include, mut exclude] = [pattern_file::read_all(files[0])?, pattern_file::read_all(files[1])?];
@@ -27,7 +28,8 @@ pub(super) fn params(mut flags: ParamFlags) -> Result<RunParams, ConfigError> {
     include.extend(typed.include);
     exclude.extend(typed.exclude);
     let files_from = typed.files_from.map(listed).transpose()?.flatten();
-    Ok(RunParams { include, exclude, filter, files_from, ..typed })
+    let changed_blocks = typed.changed_blocks.map(|list| changed_list::read(list.file)).transpose()?;
+    Ok(RunParams { include, exclude, filter, files_from, changed_blocks, ..typed })
 }
 
 /// Reads the paths of a list; `None` if it contains the root, and so the whole tree.

@@ -82,6 +82,7 @@ fn check_for_service(
         ("--restore-path", !params.restore_paths.is_empty(), ALONE),
         ("--shard", params.shard.is_some_and(|shard| shard.count > 1), ALONE),
         ("--remove-source-files", params.remove_source_files && !writes, OWNERS),
+        ("--changed-blocks", params.changed_blocks.is_some() && !writes, OWNERS),
         ("--chmod", params.chmod.is_some() && !writes, OWNERS),
         ("--chown", params.chown.is_some() && !writes, OWNERS),
         ("--trust-store", params.trust_store && !writes, OWNERS),

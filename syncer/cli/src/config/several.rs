@@ -73,6 +73,7 @@ fn flag_of_one_source(sync: &SyncFlags) -> Option<&'static str> {
         ("--expect-volume", sync.params.expect_volume.is_some()),
         ("--shard", sync.params.shard.is_some()),
         ("--image", sync.params.image),
+        ("--changed-blocks", sync.params.changed_blocks.is_some()),
         ("--snapshot", sync.snapshot.snapshot),
         ("--backup-dir", sync.backup.backup_dir.is_some()),
     ];

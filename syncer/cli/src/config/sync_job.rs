@@ -50,6 +50,9 @@ pub(super) fn sync_job(source: PathBuf, sync: SyncFlags) -> Result<Job, ConfigEr
             Job::Send { source: self::place(source, from), link, params, once: true }
         }
         (Place::Service(place), Place::Here(destination)) => {
+            if params.changed_blocks.is_some() {
+                return Err(ConfigError::NotForRemoteSource("--changed-blocks"));
+            }
             let demands = Demands::asking(&params);
             params.dry_run = false;
             let link = ask(place, from, FolderAccess::Read, &mut params, remote)?;

@@ -3,9 +3,9 @@ use std::path::PathBuf;
 
 use clap::CommandFactory as _;
 use contract::{
-    Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, History, OtherSource,
-    Ownership, Preserve, Retention, RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify,
-    VolumeId, WriteMode,
+    ChangedBlocks, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, History,
+    OtherSource, Ownership, Preserve, Retention, RunParams, Shard, SnapshotEngine, SnapshotParams,
+    SnapshotVerify, VolumeId, WriteMode,
 };
 use proptest::prelude::*;
 
@@ -87,8 +87,8 @@ prop_compose! {
         bandwidth_limit in any::<Option<u64>>(),
         shard in prop::option::of(any_shard()),
         volume in any::<Option<[u8; 16]>>(),
-        list in prop::option::of((".+", any::<bool>())),
-        (filter, removes) in (any_patterns(), any::<bool>()),
+        (list, blocks) in (prop::option::of((".+", any::<bool>())), prop::option::of(".+")),
+        (filter, removes, content_hash) in (any_patterns(), any::<bool>(), any::<bool>()),
         (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
         (other, history, taken) in (prop::sample::select(&OTHER_SOURCES[..]), any_history(), any_history()),
     ) -> RunParams {
@@ -97,6 +97,8 @@ prop_compose! {
             dry_run,
             verify,
             image,
+            content_hash,
+            changed_blocks: blocks.map(|file| ChangedBlocks { file, ..ChangedBlocks::default() }),
             delete,
             delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
             adopt: delete && adopt,
@@ -200,7 +202,7 @@ fn each_command_takes_the_flags_that_have_an_effect_there() {
                             snapshot_keep_yearly snapshot_max_bytes snapshot_min_keep snapshot_tag snapshot_verify \
                             snapshot_verify_bandwidth_limit";
     const RESTORE: &str = "key_file restore_paths snapshot_before source_snapshot trust_store keep_going";
-    const PARAMS: &str = "adopt bandwidth_limit checksum chmod chown compare cross_mounts delete delete_anyway delete_limit dry_run \
+    const PARAMS: &str = "adopt bandwidth_limit changed_blocks checksum chmod chown compare content_hash cross_mounts delete delete_anyway delete_limit dry_run \
                           exclude exclude_from existing expect_volume files_from filter filter_from force from0 history ignore_existing ignore_files image \
                           include include_from max_delete max_size min_size no_acls no_hard_links no_permissions no_sparse \
                           no_specials no_times no_xattrs one_file_system ownership remove_source_files shard size_only update verify write";

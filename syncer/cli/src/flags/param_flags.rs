@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use contract::{
-    Chmod, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, History, Ownership,
-    Preserve, RunParams, Shard, VolumeId, WriteMode,
+    ChangedBlocks, Chmod, Chown, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom,
+    History, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
 };
 
 use super::owner_names::owner;
@@ -192,6 +192,19 @@ pub(crate) struct ParamFlags {
     #[arg(long)]
     pub(crate) image: bool,
 
+    /// After a run of a device, report the BLAKE3 hash of what was written, as the base of --changed-blocks later
+    #[arg(long, help_heading = "Devices")]
+    content_hash: bool,
+
+    /// Read only the blocks of the device SRC that this file lists, if DST has the content that they were changed from
+    ///
+    /// The first line is `base HASH`, with `content.hash` of the report of the run before. Each other line is `OFFSET
+    /// LENGTH` in bytes, in order. DST is read and hashed first: if it has another content than the base, everything
+    /// is compared, and the report says so. Nothing shows that blocks changed that are not listed, except --verify. The
+    /// hash of what was written is reported, as with --content-hash.
+    #[arg(long, value_name = "FILE", help_heading = "Devices")]
+    pub(crate) changed_blocks: Option<String>,
+
     /// Keep owner and group: if this process may, always (or fail), or never
     #[arg(long, value_name = "auto|always|never", default_value = "auto", help_heading = "Attributes")]
     ownership: Ownership,
@@ -262,7 +275,14 @@ impl ParamFlags {
     /// Returns whether a list of the run is on standard input.
     pub(crate) fn reads_input(&self) -> bool {
         let lists = [&self.include_from, &self.exclude_from, &self.filter_from];
-        lists.into_iter().flatten().any(|path| path == "-") || self.reads_paths_from_input()
+        lists.into_iter().flatten().any(|path| path == "-")
+            || self.reads_paths_from_input()
+            || self.reads_blocks_from_input()
+    }
+
+    /// Returns whether the changed blocks of the run are on standard input.
+    pub(crate) fn reads_blocks_from_input(&self) -> bool {
+        self.changed_blocks.as_deref() == Some("-")
     }
 
     /// Returns whether the paths of the run are on standard input.
@@ -278,6 +298,10 @@ impl From<ParamFlags> for RunParams {
             dry_run: flags.dry_run,
             verify: flags.verify,
             image: flags.image,
+            content_hash: flags.content_hash,
+            changed_blocks: flags
+                .changed_blocks
+                .map(|file| ChangedBlocks { file, ..ChangedBlocks::default() }),
             delete: flags.delete.is_some(),
             delete_timing: flags.delete.unwrap_or_default(),
             adopt: flags.adopt,

@@ -1,6 +1,7 @@
 //! Peers that have the right key and break the protocol, where one end is a device: the length of the device limits the
 //! offsets that they may name.
 
+use contract::{ChangedBlocks, ChangedRanges};
 use syncer::internals::{
     delta::name::ShortName,
     hash::{MIN_BLOCK_BYTES, TransferHash},
@@ -109,6 +110,19 @@ fn a_length_that_no_device_has_ends_the_run() {
         assert_violation(&ended, &len.to_string(), "no bytes, or more than one may have");
         assert!(fs::read(&pair.destination).unwrap() == [7; LEN as usize], "{len}");
     }
+}
+
+#[test]
+fn blocks_that_changed_behind_the_end_of_a_device_end_the_run() {
+    let (ended, pair) = against_sink(false, |peer| {
+        let Message::Hello(mut hello) = hello_of(Some(LEN)) else { panic!() };
+        let ranges = ChangedRanges::new([(0, 1), (LEN - 1, 2)]).unwrap();
+        hello.params.changed_blocks = Some(ChangedBlocks { ranges, ..ChangedBlocks::default() });
+        peer.say(&Message::Hello(hello));
+        while peer.hear().is_some() {}
+    });
+    assert_violation(&ended, "beyond", "blocks changed behind the end of a device");
+    assert!(fs::read(&pair.destination).unwrap() == [7; LEN as usize]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod bench;
 mod bottleneck;
 mod bound;
 mod busy_source;
+mod changed_blocks;
 mod changing_source;
 mod contents;
 mod copies;

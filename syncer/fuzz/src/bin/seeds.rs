@@ -7,7 +7,7 @@ use std::{fs, io, path::Path};
 use libfuzzer_sys as _;
 
 use contract::{Reason, 
-    BusyAnswer, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
+    BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
     RunParams,
 };
 use syncer::internals::{
@@ -195,7 +195,14 @@ fn messages() -> Vec<Message> {
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
         Message::Hello(Box::new(Hello {
-            params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
+            params: RunParams {
+                exclude: vec!["*.tmp".into()],
+                changed_blocks: Some(ChangedBlocks {
+                    ranges: ChangedRanges::new([(4096, 512), (1 << 20, 9)]).unwrap_or_default(),
+                    ..ChangedBlocks::default()
+                }),
+                ..RunParams::default()
+            },
             attrs: Classes::USER,
             device: Some(1 << 40),
             file: None,

@@ -9,6 +9,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use contract::ChangedRanges;
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     io::Errno,
@@ -101,6 +102,11 @@ impl Device {
         &self.opened
     }
 
+    /// Adds the changed blocks of the source to the parts that can be written.
+    pub(crate) fn list_changed(&mut self, ranges: &ChangedRanges) -> Result<(), DeviceError> {
+        self.opened.list_changed(ranges, &self.path)
+    }
+
     /// Returns the number of bytes that the run compares and updates.
     pub(crate) fn len(&self) -> u64 {
         self.opened.len()
@@ -123,11 +129,13 @@ impl Device {
 
     /// Opens a part of it for writing. Fails if the part is not within its length.
     pub(crate) fn part(&self, part: block_device::DevicePart) -> io::Result<Staged> {
-        let block_device::DevicePart { start, len } = part;
-        let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
+        let block_device::DevicePart { start, len, .. } = part;
+        let row = self.opened.row(part);
+        let all = row.as_ref().map_or(self.len(), |row| row.len());
+        let is_within = start.checked_add(len).is_some_and(|end| end <= all);
         let fd = if is_within { self.opened.as_fd().try_clone_to_owned()? } else { return Err(beyond()) };
         let is_block = self.opened.is_block();
-        Ok(Staged::part_of(fd, PartWriter::new(start, len, is_block)))
+        Ok(Staged::part_of(fd, PartWriter::new(start, len, is_block, row)))
     }
 
     /// Adds the bytes that were written to a finished part to the total, and returns their number.
@@ -176,6 +184,10 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
+    fn part_at(start: u64, len: u64) -> block_device::DevicePart {
+        block_device::DevicePart { start, len, is_of_changed: false }
+    }
+
     fn image(dir: &tempfile::TempDir) -> PathBuf {
         dir.path().join("image")
     }
@@ -200,7 +212,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(image(&dir), vec![1; LEN as usize]).unwrap();
         let device = Device::take(&TreeLocation::from(&image(&dir)), LEN, true).unwrap();
-        let part = device.part(block_device::DevicePart { start: 4096, len: 8192 }).unwrap();
+        let part = device.part(part_at(4096, 8192)).unwrap();
         part.write_at(&[2; 8000], 192).unwrap();
         part.make_hole(0, 100).unwrap();
         for (offset, len) in [(0, 8193), (8192, 1), (8000, 193), (u64::MAX, 1)] {
@@ -209,7 +221,7 @@ mod tests {
         }
         assert!(part.set_len(8192).is_ok() && part.set_len(8191).is_err());
         for beyond in [(LEN, 1), (0, LEN + 1), (u64::MAX, 2)] {
-            assert!(device.part(block_device::DevicePart { start: beyond.0, len: beyond.1 }).is_err());
+            assert!(device.part(part_at(beyond.0, beyond.1)).is_err());
         }
         assert_eq!(device.done(&part), 8100);
         device.commit().unwrap();
@@ -220,11 +232,32 @@ mod tests {
     }
 
     #[test]
+    fn changed_blocks_are_written_where_they_are_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(image(&dir), vec![1; LEN as usize]).unwrap();
+        let mut device = Device::take(&TreeLocation::from(&image(&dir)), LEN, true).unwrap();
+        let ranges = ChangedRanges::new([(100, 50), (4096, 8192), (LEN - 9, 9)]).unwrap();
+        device.list_changed(&ranges).unwrap();
+        let (_, part) = device.opened().changed_parts().next().unwrap();
+        let part = device.part(part).unwrap();
+        part.write_at(&[2; 100], 0).unwrap();
+        part.make_hole(8000, 251).unwrap();
+        assert!(part.write_at(&[3], 8251).is_err() && part.make_hole(8251, 1).is_err());
+        assert_eq!(device.done(&part), 351);
+        let mut expected = vec![1; LEN as usize];
+        expected[100..150].fill(2);
+        expected[4096..4146].fill(2);
+        expected[4096 + 7950..4096 + 8192].fill(0);
+        expected[LEN as usize - 9..].fill(0);
+        assert!(fs::read(image(&dir)).unwrap() == expected);
+    }
+
+    #[test]
     fn an_image_gets_the_length_of_the_source_and_holes_that_are_there_are_left() {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(image(&dir)).unwrap().set_len(2 * LEN).unwrap();
         let device = Device::take(&TreeLocation::from(&image(&dir)), LEN, true).unwrap();
-        let part = device.part(block_device::DevicePart { start: 0, len: LEN }).unwrap();
+        let part = device.part(part_at(0, LEN)).unwrap();
         part.make_hole(0, LEN).unwrap();
         assert_eq!(device.done(&part), 0);
         assert!(device.has_changed(), "it was longer");

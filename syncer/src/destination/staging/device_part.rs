@@ -4,14 +4,20 @@ use std::{
     io,
     ops::Range,
     os::fd::BorrowedFd,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::{
     destination::copy_bytes,
-    sys::file_part::{Slice, data_in},
+    sys::{
+        file_part::{Slice, data_in},
+        joined_ranges::JoinedRanges,
+    },
 };
 
 /// On a device, shorter ranges of zeros are written like data: that is quicker than a command to the disk, which has to
@@ -27,13 +33,15 @@ pub(crate) struct PartWriter {
     start: u64,
     len: u64,
     is_block: bool,
+    /// The ranges of the device in whose row it is; none if it is on the device itself.
+    row: Option<Arc<JoinedRanges>>,
     written: AtomicU64,
 }
 
 impl PartWriter {
     /// Makes a writer for the `len` bytes from `start` on.
-    pub(crate) fn new(start: u64, len: u64, is_block: bool) -> Self {
-        Self { start, len, is_block, written: AtomicU64::new(0) }
+    pub(crate) fn new(start: u64, len: u64, is_block: bool, row: Option<Arc<JoinedRanges>>) -> Self {
+        Self { start, len, is_block, row, written: AtomicU64::new(0) }
     }
 
     /// Returns the number of bytes that were written to it.
@@ -42,14 +50,21 @@ impl PartWriter {
     }
 
     /// Returns the part as if it were a file.
-    pub(crate) fn slice<'a>(&self, fd: BorrowedFd<'a>) -> Slice<'a> {
-        Slice { fd, start: self.start }
+    pub(crate) fn slice<'a>(&'a self, fd: BorrowedFd<'a>) -> Slice<'a> {
+        Slice { fd, start: self.start, row: self.row.as_deref() }
     }
 
-    /// Returns the offset on the device of an `offset` in the part. Fails if `len` bytes from there exceed the part.
-    fn at(&self, offset: u64, len: u64) -> io::Result<u64> {
-        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        if is_within { Ok(self.start + offset) } else { Err(beyond()) }
+    /// Calls `at` with each range of the device where `len` bytes from `offset` in the part are. Fails if they exceed
+    /// the part.
+    fn each(&self, offset: u64, len: u64, at: impl FnMut(Range<u64>) -> io::Result<()>) -> io::Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(beyond());
+        }
+        let start = self.start + offset;
+        match &self.row {
+            None => std::iter::once(start..start + len).try_for_each(at),
+            Some(row) => row.places(start..start + len).try_for_each(at),
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -61,19 +76,27 @@ impl PartWriter {
     }
 
     pub(crate) fn write(&self, fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
-        copy_bytes::write_all(fd, bytes, self.at(offset, bytes.len() as u64)?)?;
-        self.written.fetch_add(bytes.len() as u64, Relaxed);
-        Ok(())
+        let mut rest = bytes;
+        self.each(offset, bytes.len() as u64, |place| {
+            let (now, later) = rest.split_at((place.end - place.start) as usize);
+            rest = later;
+            copy_bytes::write_all(fd, now, place.start)?;
+            self.written.fetch_add(now.len() as u64, Relaxed);
+            Ok(())
+        })
     }
 
     /// Fills a range with zeros, without allocating space for them where that is supported. Existing zeros are left
     /// alone; on a device, they have to be read for that.
     pub(crate) fn make_hole(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-        let (mut at, end) = (self.at(offset, len)?, self.start + offset + len);
+        self.each(offset, len, |place| self.make_hole_at(fd, place))
+    }
+
+    fn make_hole_at(&self, fd: BorrowedFd<'_>, Range { start: mut at, end }: Range<u64>) -> io::Result<()> {
         if !self.is_block {
-            return if has_data(fd, at, len) { self.zero(fd, at..end) } else { Ok(()) };
+            return if has_data(fd, at, end - at) { self.zero(fd, at..end) } else { Ok(()) };
         }
-        let mut buffer = vec![0; len.min(BUFFER_BYTES) as usize];
+        let mut buffer = vec![0; (end - at).min(BUFFER_BYTES) as usize];
         while at < end {
             let there = &mut buffer[..(end - at).min(BUFFER_BYTES) as usize];
             copy_bytes::read_exact_at(fd, there, at)?;

@@ -118,7 +118,7 @@ mod tests {
             file.write_all(&bytes).unwrap();
             let id = id_of_file(Slice::all_of(file.as_fd()), len as u64).unwrap();
             assert_eq!(id, ContentId::of(&bytes));
-            assert!(id_of_file(Slice { fd: file.as_fd(), start: 1 }, len as u64).is_err());
+            assert!(id_of_file(Slice::from(file.as_fd(), 1), len as u64).is_err());
         }
     }
 }

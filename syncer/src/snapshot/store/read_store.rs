@@ -71,7 +71,7 @@ pub struct OpenContent {
 impl OpenContent {
     /// Returns its bytes.
     pub fn slice(&self) -> Slice<'_> {
-        Slice { fd: self.file.as_fd(), start: self.start }
+        Slice::from(self.file.as_fd(), self.start)
     }
 }
 

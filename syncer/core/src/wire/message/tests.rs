@@ -1,4 +1,4 @@
-use contract::{Action, Difference, EntryKind};
+use contract::{Action, ChangedBlocks, ChangedRanges, Difference, EntryKind};
 
 use super::{fields::MAX_JSON_BYTES, *};
 use crate::{
@@ -89,7 +89,13 @@ fn samples() -> Vec<Message> {
             last: true,
         })),
         Message::Hello(Box::new(Hello {
-            params: RunParams::default(),
+            params: RunParams {
+                changed_blocks: Some(ChangedBlocks {
+                    ranges: ChangedRanges::new([(0, 4096), (1 << 30, 512)]).unwrap(),
+                    ..ChangedBlocks::default()
+                }),
+                ..RunParams::default()
+            },
             attrs: Classes::NONE,
             device: Some(1 << 40),
             file: None,

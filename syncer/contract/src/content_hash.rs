@@ -1,0 +1,77 @@
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::parse_error::{ParseParamError, bad};
+
+/// BLAKE3 of all bytes of a device; 64 hex digits in text, as `b3sum` prints them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$"))]
+pub struct ContentHash(pub [u8; 32]);
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ContentHash({self})")
+    }
+}
+
+impl FromStr for ContentHash {
+    type Err = ParseParamError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits: Option<Vec<_>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+        let digits = digits.filter(|digits| digits.len() == 64).ok_or_else(|| bad(text, EXPECTED))?;
+        Ok(Self(std::array::from_fn(|at| (digits[2 * at] << 4 | digits[2 * at + 1]) as u8)))
+    }
+}
+
+const EXPECTED: &str = "the hash of a device: 64 hex digits, as a report has it in `content.hash`";
+
+impl TryFrom<String> for ContentHash {
+    type Error = ParseParamError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ContentHash> for String {
+    fn from(hash: ContentHash) -> Self {
+        hash.to_string()
+    }
+}
+
+/// The content of the device that a run wrote, if the run was asked for its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceContent {
+    /// The hash of as many bytes as the source has: the base of a list of blocks that change from now on.
+    pub hash: ContentHash,
+    /// The number of bytes that the run read at the source because they were listed as changed; absent if it read all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_listed: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_survives_its_text_and_nothing_else_is_one() {
+        let hash = ContentHash(std::array::from_fn(|at| (at * 9) as u8));
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        let good = hash.to_string();
+        for bad in ["", &good[1..], &format!("{good}0"), &good.replace("09", "0g"), &good.replace("09", "é")]
+        {
+            assert!(bad.parse::<ContentHash>().is_err(), "{bad:?}");
+        }
+    }
+}
