@@ -48,7 +48,7 @@ pub(super) fn read(file: String) -> Result<ChangedBlocks, ChangedListError> {
         .ok_or_else(|| ChangedListError::TooLong(path.into()))?;
     let text = String::from_utf8_lossy(&bytes);
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    let (base, ranges) = parse(lines).map_err(|(line, problem)| ChangedListError::Line {
+    let List { base, ranges } = parse(lines).map_err(|(line, problem)| ChangedListError::Line {
         path: path.into(),
         line,
         problem,
@@ -58,10 +58,15 @@ pub(super) fn read(file: String) -> Result<ChangedBlocks, ChangedListError> {
     Ok(ChangedBlocks { base, ranges, file })
 }
 
-/// Parses numbered lines. Returns the base, and pairs of an offset and a length.
-fn parse<'a>(
-    mut lines: impl Iterator<Item = (usize, &'a str)>,
-) -> Result<(ContentHash, Vec<(u64, u64)>), (usize, LineProblem)> {
+/// What the lines of a list say.
+struct List {
+    base: ContentHash,
+    /// Pairs of an offset and a length.
+    ranges: Vec<(u64, u64)>,
+}
+
+/// Parses numbered lines.
+fn parse<'a>(mut lines: impl Iterator<Item = (usize, &'a str)>) -> Result<List, (usize, LineProblem)> {
     let (number, first) = lines.next().ok_or((1, LineProblem::NoBase))?;
     let hash = first.strip_prefix("base ").ok_or((number, LineProblem::NoBase))?;
     let base = hash.trim().parse::<ContentHash>().map_err(|error| (number, LineProblem::Base(error)))?;
@@ -72,7 +77,7 @@ fn parse<'a>(
             _ => Err((number, LineProblem::NoRange(line.chars().take(80).collect()))),
         }
     };
-    Ok((base, lines.map(pair).collect::<Result<_, _>>()?))
+    Ok(List { base, ranges: lines.map(pair).collect::<Result<_, _>>()? })
 }
 
 #[cfg(test)]
