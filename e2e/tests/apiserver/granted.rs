@@ -82,6 +82,8 @@ async fn withdrawn(way: Withdrawal, words: &str) {
     }
     let gone = pair.there.kubelet.deleted_pod("web", Side::Source).await.unwrap();
     assert_eq!(gone.uid(), source.uid(), "{way:?}");
+    let grace = gone.metadata.deletion_grace_period_seconds.unwrap();
+    assert!(grace <= 8, "{way:?}: with the moments until the deletion, it has to be gone within 10 s");
     tokio::join!(pair.until_nothing_is_left(), async {
         let here = pair.here.kubelet.deleted_pod("web", Side::Sink).await.unwrap();
         pair.here.kubelet.end(&here, 143, "").await.unwrap();
@@ -95,6 +97,23 @@ async fn withdrawn(way: Withdrawal, words: &str) {
     let (source, sink) = pair.start(&[]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_that_wait_for_a_hook_are_gone_with_the_grant_however_long_the_hook_takes() {
+    let (pair, _controller) = Pair::with_controller("hooked").await;
+    pair.here.may_run_hooks().await.unwrap();
+    pair.grant("lent", json!({})).await;
+    // It waits for a pod that never comes.
+    let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "timeout": "1h"});
+    pair.read_from_there(json!({"hooks": {"before": hook}})).await;
+    let (source, _) = pair.start(&[]).await;
+    let begun = |run: &DynamicObject| syncjob::status(run, "/hooks/before/startTime").is_string();
+    pair.here.run("web-1", "the hook has begun", begun).await.unwrap();
+    pair.change("lent", json!({"spec": {"claims": [{"name": "to"}]}})).await;
+    let gone = pair.there.kubelet.deleted_pod("web", Side::Source).await.unwrap();
+    assert_eq!(gone.uid(), source.uid());
+    pair.until_nothing_is_left().await;
 }
 
 #[tokio::test]

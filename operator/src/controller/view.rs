@@ -12,7 +12,7 @@ use crate::{
         source_identity::{self, SourceNow},
     },
     fault::Fault,
-    hooks::hook_state,
+    hooks::hook_state::{self, Point},
     names::{self, TryNames},
     pods::{
         Settings,
@@ -178,7 +178,12 @@ impl<'a> View<'a> {
     /// withdraws it.
     pub(crate) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
         let mut tries = self.leftovers();
-        if matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. })) {
+        // While `before` goes on, its pods wait for it, and would begin at its end.
+        let ends_waiting = self.found.facts.withdrawn.is_some()
+            && matches!(step, Step::Hook(HookStep::Await(Point::Before)));
+        let stops =
+            matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. }));
+        if stops || ends_waiting {
             tries.extend(self.active_names.clone());
         }
         let mut doomed = cleanup::due(&self.owner(), &self.found.children, &tries);

@@ -64,6 +64,8 @@ const DIAL_S: u64 = 60;
 pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
 pub(crate) const GRACE_S: i64 = 60;
+/// The same for one that is where a grant lets it be: whoever deletes its pod, it is gone 10 s after the grant is.
+const GRANTED_GRACE_S: i64 = 8;
 
 /// Builds the Job of the end that sends the files. It dials the sink for as long as the run may take, because the
 /// sink's pod may start much later, or be stuck until a person helps.
@@ -242,12 +244,13 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
         of.ends.of(side).users.is_assigned,
         &pods.security_context,
     );
+    let is_granted = of.ends.of(side).grant().is_some();
     PodSpec {
         restart_policy: Some("Never".into()),
         service_account_name: Some(access::service_account_name(of, side)),
         automount_service_account_token: Some(true),
         enable_service_links: Some(false),
-        termination_grace_period_seconds: Some(GRACE_S),
+        termination_grace_period_seconds: Some(if is_granted { GRANTED_GRACE_S } else { GRACE_S }),
         security_context: Some(pod_security(of, side, user, &pods)),
         containers: vec![Container {
             name: names::CONTAINER.into(),

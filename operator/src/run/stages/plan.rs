@@ -63,7 +63,9 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
     if !run.is_started() {
         return queued::next(situation, run);
     }
-    if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !matches!(stand, Stand::Over(_))) {
+    // Of a try that lost its pods, that is the cause.
+    let is_done = matches!(&stand, Stand::Over(outcome) if !outcome.may_retry);
+    if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !is_done) {
         return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
     let idle::Replacement { cause, due } = idle::replacing(situation, run);

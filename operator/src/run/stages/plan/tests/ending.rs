@@ -115,6 +115,23 @@ fn a_run_that_a_person_cancels_or_whose_record_is_deleted_is_canceled_in_any_sta
 }
 
 #[test]
+fn a_run_whose_grant_is_withdrawn_ends_for_that_unless_it_is_done() {
+    let status = running_since(1);
+    let withdrawn = facts(|it| it.withdrawn = Some(Fault::new(Reason::NotGranted, "it is withdrawn")));
+    for (end, reason) in [
+        (EndState::Running, Some("NotGranted")),
+        // The garbage collector was faster than the operator.
+        (EndState::Absent, Some("NotGranted")),
+        (ended(5, 5), Some("NotGranted")),
+        (ended(0, 5), None),
+        (ended(4, 5), Some("GuardRefused")),
+    ] {
+        let run = Situation { pairs: pair(end.clone(), end), facts: withdrawn, ..situation(&status) };
+        assert_eq!(finished(step(&run)).reason.as_deref(), reason);
+    }
+}
+
+#[test]
 fn a_run_that_ended_before_its_timeout_was_looked_at_counts() {
     let status = running_since(1);
     let late = Situation { pairs: pair(ended(0, 500), ended(0, 500)), now: at(9000), ..situation(&status) };
