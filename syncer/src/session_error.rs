@@ -158,6 +158,9 @@ pub enum SessionError {
     Commit(#[source] io::Error),
 }
 
+/// What a run says that the other end stopped.
+const STOPPED: &str = "the other end was stopped on request";
+
 /// Checks whether the run was told to stop.
 ///
 /// # Errors
@@ -223,6 +226,10 @@ impl SessionError {
             Self::ShardBoard(_) => Reason::DestinationUnusable,
             Self::SameTree(_) => Reason::SameTree,
             Self::Commit(_) => Reason::CommitFailed,
+            // Here nobody asked for it.
+            Self::Transport(TransportError::Refused(refusal)) if refusal.reason == Reason::Canceled => {
+                return Refusal { message: STOPPED.into(), ..(**refusal).clone() };
+            }
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
             Self::Transport(TransportError::Identity(_)) => Reason::IdentityRefused,
             Self::Transport(TransportError::NotAccepted(_)) => Reason::KeyNotAccepted,
@@ -273,6 +280,15 @@ impl SessionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_that_the_other_one_stopped_says_so() {
+        let refused = |refusal| SessionError::from(TransportError::Refused(Box::new(refusal))).refusal();
+        let Refusal { exit, reason, message } = refused(Refusal::canceled());
+        assert_eq!((exit, reason, &*message), (ExitCode::Failed, Reason::Canceled, STOPPED));
+        let other = Refusal { reason: Reason::DestinationBusy, ..Refusal::canceled() };
+        assert_eq!(refused(other.clone()), other);
+    }
 
     #[test]
     fn an_end_that_was_told_to_stop_does_not_take_its_own_end_for_the_loss_of_the_peer() {

@@ -116,12 +116,14 @@ async fn a_job_gets_from_an_endpoint_with_the_key_of_a_secret_and_keeps_snapshot
 async fn another_key_than_the_pinned_one_stalls_the_job_until_it_is_corrected() {
     let remote = Remote::new("remote-key", Side::Source).await;
     let wrong = OwnKey::generate().unwrap().public().to_string();
-    remote.sync(json!({"publicKey": wrong}), json!({})).await;
+    remote.sync(json!({ "publicKey": wrong }), json!({})).await;
     let first = remote.pod(&[]).await;
     assert_eq!(remote.run(&first).await, 6);
     let stalled =
         remote.until("it stalls", |job| syncjob::has_reason(job, "Stalled", "IdentityRefused")).await;
     assert_eq!(syncjob::status(&stalled, "/lastRun/retries"), 0);
+    let message = syncjob::message(&stalled, "Stalled");
+    assert!(message.contains(&format!("expects the key {wrong} of {}", remote.address)), "{message}");
     remote.list(&[&remote.public_key().await]).await;
     let right = json!({"spec": {"destination": {"endpoint": {"publicKey": remote.key.to_string()}}}});
     remote.serving.stage.patch("copy", right).await.unwrap();

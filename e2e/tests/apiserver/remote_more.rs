@@ -1,7 +1,7 @@
 //! What a SyncJob with an endpoint has beside its runs: hooks, snapshots that travel along,
 //! and a key that is lost.
 
-use std::{fs::File, io::Read as _, path::Path, process::Command};
+use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::Path, process::Command};
 
 use contract::{OwnKey, Side};
 use e2e::{programs, scripted::PATIENCE, syncjob, wait};
@@ -22,6 +22,20 @@ pub(super) fn own_key(dialling: &Dialling) -> String {
     let key = OwnKey::generate().unwrap();
     key.write(&dialling.dir.path().join("secret/identity.key")).unwrap();
     key.public().to_string()
+}
+
+/// Fills a file that takes long at the limits of these tests, and returns its content.
+pub(super) fn fill_large(folder: &Path) -> Vec<u8> {
+    let mut large = vec![0; 16 << 20];
+    File::open("/dev/urandom").unwrap().read_exact(&mut large).unwrap();
+    std::fs::write(folder.join("file"), &large).unwrap();
+    large
+}
+
+/// Returns how much has arrived of files that are not whole.
+fn staged_bytes(volume: &Path) -> u64 {
+    let staged = std::fs::read_dir(volume.join(".volferry/staging")).into_iter().flatten().flatten();
+    staged.filter_map(|it| Some(it.metadata().ok()?.blocks() * 512)).sum()
 }
 
 /// Runs pods after these ones until the endpoint takes the key of [`own_key`], and the run succeeds. Returns all pods.
@@ -137,9 +151,7 @@ async fn of_two_jobs_that_come_at_once_the_second_waits_for_the_endpoint_and_say
     let second = Dialling::new(&remote.stage, "second", Side::Source);
     let keys = [own_key(&remote), own_key(&second)];
     remote.list(&keys.each_ref().map(String::as_str)).await;
-    let mut large = vec![0; 16 << 20];
-    File::open("/dev/urandom").unwrap().read_exact(&mut large).unwrap();
-    std::fs::write(remote.volume().join("file"), &large).unwrap();
+    let large = fill_large(&remote.volume());
     fill(&second.volume(), "small");
     // Of one folder, the operator itself would let one job go after the other.
     let below = |folder: &str| json!({"identity": {"secretName": "mine"}, "address": format!("{}/{folder}", remote.address)});
@@ -168,4 +180,40 @@ async fn of_two_jobs_that_come_at_once_the_second_waits_for_the_endpoint_and_say
     run_until_taken(&remote, vec![pod]).await;
     remote.until_ready().await;
     assert_eq!(std::fs::read(remote.serving.volume().join("a/file")).unwrap(), large, "it is whole");
+}
+
+#[tokio::test]
+async fn a_run_whose_endpoint_gets_another_key_meanwhile_goes_on_with_the_one_that_it_knows() {
+    let slow = json!({"demands": {"bandwidthLimit": "1Mi"}});
+    let mut remote = Remote::with("remote-rotated", Side::Source, slow).await;
+    remote.list(&[&own_key(&remote)]).await;
+    let large = fill_large(&remote.volume());
+    remote.sync(json!({"identity": {"secretName": "mine"}}), json!({})).await;
+    let pod = remote.pod(&[]).await;
+    let process = remote.start(&pod).await;
+    let arrives = async {
+        while staged_bytes(&remote.serving.volume()) < 2 << 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, arrives).await.expect("a part of the file arrives");
+
+    remote.serving.change(json!({"spec": {"keyVersion": 2, "demands": null}})).await;
+    let service = remote.service.take().unwrap();
+    remote.service = Some(remote.serving.with_next_key(service).await);
+    assert_eq!(remote.end(&pod, process).await, 1, "its peer was told to stop");
+    let again = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
+    let told = remote.until("it is tried again", again).await;
+    let message = syncjob::message(&told, "Reconciling");
+    assert!(
+        message.contains(&format!("(PeerLost): The endpoint {} stopped the run", remote.address)),
+        "{message}"
+    );
+    run_until_taken(&remote, vec![pod]).await;
+    let done = remote.until_ready().await;
+    assert!(syncjob::status(&done, "/lastRun/retries").as_u64() > Some(0), "{done:#?}");
+    assert!(syncjob::status(&done, "/lastRun/work/bytesReused").as_u64() > Some(0), "{done:#?}");
+    assert_eq!(std::fs::read(remote.serving.volume().join("file")).unwrap(), large);
+    let another = |it: &DynamicObject| syncjob::text(it, "/publicKey") != remote.key.to_string();
+    remote.serving.until("it shows another key", another).await;
 }

@@ -165,7 +165,8 @@ pub(super) struct Remote {
     pub(super) own: Dialling,
     pub(super) address: String,
     pub(super) key: PublicKey,
-    _service: Controller,
+    /// The endpoint's pod.
+    pub(super) service: Option<Controller>,
     _controller: Controller,
 }
 
@@ -196,7 +197,7 @@ impl Remote {
         serving.create(spec).await;
         let (service, address, key) = serving.up().await;
         let own = Dialling::new(&serving.stage, "copy", side);
-        Self { serving, own, address, key, _service: service, _controller: controller }
+        Self { serving, own, address, key, service: Some(service), _controller: controller }
     }
 
     /// Creates the SyncJob with these fields in its endpoint and in its spec.

@@ -32,6 +32,7 @@ use crate::{
     pods::{security, shared_pod},
     run::{
         bookkeeping,
+        outcome::Outcome,
         record::Record,
         restore,
         stages::{
@@ -397,16 +398,21 @@ fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     Ok(shared_pod::settle(block_volumes::settle(valid, &found.claims)?, &found.claims))
 }
 
-/// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root.
+/// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root,
+/// and on the key that an endpoint was to show.
 fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Step {
-    let without = found.ends.without_root();
-    let names_user = |valid: &ValidatedSyncJob| !security::is_root(true, &valid.pods.security_context);
-    if without.is_empty() || valid.as_ref().map_or(true, names_user) {
-        return step;
+    let Ok(valid) = valid else { return step };
+    let mut without = found.ends.without_root();
+    if !security::is_root(true, &valid.pods.security_context) {
+        without.clear();
     }
+    let advise = |outcome: Outcome| {
+        let outcome = if without.is_empty() { outcome } else { outcome.without_root(&without) };
+        valid.remote().into_iter().fold(outcome, Outcome::with_key)
+    };
     match step {
-        Step::Retry(outcome, at) => Step::Retry(outcome.without_root(&without), at),
-        Step::Finish(outcome) => Step::Finish(outcome.without_root(&without)),
+        Step::Retry(outcome, at) => Step::Retry(advise(outcome), at),
+        Step::Finish(outcome) => Step::Finish(advise(outcome)),
         other => other,
     }
 }

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::benchmark;
 use crate::{
-    ends::{destination_identity::REMEDY, source_identity::ACCEPT},
+    api::RunFolder,
+    ends::{destination_identity::REMEDY, remote_end::RemoteEnd, source_identity::ACCEPT},
     fault::Fault,
     human::{self, sentence},
     pods::security,
@@ -122,6 +123,35 @@ impl Outcome {
         if security::is_for_lack_of_root(&self.report) {
             self.report.message =
                 format!("{} {}", sentence(&self.report.message), security::remedy(namespaces));
+        }
+        self
+    }
+
+    /// Returns the outcome of a try whose other end is an `endpoint`. A pod of this cluster that was told to stop has a
+    /// fault that says so. Else the endpoint stopped the run, which is a failure: nobody here asked for it.
+    #[must_use]
+    pub fn with_endpoint(mut self, endpoint: &RunFolder) -> Self {
+        if self.report.result == RunResult::Canceled {
+            self.report.result = RunResult::Failed;
+            self.report.reason = Some(Reason::PeerLost);
+            self.report.message = format!(
+                "The {endpoint} stopped the run: its pod was restarted or moved, for example for another key, or its owner changed \
+                 its demands or took this SyncJob's key out."
+            );
+        }
+        self
+    }
+
+    /// Adds the key that `endpoint` has to show to the message, if it showed another one.
+    #[must_use]
+    pub fn with_key(mut self, endpoint: &RemoteEnd) -> Self {
+        if self.report.reason == Some(Reason::IdentityRefused) {
+            self.report.message = format!(
+                "{} The spec expects the key {} of {endpoint}. If its owner says that it has another one now (status.publicKey of \
+                 the SyncEndpoint), write that to endpoint.publicKey; the job then goes on.",
+                sentence(&self.report.message),
+                endpoint.public_key
+            );
         }
         self
     }

@@ -1,6 +1,7 @@
 use contract::{SnapshotEntry, SnapshotReport};
 
 use super::*;
+use crate::api::RemoteEndpoint;
 
 fn report(result: RunResult, reason: Option<&str>) -> Option<Report> {
     Some(Report { result, reason: reason.map(Into::into), message: "m".into(), ..Report::default() })
@@ -28,6 +29,26 @@ fn a_sink_that_committed_makes_the_run_a_success_whatever_became_of_the_source()
 fn a_run_that_was_stopped_on_request_says_so() {
     let stopped = end(1, report(RunResult::Canceled, Some("Stopped")));
     assert_eq!(judge(&stopped, &stopped).report.result, RunResult::Canceled);
+}
+
+#[test]
+fn an_endpoint_that_stops_a_run_or_shows_another_key_fails_it_and_is_named() {
+    let address = Some("h:7400::web".into());
+    let folder = RunFolder { address, path: "/".into(), ..RunFolder::default() };
+    let stopped = end(1, report(RunResult::Canceled, Some("Canceled")));
+    let outcome = judge(&stopped, &Ending::default()).with_endpoint(&folder);
+    assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "PeerLost"));
+    assert!(outcome.may_retry && outcome.report.message.starts_with("The endpoint h:7400::web stopped"));
+    let own = judge(&end(1, report(RunResult::Failed, Some("TreeUnreadable"))), &Ending::default());
+    assert_eq!(own.clone().with_endpoint(&folder), own);
+
+    let key = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
+    let endpoint = RemoteEndpoint { address: "h::web".into(), public_key: key.into(), identity: None };
+    let endpoint = RemoteEnd::parse("destination", &endpoint).unwrap();
+    let other = judge(&end(6, report(RunResult::Failed, Some("IdentityRefused"))), &Ending::default());
+    let message = other.with_key(&endpoint).report.message;
+    assert!(message.contains(&format!("expects the key {key} of h:7400::web")), "{message}");
+    assert_eq!(own.clone().with_key(&endpoint), own);
 }
 
 #[test]

@@ -19,7 +19,11 @@ use crate::{
 /// How often a run looks whether an endpoint accepts its key: about a month long.
 const MOST_LOOKS: i32 = 8_640;
 
-pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> Decision {
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
+    let endpoint = run.folders().find(|folder| folder.address.is_some() && !folder.is_object_storage());
+    if let Some(endpoint) = endpoint {
+        outcome = outcome.with_endpoint(endpoint);
+    }
     if outcome.found_in_use() {
         return in_use(situation, run, outcome);
     }

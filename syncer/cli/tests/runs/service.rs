@@ -201,6 +201,28 @@ fn strangers_and_users_of_other_folders_get_nothing() {
 }
 
 #[test]
+fn a_peer_that_waits_for_its_turn_does_not_go_on_with_another_key() {
+    let mut served = Served::prepare(SLOW);
+    let [first, second] = ["first", "second"].map(|name| served.user(name));
+    let (large, small) = (made(&served, "large", SLOW_BYTES), made(&served, "small", 100));
+    served.start();
+    let mut runs = served.start_sync(&first, [text(&large), &served.place("slow/a")], &[]);
+    runs.moved();
+    let below = served.place("slow/b");
+    let mut waits = served.start_sync(&second, [text(&small), &below], &["--connect-timeout=60"]);
+    waits.waiting();
+    served.stop().assert_exit(ExitCode::Done);
+    assert_eq!(runs.wait().report().message, "the other end was stopped on request");
+    fs::remove_file(served.path("service.key")).unwrap();
+    OwnKey::generate().unwrap().write(&served.path("service.key")).unwrap();
+    served.start();
+    let ended = waits.wait();
+    ended.assert_exit(ExitCode::Identity);
+    assert_eq!(ended.reason(), "IdentityRefused", "{}", ended.stderr);
+    assert!(!served.path("slow/b").exists());
+}
+
+#[test]
 fn a_service_that_shows_another_key_is_refused() {
     let mut served = Served::prepare(PHOTOS);
     let (user, source) = (served.user("laptop"), made(&served, "source", 100));
