@@ -267,10 +267,11 @@ impl fmt::Display for RunFolder {
 }
 
 impl RunFolder {
-    /// Returns the folder with the namespace of its claim, given the one of its SyncJob. An endpoint has none.
+    /// Returns the folder with the namespace of its claim, given the one of its SyncJob. An endpoint has that one, so
+    /// that whoever can guess an address neither holds up the runs of other namespaces nor learns of them.
     pub fn seen_from(&self, namespace: &str) -> Self {
         let namespace = self.namespace.clone().or_else(|| Some(namespace.into()));
-        Self { namespace: namespace.filter(|_| self.address.is_none()), ..self.clone() }
+        Self { namespace, ..self.clone() }
     }
 
     /// Returns whether it is a place in object storage.

@@ -72,6 +72,17 @@ fn a_run_waits_for_one_that_writes_what_it_reads_or_uses_what_it_writes() {
 }
 
 #[test]
+fn a_run_waits_for_those_of_its_own_namespace_at_an_endpoint_and_for_nobody_elses() {
+    let endpoint =
+        RunFolder { address: Some("h:7400::web".into()), path: "/".into(), ..RunFolder::default() };
+    let own = ActiveRun { destination: Some(endpoint.clone()), ..run("a", "", 5) };
+    let mut other = job("other", started(ActiveRun { destination: Some(endpoint), ..run("x", "", 1) }));
+    assert!(ahead(&own, &[other.clone()]).is_some());
+    other.metadata.namespace = Some("tenant".into());
+    assert_eq!(ahead(&own, &[other]), None);
+}
+
+#[test]
 fn a_reader_that_pauses_before_its_next_try_holds_up_no_writer() {
     let pausing = |run: ActiveRun| ActiveRun { try_time: Some(MicroTime(at(20))), ..started(run) };
     let waits = |other: ActiveRun, now: i64| {
