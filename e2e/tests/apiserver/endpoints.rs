@@ -270,3 +270,27 @@ async fn a_service_that_the_api_server_refuses_stalls_the_endpoint_with_its_word
     serving.until_replicas(1).await;
     serving.until_reason("PodPending").await;
 }
+
+#[tokio::test]
+async fn a_load_balancer_whose_address_comes_late_is_waited_for_and_followed_when_it_changes() {
+    let (serving, _controller) = Serving::new("late").await;
+    serving.create(json!({"service": {"type": "LoadBalancer", "hostName": null}})).await;
+    let deployment = serving.until_replicas(1).await;
+    let _pod = serving.run_pod(&deployment).await;
+    serving.until_probed().await;
+    serving.set_available(&deployment, 1).await;
+    let waits = serving.until_reason("AddressPending").await;
+    assert!(syncjob::status(&waits, "/address").is_null(), "{waits:#?}");
+    for (ingress, host) in [
+        (json!({"ip": "192.0.2.7"}), "192.0.2.7"),
+        (json!({"ip": "2001:db8::7"}), "[2001:db8::7]"),
+        (json!({"hostname": "lb.example"}), "lb.example"),
+    ] {
+        serving.give_address(&ingress).await;
+        let address = format!("{host}:{}::web", serving.port);
+        let serves = |it: &DynamicObject| {
+            syncjob::text(it, "/address") == address && syncjob::has_reason(it, "Ready", "Serving")
+        };
+        serving.until(host, serves).await;
+    }
+}

@@ -2,14 +2,17 @@
 //! the program of the pod, with the pod's arguments and its account.
 
 use std::{
-    net::{TcpListener, UdpSocket},
+    net::{TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 use contract::{OwnKey, PublicKey};
-use e2e::scripted::Controller;
+use e2e::{scripted::Controller, supervised::wait_until};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -23,6 +26,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::prelude::*;
 
@@ -30,6 +34,10 @@ const LABEL: &str = "volferry.dev/syncendpoint=web";
 
 /// The kinds of objects that an endpoint has.
 const MADE: &str = "deployments,services,secrets,serviceaccounts,roles,rolebindings";
+
+/// The ports of endpoints: below those that the system gives to connections.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u32 = 18_000;
 
 /// A namespace with the claims `from` and `to`, and the endpoint `web` of the claim `to`.
 pub(super) struct Serving {
@@ -84,6 +92,11 @@ impl Serving {
     /// Makes the namespace, with a controller.
     pub(super) async fn new(test: &str) -> (Self, Controller) {
         let (stage, controller) = Stage::with_controller(test).await.unwrap();
+        (Self::on(stage), controller)
+    }
+
+    /// Makes the endpoint's folders and ports, in a namespace that is there.
+    pub(super) fn on(stage: Stage) -> Self {
         let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncEndpoint");
         let kind = ApiResource::from_gvk_with_plural(&kind, "syncendpoints");
         let endpoints = Api::namespaced_with(stage.client.clone(), &stage.namespace, &kind);
@@ -93,7 +106,7 @@ impl Serving {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
         let volferry = programs::of_workspace("volferry").unwrap();
-        (Self { stage: Arc::new(stage), endpoints, dir, port, metrics_port, volferry }, controller)
+        Self { stage: Arc::new(stage), endpoints, dir, port, metrics_port, volferry }
     }
 
     /// Creates the endpoint, which peers write to, with these fields in its spec.
@@ -145,6 +158,14 @@ impl Serving {
         api.patch_status(&deployment.name_any(), &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// Gives the Service an address, as a load balancer's controller does.
+    pub(super) async fn give_address(&self, ingress: &Value) {
+        let service = wait::until_any(&self.api::<Service>(), LABEL, "a Service", PATIENCE, |_| true).await;
+        let given = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [ingress]}}}));
+        let api = self.api::<Service>();
+        api.patch_status(&service.unwrap().name_any(), &PatchParams::default(), &given).await.unwrap();
+    }
+
     /// Runs the program of the pod, on the folders of this test. The pod has the address at which the endpoint is
     /// reached, if the spec has one.
     pub(super) async fn run_pod(&self, deployment: &Deployment) -> Controller {
@@ -173,10 +194,29 @@ impl Serving {
     pub(super) async fn up(&self) -> (Controller, String, PublicKey) {
         let deployment = self.until_replicas(1).await;
         let pod = self.run_pod(&deployment).await;
+        self.until_probed().await;
         self.set_available(&deployment, 1).await;
         let ready = self.until_reason("Serving").await;
         let key = syncjob::text(&ready, "/publicKey").parse().unwrap();
         (pod, syncjob::text(&ready, "/address").to_string(), key)
+    }
+
+    /// Waits until the pod listens at the port of its probes, which is the last one that it opens.
+    pub(super) async fn until_probed(&self) {
+        let port = self.metrics_port;
+        let probe = move || Ok(TcpStream::connect(("127.0.0.1", port)).map(drop)?);
+        let probed = tokio::task::spawn_blocking(move || wait_until(PATIENCE, probe, || Ok(())));
+        probed.await.unwrap().expect("the endpoint's pod listens");
+    }
+
+    /// Returns the value of a gauge of the endpoint's folder.
+    pub(super) async fn gauge(&self, name: &str) -> usize {
+        let mut probes = tokio::net::TcpStream::connect(("127.0.0.1", self.metrics_port)).await.unwrap();
+        probes.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut page = String::new();
+        probes.read_to_string(&mut page).await.unwrap();
+        let gauge = format!("volferry_serve_{name}{{folder=\"web\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&gauge)?.parse().ok()).expect("the gauge is told")
     }
 
     /// Returns a client with the rights of the endpoint's pod.
@@ -286,15 +326,15 @@ pub(super) fn content(folder: &Path) -> Option<String> {
     std::fs::read_to_string(folder.join("file")).ok()
 }
 
-/// Returns two ports that are free for UDP and TCP.
+/// Returns two ports that are free for UDP and TCP. The pod opens them much later, so they are none of those that the
+/// system gives to connections, and none that another test of this process has.
 fn free_ports() -> [u16; 2] {
-    let free = || loop {
-        let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
-        let port = tcp.local_addr().unwrap().port();
-        if let Ok(udp) = UdpSocket::bind(("0.0.0.0", port)) {
-            return (tcp, udp, port);
-        }
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes begin at different ports.
+    let next = || FIRST_PORT + ((std::process::id() + NEXT.fetch_add(1, Relaxed)) % PORTS) as u16;
+    let is_free = |port: &u16| {
+        let any = ("0.0.0.0", *port);
+        TcpListener::bind(any).is_ok() && UdpSocket::bind(any).is_ok()
     };
-    let (first, second) = (free(), free());
-    [first.2, second.2]
+    [(); 2].map(|()| std::iter::repeat_with(next).find(is_free).unwrap())
 }

@@ -15,6 +15,8 @@ mod clocks;
 mod crds;
 mod deletion;
 mod devices;
+mod endpoint_crowd;
+mod endpoint_kills;
 mod endpoints;
 mod endpoints_stage;
 mod gitops;
