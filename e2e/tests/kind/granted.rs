@@ -85,3 +85,45 @@ async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_i
     wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
     [&here, &there].into_iter().for_each(assert_nothing_stays);
 }
+
+#[tokio::test]
+async fn a_run_obeys_the_namespace_that_grants_it_restricted_baseline_with_root_or_with_its_quota_used_up() {
+    let here = Sandbox::new("ruled-here").await;
+    let there = here.beside("ruled-there").await;
+    let from = there.volume("from", 0).await.unwrap();
+    let to = here.volume("to", 1).await.unwrap();
+    let arrived = |name: &str| String::from_utf8(to.shell(&format!("cat {name}")).unwrap()).unwrap();
+    from.shell_as_syncer("echo restricted > open").unwrap();
+    grant(&here, &there, "lent", ("from", "Read"));
+    here.sync("copy", end("source", &there)).await.unwrap();
+    here.until_is("copy", "Ready").await.unwrap();
+    assert_eq!(arrived("open"), "restricted\n");
+
+    // Only root may read it.
+    from.shell("umask 077; echo baseline > closed").unwrap();
+    let mark = |verb: &str, what: &str| {
+        here.kubectl.run(&[verb, "--overwrite", "namespace", &there.namespace, what]).unwrap();
+    };
+    mark("label", "pod-security.kubernetes.io/enforce=baseline");
+    mark("annotate", "volferry.dev/privileged-syncers=true");
+    here.run_again("copy", "baseline").await.unwrap();
+    assert_eq!(arrived("closed"), "baseline\n");
+
+    from.shell("echo room > late").unwrap();
+    there.kubectl.run(&["create", "quota", "full", "--hard=pods=0"]).unwrap();
+    let counted = ["wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/full", "--timeout=60s"];
+    there.kubectl.run(&counted).unwrap();
+    here.patch("copy", json!({"spec": {"trigger": "quota"}})).await.unwrap();
+    let is_told = |job: &DynamicObject| {
+        let message = syncjob::message(job, "Reconciling");
+        message.contains("exceeded quota: full") && message.contains(&there.namespace)
+    };
+    here.until("copy", "the quota is named", is_told).await.unwrap();
+    there.kubectl.run(&["delete", "resourcequota", "full"]).unwrap();
+    here.until_is("copy", "Ready").await.unwrap();
+    assert_eq!(arrived("late"), "room\n");
+
+    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
+    [&here, &there].into_iter().for_each(assert_nothing_stays);
+}
