@@ -19,8 +19,7 @@ use crate::{
     delta::name::ShortName,
     destination::{Leftover, Staged, read_exact_at},
     fetch::{
-        assemble_file::FileBasis, basis_cost::BasisCost, chunk_basis::ChunkBasis,
-        granule_basis::GranuleBasis, in_flight::InFlight,
+        assemble_file::FileBasis, chunk_basis::ChunkBasis, granule_basis::GranuleBasis, in_flight::InFlight,
     },
     hash::block_bytes,
     measure::thread_time::{Activity, during},
@@ -50,7 +49,6 @@ pub(crate) struct BasisReader<'a> {
     pub writing: Writing<'a>,
     pub control: &'a Control,
     pub in_flight: &'a InFlight,
-    pub cost: &'a BasisCost,
     /// Weak, so that the queue closes when its producer ends.
     pub jobs: WeakSender<BasisJob>,
 }
@@ -110,9 +108,7 @@ impl BasisReader<'_> {
 
     fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need) {
-            // Granules that are not read are written, which here takes space in the journal or in snapshots of the
-            // device.
-            return self.share(number, need, GranuleBasis::what_is_in(staged)?, false);
+            return self.share(number, need, GranuleBasis::what_is_in(staged)?);
         }
         if let Some(Leftover { part: leftover, was_tried }) = self.writing.leftover(need) {
             // Assembling chunks records nothing, so an attempt that got no further is not repeated.
@@ -120,14 +116,14 @@ impl BasisReader<'_> {
             return self.go_on(number, need, leftover, old);
         }
         if old.len() > 1 {
-            return self.worth_chunks(number, need, with_lengths(old)?);
+            return self.chunks(number, need, with_lengths(old)?, None);
         }
         let file = old.pop().ok_or(io::ErrorKind::NotFound)?;
         let stat = regular(&file)?;
         let len = stat.st_size as u64;
         let in_place = len == need.size || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
-            return self.worth_chunks(number, need, vec![(file, len)]);
+            return self.chunks(number, need, vec![(file, len)], None);
         }
         let tree = self.writing.tree()?;
         let staged = tree.stage_file(&need.path())?;
@@ -137,14 +133,14 @@ impl BasisReader<'_> {
             true => GranuleBasis::clone_of(file, staged)?,
             false => GranuleBasis::copy_of(file, staged)?,
         };
-        self.share(number, need, kept, need.is_version())
+        self.share(number, need, kept)
     }
 
     /// Continues from the leftover of a file, and reads what is not recorded as checked. The rest comes from the old
     /// version.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(noted) = self.writing.arrived(&leftover, need) {
-            return self.share(number, need, GranuleBasis::left(leftover, noted)?, false);
+            return self.share(number, need, GranuleBasis::left(leftover, noted)?);
         }
         let left = regular(leftover.fd())?;
         let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
@@ -153,7 +149,7 @@ impl BasisReader<'_> {
         let total = stats.iter().map(|old| old.st_size as u64).fold(left.st_size as u64, u64::saturating_add);
         let is_too_long = total > MAX_CHUNKED_BYTES;
         if old.is_empty() || is_whole || is_too_long || stats.iter().any(has_holes) {
-            return self.share(number, need, GranuleBasis::what_is_in(leftover)?, false);
+            return self.share(number, need, GranuleBasis::what_is_in(leftover)?);
         }
         let len = data_end(leftover.basis(), left.st_size as u64);
         let files = std::iter::once((leftover.fd().try_clone_to_owned()?, len));
@@ -168,27 +164,18 @@ impl BasisReader<'_> {
         leftover: Option<Staged>,
     ) -> io::Result<()> {
         let tree = self.writing.tree()?;
-        let (old, list) = ChunkBasis::cut(tree, files, leftover, self.cost, self.writing.run.monitor)?;
+        let (old, list) = ChunkBasis::cut(tree, files, leftover, self.writing.run.monitor)?;
         self.in_flight.set_at_hand(number, FileBasis::Chunks(Arc::new(old)));
         self.update(number, need, BasisManifest::Chunks(list));
         Ok(())
-    }
-
-    /// Cuts files into chunks if reading all of them pays.
-    fn worth_chunks(&self, number: u32, need: &Need, files: Vec<(OwnedFd, u64)>) -> io::Result<()> {
-        if !need.is_version() || self.cost.pays(files.iter().map(|(_, len)| len).sum()) {
-            self.chunks(number, need, files, None)
-        } else {
-            Err(io::Error::other("to read what is there costs more than to send what is needed"))
-        }
     }
 
     fn update(&self, number: u32, need: &Need, basis: BasisManifest) {
         self.tell(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
     }
 
-    /// Has other threads help with a file of many blocks. Reads all of it unless `is_judged`.
-    fn share(&self, number: u32, need: &Arc<Need>, kept: GranuleBasis, is_judged: bool) -> io::Result<()> {
+    /// Has other threads help with a file of many blocks.
+    fn share(&self, number: u32, need: &Arc<Need>, kept: GranuleBasis) -> io::Result<()> {
         if kept.granule_bytes() > block_bytes(need.size) {
             return Err(io::Error::other(
                 "it is so much longer that no block of the new file has a granule of it",
@@ -197,7 +184,7 @@ impl BasisReader<'_> {
         let kept = Arc::new(kept);
         self.in_flight.set_at_hand(number, FileBasis::Granules(Arc::clone(&kept)));
         let telling = Mutex::default();
-        let reading = Arc::new(GranuleRead { number, need: Arc::clone(need), kept, is_judged, telling });
+        let reading = Arc::new(GranuleRead { number, need: Arc::clone(need), kept, telling });
         let threads = cores() as u64;
         for _ in 1..threads.min(reading.kept.blocks()) {
             // If the queue is full, the other threads have enough work.
@@ -209,9 +196,8 @@ impl BasisReader<'_> {
 
     /// Reads blocks until all are taken. The thread that reads the last block of a part sends its manifest.
     fn help(&self, reading: &GranuleRead) {
-        let cost = reading.is_judged.then_some(self.cost);
         let mut buffer = Vec::new();
-        while !self.is_over() && reading.kept.do_block(&mut buffer, cost) {
+        while !self.is_over() && reading.kept.do_block(&mut buffer) {
             let _in_order = reading.telling.lock();
             while let Some(part) = reading.kept.next_part() {
                 self.update(reading.number, &reading.need, BasisManifest::Granules(part));
@@ -225,8 +211,6 @@ pub(crate) struct GranuleRead {
     number: u32,
     need: Arc<Need>,
     kept: Arc<GranuleBasis>,
-    /// Whether it is read only as far as that pays.
-    is_judged: bool,
     /// Held while a part is sent, so that parts are sent in order.
     telling: Mutex<()>,
 }

@@ -19,7 +19,6 @@ use crate::{
     },
     destination::{ClonedAt, Destination, Staged},
     fetch::{
-        basis_cost::BasisCost,
         concatenated_files::{ConcatFiles, FileRange},
         cut_basis::{Cut, cut},
     },
@@ -54,7 +53,6 @@ impl ChunkBasis {
         tree: &Destination,
         files: Vec<(OwnedFd, u64)>,
         leftover: Option<Staged>,
-        cost: &BasisCost,
         monitor: &Monitor,
     ) -> io::Result<(Self, ChunkList)> {
         // Parts of several files are not aligned to blocks, unless one of them is this file.
@@ -66,10 +64,10 @@ impl ChunkBasis {
         let (files, chunks) = match &clones {
             // The page cache may differ from the disk, and so from the clones.
             Some(clones) if tree.doubtful_since().is_some() => {
-                (Arc::clone(clones), cut(clones, sizes, cost, monitor)?)
+                (Arc::clone(clones), cut(clones, sizes, monitor)?)
             }
-            Some(clones) => cut_cloned(files, clones, sizes, cost, monitor)?,
-            None => (Arc::clone(&files), cut(&files, sizes, cost, monitor)?),
+            Some(clones) => cut_cloned(files, clones, sizes, monitor)?,
+            None => (Arc::clone(&files), cut(&files, sizes, monitor)?),
         };
         let mut list = ListBuilder::new(sizes);
         chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
@@ -168,18 +166,17 @@ fn cut_cloned(
     files: Arc<ConcatFiles>,
     clones: &Arc<ConcatFiles>,
     sizes: ChunkSizes,
-    cost: &BasisCost,
     monitor: &Monitor,
 ) -> io::Result<(Arc<ConcatFiles>, Vec<Cut>)> {
     let cloned: Vec<_> = clones.files().map(ClonedAt::of).collect();
     let are_still = || files.files().zip(&cloned).all(|(file, cloned)| cloned.is_still(file));
     if are_still() {
-        let chunks = cut(&files, sizes, cost, monitor)?;
+        let chunks = cut(&files, sizes, monitor)?;
         if are_still() {
             return Ok((files, chunks));
         }
     }
-    Ok((Arc::clone(clones), cut(clones, sizes, cost, monitor)?))
+    Ok((Arc::clone(clones), cut(clones, sizes, monitor)?))
 }
 
 /// Adds its offset to each chunk.

@@ -17,7 +17,7 @@ use crate::{
         chunk::{ChunkSizes, Chunker},
         window::Window,
     },
-    fetch::{basis_cost::BasisCost, concatenated_files::ConcatFiles},
+    fetch::concatenated_files::ConcatFiles,
     measure::monitor::Monitor,
     sys::cores::cores,
 };
@@ -39,13 +39,8 @@ pub(crate) type Cut = (Hash, u32);
 ///
 /// # Errors
 /// If a file cannot be read, or the monitor is told to stop.
-pub(crate) fn cut(
-    basis: &ConcatFiles,
-    sizes: ChunkSizes,
-    cost: &BasisCost,
-    monitor: &Monitor,
-) -> io::Result<Vec<Cut>> {
-    cut_in_pieces(&CutBasis { files: basis, sizes, monitor }, PIECE, cost)
+pub(crate) fn cut(basis: &ConcatFiles, sizes: ChunkSizes, monitor: &Monitor) -> io::Result<Vec<Cut>> {
+    cut_in_pieces(&CutBasis { files: basis, sizes, monitor }, PIECE)
 }
 
 /// The files to cut, with their parameters.
@@ -56,25 +51,24 @@ struct CutBasis<'a> {
     monitor: &'a Monitor,
 }
 
-fn cut_in_pieces(basis: &CutBasis<'_>, piece: u64, cost: &BasisCost) -> io::Result<Vec<Cut>> {
+fn cut_in_pieces(basis: &CutBasis<'_>, piece: u64) -> io::Result<Vec<Cut>> {
     let starts: Vec<u64> = (0..basis.files.len()).step_by(piece as usize).collect();
     let mut joining = Joining { basis, chunks: Vec::new(), at: 0 };
-    for (start, chunks) in starts.iter().zip(cut_all(basis, &starts, piece, cost)?) {
+    for (start, chunks) in starts.iter().zip(cut_all(basis, &starts, piece)?) {
         joining.add(*start, &chunks)?;
     }
     joining.finish()
 }
 
 /// Cuts each piece up to the first cut at or behind its end.
-fn cut_all(basis: &CutBasis<'_>, starts: &[u64], piece: u64, cost: &BasisCost) -> io::Result<Vec<Vec<Cut>>> {
+fn cut_all(basis: &CutBasis<'_>, starts: &[u64], piece: u64) -> io::Result<Vec<Vec<Cut>>> {
     let cut: Vec<Mutex<io::Result<Vec<Cut>>>> = starts.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((start, cut)) =
             Some(next.fetch_add(1, Relaxed)).and_then(|nth| starts.get(nth).zip(cut.get(nth)))
         {
-            *cut.lock() = cost
-                .reading(piece.min(basis.files.len() - start), || cut_piece(basis, *start, start + piece));
+            *cut.lock() = cut_piece(basis, *start, start + piece);
         }
     };
     let threads = cores().min(MAX_THREADS).min(starts.len());
@@ -213,7 +207,7 @@ mod tests {
                 for files in [joined(&[content]), joined(&[halves.0, halves.1])] {
                     let mut found = ListBuilder::new(sizes);
                     let basis = CutBasis { files: &files, sizes, monitor: &Monitor::default() };
-                    let chunks = cut_in_pieces(&basis, piece, &BasisCost::new()).unwrap();
+                    let chunks = cut_in_pieces(&basis, piece).unwrap();
                     chunks.iter().for_each(|(hash, len)| found.push(hash, *len));
                     assert!(found.finish().0 == expected, "{} bytes in pieces of {piece}", content.len());
                 }
@@ -227,13 +221,13 @@ mod tests {
         short.write_all(&noise(6, 100_000)).unwrap();
         let files = ConcatFiles::new(vec![(short.into(), 200_000)]);
         let basis = CutBasis { files: &files, sizes: ChunkSizes::FINE, monitor: &Monitor::default() };
-        assert!(cut_in_pieces(&basis, 30_000, &BasisCost::new()).is_err());
+        assert!(cut_in_pieces(&basis, 30_000).is_err());
     }
 
     #[test]
     fn a_thread_that_is_told_to_stop_reads_no_further_window() {
         let files = joined(&[&noise(7, 20_000_000)]);
-        let cut_with = |monitor: &Monitor| cut(&files, ChunkSizes::FINE, &BasisCost::new(), monitor);
+        let cut_with = |monitor: &Monitor| cut(&files, ChunkSizes::FINE, monitor);
         let whole = Monitor::default();
         cut_with(&whole).unwrap();
         assert!(whole.checks() >= 20_000_000 / MAX_UNCHECKED_BYTES);

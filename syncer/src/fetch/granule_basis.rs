@@ -22,7 +22,6 @@ use crate::{
         name::ShortName,
     },
     destination::{ArrivalLog, ArrivedBlocks, ClonedAt, Staged},
-    fetch::basis_cost::BasisCost,
     hash::{MAX_BLOCK_BYTES, block_bytes, granule_bytes, granule_value},
     source::source_file::{has_holes, regular},
     sys::{file_part::Slice, find_holes::DataMap},
@@ -32,8 +31,8 @@ use crate::{
 /// turn to be written.
 const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
-/// The number of bytes of a file that are read or skipped, and sent in one part of the manifest: 4 KiB of names, and
-/// some 5 ms of reading and copying.
+/// The number of bytes of a file that are sent in one part of the manifest: 4 KiB of names, and some 5 ms of reading and
+/// copying.
 const PART: u64 = 8 << 20;
 
 /// A staged file, its granules before any content arrived, and how much of its manifest the source has.
@@ -66,16 +65,10 @@ enum CopySource {
 struct BasisState {
     /// The value of each granule; `None` for those in a hole, not read, or that could not be read or copied.
     values: Vec<Option<ChainingValue>>,
-    parts: Vec<BasisPart>,
+    /// The number of bytes of each part of the manifest that are not handled yet.
+    parts: Vec<u64>,
     /// The number of parts whose manifest was sent.
     told: usize,
-}
-
-struct BasisPart {
-    /// The number of bytes that are not handled yet.
-    left: u64,
-    /// Whether it is read; `None` until that is decided.
-    is_read: Option<bool>,
 }
 
 impl GranuleBasis {
@@ -114,9 +107,8 @@ impl GranuleBasis {
     fn new(staged: Staged, old: Option<CopySource>, len: u64, has_holes: bool) -> Self {
         let granule = granule_bytes(len);
         let values = vec![None; len.div_ceil(granule as u64) as usize];
-        let parts = (0..len.max(1)).step_by(PART as usize);
-        let parts =
-            parts.map(|start| BasisPart { left: (len.max(1) - start).min(PART), is_read: None }).collect();
+        let starts = (0..len.max(1)).step_by(PART as usize);
+        let parts = starts.map(|start| (len.max(1) - start).min(PART)).collect();
         Self {
             staged: Arc::new(staged),
             old,
@@ -175,24 +167,24 @@ impl GranuleBasis {
         self.next.fetch_max(self.len.max(1), Relaxed);
     }
 
-    /// Reads, copies and hashes the next block, in `buffer`, or skips it if reading its part does not pay. Returns
-    /// false if no block is left. A block that fails is left out of the manifest.
-    pub(crate) fn do_block(&self, buffer: &mut Vec<u8>, cost: Option<&BasisCost>) -> bool {
+    /// Reads, copies and hashes the next block, in `buffer`. Returns false if no block is left. A block that fails is
+    /// left out of the manifest.
+    pub(crate) fn do_block(&self, buffer: &mut Vec<u8>) -> bool {
         let offset = self.next.fetch_add(BLOCK, Relaxed);
         if offset >= self.len.max(1) {
             return false;
         }
-        let values = if !self.has_arrived(offset) && self.is_to_be_read(offset, cost) {
-            self.read_block(offset, buffer, cost)
-        } else {
+        let values = if self.has_arrived(offset) { Ok(Vec::new()) } else { self.block(offset, buffer) };
+        let values = values.unwrap_or_else(|error| {
+            tracing::debug!(offset, %error, "nothing is made use of of a block");
             Vec::new()
-        };
+        });
         let mut state = self.state.lock();
         let first = (offset / self.granule as u64) as usize;
         for (slot, value) in state.values[first..].iter_mut().zip(values) {
             *slot = Some(value);
         }
-        state.parts[(offset / PART) as usize].left -= (self.len.max(1) - offset).min(BLOCK);
+        state.parts[(offset / PART) as usize] -= (self.len.max(1) - offset).min(BLOCK);
         true
     }
 
@@ -210,28 +202,6 @@ impl GranuleBasis {
         let values = arrived.values().range(start..end).filter(is_unread);
         let values = values.map(|(at, value)| (*at, *value)).collect();
         CheckedBlocks::new(arrived.version(), self.len, (start, end), values)
-    }
-
-    fn is_to_be_read(&self, offset: u64, cost: Option<&BasisCost>) -> bool {
-        let BasisPart { left, is_read } = &mut self.state.lock().parts[(offset / PART) as usize];
-        *is_read.get_or_insert_with(|| cost.is_none_or(|cost| cost.pays(*left)))
-    }
-
-    /// Returns whether the piece at `offset` was read.
-    pub(crate) fn was_read(&self, offset: u64) -> bool {
-        self.state.lock().parts.get((offset / PART) as usize).is_some_and(|part| part.is_read == Some(true))
-    }
-
-    fn read_block(&self, offset: u64, buffer: &mut Vec<u8>, cost: Option<&BasisCost>) -> Vec<ChainingValue> {
-        let mut read = || self.block(offset, buffer);
-        let values = match cost {
-            Some(cost) => cost.reading(BLOCK.min(self.len - offset), read),
-            None => read(),
-        };
-        values.unwrap_or_else(|error| {
-            tracing::debug!(offset, %error, "nothing is made use of of a block");
-            Vec::new()
-        })
     }
 
     /// Computes the values of a block's granules; none if it is a hole.
@@ -294,7 +264,7 @@ impl GranuleBasis {
     pub(crate) fn next_part(&self) -> Option<Granules> {
         let mut state = self.state.lock();
         let start = state.told as u64 * PART;
-        if state.parts.get(state.told)?.left > 0 {
+        if *state.parts.get(state.told)? > 0 {
             return None;
         }
         state.told += 1;
@@ -385,10 +355,10 @@ mod tests {
             assert!(kept.next_part().is_none());
             let known = told.last().map_or(0, Granules::end);
             assert!((known == 0 || kept.is_told(known)) && !kept.is_told(known + 1));
-            assert!(kept.do_block(&mut buffer, None));
+            assert!(kept.do_block(&mut buffer));
             told.extend(kept.next_part());
         }
-        assert!(!kept.do_block(&mut buffer, None) && kept.is_told(u64::MAX));
+        assert!(!kept.do_block(&mut buffer) && kept.is_told(u64::MAX));
         assert_eq!(
             told.iter().map(|part| (part.start(), part.end())).collect::<Vec<_>>(),
             [(0, PART), (PART, 2 * PART), (2 * PART, 2 * PART + 100)]
@@ -406,10 +376,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (_destination, kept) = copy_of(dir.path(), &[7; 3 << 20]);
         let mut buffer = Vec::new();
-        assert!(kept.do_block(&mut buffer, None));
+        assert!(kept.do_block(&mut buffer));
         kept.stop();
         kept.staged().set_len(100).unwrap();
-        while kept.do_block(&mut buffer, None) {}
+        while kept.do_block(&mut buffer) {}
         assert_eq!(staged(&kept), [7; 100]);
     }
 
@@ -419,32 +389,12 @@ mod tests {
         let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
         fs::File::options().write(true).open(dir.path().join("old")).unwrap().set_len(1 << 20).unwrap();
         let mut buffer = Vec::new();
-        while kept.do_block(&mut buffer, None) {}
+        while kept.do_block(&mut buffer) {}
         let part = kept.next_part().unwrap();
         let value = |at| granule_value(&[7; 16 << 10], at);
         assert_eq!(part.kept(&[7; 16 << 10], 0, &value(0)), 16 << 10);
         assert_eq!(part.kept(&[7; 16 << 10], 1 << 20, &value(1 << 20)), 0);
         assert_eq!((kept.value(0, 16 << 10), kept.value(1 << 20, 16 << 10)), (Some(value(0)), None));
-    }
-
-    #[test]
-    fn what_does_not_pay_is_neither_read_nor_copied() {
-        let dir = tempfile::tempdir().unwrap();
-        let (_destination, kept) = copy_of(dir.path(), &[7; 8 * PART as usize + 100]);
-        let cost = BasisCost::nothing_found();
-        let mut buffer = Vec::new();
-        while kept.do_block(&mut buffer, Some(&cost)) {}
-        let told: Vec<_> = std::iter::from_fn(|| kept.next_part()).collect();
-        let value = |at| granule_value(&[7; 16 << 10], at);
-        for (part, start) in told.iter().zip((0..).step_by(PART as usize)) {
-            let is_read = start == 7 * PART;
-            assert_eq!((part.start(), kept.was_read(start)), (start, is_read));
-            assert_eq!(part.kept(&[7; 16 << 10], start, &value(start)) > 0, is_read);
-        }
-        let staged = staged(&kept);
-        assert!(staged[..7 * PART as usize].iter().all(|&byte| byte == 0));
-        assert!(staged[7 * PART as usize..8 * PART as usize].iter().all(|&byte| byte == 7));
-        assert_eq!(told.len(), 9);
     }
 
     #[test]
@@ -462,7 +412,7 @@ mod tests {
         let noted = destination.arrived(&staged).unwrap();
         let kept = GranuleBasis::left(staged, noted).unwrap();
         let mut buffer = Vec::new();
-        while kept.do_block(&mut buffer, None) {}
+        while kept.do_block(&mut buffer) {}
         let part = kept.next_part().unwrap();
         assert_eq!(part.checked().unwrap().values(), &checked[..4]);
         let granule = kept.granule_bytes();
@@ -476,6 +426,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
         kept.give_up();
-        assert!(!kept.do_block(&mut Vec::new(), None) && kept.next_part().is_none());
+        assert!(!kept.do_block(&mut Vec::new()) && kept.next_part().is_none());
     }
 }

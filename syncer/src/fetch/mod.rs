@@ -1,7 +1,6 @@
 //! Fetches content over the network: requests it with the manifest of the basis, and receives, checks and writes it.
 
 pub(crate) mod assemble_file;
-pub(crate) mod basis_cost;
 pub(crate) mod choose_delta;
 pub(crate) mod chunk_basis;
 pub(crate) mod concatenated_files;

@@ -10,7 +10,6 @@ use crate::{
     destination::{Staged, let_go, read_exact_at},
     fetch::{
         assemble_file::{Assembly, Expected, FileBasis, Made, as_listed, has_arrived, write_patch},
-        basis_cost::BasisCost,
         granule_basis::GranuleBasis,
         in_flight::{Arriving, FileInFlight, InFlight},
     },
@@ -33,14 +32,13 @@ use crate::{
 pub(crate) struct Receiver<'a> {
     writing: Writing<'a>,
     in_flight: &'a InFlight,
-    cost: &'a BasisCost,
     dir: LastDir,
     buffer: Vec<u8>,
 }
 
 impl<'a> Receiver<'a> {
-    pub(crate) fn new(writing: Writing<'a>, in_flight: &'a InFlight, cost: &'a BasisCost) -> Self {
-        Self { writing, in_flight, cost, dir: LastDir::default(), buffer: Vec::new() }
+    pub(crate) fn new(writing: Writing<'a>, in_flight: &'a InFlight) -> Self {
+        Self { writing, in_flight, dir: LastDir::default(), buffer: Vec::new() }
     }
 
     pub(crate) fn run(mut self, peer: &Peer) {
@@ -142,9 +140,7 @@ impl<'a> Receiver<'a> {
             return Ok(());
         };
         let len = block.bytes.len() as u64;
-        let kept = kept_before(&assembly, block.attempt, block.offset + len)?;
-        let was_read = need.is_version() && kept.is_some_and(|kept| kept.was_read(block.offset));
-        self.cost.came(len, was_read.then_some(0));
+        kept_before(&assembly, block.attempt, block.offset + len)?;
         let hash = during(Activity::Hashing, || BlockHash::of(block.bytes, block.offset, block.file_len));
         let written = write_to(&assembly, block.attempt, |staged, writing| {
             let written = {
@@ -173,9 +169,6 @@ impl<'a> Receiver<'a> {
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
-        let was_read =
-            need.is_version() && kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
-        self.cost.came(patch.data(), was_read.then(|| patch.kept()));
         let (kept, place) = (kept.as_deref(), (patch.place.offset, patch.len()));
         let written = write_to(&assembly, attempt, |staged, _| write_patch(staged, kept, patch, check));
         let Some(written) = written else { return Ok(()) };
@@ -239,7 +232,6 @@ impl<'a> Receiver<'a> {
             Some(_) => return Err(MIXED),
             None => return Ok(()),
         };
-        self.cost.came(chunks.len(), need.is_version().then(|| chunks.copied()));
         let written = write_to(&assembly, attempt, |staged, _| {
             old.write(staged, chunks, &mut self.buffer, self.writing.run.monitor)
         });

@@ -8,7 +8,6 @@ use contract::Side;
 
 use crate::{
     fetch::{
-        basis_cost::BasisCost,
         choose_delta::{BasisJob, BasisReader, open_all, request},
         in_flight::{InFlight, MAX_UNDER_WAY},
         receive_frames::Receiver,
@@ -32,7 +31,7 @@ pub(crate) fn run(
     peer: &Peer,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<bool, SessionError> {
-    let (in_flight, cost) = (InFlight::default(), BasisCost::new());
+    let in_flight = InFlight::default();
     let threads = cores();
     let pool = |group| writing.run.monitor.pool(Side::Sink, group);
     let (receivers, reading) = (pool(ThreadGroup::Workers), pool(ThreadGroup::Readers));
@@ -45,12 +44,12 @@ pub(crate) fn run(
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();
         for _ in 0..threads {
-            let receiver = || Receiver::new(writing, &in_flight, &cost).run(peer);
+            let receiver = || Receiver::new(writing, &in_flight).run(peer);
             let receivers = &receivers;
             scope.spawn(move || receivers.run(Activity::Writing, receiver));
             let queue = queue.clone();
             let (control, jobs) = (&peer.control, jobs.downgrade());
-            let reader = BasisReader { writing, control, in_flight: &in_flight, cost: &cost, jobs };
+            let reader = BasisReader { writing, control, in_flight: &in_flight, jobs };
             let reading = &reading;
             readers.push(scope.spawn(move || reading.run(Activity::Reading, || reader.run(&queue))));
         }
