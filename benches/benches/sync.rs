@@ -17,7 +17,7 @@ use benches::{
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn timed(criterion: &mut Criterion) {
-    for mode in Mode::ALL {
+    for mode in [Mode::Local, Mode::Network] {
         for bench in benches() {
             let mut group = criterion.benchmark_group(format!("{}/{}", mode.name(), bench.suite));
             group.sample_size(10).warm_up_time(Duration::from_millis(500));

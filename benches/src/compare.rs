@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use clap::ValueEnum as _;
 use serde::Serialize;
 
 use crate::{
@@ -62,7 +63,10 @@ impl Row {
         let ratio = Ratio::of(&before, &after)?;
         let verdict = match unit {
             Unit::Milliseconds => ratio.judge(threshold),
-            Unit::Instructions => judge_count(ratio.median, threshold),
+            // Counts have no noise, so that the ratio alone decides.
+            Unit::Instructions => {
+                Ratio { interval: Some((ratio.median, ratio.median)), ..ratio }.judge(threshold)
+            }
         };
         Some(Self { bench, before, after, ratio, verdict })
     }
@@ -84,15 +88,6 @@ impl Row {
             interval,
             self.verdict.to_string(),
         ]
-    }
-}
-
-/// Judges a ratio of counts, which have no noise, so that the ratio alone decides.
-fn judge_count(ratio: f64, threshold: f64) -> Change {
-    match ratio {
-        ratio if ratio > 1.0 + threshold => Change::Slower,
-        ratio if ratio < 1.0 / (1.0 + threshold) => Change::Faster,
-        _ => Change::Same,
     }
 }
 
@@ -122,7 +117,7 @@ impl Comparison {
     /// change that all benches share is seen in hundreds of rounds where the dozen of one bench leaves it unclear.
     #[must_use]
     pub fn judged_together(mut self) -> Self {
-        for mode in Mode::ALL.map(Mode::name) {
+        for mode in Mode::value_variants().iter().map(|mode| mode.name()) {
             let of_mode = || self.rows.iter().filter(|row| row.bench.split('/').next() == Some(mode));
             let before = of_mode().flat_map(|row| row.before.iter().copied()).collect();
             let after = of_mode().flat_map(|row| row.after.iter().copied()).collect();

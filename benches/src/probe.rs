@@ -5,13 +5,12 @@ use std::{
     collections::{BTreeMap, HashSet},
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use testkit::process::{find_program, run};
+use testkit::process::find_program;
 
 /// The program under which a measured program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +24,6 @@ pub enum Probe {
     /// `perf record` with the kernel's clock, which works even in a virtual machine without performance counters.
     Perf,
 }
-
-/// The first version of valgrind that supports `openat2`.
-const MIN_VALGRIND: (u32, u32) = (3, 24);
 
 /// The functions of the C library that allocate memory; Rust's allocator calls them, too.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
@@ -68,11 +64,6 @@ impl Probe {
         for program in ["strace", "valgrind", "perf"].iter().filter(|program| is_named(program)) {
             ensure!(find_program(program).is_some(), "{program} is missing\nhint: .ci/tools bench profile");
         }
-        if self == Self::Callgrind {
-            let version = run(Command::new("valgrind").arg("--version"))?;
-            let is_new = valgrind_version(&version).is_some_and(|version| version >= MIN_VALGRIND);
-            ensure!(is_new, "{} is too old: openat2 takes 3.24\nhint: .ci/tools bench", version.trim());
-        }
         Ok(())
     }
 
@@ -95,12 +86,6 @@ impl Probe {
         };
         ends.iter().map(read).collect()
     }
-}
-
-/// Parses a version such as `valgrind-3.24.0`.
-fn valgrind_version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.trim().strip_prefix("valgrind-")?.split('.');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Restricts this thread, and all that it starts from now on, to one core, so that programs start only one worker on
@@ -192,13 +177,6 @@ mod tests {
                     totals: 1234\n";
         assert_eq!(Profile::parse(text).unwrap(), Profile { instructions: 1234, allocations: 7 });
         assert!(Profile::parse("events: Ir\n").is_err());
-    }
-
-    #[test]
-    fn versions_of_valgrind_are_numbers() {
-        assert_eq!(valgrind_version("valgrind-3.24.0\n"), Some((3, 24)));
-        assert!(valgrind_version("valgrind-3.9.0") < Some(MIN_VALGRIND));
-        assert_eq!(valgrind_version("memcheck"), None);
     }
 
     #[test]

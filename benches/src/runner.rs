@@ -146,7 +146,7 @@ fn run_round(
                 Err(failure) => cell.failure = Some(failure),
             }
         }
-        tell(row, settings);
+        report_progress(row, settings);
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Re
 }
 
 /// Prints a line to standard error for each step, to show the progress of a long bench.
-fn tell(row: &Row, settings: &Settings) {
+fn report_progress(row: &Row, settings: &Settings) {
     let latest = |cell: &Cell| match (cell.takes_part, &cell.failure, cell.samples.last()) {
         (false, ..) => "–".to_string(),
         (true, None, Some(sample)) => format!("{:.0}", sample.elapsed.as_secs_f64() * 1000.0),

@@ -17,17 +17,6 @@ pub enum Set {
     Local,
 }
 
-impl Set {
-    /// Returns the name on the command line and in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Network => "network",
-            Self::Ssh => "ssh",
-            Self::Local => "local",
-        }
-    }
-}
-
 /// One step: the source is changed, then every tool syncs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phase {

@@ -13,13 +13,10 @@ use testkit::rng::Rng;
 
 const PER_FOLDER: u64 = 100;
 
-/// How long files have to remain unchanged so that a snapshot trusts their times: the next snapshot reads younger ones
-/// again. Nothing but waiting achieves that.
-const TICK: Duration = Duration::from_millis(200);
-
-/// Waits until a snapshot trusts the times of files that were just written.
+/// Waits until a snapshot trusts the times of files that were just written: it reads younger ones again. Nothing but
+/// waiting achieves that.
 pub fn let_files_age() {
-    thread::sleep(TICK);
+    thread::sleep(Duration::from_millis(200));
 }
 
 /// Returns milliseconds with two digits behind the point.

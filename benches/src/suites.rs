@@ -1,24 +1,22 @@
 //! Defines the named benches: trees and steps on which whole runs of the program are measured by Criterion, by
 //! `benches/compare` and by the regression tests alike.
 
+use clap::ValueEnum;
 use testkit::{edits::Edit, shape::Shape};
 
 const KB: u64 = 1000;
 const MB: u64 = 1000 * KB;
 
 /// How the two ends of a run are connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Mode {
-    /// `volferry sync`.
+    /// `volferry sync`
     Local,
-    /// `volferry send` to a waiting `volferry receive`, over QUIC on loopback.
+    /// `volferry send` to a waiting `volferry receive`, over QUIC on loopback
     Network,
 }
 
 impl Mode {
-    /// Both modes, in the order of tables.
-    pub const ALL: [Self; 2] = [Self::Local, Self::Network];
-
     /// Returns the name in tables and in the names of benches.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
+use contract::human_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     machine::Machine,
-    peers::{DIRECT, LINK_GOALS, LinkGoal, Missing, Named},
+    peers::{DIRECT, Missing, Named},
     runner::{Cell, Row},
     stats::{median, spread},
 };
@@ -156,24 +157,8 @@ impl Table {
                 let _ = write!(text, "; leaves out {}", tool.leaves_out);
             }
         }
-        LINK_GOALS.iter().for_each(|goal| self.write_goal(&mut text, goal));
         text.push('\n');
         text
-    }
-
-    /// Appends the ratios of one tool to another in each step, if both are there.
-    fn write_goal(&self, text: &mut String, goal: &LinkGoal) {
-        let LinkGoal { tool, at_most, other } = *goal;
-        let median = |line: &Line, name: &str| line.tools.get(name).and_then(|figures| figures.median_ms);
-        let ratio = |line: &Line| {
-            let ratio = median(line, tool)? / median(line, other)?;
-            let missed = if ratio > at_most { " (missed)" } else { "" };
-            Some(format!("{} {} {ratio:.2}{missed}", line.tree, line.phase))
-        };
-        let ratios: Vec<String> = self.rows.iter().filter_map(ratio).collect();
-        if !ratios.is_empty() {
-            let _ = write!(text, "\n- {tool} to {other}, at most {at_most}: {}", ratios.join(", "));
-        }
     }
 
     fn head(&self) -> Vec<String> {
@@ -202,7 +187,10 @@ impl Table {
         });
         cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
         cells.push(line.verdict.to_string());
-        let wire = |name| bytes(line.tools.get(name).and_then(|figures| figures.wire_bytes));
+        let wire = |name| {
+            let count = line.tools.get(name).and_then(|figures| figures.wire_bytes);
+            count.map_or_else(|| "–".into(), human_bytes::bytes)
+        };
         match self.peers().any(|name| name == RSYNC) {
             true => cells.push(format!("{} / {}", wire(OURS), wire(RSYNC))),
             false if self.has_wire() => cells.push(wire(OURS)),
@@ -325,15 +313,6 @@ pub(crate) fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-fn bytes(count: Option<u64>) -> String {
-    match count {
-        None => "–".into(),
-        Some(count) if count < 10_000 => format!("{count} B"),
-        Some(count) if count < 10_000_000 => format!("{:.1} kB", count as f64 / 1e3),
-        Some(count) => format!("{:.1} MB", count as f64 / 1e6),
-    }
-}
-
 /// Appends a Markdown table with aligned columns; the first row is its head, and the first `left` columns are text.
 pub(crate) fn write_aligned(text: &mut String, rows: &[Vec<String>], left: usize) {
     let columns = rows.first().map_or(0, Vec::len);
@@ -427,19 +406,6 @@ mod tests {
         let names = ["volferry", DIRECT, "sparsync"];
         let table = table(vec![cell(&[210]), cell(&[60]), cell(&[420])], &names, Some(50.0));
         assert_eq!((table.rows[0].round_trips, table.rows[0].ratio), (Some(3.0), Some(0.5)));
-    }
-
-    #[test]
-    fn each_link_is_held_to_its_goal_and_is_no_peer() {
-        let names = ["volferry", "volferry tcp", "volferry udp", "rsync ssh"];
-        let table = table(vec![cell(&[100]), cell(&[140]), cell(&[100]), cell(&[200])], &names, None);
-        assert_eq!(table.rows[0].ratio, Some(0.5));
-        let text = table.to_markdown();
-        assert!(
-            text.contains("- volferry tcp to volferry udp, at most 1.3: net1k first 1.40 (missed)"),
-            "{text}"
-        );
-        assert!(!text.contains("volferry ssh to"), "{text}");
     }
 
     #[test]

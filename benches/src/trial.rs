@@ -83,7 +83,8 @@ impl Trial {
         limit: Duration,
     ) -> anyhow::Result<Self> {
         let flags = bench.excluded.map(|ending| format!("--exclude=*.{ending}"));
-        let mut volferry = Volferry::in_mode(program, mode, flags.into_iter().collect());
+        let flags = flags.into_iter().collect();
+        let mut volferry = Volferry { flags, ..Volferry::new(program, mode) };
         let (destination, scratch) = (dir.join("copy"), dir.join("scratch"));
         fs::create_dir_all(&scratch)?;
         fs::create_dir(&destination)?;

@@ -182,15 +182,3 @@ fn archives(steps: &mut Steps<'_>, mib: u64) -> anyhow::Result<()> {
     ];
     steps.step(&format!("import of {mib} MiB"), &import, |_, _| Ok(()))
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
-}

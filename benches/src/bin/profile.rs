@@ -14,7 +14,7 @@ use benches::{
     trial::{Sources, Trial},
     workdir::{FileSystem, WorkDir},
 };
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 use testkit::process::run;
 
 /// Runs a named bench under `perf`, again and again, and draws a flamegraph of both ends.
@@ -46,8 +46,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     Probe::Perf.require()?;
     let (mode, name) = args.bench.split_once('/').context("a bench is called mode/suite/parameter")?;
-    let mode =
-        Mode::ALL.into_iter().find(|known| known.name() == mode).context("a mode is local or network")?;
+    let mode = Mode::from_str(mode, false).map_err(anyhow::Error::msg)?;
     let bench = bench(name).with_context(|| format!("no bench is called {name}"))?;
     let work = WorkDir::make(&args.dir, FileSystem::Dir, 0)?;
     let sources = Sources::make(&bench, work.trees())?;
@@ -96,16 +95,4 @@ fn draw(args: &Args, folded: &Path) -> anyhow::Result<()> {
     let program = args.inferno.join("inferno-flamegraph");
     let picture = run(Command::new(program).args(["--title", &args.bench]).arg(folded))?;
     std::fs::write(&args.out, picture).with_context(|| format!("writing {}", args.out.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
 }

@@ -222,14 +222,7 @@ fn room(dir: &Path, left_out: &Path) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
 
     #[test]
     fn the_room_of_a_folder_counts_all_its_files() {

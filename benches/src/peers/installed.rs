@@ -27,8 +27,10 @@ use crate::{ends::Ends, scenario::Phase};
 pub(crate) struct Installed {
     tool: Tool,
     program: PathBuf,
-    link: Option<LinkConfig>,
-    ends: Ends,
+    /// What lies before the server.
+    pub(super) link: Option<LinkConfig>,
+    /// The machines of the ends.
+    pub(super) ends: Ends,
     round: Option<Round>,
 }
 
@@ -45,16 +47,6 @@ struct Round {
 impl Installed {
     pub(crate) fn new(tool: Tool, program: PathBuf) -> Self {
         Self { tool, program, link: None, ends: Ends::default(), round: None }
-    }
-
-    /// Puts a link before the server.
-    pub(super) fn over(self, link: LinkConfig) -> Self {
-        Self { link: Some(link), ..self }
-    }
-
-    /// Places the ends on these machines.
-    pub(super) fn between(self, ends: Ends) -> Self {
-        Self { ends, ..self }
     }
 
     /// Returns the variables of scripts and commands.

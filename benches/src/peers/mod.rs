@@ -21,13 +21,13 @@ pub(crate) use self::tools::CP;
 use self::tools::{BTRFS_SEND, LINKS, LOCAL, RCP, RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH};
 pub use self::{
     install::{Missing, Programs, install},
-    tools::{LINK_GOALS, LinkGoal},
     volferry::Volferry,
 };
 pub(crate) use self::{installed::Installed, tools::Tool};
 use crate::{
     ends::Ends,
     scenario::{Phase, Set},
+    suites::Mode,
     workdir::FileSystem,
 };
 
@@ -156,16 +156,16 @@ pub struct Found {
 
 impl Found {
     fn add_network(&mut self, programs: &Programs) {
-        self.add(programs.volferry(), |program| Box::new(Volferry::network(program)));
-        self.add_tools(&[RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH, RCP], programs, |tool| tool);
+        self.add(programs.volferry(), |program| Box::new(Volferry::new(program, Mode::Network)));
+        self.add_tools(&[RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH, RCP], programs, |_| ());
         self.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
     }
 
     fn add_local(&mut self, file_system: FileSystem, programs: &Programs) {
-        self.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
-        self.add_tools(&LOCAL, programs, |tool| tool);
+        self.add(programs.volferry(), |program| Box::new(Volferry::new(program, Mode::Local)));
+        self.add_tools(&LOCAL, programs, |_| ());
         if file_system == FileSystem::Btrfs {
-            self.add_tools(&[BTRFS_SEND], programs, |tool| tool);
+            self.add_tools(&[BTRFS_SEND], programs, |_| ());
         }
     }
 
@@ -173,26 +173,34 @@ impl Found {
     /// and sparsync over `link`.
     fn add_over_link(&mut self, link: LinkConfig, programs: &Programs) {
         let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
-        self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, "volferry", link)));
-        self.add(programs.volferry(), |program| Box::new(Volferry::linked(program, DIRECT, direct)));
-        self.add_tools(&[SPARSYNC_PUSH], programs, |tool| tool.over(link));
+        for (name, link) in [("volferry", link), (DIRECT, direct)] {
+            let over = |program| Volferry { name, link: Some(link), ..Volferry::new(program, Mode::Network) };
+            self.add(programs.volferry(), |program| Box::new(over(program)));
+        }
+        self.add_tools(&[SPARSYNC_PUSH], programs, |tool| tool.link = Some(link));
     }
 
     /// Adds Volferry, as `send` and `receive` and over each kind of link between ends that ssh started, and its peers
     /// over ssh.
     fn add_ways(&mut self, link: Option<LinkConfig>, programs: &Programs) -> anyhow::Result<()> {
         let ends = link.map(Ends::joined_by).transpose()?.unwrap_or_default();
-        self.add(programs.volferry(), |program| Box::new(Volferry::between(program, ends.clone())));
+        self.add(programs.volferry(), |program| {
+            Box::new(Volferry { ends: ends.clone(), ..Volferry::new(program, Mode::Network) })
+        });
         let at_localhost: &[Tool] = if link.is_none() { &[RCP] } else { &[] };
         for tools in [&LINKS, &[RSYNC_SSH][..], at_localhost] {
-            self.add_tools(tools, programs, |tool| tool.between(ends.clone()));
+            self.add_tools(tools, programs, |tool| tool.ends = ends.clone());
         }
         Ok(())
     }
 
-    fn add_tools(&mut self, tools: &[Tool], programs: &Programs, set: impl Fn(Installed) -> Installed) {
+    fn add_tools(&mut self, tools: &[Tool], programs: &Programs, set: impl Fn(&mut Installed)) {
         for tool in tools {
-            self.add(programs.tool(tool), |program| Box::new(set(Installed::new(*tool, program))));
+            self.add(programs.tool(tool), |program| {
+                let mut installed = Installed::new(*tool, program);
+                set(&mut installed);
+                Box::new(installed)
+            });
         }
     }
 
@@ -214,13 +222,8 @@ fn version_line(program: &Path, flag: &str) -> String {
 /// Returns the number in `text` after `label`, ignoring commas within it.
 fn number_after(text: &str, label: &str) -> Option<u64> {
     let (_, rest) = text.split_once(label)?;
-    let digits: String = rest
-        .trim_start()
-        .chars()
-        .take_while(|char| char.is_ascii_digit() || *char == ',')
-        .filter(char::is_ascii_digit)
-        .collect();
-    digits.parse().ok()
+    let is_other = |char: char| !char.is_ascii_digit() && char != ',';
+    rest.trim_start().split(is_other).next()?.replace(',', "").parse().ok()
 }
 
 /// Returns `path` as text for an argument; the work folder's path is always UTF-8.

@@ -51,23 +51,6 @@ pub(crate) enum Server {
     Ssh,
 }
 
-/// What a link is held to: the highest ratio of a tool to another one.
-#[derive(Debug, Clone, Copy)]
-pub struct LinkGoal {
-    /// Its name.
-    pub tool: &'static str,
-    /// Its highest time, in those of the other.
-    pub at_most: f64,
-    /// The other one's name.
-    pub other: &'static str,
-}
-
-/// What the links are held to.
-pub const LINK_GOALS: [LinkGoal; 2] = [
-    LinkGoal { tool: "volferry tcp", at_most: 1.3, other: "volferry udp" },
-    LinkGoal { tool: "volferry ssh", at_most: 1.0, other: "rsync ssh" },
-];
-
 /// All tools for two trees on one machine, in the order of the columns.
 pub(super) const LOCAL: [Tool; 9] = [RSYNC, CP, XCP, CPZ, SY, SPARSYNC, RCLONE, FPSYNC, UNISON];
 

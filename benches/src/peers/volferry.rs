@@ -17,68 +17,37 @@ use testkit::{
 };
 
 use super::{Peer, Place, Sample, text, version_line};
-use crate::{ends::Ends, probe::Probe, suites};
+use crate::{ends::Ends, probe::Probe, suites::Mode};
 
 /// The flags of every run. A run that renames the only folder of a tree deletes all previous files, which the guard
 /// would refuse.
 const FLAGS: [&str; 3] = ["--delete", "--delete-limit=100", "--progress=none"];
 
-#[derive(Debug)]
-enum Mode {
-    /// `send` to a waiting `receive`, optionally through the relay.
-    Network(Option<LinkConfig>),
-    /// `sync`.
-    Local,
-}
-
 /// Volferry, the tool for which the benches are made.
 #[derive(Debug)]
 pub struct Volferry {
-    program: PathBuf,
-    name: &'static str,
-    mode: Mode,
-    flags: Vec<String>,
-    ends: Ends,
+    pub(crate) program: PathBuf,
+    /// The name in tables.
+    pub(crate) name: &'static str,
+    pub(crate) mode: Mode,
+    /// The link through which two processes are connected, if they are.
+    pub(crate) link: Option<LinkConfig>,
+    /// The flags in addition to those of every run.
+    pub(crate) flags: Vec<String>,
+    /// The machines of the ends.
+    pub(crate) ends: Ends,
 }
 
 impl Volferry {
-    /// Creates a peer of two processes connected over loopback.
-    pub fn network(program: PathBuf) -> Self {
-        Self::new(program, "volferry", Mode::Network(None))
-    }
-
-    /// Creates a peer of two processes, each at its end.
-    pub fn between(program: PathBuf, ends: Ends) -> Self {
-        Self { ends, ..Self::network(program) }
-    }
-
-    /// Creates a peer of one process.
-    pub fn local(program: PathBuf) -> Self {
-        Self::new(program, "volferry", Mode::Local)
-    }
-
-    /// Creates a peer of two processes connected through the relay.
-    pub fn linked(program: PathBuf, name: &'static str, link: LinkConfig) -> Self {
-        Self::new(program, name, Mode::Network(Some(link)))
-    }
-
-    /// Creates a peer of one or two processes, depending on `mode`, with `flags` in addition to those of every run.
-    pub fn in_mode(program: PathBuf, mode: suites::Mode, flags: Vec<String>) -> Self {
-        let volferry = match mode {
-            suites::Mode::Local => Self::local(program),
-            suites::Mode::Network => Self::network(program),
-        };
-        Self { flags, ..volferry }
-    }
-
-    fn new(program: PathBuf, name: &'static str, mode: Mode) -> Self {
-        Self { program, name, mode, flags: Vec::new(), ends: Ends::default() }
+    /// Creates a peer of one process, or of two that are connected over loopback.
+    pub fn new(program: PathBuf, mode: Mode) -> Self {
+        Self { program, name: "volferry", mode, link: None, flags: Vec::new(), ends: Ends::default() }
     }
 
     /// Runs once, with each end under `probe`, and returns the elapsed time and the run's own report.
     pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         match self.mode {
-            Mode::Network(link) => self.send(place, link, probe),
+            Mode::Network => self.send(place, probe),
             Mode::Local => self.sync(place, probe),
         }
     }
@@ -86,24 +55,16 @@ impl Volferry {
     /// Returns the names of a run's ends, as [`Probe`] uses them.
     pub fn ends(&self) -> &'static [&'static str] {
         match self.mode {
-            Mode::Network(_) => &["source", "sink"],
+            Mode::Network => &["source", "sink"],
             Mode::Local => &["source"],
         }
     }
 
-    fn send(
-        &self,
-        place: &Place,
-        link: Option<LinkConfig>,
-        probe: Probe,
-    ) -> anyhow::Result<(Duration, Report)> {
+    fn send(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
         let (receiver, address) = self.receiver(place, probe)?;
-        let relay = match link {
-            Some(link) => {
-                Some(Relay::start(link.with_round(place.round), ([127, 0, 0, 1], 0).into(), address)?)
-            }
-            None => None,
-        };
+        let local = ([127, 0, 0, 1], 0).into();
+        let relay = self.link.map(|link| Relay::start(link.with_round(place.round), local, address));
+        let relay = relay.transpose()?;
         let connect = relay.as_ref().map_or(address, Relay::address).to_string();
         let identity = text(&identities(place).join("source"));
         let args = ["send", &text(&place.source), "--connect", &connect, "--identity", &identity];
@@ -180,7 +141,7 @@ impl Peer for Volferry {
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
         let (elapsed, report) = self.measure(place, Probe::None)?;
-        let wire_bytes = matches!(self.mode, Mode::Network(_)).then_some(report.work.bytes_on_wire);
+        let wire_bytes = (self.mode == Mode::Network).then_some(report.work.bytes_on_wire);
         Ok(Sample { elapsed, wire_bytes })
     }
 }
