@@ -366,7 +366,7 @@ fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let pods = namespaces.into_iter().flat_map(|namespace| known.pods.in_namespace(namespace));
     let pods = pods.filter(|pod| pod_state::is_alive(pod));
     let own = job.namespace().unwrap_or_default();
-    Rivals::new((&own, &job.name_any()), jobs, pods.map(|pod| (*pod).clone()).collect())
+    Rivals::new(&own, &job.name_any(), jobs, pods.map(|pod| (*pod).clone()).collect())
 }
 
 /// Returns the known Jobs and pods of the runs of the job of that name, in these places.

@@ -45,7 +45,7 @@ use crate::{
     snapshots::{engine_snapshots, make_capture, make_image},
     spec::validate::{self, ValidatedSyncJob},
     status::{
-        announce::{tell, write_status},
+        announce::{announce, write_status},
         next_status, readiness,
     },
     volumes::block_volumes,
@@ -143,7 +143,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     let patch = Patch::Merge(serde_json::json!({ "status": status }));
     let written = api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
     context.known.jobs.wrote(&written);
-    tell(context, &job, (&SyncJobStatus::default(), &status)).await;
+    announce(context, &job, &SyncJobStatus::default(), &status).await;
     Ok(Action::await_change())
 }
 
@@ -181,7 +181,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 5. Write the status.
     let new = new_status(context, job, &view, &seen, &step, next_run);
     Box::pin(write_status(context, job, &new)).await?;
-    tell(context, job, (&next_status::before(&step, &view, seen.now), &new)).await;
+    announce(context, job, &next_status::before(&step, &view, seen.now), &new).await;
     // 6. Remove what the run no longer needs, now that the status says so.
     let is_settled = Box::pin(clear_up(context, job, &view, &seen, &step, &new, is_known)).await?;
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
@@ -317,7 +317,7 @@ async fn record_launch(
     }
     let new = new_status(context, job, &view, seen, step, next_run);
     let launched = write_status(context, job, &new).await?;
-    tell(context, job, (&next_status::before(step, &view, seen.now), &new)).await;
+    announce(context, job, &next_status::before(step, &view, seen.now), &new).await;
     if launched.is_some() {
         seen.status = new;
     }

@@ -86,11 +86,15 @@ impl Cluster {
         self.readable(&Api::namespaced(self.client.clone(), &self.namespace)).await
     }
 
-    /// Returns the objects of a kind of the namespace that this program cannot read: what they are called, and why.
-    pub(super) async fn unreadable<K: Listed>(&self) -> Result<Vec<(String, String)>, PluginError> {
+    /// Returns the objects of a kind of the namespace that this program cannot read.
+    pub(super) async fn unreadable<K: Listed>(&self) -> Result<Vec<Unreadable>, PluginError> {
         let api = Api::<DeserializeGuard<K>>::namespaced(self.client.clone(), &self.namespace);
         let listed = self.list(&api, &K::plural(&()), ListParams::default()).await?;
-        Ok(listed.into_iter().filter_map(|object| object.0.err()).map(|it| named::<K>(&it)).collect())
+        Ok(listed
+            .into_iter()
+            .filter_map(|object| object.0.err())
+            .map(|it| unreadable_object::<K>(&it))
+            .collect())
     }
 
     /// Returns the objects that this program can read, and says which others there are.
@@ -102,7 +106,7 @@ impl Cluster {
         let read = |object: DeserializeGuard<K>| match object.0 {
             Ok(object) => Some(object),
             Err(unreadable) => {
-                let (name, why) = named::<K>(&unreadable);
+                let Unreadable { name, why } = unreadable_object::<K>(&unreadable);
                 output::complain(&format!("{name} is left out, because it cannot be read: {why}"));
                 None
             }
@@ -239,12 +243,18 @@ impl Listed for SyncGrant {}
 impl Listed for SyncJobSet {}
 impl Listed for SyncEndpoint {}
 
-/// Returns what an object that cannot be read is called, and why it cannot be.
-fn named<K: Listed>(unreadable: &InvalidObject) -> (String, String) {
+/// An object that this program cannot read.
+pub(super) struct Unreadable {
+    /// Its kind, namespace and name.
+    pub(super) name: String,
+    pub(super) why: String,
+}
+
+fn unreadable_object<K: Listed>(unreadable: &InvalidObject) -> Unreadable {
     let InvalidObject { metadata, error } = unreadable;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
-    (format!("{} {namespace}/{name}", K::kind(&())), error.clone())
+    Unreadable { name: format!("{} {namespace}/{name}", K::kind(&())), why: error.clone() }
 }
 
 /// Returns a function that makes the API server's error an error of the request named by `doing`.

@@ -94,11 +94,19 @@ impl PairFlags {
         }
     }
 
-    /// Returns the claim that is served, and the one whose pod dials.
-    pub(super) fn ends(&self) -> (&ClaimPlace, &ClaimPlace) {
+    /// Returns the claim that is served.
+    pub(super) fn served_claim(&self) -> &ClaimPlace {
         match self.serve {
-            ServeFlag::From => (&self.from, &self.to),
-            ServeFlag::To => (&self.to, &self.from),
+            ServeFlag::From => &self.from,
+            ServeFlag::To => &self.to,
+        }
+    }
+
+    /// Returns the claim whose pod dials.
+    pub(super) fn dialling_claim(&self) -> &ClaimPlace {
+        match self.serve {
+            ServeFlag::From => &self.to,
+            ServeFlag::To => &self.from,
         }
     }
 }

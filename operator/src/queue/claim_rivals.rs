@@ -57,7 +57,8 @@ enum Use {
 impl Rivals {
     /// Collects the rivals of the job of that namespace and name from all SyncJobs and syncer pods.
     pub fn new<'a>(
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
         jobs: impl IntoIterator<Item = &'a SyncJob>,
         pods: Vec<Pod>,
     ) -> Self {
@@ -119,7 +120,7 @@ impl Rivals {
 
 impl Rival {
     fn in_the_way_of(&self, run: &ActiveRun, now: Timestamp) -> Option<String> {
-        let (folder, theirs, ours) = conflict(&self.run, run)?;
+        let Conflict { folder, theirs, ours } = conflict(&self.run, run)?;
         if theirs == Use::Reads && self.pauses(now) {
             return None;
         }
@@ -176,13 +177,19 @@ impl Use {
     }
 }
 
-/// Returns the claim on which two runs conflict because at least one of them writes, and how each of them uses it.
-fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(RunFolder, Use, Use)> {
+/// A folder that two runs use, at least one of which writes.
+struct Conflict {
+    folder: RunFolder,
+    theirs: Use,
+    ours: Use,
+}
+
+fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<Conflict> {
     uses(theirs).find_map(|(their, they)| {
         let is_disputed =
             |(our, we): &(RunFolder, Use)| their.overlaps(our) && (they == Use::Writes || *we == Use::Writes);
         let (_, we) = uses(ours).find(is_disputed)?;
-        Some((their, they, we))
+        Some(Conflict { folder: their, theirs: they, ours: we })
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn write_status(
 }
 
 /// Announces a status change that has been written: in the log, events and metrics, and in a trace if a run has ended.
-pub(crate) async fn tell(context: &Context, job: &SyncJob, (old, new): (&SyncJobStatus, &SyncJobStatus)) {
+pub(crate) async fn announce(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJobStatus) {
     let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
     let metrics = &context.health.metrics;
     if let (Some(before), Some(after)) = (&old.active_run, &new.active_run)

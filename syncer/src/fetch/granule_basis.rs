@@ -201,7 +201,7 @@ impl GranuleBasis {
         let is_unread = |(at, _): &(&u64, &[u8; 32])| self.has_arrived(**at - **at % BLOCK);
         let values = arrived.values().range(start..end).filter(is_unread);
         let values = values.map(|(at, value)| (*at, *value)).collect();
-        CheckedBlocks::new(arrived.version(), self.len, (start, end), values)
+        CheckedBlocks::new(arrived.version(), self.len, start..end, values)
     }
 
     /// Computes the values of a block's granules; none if it is a hole.

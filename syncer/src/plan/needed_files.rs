@@ -63,11 +63,6 @@ impl Need {
     pub(crate) fn path(&self) -> RelPath {
         path_in(&self.dir.path, &self.name)
     }
-
-    /// Returns whether `old` is an older version of this file, rather than a similar file.
-    pub(crate) fn is_version(&self) -> bool {
-        self.old.as_ref().is_some_and(|old| old.path == self.path())
-    }
 }
 
 /// The place of an entry that replaces a folder, until the entry has arrived and deletes may begin.

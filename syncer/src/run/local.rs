@@ -25,7 +25,8 @@ use crate::{
 
 /// Syncs `from` onto `to`, whose lock the session may have `held`.
 pub(crate) fn run(
-    (from, to): (&TreeLocation, &TreeLocation),
+    from: &TreeLocation,
+    to: &TreeLocation,
     params: &RunParams,
     held: &mut HeldDestination,
     watch: &mut Stopwatch<'_>,
@@ -132,7 +133,7 @@ mod tests {
         fn sync(&self, monitor: &Monitor) -> Result<Report, SessionError> {
             let params = RunParams { delete: true, force: true, ..RunParams::default() };
             let [from, to] = ["source", "destination"].map(|name| TreeLocation::from(&*self.path(name)));
-            run((&from, &to), &params, &mut HeldDestination::default(), &mut Stopwatch::start(monitor))
+            run(&from, &to, &params, &mut HeldDestination::default(), &mut Stopwatch::start(monitor))
         }
 
         fn links_there(&self) -> usize {

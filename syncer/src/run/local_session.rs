@@ -33,8 +33,8 @@ impl LocalSession {
     /// Runs once. Every error is in the outcome. The `monitor` cancels this run only.
     pub fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome {
         let mut clock = Clock::start(monitor);
-        let trees = (&self.source, &self.destination);
-        let result = local::run(trees, params, &mut self.held, &mut clock.watch);
+        let (from, to) = (&self.source, &self.destination);
+        let result = local::run(from, to, params, &mut self.held, &mut clock.watch);
         clock.outcome(&params.run, result).with_no_snapshot(params.demands.snapshot.as_ref())
     }
 }

@@ -66,7 +66,7 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
         let grants = cluster.unreadable::<SyncGrant>().await?;
         let sets = cluster.unreadable::<SyncJobSet>().await?;
         let all = jobs.iter().chain(&runs).chain(&grants).chain(&sets);
-        tell(all.map(|(name, why)| judge::unreadable(name, why)).collect())?;
+        tell(all.map(|it| judge::unreadable(&it.name, &it.why)).collect())?;
     }
     let jobs = match job {
         _ if !is_installed => Vec::new(),

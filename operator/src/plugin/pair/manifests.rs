@@ -24,7 +24,7 @@ pub(super) fn name(flags: &PairFlags) -> &str {
 
 /// Returns the SyncEndpoint, whose peers are not listed here.
 pub(super) fn endpoint(flags: &PairFlags, made: &MadeFlags) -> Value {
-    let (served, _) = flags.ends();
+    let served = flags.served_claim();
     let access = if flags.served() == Side::Sink { EndpointAccess::Write } else { EndpointAccess::Read };
     let mut service = json!({"type": ServiceType::from(made.service)});
     if let Some(host) = &made.host_name {
@@ -40,16 +40,15 @@ pub(super) fn endpoint(flags: &PairFlags, made: &MadeFlags) -> Value {
 
 /// Returns the SyncJob, with the endpoint if it is known.
 pub(super) fn job(flags: &PairFlags, served: Option<&RemoteEnd>) -> Value {
-    let (_, dialling) = flags.ends();
     let address = served.map_or(ADDRESS_TO_FILL_IN.into(), ToString::to_string);
     let key = served.map_or(KEY_TO_FILL_IN.into(), |served| served.public_key.to_string());
     let remote = json!({"endpoint": {"address": address, "publicKey": key}});
-    let own = json!({"persistentVolumeClaim": {"claimName": dialling.claim}});
+    let own = json!({"persistentVolumeClaim": {"claimName": flags.dialling_claim().claim}});
     let spec = match flags.served() {
         Side::Source => json!({"source": remote, "destination": own}),
         Side::Sink => json!({"source": own, "destination": remote}),
     };
-    object("SyncJob", name(flags), dialling, &spec)
+    object("SyncJob", name(flags), flags.dialling_claim(), &spec)
 }
 
 fn object(kind: &str, name: &str, at: &ClaimPlace, spec: &Value) -> Value {

@@ -56,7 +56,7 @@ pub(super) async fn run(command: PairCommand, scope: &Scope) -> Result<(), Plugi
 }
 
 fn print(flags: &PairFlags, made: &MadeFlags) -> Result<(), PluginError> {
-    let (served, dialling) = flags.ends();
+    let (served, dialling) = (flags.served_claim(), flags.dialling_claim());
     let mut lines = document(&format!("For {served}, which is served."), &manifests::endpoint(flags, made))?;
     let notes = format!(
         "For {dialling}, which dials. Fill in status.address and status.publicKey of the SyncEndpoint, and list \
@@ -85,7 +85,7 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     async fn connect(flags: &'a PairFlags, scope: &Scope) -> Result<Self, PluginError> {
-        let (served, dialling) = flags.ends();
+        let (served, dialling) = (flags.served_claim(), flags.dialling_claim());
         let dials = Cluster::connect(&dialling.scope(scope)).await?;
         let serves = Cluster::connect(&served.scope(scope)).await?;
         Ok(Self {
@@ -122,7 +122,7 @@ impl<'a> Pair<'a> {
 
     /// Refuses claims that are missing or one and the same.
     async fn check_claims(&self) -> Result<(), PluginError> {
-        let (served, dialling) = self.flags.ends();
+        let (served, dialling) = (self.flags.served_claim(), self.flags.dialling_claim());
         let one = claim_named(&self.serves, &served.claim).await?;
         let other = claim_named(&self.dials, &dialling.claim).await?;
         if one.uid() != other.uid() {
@@ -344,11 +344,11 @@ impl<'a> Pair<'a> {
             Side::Source => (&destination.persistent_volume_claim, source.endpoint.is_some()),
             Side::Sink => (&source.persistent_volume_claim, destination.endpoint.is_some()),
         };
-        is_remote && own.as_ref().is_some_and(|claim| claim.claim_name == self.flags.ends().1.claim)
+        is_remote && own.as_ref().is_some_and(|claim| claim.claim_name == self.flags.dialling_claim().claim)
     }
 
     fn serves_claim(&self, endpoint: &SyncEndpoint) -> bool {
-        endpoint.spec.persistent_volume_claim.claim_name == self.flags.ends().0.claim
+        endpoint.spec.persistent_volume_claim.claim_name == self.flags.served_claim().claim
     }
 
     fn refused(&self, why: &str, hint: &str) -> PluginError {

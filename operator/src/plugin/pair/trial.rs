@@ -122,8 +122,8 @@ pub(super) async fn run(
 ) -> Result<(), PluginError> {
     let mut stops = Stops::new().map_err(PluginError::Signals)?;
     let pod = PodFlags { image: made.image.clone(), user: None, timeout: flags.timeout };
-    let (_, dialling) = flags.ends();
-    let mut planned = ClaimPod::plan(dials, &dialling.claim, COMMAND, Side::Source, &pod).await?;
+    let mut planned =
+        ClaimPod::plan(dials, &flags.dialling_claim().claim, COMMAND, Side::Source, &pod).await?;
     planned.pass_for_syncer(HOME);
     let made = planned.make(dials).await?;
     let tried = tokio::select! {

@@ -20,7 +20,7 @@ use self::{
     passes::{Demands, Passes},
     patience::Patience,
     record::{Kept, MovedClaim, Record, Records, Stage},
-    swap_volumes::Volumes,
+    swap_volumes::{VolumeSwap, Volumes},
     workload::{Workload, manifest_of, replicas, state_of, template_classes, with_classes},
 };
 use super::{
@@ -213,9 +213,11 @@ impl Mover<'_> {
             self.check_is_as_compared(kept).await?;
             let (old, new) = (claim.old_volume.as_str(), new_volume(claim)?);
             if record.is_back {
-                self.volumes.swap(claim, (new, old), None).await?;
+                self.volumes.swap(claim, VolumeSwap { from: new, to: old, class: None }).await?;
             } else {
-                self.volumes.swap(claim, (old, new), Some(&record.class)).await?;
+                self.volumes
+                    .swap(claim, VolumeSwap { from: old, to: new, class: Some(&record.class) })
+                    .await?;
             }
         }
         Ok(())

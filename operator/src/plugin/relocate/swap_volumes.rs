@@ -27,6 +27,14 @@ pub(super) struct Volumes<'a> {
     patience: Patience,
 }
 
+/// The volumes that a claim's name goes from and to, and their storage class if it changes.
+#[derive(Clone, Copy)]
+pub(super) struct VolumeSwap<'a> {
+    pub(super) from: &'a str,
+    pub(super) to: &'a str,
+    pub(super) class: Option<&'a str>,
+}
+
 impl<'a> Volumes<'a> {
     pub(super) fn new(cluster: &'a Cluster, patience: Patience) -> Self {
         Self {
@@ -50,12 +58,11 @@ impl<'a> Volumes<'a> {
         volume.ok_or_else(missing)
     }
 
-    /// Gives the name of a claim to the volume `to` of this class, in place of the volume `from`.
+    /// Gives the name of a claim to another volume.
     pub(super) async fn swap(
         &self,
         claim: &MovedClaim,
-        (from, to): (&str, &str),
-        class: Option<&str>,
+        VolumeSwap { from, to, class }: VolumeSwap<'_>,
     ) -> Result<(), PluginError> {
         let there = self.claim(&claim.name).await?;
         let is_swapped = there.as_ref().is_some_and(|it| volume_of(it) == Some(to));

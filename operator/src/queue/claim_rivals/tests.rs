@@ -49,7 +49,7 @@ fn pod(of: &str, claim: &str, read_only: bool, phase: &str) -> Pod {
 }
 
 fn ahead(own: &ActiveRun, others: &[SyncJob]) -> Option<String> {
-    Rivals::new(("prod", "own"), others, vec![])
+    Rivals::new("prod", "own", others, vec![])
         .ahead_of(own, "own", "uid-of-own", at(9))
         .map(|fault| fault.message)
 }
@@ -86,7 +86,7 @@ fn a_run_waits_for_those_of_its_own_namespace_at_an_endpoint_and_for_nobody_else
 fn a_reader_that_pauses_before_its_next_try_holds_up_no_writer() {
     let pausing = |run: ActiveRun| ActiveRun { try_time: Some(MicroTime(at(20))), ..started(run) };
     let waits = |other: ActiveRun, now: i64| {
-        let known = Rivals::new(("prod", "own"), &[job("other", other)], vec![]);
+        let known = Rivals::new("prod", "own", &[job("other", other)], vec![]);
         known.ahead_of(&run("a", "b", 5), "own", "u", at(now)).is_some()
     };
     assert!(!waits(pausing(run("b", "x", 1)), 19));
@@ -113,7 +113,7 @@ fn folders_of_one_claim_that_hold_no_file_in_common_are_no_reason_to_wait() {
 
 #[test]
 fn the_message_names_who_is_waited_for_and_why() {
-    let fault = Rivals::new(("prod", "own"), &[job("db", started(run("x", "a", 1)))], vec![])
+    let fault = Rivals::new("prod", "own", &[job("db", started(run("x", "a", 1)))], vec![])
         .ahead_of(&run("a", "b", 5), "own", "u", at(9))
         .unwrap();
     assert_eq!(fault.reason, "WaitingForRun");
@@ -163,7 +163,7 @@ fn play(places: [i64; 2], order: &[usize]) -> Vec<usize> {
         match (&player.run, player.seen.take()) {
             _ if player.launched => {}
             (None, _) => player.run = Some(run("x", "a", places[own])),
-            (Some(_), None) => player.seen = Some(Rivals::new(("prod", &name), recorded.as_slice(), vec![])),
+            (Some(_), None) => player.seen = Some(Rivals::new("prod", &name, recorded.as_slice(), vec![])),
             (Some(run), Some(seen)) => {
                 let uid = format!("uid-of-{name}");
                 let is_free = seen.ahead_of(run, &name, &uid, at(9)).is_none();
@@ -192,7 +192,7 @@ fn a_run_without_a_place_or_of_a_job_that_goes_is_in_nobodys_way() {
 fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
     let own = run("a", "b", 5);
     let waits = |pod: Pod, jobs: &[SyncJob]| {
-        Rivals::new(("prod", "own"), jobs, vec![pod])
+        Rivals::new("prod", "own", jobs, vec![pod])
             .ahead_of(&own, "own", "u", at(9))
             .map(|fault| fault.message)
     };
@@ -204,7 +204,7 @@ fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
     assert_eq!(waits(pod("own", "a", false, "Running"), &[]), None, "its own are another matter");
     let apart = job("gone", started(run("x", "a:/elsewhere", 9)));
     let own = run("a:/here", "b", 5);
-    let told = Rivals::new(("prod", "own"), &[apart], vec![pod("gone", "a", false, "Running")]);
+    let told = Rivals::new("prod", "own", &[apart], vec![pod("gone", "a", false, "Running")]);
     assert_eq!(told.ahead_of(&own, "own", "u", at(9)), None, "its record says more than its pod");
 }
 
@@ -212,7 +212,7 @@ fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
 fn who_probably_uses_a_volume_is_named() {
     let own = started(run("a", "b", 5));
     let others = [job("db", started(run("b:/elsewhere", "x", 1))), job("waits", run("b", "x", 1))];
-    let known = Rivals::new(("prod", "own"), &others, vec![]);
+    let known = Rivals::new("prod", "own", &others, vec![]);
     assert_eq!(known.suspects(&own, Side::Sink), "The claim b is used by run r-1 of SyncJob db.");
     assert!(known.suspects(&own, Side::Source).contains("of another namespace or cluster"));
 }

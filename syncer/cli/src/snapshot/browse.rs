@@ -96,19 +96,20 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
     let one = select_snapshot(&opened.roots, &flags.one)?;
     let other = select_snapshot(&opened.roots, &flags.other)?;
-    let pair = (node_at(&opened.store, one, &flags.path)?, node_at(&opened.store, other, &flags.path)?);
-    if pair.0.is_none() && pair.1.is_none() {
+    let before = node_at(&opened.store, one, &flags.path)?;
+    let after = node_at(&opened.store, other, &flags.path)?;
+    if before.is_none() && after.is_none() {
         return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    diff_nodes(&opened.store, pair, &flags.path, &mut |change, path, node| {
+    diff_nodes(&opened.store, before, after, &flags.path, &mut |change, path, node| {
         if flags.volume.json {
             changes.push(ChangeJson::new(change, path, node));
         } else {
             say(&format!("{} {path}\n", change.sign()));
             if flags.content && change != Change::Metadata && shown.is_ok() {
-                shown = text_diff::text_diff(&opened.store, (one, other), path).map(|text| say(&text));
+                shown = text_diff::text_diff(&opened.store, one, other, path).map(|text| say(&text));
             }
         }
     })?;

@@ -19,7 +19,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// If a directory or content cannot be read.
 pub(super) fn text_diff(
     store: &Store,
-    (one, other): (&Snapshot, &Snapshot),
+    one: &Snapshot,
+    other: &Snapshot,
     path: &RelPath,
 ) -> Result<String, SnapshotError> {
     let (Some(before), Some(after)) = (text_of(store, one, path)?, text_of(store, other, path)?) else {

@@ -1,6 +1,8 @@
 //! Blocks of a very large file that an earlier run received and checked, so that a run that continues need not read
 //! them.
 
+use std::ops::Range;
+
 use crate::hash::block_bytes;
 
 /// The length, in bytes, from which files are sent with a check for each block. A shorter file is hashed again in a
@@ -30,16 +32,17 @@ pub struct CheckedBlocks {
 
 impl CheckedBlocks {
     /// Takes blocks by their offsets in a file of `file_len` bytes, with their values. `None` if they are not blocks of
-    /// it, not within `start..end`, or not ascending.
+    /// it, not within `range`, or not ascending.
     #[must_use]
     pub fn new(
         version: FileVersion,
         file_len: u64,
-        (start, end): (u64, u64),
+        range: Range<u64>,
         values: Vec<(u64, [u8; 32])>,
     ) -> Option<Self> {
         let block = block_bytes(file_len) as u64;
-        let is_block = |at: u64| at.is_multiple_of(block) && (start..end.min(file_len)).contains(&at);
+        let is_block =
+            |at: u64| at.is_multiple_of(block) && (range.start..range.end.min(file_len)).contains(&at);
         let fits = file_len >= MIN_CHECKED_BYTES && values.iter().all(|(at, _)| is_block(*at));
         (fits && values.is_sorted_by(|(one, _), (next, _)| one < next)).then_some(Self { version, values })
     }
@@ -73,7 +76,7 @@ mod tests {
         let (len, block) = (MIN_CHECKED_BYTES + 5, block_bytes(MIN_CHECKED_BYTES + 5) as u64);
         let of = |len: u64, offsets: &[u64]| {
             let values = offsets.iter().map(|at| (*at, [7; 32])).collect();
-            CheckedBlocks::new(FileVersion([1; 16]), len, (block, len), values)
+            CheckedBlocks::new(FileVersion([1; 16]), len, block..len, values)
         };
         let blocks = of(len, &[block, 3 * block, len - 5]).unwrap();
         assert_eq!(blocks.check(3 * block).map(|check| check.value), Some([7; 32]));

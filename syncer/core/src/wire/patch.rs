@@ -119,12 +119,6 @@ impl<'a> Patch<'a> {
         self.len() == 0
     }
 
-    /// Returns the number of bytes outside of holes.
-    pub fn data(&self) -> u64 {
-        let data = |segment: &&Segment<'_>| !matches!(segment, Segment::Hole(_));
-        self.segments.iter().filter(data).map(Segment::len).sum()
-    }
-
     /// Returns the number of bytes that are kept from the basis.
     pub fn kept(&self) -> u64 {
         let kept = |segment: &Segment<'_>| if let Segment::Kept(len) = segment { *len } else { 0 };

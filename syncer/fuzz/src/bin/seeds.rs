@@ -188,7 +188,7 @@ fn messages() -> Vec<Message> {
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, 0, vec![name(); 7]).expect("as many names as granules");
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
-    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![(start, [6; 32])]);
     let rest = Granules::new(len, 16 << 10, start, vec![name(); 7]).expect("as many names as granules");
     let rest = rest.with_checked(checked.expect("it is a block of the file"));
     let chunks = list(&noise(30_000), ChunkSizes::FINE).0;

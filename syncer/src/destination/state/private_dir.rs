@@ -83,10 +83,8 @@ impl Private {
             }
             made_mark::check(fd.as_fd(), &stat, &own_path)
                 .map_err(|_| NotOwn::anothers(&own_path, &stat, user))?;
-            match take_apart(root, &fd) {
-                Ok((volume, source)) if replaced.is_none() => {
-                    replaced = Some(Replaced { user: stat.st_uid, volume, source });
-                }
+            match take_apart(root, &fd, stat.st_uid) {
+                Ok(taken) if replaced.is_none() => replaced = Some(taken),
                 Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK.into()),
                 _ => return Err(NotOwn::anothers(&own_path, &stat, user)),
             }
@@ -357,12 +355,11 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(Some(stat?.st_uid))
 }
 
-/// Removes the `.volferry/` of another user, which is open as `folder`, with all entries that runs make in it. Returns
-/// its id, and that of the copy's source.
+/// Removes the `.volferry/` of another `user`, which is open as `folder`, with all entries that runs make in it.
 ///
 /// # Errors
 /// `WOULDBLOCK` when a run works in it; other errors where it cannot be removed, or has entries that runs do not make.
-fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<(Option<VolumeId>, Option<VolumeId>), Errno> {
+fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd, user: u32) -> Result<Replaced, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let lock = match rustix::fs::openat(folder, state_names::LOCK, flags, Mode::empty()) {
         Ok(lock) => Some(lock),
@@ -390,5 +387,5 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<(Option<VolumeId
     }
     state_names::empty(folder, state_names::is_made_by_runs).map_err(failed)?;
     rustix::fs::unlinkat(root, OWN_DIR, AtFlags::REMOVEDIR)?;
-    Ok((volume, source))
+    Ok(Replaced { user, volume, source })
 }

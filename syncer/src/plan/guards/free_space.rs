@@ -60,6 +60,13 @@ enum Sharing {
     Clones,
 }
 
+/// A run that needs more bytes, at least, than are free.
+#[derive(Debug)]
+pub(crate) struct TooFewBytes {
+    pub needed: u64,
+    pub free: u64,
+}
+
 impl Room {
     /// Reads the state of `root`'s file system. `None` where no lower bound holds: it compresses, is remote, or is of
     /// an unknown type.
@@ -86,7 +93,7 @@ impl Room {
         Some(Self { root, free, block, sharing })
     }
 
-    /// Returns the bytes that a run needs at least and the bytes that are free, if these are fewer.
+    /// Returns what is missing if fewer bytes are free than a run needs.
     ///
     /// # Errors
     /// When the run is stopped.
@@ -98,7 +105,7 @@ impl Room {
         planned: &Compared,
         deletes: bool,
         monitor: &Monitor,
-    ) -> Result<Option<(u64, u64)>, SessionError> {
+    ) -> Result<Option<TooFewBytes>, SessionError> {
         let holes = if params.preserve.sparse { source.sparse } else { 0 };
         let needed = |elsewhere: &HashSet<&RelPath>| {
             let mut needed = NeededBytes::new(self, params, sink);
@@ -116,7 +123,7 @@ impl Room {
         // This opens each folder, so only a run that may not fit pays for it.
         let is_short = needed(&HashSet::new())? > free;
         let bytes = if is_short { needed(&self.elsewhere(planned, monitor)?)? } else { 0 };
-        Ok((bytes > free).then_some((bytes, free)))
+        Ok((bytes > free).then_some(TooFewBytes { needed: bytes, free }))
     }
 
     /// Returns the planned directories on other file systems that are mounted in the destination, which have room of

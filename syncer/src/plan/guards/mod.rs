@@ -19,8 +19,12 @@ use crate::{
     measure::monitor::Monitor,
     plan::{
         guards::{
-            delete_limit::check_deletes, free_space::Room, other_jobs_folder::other_job,
-            pattern_notes::pattern_notes, refused::Refused, wrong_direction::wrong_direction,
+            delete_limit::check_deletes,
+            free_space::{Room, TooFewBytes},
+            other_jobs_folder::other_job,
+            pattern_notes::pattern_notes,
+            refused::Refused,
+            wrong_direction::wrong_direction,
         },
         planned::Compared,
     },
@@ -104,7 +108,7 @@ fn no_room(
 ) -> Result<Option<Refused>, SessionError> {
     let Some(room) = room else { return Ok(None) };
     let lacks = room.lacks(params, &head.totals, sink, planned, deletes, monitor)?;
-    Ok(lacks.map(|(needed, free)| Refused {
+    Ok(lacks.map(|TooFewBytes { needed, free }| Refused {
         reason: Reason::NotEnoughSpace,
         problem: format!(
             "the run needs at least {} at the destination, and {} are free",

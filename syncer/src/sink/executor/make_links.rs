@@ -32,7 +32,7 @@ impl Executor<'_> {
             if replaced.contains(&link.to) {
                 continue;
             }
-            let made = self.make_link(&link, (&mut from, &mut to), &mut leaders);
+            let made = self.make_link(&link, &mut from, &mut to, &mut leaders);
             match (made, &link.aside) {
                 (Ok(()), Some(_)) => {}
                 (Ok(()), None) => self.run.counters.count(link.replaces),
@@ -48,7 +48,8 @@ impl Executor<'_> {
     fn make_link(
         &self,
         link: &HardLink,
-        (from, to): (&mut LastPath, &mut LastPath),
+        from: &mut LastPath,
+        to: &mut LastPath,
         leaders: &mut Leaders<'_>,
     ) -> io::Result<()> {
         let destination = self.destination;

@@ -24,8 +24,8 @@ use crate::{
         browse::What,
         copy::{ArrivingContent, ArrivingInto, ContentPiece, PIECE_BYTES},
         store::{
-            ContentRef, Engine, Home, Labels, Packing, Snapshot, SnapshotError, SnapshotId, Writer,
-            free_bytes, io_error,
+            AuditLine, ContentRef, Engine, Home, Labels, Packing, Snapshot, SnapshotError, SnapshotId,
+            Writer, free_bytes, io_error,
         },
         typed_time::time_of,
     },
@@ -63,7 +63,7 @@ pub fn import_tar(
     let by = imported.snapshot.user.clone();
     let mut roots = writer.roots.clone();
     roots.snapshots.push(imported.snapshot.clone());
-    writer.publish_new(roots, ("create", &by, "from an archive"), id)?;
+    writer.publish_new(roots, AuditLine { action: "create", by: &by, note: "from an archive" }, id)?;
     Ok(imported)
 }
 

@@ -49,8 +49,9 @@ pub(crate) fn copy_for_run(
         return Ok((done, 0));
     };
     let now = time_of(SystemTime::now());
-    let (wanted, gone) = judge_copies(&writer.roots, &offer, &all, (keep, now, &TimeZone::system()))?;
-    let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| wanted.contains(&offered.id)).collect();
+    let JudgedCopies { kept, gone } =
+        judge_copies(&writer.roots, &offer, &all, (keep, now, &TimeZone::system()))?;
+    let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| kept.contains(&offered.id)).collect();
     let done = copy_selected(writer, source, (&offer, &wanted, false), by, monitor)?;
     let gone = if drops { gone } else { BTreeSet::new() };
     if !gone.is_empty() {
@@ -61,14 +62,19 @@ pub(crate) fn copy_for_run(
     Ok((done, gone.len() as u64))
 }
 
-/// Judges the copies here and `all` that are offered together, and returns those that are kept, and the copies here
-/// that are not. Snapshots of this volume itself, and copies of another one's, are not judged.
+/// The copies that the rules keep, of those here and those that are offered, and the copies here that they do not keep.
+struct JudgedCopies {
+    kept: BTreeSet<SnapshotId>,
+    gone: BTreeSet<SnapshotId>,
+}
+
+/// Judges the copies here and `all` that are offered together. Snapshots of this volume itself, and copies of another one's, are not judged.
 fn judge_copies(
     roots: &Roots,
     offer: &OfferedHistory,
     all: &[&Snapshot],
     (keep, now, zone): (&Retention, Time, &TimeZone),
-) -> Result<(BTreeSet<SnapshotId>, BTreeSet<SnapshotId>), SnapshotError> {
+) -> Result<JudgedCopies, SnapshotError> {
     let is_copy = |own: &&Snapshot| own.origin.is_some() && own.origin == offer.volume;
     let copies: BTreeMap<SnapshotId, &Snapshot> =
         roots.kept().filter(is_copy).map(|own| (own.id, own)).collect();
@@ -79,5 +85,5 @@ fn judge_copies(
     let kept: BTreeSet<SnapshotId> =
         verdicts.iter().filter(|verdict| verdict.is_kept()).map(|verdict| verdict.id).collect();
     let gone = copies.into_keys().filter(|id| !kept.contains(id)).collect();
-    Ok((kept, gone))
+    Ok(JudgedCopies { kept, gone })
 }

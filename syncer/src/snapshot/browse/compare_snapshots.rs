@@ -40,7 +40,8 @@ impl Change {
 /// If a directory cannot be read.
 pub fn diff_nodes(
     store: &Store,
-    (one, other): (Option<Node>, Option<Node>),
+    one: Option<Node>,
+    other: Option<Node>,
     path: &RelPath,
     report: &mut dyn FnMut(Change, &RelPath, &Node),
 ) -> Result<(), SnapshotError> {
@@ -62,13 +63,14 @@ pub fn diff_nodes(
     match (folder(&one), folder(&other)) {
         (None, None) => Ok(()),
         (Some(one), Some(other)) if one.id == other.id => Ok(()),
-        (one, other) => diff_dirs(store, (one, other), path, report),
+        (one, other) => diff_dirs(store, one, other, path, report),
     }
 }
 
 fn diff_dirs(
     store: &Store,
-    (one, other): (Option<FolderRef>, Option<FolderRef>),
+    one: Option<FolderRef>,
+    other: Option<FolderRef>,
     path: &RelPath,
     report: &mut dyn FnMut(Change, &RelPath, &Node),
 ) -> Result<(), SnapshotError> {
@@ -92,7 +94,7 @@ fn diff_dirs(
             tracing::warn!(dir = %path, name, "a path is too long to be compared");
             continue;
         };
-        diff_nodes(store, (from.map(|(_, node)| node), to.map(|(_, node)| node)), &below, report)?;
+        diff_nodes(store, from.map(|(_, node)| node), to.map(|(_, node)| node), &below, report)?;
     }
 }
 

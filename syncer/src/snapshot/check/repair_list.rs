@@ -13,8 +13,8 @@ use crate::{
     entry::Time,
     monitor::Monitor,
     snapshot::store::{
-        ListState, NEW, PACKS, Roots, Snapshot, SnapshotError, SnapshotId, Store, Writer, audit_log,
-        io_error, names, replace_file, walk,
+        AuditLine, ListState, NEW, PACKS, Roots, Snapshot, SnapshotError, SnapshotId, Store, Writer,
+        audit_log, io_error, names, replace_file, walk,
     },
 };
 
@@ -198,7 +198,8 @@ impl Repair {
             RepairStep::BringBack(id, _) => Some(*id),
             _ => None,
         });
-        writer.log_with_note(("repair", by, &note), &back.collect::<Vec<_>>())?;
+        let line = AuditLine { action: "repair", by, note: &note };
+        writer.log_with_note(line, &back.collect::<Vec<_>>())?;
         if let Some(roots) = repair.roots.clone() {
             replace_file(&writer.store, BEFORE_REPAIR, &writer.store.list().bytes_of_list()?)?;
             writer.commit(roots)?;

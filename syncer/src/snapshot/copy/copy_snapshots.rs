@@ -17,8 +17,8 @@ use crate::{
     snapshot::{
         browse::select_snapshot,
         store::{
-            Engine, FolderRef, KnownDamage, Packing, Purpose, Roots, Snapshot, SnapshotError, SnapshotId,
-            Writer, check_tags, free_bytes, io_error,
+            AuditLine, Engine, FolderRef, KnownDamage, Packing, Purpose, Roots, Snapshot, SnapshotError,
+            SnapshotId, Writer, check_tags, free_bytes, io_error,
         },
     },
 };
@@ -273,7 +273,7 @@ impl HistoryCopy<'_, '_, '_> {
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
         let from = self.offer.volume.map(|volume| format!("from volume {volume}")).unwrap_or_default();
-        let line = ("copy", self.by, from.as_str());
+        let line = AuditLine { action: "copy", by: self.by, note: &from };
         if pack == id && fetched.has_objects {
             return self.writer.publish_new(roots, line, id);
         }

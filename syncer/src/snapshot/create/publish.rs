@@ -20,8 +20,8 @@ use crate::{
     report::Failures,
     snapshot::{
         store::{
-            Engine, FolderRef, KnownDamage, Labels, Packing, Snapshot, SnapshotError, SnapshotId, Writer,
-            choose_engine, io_error,
+            AuditLine, Engine, FolderRef, KnownDamage, Labels, Packing, Snapshot, SnapshotError, SnapshotId,
+            Writer, choose_engine, io_error,
         },
         typed_time::time_of,
     },
@@ -62,7 +62,7 @@ pub(crate) fn publish(
     let by =
         [&snapshot.run, &snapshot.user].into_iter().find(|by| !by.is_empty()).cloned().unwrap_or_default();
     if made.is_new {
-        writer.publish_new(roots, ("create", &by, ""), id)?;
+        writer.publish_new(roots, AuditLine { action: "create", by: &by, note: "" }, id)?;
     } else {
         writer.commit_by(roots, "create", &by, &[id])?;
     }

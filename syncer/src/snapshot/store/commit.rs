@@ -32,6 +32,15 @@ use crate::{
     sys::stat::changed,
 };
 
+/// What a line of the audit log says of the snapshots that it names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AuditLine<'a> {
+    pub action: &'a str,
+    /// The run or command that does it.
+    pub by: &'a str,
+    pub note: &'a str,
+}
+
 /// A store that this process may change, because it holds the volume's lock.
 #[derive(Debug)]
 pub struct Writer<'a> {
@@ -162,7 +171,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn publish_new(
         &mut self,
         roots: Roots,
-        line: (&str, &str, &str),
+        line: AuditLine<'_>,
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
         let committed =
@@ -181,13 +190,13 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If it cannot be written to.
     pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
-        self.log_with_note((action, by, ""), snapshots)
+        self.log_with_note(AuditLine { action, by, note: "" }, snapshots)
     }
 
     /// Appends a line with a note to the audit log, on a full file system in the room that is held back.
     pub(crate) fn log_with_note(
         &self,
-        line: (&str, &str, &str),
+        line: AuditLine<'_>,
         snapshots: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
         match self.append_line(line, snapshots, Durable::Now) {
@@ -200,7 +209,7 @@ impl<'a> Writer<'a> {
 
     fn append_line(
         &self,
-        (action, by, note): (&str, &str, &str),
+        AuditLine { action, by, note }: AuditLine<'_>,
         snapshots: &[SnapshotId],
         durable: Durable,
     ) -> Result<(), SnapshotError> {

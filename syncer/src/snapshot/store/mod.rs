@@ -25,6 +25,7 @@ pub(crate) mod walk_folders;
 
 pub use audit_log::{Event, Log};
 pub(crate) use clone_or_copy::choose_engine;
+pub(crate) use commit::AuditLine;
 pub use commit::Writer;
 pub(crate) use content_id::id_of_visited;
 pub use content_id::{ContentRef, Home, id_of_file};

@@ -208,6 +208,6 @@ fn read_checked_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeErro
     let (len, start, end) = (granules.file_len(), granules.start(), granules.end());
     let offset = |nth: u64| nth.checked_mul(block_bytes(len) as u64)?.checked_add(start);
     let values = blocks.into_iter().map(|(nth, value)| Some((offset(nth)?, value))).collect::<Option<_>>();
-    let checked = values.and_then(|values| CheckedBlocks::new(version, len, (start, end), values));
+    let checked = values.and_then(|values| CheckedBlocks::new(version, len, start..end, values));
     Ok(granules.with_checked(checked.ok_or(DecodeError::Invalid("checked blocks do not fit their file"))?))
 }

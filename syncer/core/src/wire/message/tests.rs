@@ -141,7 +141,7 @@ fn granules() -> Granules {
 /// Returns the last granules of a file, of whose blocks all but one were checked.
 fn checked_granules() -> Granules {
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
-    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![(start, [6; 32])]);
     Granules::new(len, 16 << 10, start, (0..7).map(name).collect()).unwrap().with_checked(checked.unwrap())
 }
 
