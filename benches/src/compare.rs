@@ -185,7 +185,7 @@ mod tests {
 
     fn comparison(unit: Unit, after: f64) -> Comparison {
         let row = Row::new("local/sync_small_files/10".into(), unit, vec![10.0; 12], vec![after; 12], 0.03);
-        let machine = Machine::look(Path::new("/proc"));
+        let machine = Machine::describe(Path::new("/proc"));
         let [before, after] = ["a1b2c3d", "<b>"].map(String::from);
         let rows = row.into_iter().collect();
         Comparison { machine, before, after, unit, threshold: 0.03, rows, together: Vec::new() }

@@ -24,7 +24,7 @@ pub struct Machine {
 
 impl Machine {
     /// Describes this machine; `dir` is where the trees will be.
-    pub fn look(dir: &Path) -> Self {
+    pub fn describe(dir: &Path) -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, Into::into),
             cpu: field("/proc/cpuinfo", "model name"),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_machine_has_cores_memory_and_a_kernel() {
-        let machine = Machine::look(Path::new("/proc"));
+        let machine = Machine::describe(Path::new("/proc"));
         assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty(), "{machine}");
     }
 }

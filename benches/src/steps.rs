@@ -177,7 +177,7 @@ impl<'a> Steps<'a> {
         self.notes.extend((!self.settings.note.is_empty()).then(|| self.settings.note.clone()));
         let results = Results {
             date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-            machine: Machine::look(self.work.trees()),
+            machine: Machine::describe(self.work.trees()),
             rounds: self.settings.rounds,
             durable: true,
             tables: vec![Table { title: title.into(), tools: self.tools, rows: self.lines }],

@@ -143,7 +143,7 @@ fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comp
     let folder =
         tempfile::tempdir_in(&args.dir).with_context(|| format!("a folder in {}", args.dir.display()))?;
     let programs = copy_programs(args, folder.path())?;
-    let machine = Machine::look(&args.dir);
+    let machine = Machine::describe(&args.dir);
     eprintln!("{machine}");
     let unit = if args.instructions { Unit::Instructions } else { Unit::Milliseconds };
     let percent = args.threshold.unwrap_or(if args.instructions { 2.0 } else { 3.0 });

@@ -113,7 +113,7 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
     let plans = plans(args, programs)?;
     let largest = plans.iter().flat_map(|plan| &plan.scenarios).map(|scenario| scenario.tree.bytes()).max();
     let work = WorkDir::make(&args.dir, args.fs, image_bytes(largest.unwrap_or(0)))?;
-    let machine = Machine::look(work.trees());
+    let machine = Machine::describe(work.trees());
     eprintln!("{machine}");
     if machine.load > 0.5 {
         eprintln!("the machine is busy with something else; these figures will not be worth keeping");

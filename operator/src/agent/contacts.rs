@@ -108,7 +108,7 @@ impl Publisher {
             return error;
         }
         let mut tell = Some(tell);
-        let look = |run: &SyncRun| self.look(run, &own, &mut tell).map(|()| None::<Infallible>);
+        let look = |run: &SyncRun| self.inspect(run, &own, &mut tell).map(|()| None::<Infallible>);
         match self.watch_run(look).await {
             Err(error) => error,
             Ok(never) => match never {},
@@ -186,7 +186,7 @@ impl Publisher {
     }
 
     /// Checks the SyncRun, and sends the peer's contact the first time that it appears.
-    fn look(
+    fn inspect(
         &self,
         run: &SyncRun,
         own: &Contact,
@@ -250,7 +250,7 @@ mod tests {
     /// Returns how a source judges a SyncRun: its peer's contact, if any, or the error with which it gives up.
     fn seen(run: &SyncRun) -> Result<Option<Contact>, MeetingError> {
         let (tell, mut told) = oneshot::channel();
-        source().look(run, &contact("mine"), &mut Some(tell))?;
+        source().inspect(run, &contact("mine"), &mut Some(tell))?;
         Ok(told.try_recv().ok())
     }
 

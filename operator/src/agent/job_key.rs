@@ -31,7 +31,7 @@ pub(super) async fn ensure(args: &AgentArgs, publisher: &Publisher) -> Result<()
     let Some(place) = place(args) else { return Ok(()) };
     let client = publisher.api.clone().map(kube::Api::into_client);
     let key = own_key::ensure(&place, client.as_ref(), async || {}).await?;
-    tell(publisher, key.public()).await;
+    publish_key(publisher, key.public()).await;
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(super) fn take_store_key(args: &AgentArgs) -> Result<Option<PathBuf>, AgentE
     Ok(Some(mounted.with_file_name(AUTHORITIES_ENTRY)).filter(|file| file.exists()))
 }
 
-async fn tell(publisher: &Publisher, public_key: PublicKey) {
+async fn publish_key(publisher: &Publisher, public_key: PublicKey) {
     let told = publisher.offer("/identity".into(), json!(JobIdentity { public_key }));
     if !matches!(timeout(TELL_TIMEOUT, told).await, Ok(Ok(()))) {
         tracing::warn!(%public_key, "the status does not have this SyncJob's public key");

@@ -216,7 +216,7 @@ async fn with_run(
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
         if run.is_started() {
-            found.facts.captured = storage_progress::look(sources, job, run, &found.claims).await?;
+            found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
         }
     }
     found.facts.imaged = storage_progress::look_at_image(sources.client, job, run).await?;

@@ -158,7 +158,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Put in order what no run of the job needs.
     Box::pin(tidy(job, context)).await?;
     // 2. Look: writes nothing.
-    let mut seen = Box::pin(look(job, context)).await?;
+    let mut seen = Box::pin(inspect(job, context)).await?;
     // 3. Plan: talks to nobody.
     let mut planned = plan(job, &seen, context);
     // 4. Act. The SyncRun comes first, because it owns what is made for the run.
@@ -216,7 +216,7 @@ async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
 }
 
 /// Reads all objects that the next step depends on, and validates the SyncJob against them.
-async fn look(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
+async fn inspect(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
     let mut found = dereference::dereference(context.sources(), job).await?;
     let wished = restore::wished(job, found.facts.asked.as_ref());
     let mut valid = validated(&wished, &found);

@@ -320,7 +320,7 @@ async fn let_go(context: &Arc<Context>, namespace: &str, name: &str) {
     {
         run_hooks::end_orphans(context, namespace, name, None);
         remove_abroad::clear(context, namespace, name, None);
-        stray_runs::tell(context, namespace, name).await;
+        stray_runs::report(context, namespace, name).await;
     }
 }
 

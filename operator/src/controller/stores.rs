@@ -274,7 +274,7 @@ impl<K: Watchable> Feed<K> {
         let events = watches.map(|(scope, events)| events.map(move |event| (scope, event)));
         let stored = stream::select_all(events).map(move |(scope, event)| {
             let listing = &self.listings[scope];
-            failure(&event).iter().for_each(|failure| listing.tell(failure.is_some()));
+            failure(&event).iter().for_each(|failure| listing.report(failure.is_some()));
             match event {
                 Ok(event) => self.store(scope, event).into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
@@ -378,7 +378,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Listing<K> {
     }
 
     /// Announces whether the API server refuses the watch.
-    fn tell(&self, fails: bool) {
+    fn report(&self, fails: bool) {
         self.seen.send_if_modified(|seen| std::mem::replace(&mut seen.fails, fails) != fails);
     }
 }

@@ -112,9 +112,9 @@ impl Namespaces {
         }
         match attempt {
             Ok(Attempt::HeldBy(other)) => self.leave(namespace, hold, other),
-            Ok(Attempt::Held(_) | Attempt::Raced) => self.take(namespace, hold, asked),
+            Ok(Attempt::Held(_) | Attempt::Raced) => self.acquire(namespace, hold, asked),
             // No other release can take it, either.
-            Err(error) if is_going(&error) => self.take(namespace, hold, asked),
+            Err(error) if is_going(&error) => self.acquire(namespace, hold, asked),
             Err(source) => {
                 hold.renewed = hold.renewed.filter(|at| at.elapsed() < GIVE_UP);
                 return Err(NotTaken { namespace: namespace.into(), source });
@@ -123,7 +123,7 @@ impl Namespaces {
         Ok(())
     }
 
-    fn take(&self, namespace: &str, hold: &mut Hold, asked: Instant) {
+    fn acquire(&self, namespace: &str, hold: &mut Hold, asked: Instant) {
         self.no_other(namespace, hold);
         hold.renewed = Some(asked);
     }

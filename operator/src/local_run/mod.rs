@@ -149,7 +149,7 @@ async fn run_one(
     };
     let outcome = try_once(job, folders, &params, program, &mut display).await?;
     run_status::finish(&mut status, &outcome, Some(job.history_limit), Timestamp::now());
-    synced::tell(&mut status, true, false, 1, Timestamp::now());
+    synced::set_synced(&mut status, true, false, 1, Timestamp::now());
     destination_identity::remember(&mut status, job, None, &outcome.report);
     display.finish(&status);
     Ok((status, outcome.exit))

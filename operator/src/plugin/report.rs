@@ -72,7 +72,7 @@ impl ReportError {
 
 /// Prints the report of the runs, in the requested form. An error goes to standard error, and the exit code is 1.
 pub async fn run(args: ReportArgs) -> ExitCode {
-    match tell(args).await {
+    match print_reports(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(ReportError::Trend(error)) if error.is_gone_reader() => ExitCode::SUCCESS,
         Err(error) => {
@@ -83,13 +83,13 @@ pub async fn run(args: ReportArgs) -> ExitCode {
     }
 }
 
-async fn tell(args: ReportArgs) -> Result<(), ReportError> {
+async fn print_reports(args: ReportArgs) -> Result<(), ReportError> {
     let reports = if args.form.schema {
         Reports::default()
     } else {
         reports(all_runs(&args).await?, args.job.as_deref())?
     };
-    Ok(reports.tell(&args.form, &mut io::stdout().lock())?)
+    Ok(reports.print(&args.form, &mut io::stdout().lock())?)
 }
 
 async fn all_runs(args: &ReportArgs) -> Result<Vec<SyncRun>, ReportError> {

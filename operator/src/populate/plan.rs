@@ -76,7 +76,7 @@ pub fn next(at: Situation<'_>) -> Step {
     if others {
         let name = temporary::name(claim);
         let message = format!("A claim or SyncJob {name} is there and not the populator's: delete it.");
-        return tell(Reason::NameTaken, message);
+        return report(Reason::NameTaken, message);
     }
     if volume_of(claim).is_some() {
         return match (filler, temporary) {
@@ -101,7 +101,7 @@ fn not_filled(claim: &PersistentVolumeClaim) -> Step {
          does not look at dataSourceRef. Make the claim anew with a class of a CSI driver, or restore into this one with \
          a SyncJob."
     );
-    tell(Reason::NotFilled, message)
+    report(Reason::NotFilled, message)
 }
 
 /// Begins, once it is known where the volume has to be and that there is a copy.
@@ -110,7 +110,7 @@ fn begin(at: Situation<'_>) -> Step {
     if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
         let message = "The claim names no storage class, and the cluster has no default one: make it anew with a class \
                        that `kubectl get storageclass` lists, or make one the default.";
-        return tell(Reason::ClaimNotBound, message.into());
+        return report(Reason::ClaimNotBound, message.into());
     }
     if is_lazy && selected_node(claim).is_none() {
         return Step::Wait;
@@ -155,7 +155,7 @@ fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
         };
     }
     if volume_of(temporary).is_none() {
-        let told = |warning| tell(Reason::ClaimNotBound, format!("The storage makes no volume: {warning}"));
+        let told = |warning| report(Reason::ClaimNotBound, format!("The storage makes no volume: {warning}"));
         return warning.map_or(Step::Wait, told);
     }
     let image = temporary.spec.as_ref().and_then(|spec| spec.data_source.as_ref());
@@ -219,7 +219,7 @@ fn not_found(at: Situation<'_>, filler: &SyncJob, message: &str) -> Step {
 
 fn failed(filler: &SyncJob, reason: impl Into<Reason>, message: &str) -> Step {
     let name = filler.name_any();
-    tell(
+    report(
         reason,
         format!(
             "The claim cannot be filled: {message} The SyncJob {name} fills it; once the cause is gone, delete that, \
@@ -243,7 +243,7 @@ fn rebind(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
             "The volume {}, which was filled for the claim, has gone to another one.",
             volume.name_any()
         );
-        return tell(Reason::Failed, message);
+        return report(Reason::Failed, message);
     }
     Step::Rebind(Box::new(claim.object_ref(&())))
 }
@@ -253,7 +253,7 @@ fn mark(from: &str) -> Step {
     Step::Mark(vec![(ANNOTATION_POPULATED, Some(from.into()))])
 }
 
-fn tell(reason: impl Into<Reason>, message: String) -> Step {
+fn report(reason: impl Into<Reason>, message: String) -> Step {
     Step::Tell(Fault::new(reason, message))
 }
 

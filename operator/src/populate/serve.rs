@@ -267,9 +267,9 @@ impl Populator {
             .await;
     }
 
-    async fn look(&self, claim: &PersistentVolumeClaim) -> Result<Step, StepError> {
+    async fn advance(&self, claim: &PersistentVolumeClaim) -> Result<Step, StepError> {
         let Some(found) = self.read(claim).await? else { return Ok(Step::Done) };
-        let step = match self.take(&found, plan::next(found.situation())).await {
+        let step = match self.carry_out(&found, plan::next(found.situation())).await {
             // What the API server refuses is for a person to mend: a quota, a policy, a field that is not valid.
             Err(StepError { what, source: kube::Error::Api(answer) })
                 if [400, 403, 422].contains(&answer.code) =>
@@ -279,7 +279,7 @@ impl Populator {
             step => step?,
         };
         if let Step::Tell(fault) = &step {
-            self.tell(&found.claim, fault).await;
+            self.publish_fault(&found.claim, fault).await;
         }
         Ok(step)
     }
@@ -344,7 +344,7 @@ impl Populator {
     }
 
     /// Carries out a step, and returns it.
-    async fn take(&self, found: &Found, step: Step) -> Result<Step, StepError> {
+    async fn carry_out(&self, found: &Found, step: Step) -> Result<Step, StepError> {
         let Found { claim, temporary, filler, volume, .. } = found;
         match (&step, temporary, filler, volume) {
             (Step::MakeClaim(made), ..) => self.create(&**made, "make the temporary claim").await?,
@@ -407,7 +407,7 @@ impl Populator {
     }
 
     /// Publishes why a claim is not filled, unless it was told the same before.
-    async fn tell(&self, claim: &PersistentVolumeClaim, fault: &Fault) {
+    async fn publish_fault(&self, claim: &PersistentVolumeClaim, fault: &Fault) {
         self.health.metrics.claim_waits(&labels(claim), true);
         let before = self.told.lock().await.insert(claim.uid().unwrap_or_default(), fault.clone());
         if before.as_ref() == Some(fault) {
@@ -462,7 +462,7 @@ async fn reconcile(
     if choose_content::source(&claim).is_none() {
         return Ok(Action::await_change());
     }
-    Ok(match populator.look(&claim).await? {
+    Ok(match populator.advance(&claim).await? {
         Step::Done => {
             populator.health.metrics.claim_waits(&labels(&claim), false);
             populator.told.lock().await.remove(&claim.uid().unwrap_or_default());

@@ -100,7 +100,7 @@ pub fn holds(status: &SyncJobStatus) -> bool {
 }
 
 /// Sets the condition that a restore holds back further runs, from its start on. Any other run removes it.
-pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
+pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     let Some(restore) = &run.restore else { return resume(conditions) };
     let what = match restore.paths.len() {
         0 => "the destination".into(),
@@ -219,10 +219,10 @@ mod tests {
     fn a_restore_holds_until_another_run_begins() {
         let mut status = SyncJobStatus::default();
         let mut run = ActiveRun { restore: asked().spec.restore, ..ActiveRun::default() };
-        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        set_conditions(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
         assert!(holds(&status));
         run.restore = None;
-        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        set_conditions(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
         assert!(!holds(&status));
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let run = ActiveRun { id: "back".into(), restore: asked().spec.restore, ..ActiveRun::default() };
         let last_run = Some(Run { id: "back".into(), ..Run::default() });
         let mut status = SyncJobStatus { last_run, ..SyncJobStatus::default() };
-        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        set_conditions(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
         let finishing = SyncJobStatus { active_run: Some(run), ..status.clone() };
         let under_way = SyncJobStatus { last_run: None, ..finishing.clone() };
         for (status, asked, is_held) in [

@@ -12,7 +12,7 @@ use super::{
 use crate::{api::SyncRun, controller::context::Context, names};
 
 /// Writes to each SyncRun that asks for a run of this missing SyncJob that the SyncJob does not exist.
-pub(crate) async fn tell(context: &Context, namespace: &str, job: &str) {
+pub(crate) async fn report(context: &Context, namespace: &str, job: &str) {
     let told = write(context, namespace, job, |run| Some(record::astray(run, Timestamp::now())));
     if let Err(error) = told.await {
         tracing::warn!(

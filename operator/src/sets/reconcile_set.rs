@@ -294,7 +294,7 @@ async fn write(
     patch_status(context, set, patch).await?;
     context.told_sets.put(&uid, ());
     if is_news {
-        tell(context, set, &old, new).await;
+        announce(context, set, &old, new).await;
     }
     Ok(None)
 }
@@ -309,7 +309,7 @@ async fn patch_status(context: &Context, set: &SyncJobSet, patch: Value) -> Resu
 }
 
 /// Announces that a set has stalled, or does so no more.
-async fn tell(context: &Context, set: &SyncJobSet, old: &SyncJobSetStatus, new: &SyncJobSetStatus) {
+async fn announce(context: &Context, set: &SyncJobSet, old: &SyncJobSetStatus, new: &SyncJobSetStatus) {
     let stalled = |status: &SyncJobSetStatus| {
         conditions::find(&status.conditions, conditions::STALLED).map(|it| it.reason.clone())
     };
@@ -333,6 +333,6 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     conditions::stalled(&mut new.conditions, cause, Timestamp::now());
     let told = json!({"observedGeneration": generation, "conditions": new.conditions});
     patch_status(context, &set, json!({"status": told})).await?;
-    tell(context, &set, &SyncJobSetStatus::default(), &new).await;
+    announce(context, &set, &SyncJobSetStatus::default(), &new).await;
     Ok(Action::await_change())
 }

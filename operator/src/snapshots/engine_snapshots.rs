@@ -51,7 +51,7 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
 /// # Errors
 /// The field is invalid.
 pub fn of_field(snapshots: &Snapshots, job: String) -> Result<SnapshotParams, ValidationError> {
-    let keep = keep(&snapshots.retain)?;
+    let keep = retention(&snapshots.retain)?;
     if !keep.has_rule() {
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
@@ -71,7 +71,7 @@ fn verify(verify: &VerifySnapshots) -> Result<SnapshotVerify, ValidationError> {
     Ok(SnapshotVerify { parts, bandwidth_limit })
 }
 
-fn keep(retain: &Retain) -> Result<Retention, ValidationError> {
+fn retention(retain: &Retain) -> Result<Retention, ValidationError> {
     let within = retain.within.as_deref().map(|within| duration("snapshots.retain.within", within));
     let max_bytes = retain.max_bytes.as_deref().map(|bytes| {
         contract::parse_bytes(bytes).map_err(|error| invalid("snapshots.retain.maxBytes", error.to_string()))
@@ -268,7 +268,7 @@ fn kept(entry: &SnapshotEntry) -> KeptSnapshot {
 
 /// Sets the condition that says whether the snapshot of a completed run failed. A run that did not succeed leaves it
 /// unchanged.
-pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+pub fn set_conditions(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let reason = run.snapshot.as_ref().and_then(|snapshot| snapshot.reason.as_ref());
     match (&run.snapshot, reason) {
         (_, Some(Reason::RunNotWhole | Reason::SnapshotsDamaged)) => {}

@@ -86,7 +86,11 @@ pub(crate) async fn possible(
 ///
 /// # Errors
 /// If the API server does not answer.
-pub(crate) async fn look(sources: Sources<'_>, job: &SyncJob, run: &ActiveRun) -> read::Result<Captured> {
+pub(crate) async fn read_progress(
+    sources: Sources<'_>,
+    job: &SyncJob,
+    run: &ActiveRun,
+) -> read::Result<Captured> {
     Ok(match member(sources, job, run).await? {
         Ok(snapshot) => source_capture::judge_snapshot(Some(&snapshot)),
         Err(fault) => Captured::Taking(Some(fault)),

@@ -31,7 +31,7 @@ pub(crate) const NO_SNAPSHOTS: &str = "The cluster has no VolumeSnapshots (snaps
 ///
 /// # Errors
 /// If the API server does not answer.
-pub(crate) async fn look(
+pub(crate) async fn read_progress(
     sources: Sources<'_>,
     job: &SyncJob,
     run: &ActiveRun,
@@ -64,7 +64,7 @@ pub(crate) async fn look(
                 let foreign = found.as_ref().and_then(|it| foreign(it, "claim", run));
                 Ok(foreign.unwrap_or_else(|| source_capture::judge_clone(found.as_ref(), class.as_ref())))
             }
-            CaptureMethod::Group => group_progress::look(sources, job, run).await,
+            CaptureMethod::Group => group_progress::read_progress(sources, job, run).await,
         },
     }
 }

@@ -107,7 +107,7 @@ pub(crate) fn turn(
     }
     let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
     let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
-    synced::tell(status, settles, is_copy_gone(status, valid, found), generation, now);
+    synced::set_synced(status, settles, is_copy_gone(status, valid, found), generation, now);
 }
 
 fn launch(status: &mut SyncJobStatus, found: &Found, now: Timestamp) {

@@ -80,7 +80,7 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.observed_generation = Some(run.generation);
     if run.benchmark.is_none() {
         status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
-        restore::tell(&mut status.conditions, &run, now);
+        restore::set_conditions(&mut status.conditions, &run, now);
     }
     let message = format!("Run {} begins.", run.id);
     status.active_run = Some(ActiveRun { reason: None, message: None, ..run });
@@ -246,7 +246,7 @@ pub fn finish(
         left_out(&mut status.conditions, &run, now);
         synced::tell_owners(&mut status.conditions, &run, now);
         if active.restore.is_none() {
-            engine_snapshots::tell(&mut status.conditions, &run, now);
+            engine_snapshots::set_conditions(&mut status.conditions, &run, now);
             // The snapshots of another volume are none of this one's.
             let is_same = status.destination.as_ref().map(|known| known.volume) == outcome.report.volume;
             let before = status.snapshots.as_ref().filter(|_| is_same);

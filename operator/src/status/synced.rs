@@ -18,7 +18,7 @@ use crate::{
 /// Sets `Synced`. While what the present spec asked for is outstanding (`settles` is false), the condition is about the
 /// generation before, so that `kubectl wait` goes on waiting. `is_gone` tells that the destination's claim was lost or
 /// made anew since the last success.
-pub fn tell(status: &mut SyncJobStatus, settles: bool, is_gone: bool, generation: i64, now: Timestamp) {
+pub fn set_synced(status: &mut SyncJobStatus, settles: bool, is_gone: bool, generation: i64, now: Timestamp) {
     let Judged { is_synced, why } = judged(status, is_gone);
     let known = conditions::find(&status.conditions, conditions::SYNCED);
     let known = known.and_then(|known| known.observed_generation).filter(|_| !settles);

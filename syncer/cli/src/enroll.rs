@@ -91,10 +91,10 @@ fn enroll(flags: &EnrollFlags) -> Result<(), EnrollError> {
         pin(&files, flags.place.port.unwrap_or(SERVICE_PORT), service)?;
         let line = line(flags, &key);
         writeln!(io::stdout(), "for the service's file of authorized keys:\n  {line}")?;
-        return tell(flags, flags.place.port.unwrap_or(SERVICE_PORT));
+        return print_command(flags, flags.place.port.unwrap_or(SERVICE_PORT));
     }
     let port = if flags.renew { renew(flags, &files)? } else { add(flags, &files)? };
-    tell(flags, port)
+    print_command(flags, port)
 }
 
 /// Adds this user's key at the service. Returns the service's port.
@@ -219,7 +219,7 @@ fn command<T>(
 }
 
 /// Prints the line that works now.
-fn tell(flags: &EnrollFlags, port: u16) -> Result<(), EnrollError> {
+fn print_command(flags: &EnrollFlags, port: u16) -> Result<(), EnrollError> {
     let host = &flags.place.host;
     let host = if port == SERVICE_PORT { host.clone() } else { format!("{host}:{port}") };
     let folder = flags.place.folder.as_deref().unwrap_or("FOLDER");

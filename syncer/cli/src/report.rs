@@ -9,7 +9,7 @@ use crate::flags::ReportFlags;
 
 /// Prints the judgement of the files' reports in the requested form.
 pub(super) fn run(flags: &ReportFlags) -> ExitCode {
-    match tell(flags) {
+    match print_reports(flags) {
         Ok(()) => ExitCode::Done,
         Err(error) if error.is_gone_reader() => ExitCode::Done,
         Err(error) => {
@@ -19,6 +19,6 @@ pub(super) fn run(flags: &ReportFlags) -> ExitCode {
     }
 }
 
-fn tell(flags: &ReportFlags) -> Result<(), TrendError> {
-    Reports::read(&flags.files)?.tell(&flags.form, &mut io::stdout().lock())
+fn print_reports(flags: &ReportFlags) -> Result<(), TrendError> {
+    Reports::read(&flags.files)?.print(&flags.form, &mut io::stdout().lock())
 }

@@ -194,7 +194,7 @@ fn check_free(job: &Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
         Ok(()) => ExitCode::Done,
         Err(error) => {
             let outcome = session::not_begun(job.run(), error, monitor);
-            teller.tell(&outcome);
+            teller.report(&outcome);
             outcome.exit
         }
     }
@@ -247,7 +247,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
             Err(error) => error.outcome(&demands.run, monitor),
         },
     };
-    teller.tell(&outcome);
+    teller.report(&outcome);
     outcome.exit
 }
 
@@ -257,10 +257,10 @@ fn serve_runs(
     once: bool,
     teller: &mut Teller,
 ) -> ExitCode {
-    let outcome = serve(&mut |outcome| teller.tell(outcome));
+    let outcome = serve(&mut |outcome| teller.report(outcome));
     let told = teller.told.as_ref() == Some(&outcome.report);
     if !told && (once || outcome.exit != ExitCode::Done) {
-        teller.tell(&outcome);
+        teller.report(&outcome);
     }
     outcome.exit
 }
@@ -334,7 +334,7 @@ struct Teller {
 }
 
 impl Teller {
-    fn tell(&mut self, outcome: &Outcome) {
+    fn report(&mut self, outcome: &Outcome) {
         let report = &outcome.report;
         self.write(report);
         self.live.finish(report);

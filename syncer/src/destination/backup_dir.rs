@@ -300,7 +300,7 @@ impl BackupDir {
 
 impl OldVersions for BackupDir {
     fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>> {
-        let Some((held, stat)) = look(at)? else { return Ok(None) };
+        let Some((held, stat)) = inspect(at)? else { return Ok(None) };
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(Errno::ISDIR.into());
         }
@@ -323,7 +323,7 @@ impl OldVersions for BackupDir {
     }
 
     fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()> {
-        let Some((held, _)) = look(at)? else { return Ok(()) };
+        let Some((held, _)) = inspect(at)? else { return Ok(()) };
         let folder = self.folder(at.dir, path)?;
         self.copy(at, &held, &folder, monitor).map(drop)
     }
@@ -331,7 +331,7 @@ impl OldVersions for BackupDir {
     fn save_folder(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<()> {
         let above = self.folder(at.dir, path)?;
         let path = path.join(at.name).map_err(io::Error::other)?;
-        let Some((_, stat)) = look(at)? else { return Ok(()) };
+        let Some((_, stat)) = inspect(at)? else { return Ok(()) };
         self.enter(&above, at.name, &stat)?;
         self.folders().insert(path);
         Ok(())
@@ -339,7 +339,7 @@ impl OldVersions for BackupDir {
 }
 
 /// Opens an entry without following links; `None` if there is none.
-fn look(at: EntryAt<'_>) -> io::Result<Option<(OwnedFd, Stat)>> {
+fn inspect(at: EntryAt<'_>) -> io::Result<Option<(OwnedFd, Stat)>> {
     match set_metadata::hold(at.dir, at.name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         held => {

@@ -48,7 +48,7 @@ impl Candidate {
     }
 
     /// Opens the directory at `place`; `None` if it is missing.
-    pub(crate) fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
+    pub(crate) fn find(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
         refuse_own(place)?;
         match Root::enter(place) {
             Err(RootError::Missing(_)) => Ok(None),
@@ -105,7 +105,7 @@ impl Candidate {
     /// Returns the files that earlier runs noted as in motion.
     pub(crate) fn noted(&self) -> Arc<NotedFiles> {
         let own = open_child(self.root.as_fd(), OWN_DIR, OFlags::RDONLY);
-        let notes = own.ok().and_then(|own| MotionNotes::look(own.as_fd(), 0).ok());
+        let notes = own.ok().and_then(|own| MotionNotes::inspect(own.as_fd(), 0).ok());
         notes.map(|notes| Arc::clone(notes.found())).unwrap_or_default()
     }
 

@@ -12,7 +12,11 @@ use crate::{
 ///
 /// # Errors
 /// If a folder below a device or a file is named.
-pub(crate) fn look(place: &TreeLocation, flag: &'static str, images: bool) -> Result<PathKind, SessionError> {
+pub(crate) fn inspect(
+    place: &TreeLocation,
+    flag: &'static str,
+    images: bool,
+) -> Result<PathKind, SessionError> {
     if !place.below.is_root() && PathKind::at(&TreeLocation::from(&place.trusted), images).is_device() {
         return Err(SessionError::NotForDevices { flag });
     }

@@ -5,7 +5,7 @@ use contract::RunParams;
 
 use crate::{
     ends::{
-        end_kinds::{look, refuse_folder, refuse_image, refuse_params, refuse_tree},
+        end_kinds::{inspect, refuse_folder, refuse_image, refuse_params, refuse_tree},
         overlap::SourcePlace,
     },
     plan::single_file::Subject,
@@ -28,7 +28,7 @@ pub(crate) enum FoundSource {
 impl FoundSource {
     /// Finds the source at `place`.
     pub(crate) fn at(place: &TreeLocation, params: &RunParams) -> Result<Self, SessionError> {
-        let found = look(place, "--source-path", params.image)?;
+        let found = inspect(place, "--source-path", params.image)?;
         if found.is_device() {
             refuse_params(params)?;
             return Self::device(place, params).map_err(SessionError::SourceDevice);
@@ -54,7 +54,7 @@ pub(crate) fn check_tree_sink(
     params: RunParams,
     images: bool,
 ) -> Result<(Subject, RunParams), SessionError> {
-    let found = look(place, "--destination-path", images)?;
+    let found = inspect(place, "--destination-path", images)?;
     if source.file().is_none() {
         refuse_tree(place, found, &source.name())?;
     }
@@ -75,7 +75,7 @@ pub(crate) fn check_device_sink(
     params: &RunParams,
     images: bool,
 ) -> Result<PathKind, SessionError> {
-    let found = look(place, "--destination-path", images)?;
+    let found = inspect(place, "--destination-path", images)?;
     refuse_folder(place, found, name, images)?;
     refuse_params(params)?;
     Ok(found)

@@ -181,7 +181,7 @@ impl SourceEnd for RemoteSource<'_> {
         new: &mut dyn FnMut() -> Result<Vec<NewFile<'p>>, SessionError>,
         monitor: &Monitor,
     ) -> Result<SimilarFiles, SessionError> {
-        basis_by_content::look(root, sink, new()?, &self.peer.control, monitor)
+        basis_by_content::compare_samples(root, sink, new()?, &self.peer.control, monitor)
     }
 
     fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {

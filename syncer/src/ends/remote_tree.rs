@@ -38,13 +38,13 @@ impl<'a> RemoteTree<'a> {
         loop {
             match self.control.recv()? {
                 Message::Tree(head) => return Ok(*head),
-                Message::Listed(listed) => self.keep(listed)?,
+                Message::Listed(listed) => self.store(listed)?,
                 other => return Err(TransportError::Unexpected { got: other.what(), expected: "Tree" }),
             }
         }
     }
 
-    fn keep(&mut self, listed: Listed) -> Result<(), TransportError> {
+    fn store(&mut self, listed: Listed) -> Result<(), TransportError> {
         self.pushed_entries += 1 + listed.listing.len() + listed.rules.len() / MIN_ENTRY_BYTES;
         if self.pushed_entries > MAX_PUSHED_ENTRIES {
             return Err(TransportError::Nonsense("more was pushed than may be"));

@@ -61,7 +61,7 @@ impl BasisReader<'_> {
                 continue;
             }
             match job {
-                BasisJob::Small(first, needs) => self.tell(&Message::Need(self.small(first, &needs))),
+                BasisJob::Small(first, needs) => self.send(&Message::Need(self.small(first, &needs))),
                 BasisJob::Large(number, need, old) => self.large(number, &need, old),
                 BasisJob::Help(reading) => self.help(&reading),
             }
@@ -74,7 +74,7 @@ impl BasisReader<'_> {
     }
 
     /// Sends a message. The threads that wait for an answer notice a lost peer.
-    fn tell(&self, message: &Message) {
+    fn send(&self, message: &Message) {
         let _ = self.control.send(message);
     }
 
@@ -102,7 +102,7 @@ impl BasisReader<'_> {
     fn large(&self, number: u32, need: &Arc<Need>, old: Vec<OwnedFd>) {
         if let Err(error) = self.begin(number, need, old) {
             tracing::debug!(path = %need.path(), %error, "nothing is made use of");
-            self.tell(&Message::Need(request(number, std::slice::from_ref(need), Vec::new())));
+            self.send(&Message::Need(request(number, std::slice::from_ref(need), Vec::new())));
         }
     }
 
@@ -171,7 +171,7 @@ impl BasisReader<'_> {
     }
 
     fn update(&self, number: u32, need: &Need, basis: BasisManifest) {
-        self.tell(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
+        self.send(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
     }
 
     /// Has other threads help with a file of many blocks.

@@ -258,11 +258,11 @@ impl<'a> EffortPool<'a> {
         CLOCK.set(Some(ThreadClock::start(base)));
         let done = work();
         let effort = CLOCK.take().map(|mut clock| clock.turn(base)).unwrap_or_default();
-        self.keep(effort);
+        self.record(effort);
         done
     }
 
-    fn keep(&self, effort: Effort) {
+    fn record(&self, effort: Effort) {
         let mut busiest = self.busiest.lock();
         if effort.busy_us() >= busiest.busy_us() {
             *busiest = effort;

@@ -56,7 +56,7 @@ const LEAST_COMMON: u64 = 2;
 
 /// Samples the `new` files, which are sorted by place, and returns the bases found for them, in the destination and
 /// among themselves.
-pub(crate) fn look(
+pub(crate) fn compare_samples(
     root: &Root,
     sink: &Tree,
     new: Vec<NewFile<'_>>,

@@ -78,8 +78,8 @@ impl ServiceVisit {
     }
 
     /// Tells the peer that it has to wait, and its place.
-    pub fn tell(&mut self, answer: BusyAnswer) {
-        self.visitor.tell(answer);
+    pub fn send_answer(&mut self, answer: BusyAnswer) {
+        self.visitor.send_answer(answer);
     }
 
     /// Sends the peer away; it dials again.

@@ -86,7 +86,7 @@ impl Walk<'_> {
             return self.leave_mount(work, part);
         }
         if let Some(KnownDir { dir, changed: None }) = self.known_dir(work) {
-            return self.keep(work, dir, part);
+            return self.list_unchanged(work, dir, part);
         }
         let read =
             open(work, self.root).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
@@ -139,7 +139,7 @@ impl Walk<'_> {
     }
 
     /// Lists a directory as it was scanned before.
-    fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
+    fn list_unchanged(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
         let listing = before.listing.clone();
         let first_child = self.queue.number(listing.dirs());
         let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);

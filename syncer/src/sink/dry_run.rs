@@ -45,7 +45,7 @@ impl DryDestination {
         params: &RunParams,
         mut settings: Settings,
     ) -> Result<(Self, Vec<String>), SessionError> {
-        let candidate = Candidate::look(place)?;
+        let candidate = Candidate::find(place)?;
         let volume = match &candidate {
             Some(candidate) => candidate.volume()?,
             None => None,

@@ -76,7 +76,7 @@ impl<'a> OwnerChange<'a> {
     /// replaced one of the run's own is a failure; so is an entry added since the scan if the run deletes.
     /// `has_deleted` tells that the planned deletes were carried out, so that an entry with a deleted name was added
     /// afterwards.
-    pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
+    pub(crate) fn inspect(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
         let (known, leaves_out) = self.known(path, has_deleted);
         each_name(dir, |entry| {

@@ -36,7 +36,7 @@ pub(crate) fn open_destination(
 ) -> Result<(Destination, Vec<String>), SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
     // The folder is created only if the run may use it, and then checked again, in case it was created meanwhile.
-    let candidate = match Candidate::look(place)? {
+    let candidate = match Candidate::find(place)? {
         Some(candidate) => candidate,
         None => {
             expected_volume::check_volume(params, &place.path(), None)?;

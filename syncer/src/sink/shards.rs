@@ -161,7 +161,7 @@ impl<'a> ShardRun<'a> {
             }
             self.destination.still_held()?;
             self.control.map_or(Ok(()), Control::check_quiet)?;
-            match self.team.look(stage, all).map_err(SessionError::ShardBoard)? {
+            match self.team.inspect(stage, all).map_err(SessionError::ShardBoard)? {
                 OtherShards::All(seats) => return Ok(seats),
                 OtherShards::Gone(index) => {
                     return Err(SessionError::Shard(format!(

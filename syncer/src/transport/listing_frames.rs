@@ -29,11 +29,11 @@ impl ListingFrames {
     pub(super) fn take(&mut self, kind: u8, body: &[u8]) -> Result<Option<Message>, TransportError> {
         match kind {
             LISTED_PART => {
-                self.keep(body)?;
+                self.spool(body)?;
                 Ok(None)
             }
             LISTED if !self.spool.is_empty() => {
-                self.keep(body)?;
+                self.spool(body)?;
                 let whole = std::mem::take(&mut self.spool).finish().map_err(no_room)?;
                 Ok(Some(Message::decode_parts(&whole)?))
             }
@@ -41,7 +41,7 @@ impl ListingFrames {
         }
     }
 
-    fn keep(&mut self, body: &[u8]) -> Result<(), TransportError> {
+    fn spool(&mut self, body: &[u8]) -> Result<(), TransportError> {
         let len = self.spool.len() + body.len();
         if len > MAX_LISTED_BYTES {
             return Err(WireError::TooLong { len, max: MAX_LISTED_BYTES }.into());

@@ -152,7 +152,7 @@ impl Reports {
     ///
     /// # Errors
     /// [`TrendError::Write`], [`TrendError::Csv`] and [`TrendError::Output`].
-    pub fn tell(mut self, form: &FormFlags, out: &mut impl Write) -> Result<(), TrendError> {
+    pub fn print(mut self, form: &FormFlags, out: &mut impl Write) -> Result<(), TrendError> {
         if form.schema {
             return Ok(write_json(out, &schemars::schema_for!(History))?);
         }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Returns findings about the other namespaces of a job's claims. What its condition Stalled says is not repeated.
-pub(super) async fn look(
+pub(super) async fn inspect(
     cluster: &Cluster,
     job: &SyncJob,
     claims: &[claims::Claim],

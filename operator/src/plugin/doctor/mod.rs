@@ -185,6 +185,6 @@ async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, Plugi
     findings.extend(claims.iter().map(|claim| {
         judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
     }));
-    findings.extend(abroad::look(cluster, job, &claims).await?);
+    findings.extend(abroad::inspect(cluster, job, &claims).await?);
     Ok(findings)
 }

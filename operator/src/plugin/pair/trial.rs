@@ -141,10 +141,10 @@ async fn try_all(
     let there = There { made, pod: made.running().await?, address: served.to_string() };
     there.make_key(served).await?;
     for round in 1.. {
-        let verdict = there.look(offered).await?;
+        let verdict = there.inspect(offered).await?;
         match verdict {
             Verdict::Blocked { may_pass: true, .. } if round < ROUNDS => sleep(PAUSE).await,
-            verdict => return there.tell(verdict),
+            verdict => return there.report(verdict),
         }
     }
     Ok(())
@@ -165,7 +165,7 @@ impl There<'_> {
         if status == 0 { Ok(()) } else { Err(unusable(status)) }
     }
 
-    async fn look(&self, offered: &[ServiceProtocol]) -> Result<Verdict, PluginError> {
+    async fn inspect(&self, offered: &[ServiceProtocol]) -> Result<Verdict, PluginError> {
         let offers = |protocol| offered.contains(&protocol);
         let udp = if offers(ServiceProtocol::Udp) { Some(self.dial("udp").await?) } else { None };
         let is_enough = udp.as_ref().is_some_and(|udp| !matches!(udp, Answer::None(_)));
@@ -201,7 +201,7 @@ impl There<'_> {
         Ok(Called { status, report })
     }
 
-    fn tell(&self, verdict: Verdict) -> Result<(), PluginError> {
+    fn report(&self, verdict: Verdict) -> Result<(), PluginError> {
         let Self { address, .. } = self;
         match verdict {
             Verdict::Udp => {

@@ -37,7 +37,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
     let found = records.read(&flags.workload).await?;
     let mut kept = match (found, &flags.to_class) {
         (None, Some(class)) => {
-            let (record, notes) = survey::look(cluster, &workload, flags, class).await?;
+            let (record, notes) = survey::inspect(cluster, &workload, flags, class).await?;
             output::lines(&steps::plan(&record, !flags.no_verify))?;
             notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
             if !flags.apply {

@@ -38,7 +38,7 @@ const OF_CONTROLLERS: [&str; 4] = [
 const KEPT_FIELDS: [&str; 4] = ["accessModes", "resources", "volumeMode", "storageClassName"];
 
 /// Returns the record of a move to a class, which has not begun, and what its user should know.
-pub(super) async fn look(
+pub(super) async fn inspect(
     cluster: &Cluster,
     workload: &Workload<'_>,
     flags: &MoveFlags,

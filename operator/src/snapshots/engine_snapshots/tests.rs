@@ -159,7 +159,7 @@ fn a_snapshot_that_failed_is_a_condition_until_one_succeeds() {
         ..SnapshotReport::default()
     };
     let mut after = |snapshot: Option<SnapshotReport>| {
-        tell(&mut conditions, &run(snapshot), now);
+        set_conditions(&mut conditions, &run(snapshot), now);
         conditions::find(&conditions, conditions::SNAPSHOT_FAILED).map(|it| it.message.clone())
     };
     assert_eq!(after(Some(failed)).as_deref(), Some("Run web-1: no room."));

@@ -40,7 +40,7 @@ pub(super) fn run(flags: &DoctorFlags) -> ExitCode {
         (_, _, Some(address)) => link(address, flags),
         _ => Diagnosis::default(),
     };
-    let printed = if flags.json { print(&diagnosis) } else { tell(&diagnosis) };
+    let printed = if flags.json { print(&diagnosis) } else { print_text(&diagnosis) };
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::Failed,
         _ => diagnosis.exit(),
@@ -52,7 +52,7 @@ fn print(value: &impl serde::Serialize) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-fn tell(diagnosis: &Diagnosis) -> io::Result<()> {
+fn print_text(diagnosis: &Diagnosis) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for Finding { severity, message, hint, .. } in &diagnosis.findings {
         let word = match severity {

@@ -277,7 +277,7 @@ fn table(runs: Vec<Report>) -> String {
     let flags = Flags::try_parse_from(["volferry", "report", "file"]).unwrap();
     let Command::Report(report) = flags.command else { panic!("another command") };
     let mut table = Vec::new();
-    Reports { runs, ..Reports::default() }.tell(&report.into_inner().form, &mut table).unwrap();
+    Reports { runs, ..Reports::default() }.print(&report.into_inner().form, &mut table).unwrap();
     String::from_utf8(table).unwrap()
 }
 

@@ -136,7 +136,7 @@ impl ServiceState {
     }
 
     /// Prints a run on standard output, if that was asked for.
-    pub(crate) fn tell(&self, run: impl FnOnce() -> ServedRun) {
+    pub(crate) fn record(&self, run: impl FnOnce() -> ServedRun) {
         let Some(screen) = &self.screen else { return };
         if let Err(error) = screen.event(&Event::Served(Box::new(run()))) {
             tracing::warn!(%error, "cannot tell of a run on standard output");

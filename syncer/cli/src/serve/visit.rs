@@ -75,7 +75,7 @@ fn attend(
         if visit.is_gone() || monitor.cancelled() {
             return visit.send_away();
         }
-        visit.tell(answer);
+        visit.send_answer(answer);
         turn.wait(LOOK);
     }
     // The rules may have changed since; a change from now on cancels the run.
@@ -87,7 +87,7 @@ fn attend(
     let told = |outcome: &Outcome| {
         state.counts.add(&folder, access, outcome);
         run_log::log(outcome);
-        state.tell(|| ServedRun {
+        state.record(|| ServedRun {
             peer: peer.clone(),
             folder: folder.clone(),
             access,

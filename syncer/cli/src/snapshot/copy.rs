@@ -69,7 +69,7 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
             if flags.json {
                 say_json(&CopiedJson::from(&done));
             } else {
-                tell(&done);
+                report(&done);
             }
             Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
         }
@@ -190,7 +190,7 @@ fn push(
     })?
 }
 
-fn tell(done: &CopiedHistory) {
+fn report(done: &CopiedHistory) {
     done.copied.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
     let also = [
         (done.present.len(), "there already"),

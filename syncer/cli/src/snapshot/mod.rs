@@ -81,7 +81,7 @@ pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
     match waiting(command.wait_seconds(), || carry_out(command)) {
         Ok(exit) => exit,
         Err(error) => {
-            tell(&error, command.is_json());
+            report_error(&error, command.is_json());
             match error {
                 error if error.needs_repair() => ExitCode::Partial,
                 error if error.is_lost() => ExitCode::PeerLost,
@@ -129,7 +129,7 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
 }
 
 /// Prints an error and a hint for the next step on standard error, as a line of JSON if the command prints JSON.
-fn tell(error: &SnapshotError, json: bool) {
+fn report_error(error: &SnapshotError, json: bool) {
     tell_failure(chain(error), error.hint(), json);
 }
 

@@ -136,12 +136,12 @@ impl Chunker {
     pub fn next_cut(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
         let max = self.sizes.max as usize;
         let seen = bytes.len().min(max);
-        let cut = self.look(&bytes[..seen]).or_else(|| (seen == max || last && seen > 0).then_some(seen));
+        let cut = self.find_cut(&bytes[..seen]).or_else(|| (seen == max || last && seen > 0).then_some(seen));
         self.looked = if cut.is_some() { 0 } else { seen };
         cut
     }
 
-    fn look(&self, bytes: &[u8]) -> Option<usize> {
+    fn find_cut(&self, bytes: &[u8]) -> Option<usize> {
         let from = (self.looked + 1).max(self.sizes.min as usize);
         if from > bytes.len() {
             return None;

@@ -36,7 +36,7 @@ pub(crate) struct DirtyMark {
 
 impl DirtyMark {
     /// Reads the marks in the `.volferry/` that is open as `dir`, for the process of this shard.
-    pub(crate) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
+    pub(crate) fn inspect(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let mut found = Vec::new();
         each_name(dir, |name| {
             let Some(shard) = shard_of(&name.to_string_lossy()) else { return Ok(()) };
@@ -135,7 +135,7 @@ mod tests {
     const LONG_AGO: Time = Time { seconds: 1_000_000_000, nanos: 7 };
 
     fn marks(dir: &File, shard: u32) -> DirtyMark {
-        DirtyMark::look(dir.as_fd(), shard).unwrap()
+        DirtyMark::inspect(dir.as_fd(), shard).unwrap()
     }
 
     fn there(dir: &tempfile::TempDir) -> usize {

@@ -54,7 +54,7 @@ impl Epoch {
     /// # Errors
     /// `WOULDBLOCK` when there is none.
     pub(crate) fn join(dir: BorrowedFd<'_>) -> io::Result<Self> {
-        let stamp = look(dir)?.ok_or(Errno::WOULDBLOCK)?;
+        let stamp = inspect(dir)?.ok_or(Errno::WOULDBLOCK)?;
         Ok(Self::of(stamp))
     }
 
@@ -70,7 +70,7 @@ impl Epoch {
     /// Returns whether a directory contains this run's stamp. This identifies the directory by whatever name it was
     /// opened.
     pub(crate) fn is_in(&self, dir: BorrowedFd<'_>) -> bool {
-        look(dir).is_ok_and(|there| there == Some(self.stamp))
+        inspect(dir).is_ok_and(|there| there == Some(self.stamp))
     }
 
     /// Returns the random half of the stamp, which is different in every run.
@@ -94,14 +94,14 @@ impl Epoch {
         if fresh && !self.is_lost() {
             return Ok(());
         }
-        self.look(dir, now_ms)?;
+        self.inspect(dir, now_ms)?;
         also()
     }
 
     /// Reads the stamp now. Opens the file each time, because that is when a network file system asks its server.
-    fn look(&self, dir: BorrowedFd<'_>, now_ms: u64) -> io::Result<()> {
+    fn inspect(&self, dir: BorrowedFd<'_>, now_ms: u64) -> io::Result<()> {
         if !self.is_lost() {
-            let there = look(dir)?;
+            let there = inspect(dir)?;
             self.looked_ms.store(now_ms, Relaxed);
             self.lost.store(there != Some(self.stamp), Relaxed);
         }
@@ -114,7 +114,7 @@ impl Epoch {
 }
 
 /// Reads the stamp in `dir`; `None` if there is none.
-fn look(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
+fn inspect(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, EPOCH, flags, Mode::empty()) {
         Ok(file) => read(&file),
@@ -155,7 +155,7 @@ mod tests {
     impl Epoch {
         /// Reads the stamp, however recent the last read is.
         fn check_now(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
-            self.look(dir, 0)
+            self.inspect(dir, 0)
         }
     }
 

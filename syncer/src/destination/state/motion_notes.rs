@@ -75,7 +75,7 @@ struct AddedNotes {
 
 impl MotionNotes {
     /// Reads the notes in the `.volferry/` that is open as `dir`, for the process of this shard.
-    pub(crate) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
+    pub(crate) fn inspect(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let (mut found, mut old, mut lengths) = (NotedFiles::default(), Vec::new(), HashMap::new());
         for shard in shards(dir)? {
             let bytes = read(dir, &name(shard))?;
@@ -267,30 +267,30 @@ mod tests {
         Time { seconds, nanos: 5 }
     }
 
-    fn look(dir: &File, shard: u32) -> MotionNotes {
-        MotionNotes::look(dir.as_fd(), shard).unwrap()
+    fn inspect(dir: &File, shard: u32) -> MotionNotes {
+        MotionNotes::inspect(dir.as_fd(), shard).unwrap()
     }
 
     fn holds(dir: &File, name: &str) -> bool {
-        look(dir, 0).found().names_file(&RelPath::root(), name.as_bytes())
+        inspect(dir, 0).found().names_file(&RelPath::root(), name.as_bytes())
     }
 
     #[test]
     fn a_note_stays_until_a_run_settles_it_and_notes_of_that_run_stay() {
         let dir = tempfile::tempdir().unwrap();
         let fd = File::open(dir.path()).unwrap();
-        assert!(look(&fd, 0).found().is_empty() && look(&fd, 0).sentence().is_none());
+        assert!(inspect(&fd, 0).found().is_empty() && inspect(&fd, 0).sentence().is_none());
         for (shard, name) in [(0, "a"), (1, "b"), (0, "c")] {
-            look(&fd, shard).add(fd.as_fd(), &path(name), at(1)).unwrap();
+            inspect(&fd, shard).add(fd.as_fd(), &path(name), at(1)).unwrap();
         }
         assert!(["a", "b", "c"].into_iter().all(|name| holds(&fd, name)));
-        let run = look(&fd, 0);
-        look(&fd, 1).add(fd.as_fd(), &path("d"), at(1)).unwrap();
+        let run = inspect(&fd, 0);
+        inspect(&fd, 1).add(fd.as_fd(), &path("d"), at(1)).unwrap();
         run.add(fd.as_fd(), &path("e"), at(1)).unwrap();
         assert!(run.sentence().unwrap().contains("1 file while the run read: e;"));
         run.settle(fd.as_fd(), |path| path.is_some_and(|path| path.as_bytes() == b"b")).unwrap();
         assert_eq!(["a", "b", "c", "d", "e"].map(|name| holds(&fd, name)), [false, true, false, true, true]);
-        look(&fd, 0).settle(fd.as_fd(), |_| false).unwrap();
+        inspect(&fd, 0).settle(fd.as_fd(), |_| false).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -300,13 +300,13 @@ mod tests {
         let fd = File::open(dir.path()).unwrap();
         let file = dir.path().join("in-motion-0");
         for name in ["one", "two"] {
-            look(&fd, 0).add(fd.as_fd(), &path(name), at(1)).unwrap();
+            inspect(&fd, 0).add(fd.as_fd(), &path(name), at(1)).unwrap();
         }
         let whole = fs::read(&file).unwrap();
         for end in 0..whole.len() {
             fs::write(&file, &whole[..end]).unwrap();
             assert_eq!((holds(&fd, "one"), holds(&fd, "two")), (end >= whole.len() / 2, false), "{end}");
-            look(&fd, 0).add(fd.as_fd(), &path("three"), at(1)).unwrap();
+            inspect(&fd, 0).add(fd.as_fd(), &path("three"), at(1)).unwrap();
             assert!(holds(&fd, "three"), "{end}");
         }
     }
@@ -315,17 +315,17 @@ mod tests {
     fn of_more_files_than_are_named_the_times_count() {
         let dir = tempfile::tempdir().unwrap();
         let fd = File::open(dir.path()).unwrap();
-        let run = look(&fd, 0);
+        let run = inspect(&fd, 0);
         let seconds = 1_000_000;
         (0..MAX_NOTES).for_each(|n| run.add(fd.as_fd(), &path(&n.to_string()), at(7)).unwrap());
-        let of = |seconds| look(&fd, 0).found().holds(&path("dir"), b"other", at(seconds));
+        let of = |seconds| inspect(&fd, 0).found().holds(&path("dir"), b"other", at(seconds));
         assert!(!of(seconds));
         (0..9).for_each(|_| run.add(fd.as_fd(), &path("more"), at(seconds)).unwrap());
         assert!(of(seconds) && of(seconds - MARGIN_SECONDS) && !of(seconds - MARGIN_SECONDS - 1));
         run.add(fd.as_fd(), &path("old"), at(7)).unwrap();
         assert!(of(i64::MIN));
-        let later = look(&fd, 0);
+        let later = inspect(&fd, 0);
         later.settle(fd.as_fd(), |path| path.is_none()).unwrap();
-        assert!(of(7) && !look(&fd, 0).found().names_file(&RelPath::root(), b"1"));
+        assert!(of(7) && !inspect(&fd, 0).found().names_file(&RelPath::root(), b"1"));
     }
 }

@@ -77,7 +77,7 @@ impl Private {
             let user = user_of(root, &stat)?;
             if stat.st_uid == user {
                 let is_marked = made_mark::check(fd.as_fd(), &stat, &own_path)?;
-                let dir = Self::keep(fd, &stat, own_path, user)?;
+                let dir = Self::wrap(fd, &stat, own_path, user)?;
                 dir.vet(OWN_DIR)?;
                 return Ok(OpenedOwn { dir, is_marked, replaced });
             }
@@ -101,7 +101,7 @@ impl Private {
                 belongs(&stat)
             )));
         }
-        Self::keep(fd, &stat, path.into(), user)
+        Self::wrap(fd, &stat, path.into(), user)
     }
 
     /// Opens the folder `name` in this one, and makes it where it is missing.
@@ -117,12 +117,12 @@ impl Private {
                 "{path} is a mount\nhint: unmount it: nothing is cleaned up there"
             )));
         }
-        let folder = Self::keep(fd, &stat, path, self.user)?;
+        let folder = Self::wrap(fd, &stat, path, self.user)?;
         Ok(Self { was_open: folder.was_open || self.was_open, ..folder })
     }
 
     /// Wraps an open folder of this user, and removes all rights of other users to it.
-    fn keep(fd: OwnedFd, stat: &Stat, path: PathBuf, user: u32) -> io::Result<Self> {
+    fn wrap(fd: OwnedFd, stat: &Stat, path: PathBuf, user: u32) -> io::Result<Self> {
         let identity = Identity::of(stat);
         let was_open = stat.st_mode & OTHERS_WRITE != 0;
         let mut folder = Self { fd, identity, path, user, was_open, has_no_modes: false };

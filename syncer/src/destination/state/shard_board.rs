@@ -270,7 +270,7 @@ impl ShardBoard {
     ///
     /// # Errors
     /// When the board is another run's, which has taken the destination over, or cannot be read.
-    pub fn look(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
+    pub fn inspect(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
         let Some(meeting) = self.table.try_meet()? else {
             return Ok(OtherShards::Waiting { absent: None, behind: None });
         };
@@ -410,21 +410,21 @@ mod tests {
         let (_dir, state) = begun();
         let first = sit(&state, 0, "run").unwrap();
         assert_eq!(
-            first.look(Stage::Planned, true).unwrap(),
+            first.inspect(Stage::Planned, true).unwrap(),
             OtherShards::Waiting { absent: Some(1), behind: Some(0) }
         );
         let second = sit(&state, 1, "run").unwrap();
         first.has_planned(0, 0).unwrap();
         let behind = |index| OtherShards::Waiting { absent: None, behind: Some(index) };
-        assert_eq!(first.look(Stage::Planned, true).unwrap(), behind(1));
+        assert_eq!(first.inspect(Stage::Planned, true).unwrap(), behind(1));
         second.has_planned(3, 1).unwrap();
-        let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        let OtherShards::All(seats) = first.inspect(Stage::Planned, true).unwrap() else { panic!("not all") };
         assert_eq!(seats[1], ShardState { stage: Stage::Planned, failures: 3, failed: 1 });
         second.reach(Stage::Moved).unwrap();
         drop(second);
-        let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        let OtherShards::All(seats) = first.inspect(Stage::Planned, true).unwrap() else { panic!("not all") };
         assert_eq!(seats[1].failures, 3, "a shard that looks late sees it as well");
-        assert_eq!(first.look(Stage::Applied, true).unwrap(), OtherShards::Gone(1));
+        assert_eq!(first.inspect(Stage::Applied, true).unwrap(), OtherShards::Gone(1));
     }
 
     #[test]
@@ -433,15 +433,15 @@ mod tests {
         let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
         let waiting = OtherShards::Waiting { absent: None, behind: Some(0) };
-        assert_eq!(second.look(Stage::Committed, false).unwrap(), waiting);
+        assert_eq!(second.inspect(Stage::Committed, false).unwrap(), waiting);
         first.reach(Stage::Committed).unwrap();
         drop(first);
-        assert!(matches!(second.look(Stage::Committed, false).unwrap(), OtherShards::All(_)));
+        assert!(matches!(second.inspect(Stage::Committed, false).unwrap(), OtherShards::All(_)));
         let (_dir, state) = begun();
         let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
         drop(first);
-        assert_eq!(second.look(Stage::Committed, false).unwrap(), OtherShards::Gone(0));
+        assert_eq!(second.inspect(Stage::Committed, false).unwrap(), OtherShards::Gone(0));
     }
 
     #[test]

@@ -407,8 +407,8 @@ impl Entering<'_> {
     /// Opens the folders and cleans up staging. `is_first` is whether no other process of the run has joined before.
     fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<StateDir> {
         let Self { root, path, dir, is_marked, replaced, lock } = self;
-        let dirty = DirtyMark::look(dir.as_fd(), shard)?;
-        let motion = MotionNotes::look(dir.as_fd(), shard)?;
+        let dirty = DirtyMark::inspect(dir.as_fd(), shard)?;
+        let motion = MotionNotes::inspect(dir.as_fd(), shard)?;
         let known = replaced.as_ref().and_then(|replaced| replaced.volume);
         let source = replaced.as_ref().and_then(|replaced| replaced.source);
         source.map_or(Ok(()), |source| volume_id::note_source(dir.as_fd(), source))?;

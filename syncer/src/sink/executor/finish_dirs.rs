@@ -39,7 +39,7 @@ impl Executor<'_> {
                     destination.begin()?;
                 }
                 let has_deleted = self.run.params.delete && !self.kept_back;
-                let looked = opened.map(|dir| self.owner_change.look(path, &dir, has_deleted));
+                let looked = opened.map(|dir| self.owner_change.inspect(path, &dir, has_deleted));
                 if let Some(Err(error)) = looked {
                     self.run.failures.add(path, "look again into", &error);
                 }

@@ -139,7 +139,7 @@ impl HistorySource for NoHistory {
 /// # Errors
 /// If it cannot be read.
 pub fn volume_at(place: &TreeLocation) -> Result<Option<VolumeId>, SnapshotError> {
-    Ok(Candidate::look(place)?.map(|candidate| candidate.volume()).transpose()?.flatten())
+    Ok(Candidate::find(place)?.map(|candidate| candidate.volume()).transpose()?.flatten())
 }
 
 impl HistorySource for StoredHistory<'_> {

@@ -30,7 +30,7 @@ const TICK_NANOS: u32 = 100_000_000;
 /// # Errors
 /// If it does not exist, or another run holds it.
 pub fn lock_volume(place: &TreeLocation) -> Result<Destination, SnapshotError> {
-    lock(Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?, place)
+    lock(Candidate::find(place)?.ok_or_else(|| RootError::Missing(place.path()))?, place)
 }
 
 /// Opens and locks the volume at `place` as [`lock_volume`] does, and makes the last name of its path if it is missing.

@@ -107,7 +107,7 @@ impl PeerQueue {
         door.open_for(LinkUse::Queue);
         loop {
             for (at, peer) in self.waiting.iter().enumerate() {
-                peer.tell(session.answer(at));
+                peer.report(session.answer(at));
             }
             tokio::select! {
                 _ = &mut over => break,
@@ -161,7 +161,7 @@ impl Waiting {
         self.met.connection.close_reason().is_none()
     }
 
-    fn tell(&self, news: BusyAnswer) {
+    fn report(&self, news: BusyAnswer) {
         self.answer.send_if_modified(|told| {
             let is_new = told.as_ref() != Some(&news);
             *told = Some(news);
@@ -203,7 +203,7 @@ async fn shake_over_command(door: &Arc<Listener>) -> Shaken {
 pub(super) async fn attend_to(connection: Connection, answers: watch::Receiver<Option<BusyAnswer>>) {
     let telling = async {
         if let Ok(words) = connection.open_uni().await {
-            let _ = tell(words, answers).await;
+            let _ = send_answers(words, answers).await;
         }
         future::pending::<()>().await;
     };
@@ -214,7 +214,7 @@ pub(super) async fn attend_to(connection: Connection, answers: watch::Receiver<O
 }
 
 /// Sends each answer as a line, and ends the stream when it is the peer's turn.
-async fn tell(
+async fn send_answers(
     mut words: SendStream,
     mut answers: watch::Receiver<Option<BusyAnswer>>,
 ) -> Result<(), WriteError> {

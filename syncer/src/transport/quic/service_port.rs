@@ -181,7 +181,7 @@ impl Visitor {
     }
 
     /// Tells the peer that it has to wait.
-    pub(crate) fn tell(&mut self, answer: BusyAnswer) {
+    pub(crate) fn send_answer(&mut self, answer: BusyAnswer) {
         self.answer(Some(answer));
     }
 
