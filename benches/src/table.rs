@@ -167,10 +167,10 @@ impl Table {
         head.push("volferry ms".into());
         head.push(if self.has_link() { "round trips" } else { "reach" }.into());
         head.extend(["ratio", "verdict"].map(String::from));
-        match self.peers().any(|name| name == RSYNC) {
-            true => head.push("wire: volferry / rsync".into()),
-            false if self.has_wire() => head.push("wire: volferry".into()),
-            false => {}
+        if self.peers().any(|name| name == RSYNC) {
+            head.push("wire: volferry / rsync".into());
+        } else if self.has_wire() {
+            head.push("wire: volferry".into());
         }
         head
     }
@@ -191,10 +191,10 @@ impl Table {
             let count = line.tools.get(name).and_then(|figures| figures.wire_bytes);
             count.map_or_else(|| "–".into(), human_bytes::bytes)
         };
-        match self.peers().any(|name| name == RSYNC) {
-            true => cells.push(format!("{} / {}", wire(OURS), wire(RSYNC))),
-            false if self.has_wire() => cells.push(wire(OURS)),
-            false => {}
+        if self.peers().any(|name| name == RSYNC) {
+            cells.push(format!("{} / {}", wire(OURS), wire(RSYNC)));
+        } else if self.has_wire() {
+            cells.push(wire(OURS));
         }
         cells
     }

@@ -32,6 +32,7 @@ mod lease;
 mod load;
 mod local;
 mod moving;
+mod moving_stage;
 mod names;
 mod namespaced;
 mod pair;

@@ -162,7 +162,7 @@ fn settled(mut status: SyncJobStatus) -> SyncJobStatus {
 /// Completes a status as each step does.
 fn tell(mut status: SyncJobStatus) -> SyncJobStatus {
     let settles = status.active_run.as_ref().is_none_or(ActiveRun::is_routine);
-    synced::tell(&mut status, settles, false, 1, NOW);
+    synced::set_synced(&mut status, settles, false, 1, NOW);
     status
 }
 

@@ -349,10 +349,12 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
     let same_mode = policy.same_mode(source, sink);
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
     let same_attrs = source.attrs.same(&sink.attrs, policy.attrs);
-    match same_mode && same_owner && same_attrs && (same_mtime || !policy.times) {
-        true => None,
-        false if policy.vouches(source, sink) => Some(Step::Update),
-        false => Some(Step::Meta),
+    if same_mode && same_owner && same_attrs && (same_mtime || !policy.times) {
+        None
+    } else if policy.vouches(source, sink) {
+        Some(Step::Update)
+    } else {
+        Some(Step::Meta)
     }
 }
 

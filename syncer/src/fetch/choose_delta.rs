@@ -127,11 +127,13 @@ impl BasisReader<'_> {
         }
         let tree = self.writing.tree()?;
         let staged = tree.stage_file(&need.path())?;
-        let kept = match staged.clone_of(file.as_fd()) {
+        let kept = if !staged.clone_of(file.as_fd()) {
+            GranuleBasis::copy_of(file, staged)?
+        } else if tree.doubtful_since().is_some() {
             // The page cache may differ from the disk, and so from the clone.
-            true if tree.doubtful_since().is_some() => GranuleBasis::what_is_in(staged)?,
-            true => GranuleBasis::clone_of(file, staged)?,
-            false => GranuleBasis::copy_of(file, staged)?,
+            GranuleBasis::what_is_in(staged)?
+        } else {
+            GranuleBasis::clone_of(file, staged)?
         };
         self.share(number, need, kept)
     }

@@ -303,7 +303,7 @@ impl Drop for OutsideClock<'_> {
     fn drop(&mut self) {
         for (thread, before) in &self.before {
             let Some(now) = usage_of(*thread) else { continue };
-            self.pool.keep(Effort {
+            self.pool.record(Effort {
                 running_us: micros(now.running.saturating_sub(before.running)),
                 queued_us: micros(now.queued.saturating_sub(before.queued)),
                 ..Effort::default()

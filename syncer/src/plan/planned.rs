@@ -167,10 +167,11 @@ pub(crate) fn holds_only_kept(sink: &Tree, kept: &SparedEntries, id: DirId) -> b
         let mut child = dir.first_child;
         for (index, entry) in (0..).zip(&dir.listing) {
             let is_dir = entry.kind == Kind::Dir;
-            match kept.contains(&(id, index)) {
-                true => {}
-                false if is_dir => left.push(child),
-                false => return false,
+            if !kept.contains(&(id, index)) {
+                if !is_dir {
+                    return false;
+                }
+                left.push(child);
             }
             child += u32::from(is_dir);
         }

@@ -71,11 +71,13 @@ impl Rulebook {
             let mut of_file = Vec::new();
             let room = MAX_RULES_BYTES.saturating_sub(text.len());
             read_rules(fd, name, &mut of_file).map_err(|error| (name.into(), error))?;
-            match of_file.len() + MERGE_FILE_BYTES > room {
-                _ if of_file.is_empty() => continue,
-                true => return Err((name.into(), io::Error::other(too_long()))),
-                false => put_merge_file(&mut text, nth, &of_file),
+            if of_file.is_empty() {
+                continue;
             }
+            if of_file.len() + MERGE_FILE_BYTES > room {
+                return Err((name.into(), io::Error::other(too_long())));
+            }
+            put_merge_file(&mut text, nth, &of_file);
             last = name;
         }
         Self::of_text(work, text, last, patterns)

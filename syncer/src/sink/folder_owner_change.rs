@@ -94,13 +94,13 @@ impl<'a> OwnerChange<'a> {
                 None => true,
             };
             let path = path_in(path, name);
-            match is_added {
-                false => self.run.failures.add(&path, "give to its owner", &EXCHANGED),
-                // Such entries may be excluded from the run, which then must not delete them.
-                true if self.run.params.delete && !leaves_out => {
-                    self.run.failures.add(&path, "delete", &ADDED);
-                }
-                true => self.stay += 1,
+            if !is_added {
+                self.run.failures.add(&path, "give to its owner", &EXCHANGED);
+            } else if self.run.params.delete && !leaves_out {
+                self.run.failures.add(&path, "delete", &ADDED);
+            } else {
+                // Such an entry may be excluded from the run, which then must not delete it.
+                self.stay += 1;
             }
             Ok(())
         })

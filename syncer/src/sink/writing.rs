@@ -209,12 +209,10 @@ impl<'a> Writing<'a> {
     ) {
         let (len, mtime) = (content.len() as u64, meta.mtime);
         if let Some(written) = self.written.filter(|_| self.remembers(need, len)) {
-            match written.packs(len) {
-                true if attrs.is_empty() => {
-                    written.add_new((&need.dir.path, &need.name), staged.fd(), mtime, content);
-                }
-                true => {}
-                false => written.add(staged.fd(), len, mtime, ContentId::of(content)),
+            if !written.packs(len) {
+                written.add(staged.fd(), len, mtime, ContentId::of(content));
+            } else if attrs.is_empty() {
+                written.add_new((&need.dir.path, &need.name), staged.fd(), mtime, content);
             }
         }
     }

@@ -72,10 +72,12 @@ impl SendWorker<'_> {
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
                 let is_whole = append_start(&fd, size as usize, frame)?;
                 let after = regular(&fd)?;
-                match is_whole && is_same(&before, &after) {
-                    _ if holes && has_holes(&after) => Err(Misread::Sparse),
-                    true => Ok(()),
-                    false => Err(Misread::Changed),
+                if holes && has_holes(&after) {
+                    Err(Misread::Sparse)
+                } else if is_whole && is_same(&before, &after) {
+                    Ok(())
+                } else {
+                    Err(Misread::Changed)
                 }
             });
             match read {

@@ -67,7 +67,7 @@ fn print(flags: &PairFlags, made: &MadeFlags) -> Result<(), PluginError> {
 }
 
 /// Says what has been done. Standard output is for manifests.
-fn report(text: &str) {
+fn say(text: &str) {
     output::complain(text);
 }
 
@@ -109,7 +109,7 @@ impl<'a> Pair<'a> {
         let endpoint = manifests::endpoint(self.flags, made);
         let endpoint = apply(&self.endpoints, self.name, &endpoint, &self.serves).await?;
         let reached = self.waits().address(&self.endpoints, None).await?;
-        report(&format!("SyncEndpoint {} serves {reached}", self.name));
+        say(&format!("SyncEndpoint {} serves {reached}", self.name));
         if !made.no_trial {
             trial::run(&self.dials, self.flags, made, (&reached, &endpoint.spec.service.protocols)).await?;
         }
@@ -147,11 +147,11 @@ impl<'a> Pair<'a> {
         let job = apply(&self.jobs, self.name, &job, &self.dials).await?;
         let key = self.waits().key(&self.jobs, None).await?;
         self.change_peers(endpoint, |peers| with_key(peers, &self.peer(&job), key)).await?;
-        report("the SyncJob's key is among the endpoint's peers");
+        say("the SyncJob's key is among the endpoint's peers");
         let (namespace, name) = (&self.dials.namespace, self.name);
         let goes_on =
             || format!("the first run goes on; `kubectl volferry status -n {namespace} {name}` shows it");
-        report(&self.waits().run(&self.jobs).await?.unwrap_or_else(goes_on));
+        say(&self.waits().run(&self.jobs).await?.unwrap_or_else(goes_on));
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl<'a> Pair<'a> {
                 delete(&self.endpoints, endpoint, &self.serves).await?;
             } else {
                 self.change_peers(endpoint, |peers| others(&peers, &own)).await?;
-                report(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
+                say(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
                 if job.is_none() {
                     self.tell_of_left(endpoint);
                 }
@@ -207,11 +207,11 @@ impl<'a> Pair<'a> {
         self.forget_key(&job).await?;
         let (run, new) = self.run_with_key_after(old).await?;
         self.change_peers(&endpoint, |peers| with_key(peers, &name, new)).await?;
-        report("both keys are among the endpoint's peers");
+        say("both keys are among the endpoint's peers");
         self.until_met(&run).await?;
         let only_new = |peers: Vec<_>| with_key(others(&peers, std::slice::from_ref(&name)), &name, new);
         self.change_peers(&endpoint, only_new).await?;
-        report("the endpoint has accepted the new key; the old one is taken out");
+        say("the endpoint has accepted the new key; the old one is taken out");
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl<'a> Pair<'a> {
             patched.map_err(failed(format!("change the key of SyncEndpoint {}", self.name)))?;
             reached = self.waits().address(&self.endpoints, known).await?;
         }
-        report(&format!(
+        say(&format!(
             "SyncEndpoint {} serves with the key {}, and with the one before",
             self.name, reached.public_key
         ));
@@ -243,7 +243,7 @@ impl<'a> Pair<'a> {
         apply(&self.jobs, self.name, &job, &self.dials).await?;
         let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
         self.until_met(&run.name_any()).await?;
-        report("a run has met the endpoint with its new key; give that to its other peers, too");
+        say("a run has met the endpoint with its new key; give that to its other peers, too");
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl<'a> Pair<'a> {
         names.dedup();
         if !names.is_empty() {
             let names = names.join(", ");
-            report(&format!(
+            say(&format!(
                 "note: the SyncJob is gone; if one of these peers was its key, take it out: {names}"
             ));
         }
@@ -433,7 +433,7 @@ where
     let what = format!("{} {}/{name}", K::kind(&()), at.namespace);
     let applied = api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(manifest)).await;
     let applied = applied.map_err(failed(format!("apply {what}")))?;
-    report(&format!("{what} applied"));
+    say(&format!("{what} applied"));
     Ok(applied)
 }
 
@@ -445,8 +445,8 @@ where
     let what = format!("{} {}/{}", K::kind(&()), at.namespace, seen.name_any());
     let preconditions = Some(Preconditions { uid: seen.uid(), ..Preconditions::default() });
     match api.delete(&seen.name_any(), &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-        Ok(_) => report(&format!("{what} deleted")),
-        Err(kube::Error::Api(status)) if status.is_not_found() => report(&format!("{what} is gone already")),
+        Ok(_) => say(&format!("{what} deleted")),
+        Err(kube::Error::Api(status)) if status.is_not_found() => say(&format!("{what} is gone already")),
         Err(error) => return Err(failed(format!("delete {what}"))(error)),
     }
     Ok(())

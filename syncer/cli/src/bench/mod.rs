@@ -43,7 +43,7 @@ pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
     let done = if flags.schema {
         print(&schemars::schema_for!(BenchResult)).map_err(Into::into)
     } else {
-        measure(flags, link, &start_time).and_then(|result| report(&result, flags))
+        measure(flags, link, &start_time).and_then(|result| publish(&result, flags))
     };
     match done {
         Ok(()) => ExitCode::Done,
@@ -215,7 +215,7 @@ fn report(flags: &BenchFlags, run: &Report) -> io::Result<()> {
     Screen::new(false).event(&Event::Finished(Box::new(run.clone())))
 }
 
-fn report(result: &BenchResult, flags: &BenchFlags) -> Result<(), BenchError> {
+fn publish(result: &BenchResult, flags: &BenchFlags) -> Result<(), BenchError> {
     let failed = |source| BenchError::Write { path: flags.report.clone().unwrap_or_default(), source };
     if let Some(name) = &flags.run {
         return report(flags, &as_run(result, name)).map_err(failed);

@@ -139,10 +139,12 @@ fn room(folder: &Path) -> Vec<Finding> {
 fn own_folder(destination: &Path) -> Option<Finding> {
     let path = destination.join(".volferry");
     let found = fs::symlink_metadata(&path).ok()?;
-    let message = match found.uid() == rustix::process::geteuid().as_raw() {
-        true if found.is_dir() => return None,
-        true => format!("{} is not a folder, and runs keep their files there", path.display()),
-        false => format!("{} belongs to the user {}, and not to this one", path.display(), found.uid()),
+    let message = if found.uid() != rustix::process::geteuid().as_raw() {
+        format!("{} belongs to the user {}, and not to this one", path.display(), found.uid())
+    } else if !found.is_dir() {
+        format!("{} is not a folder, and runs keep their files there", path.display())
+    } else {
+        return None;
     };
     let hint = "run as that user; or move it away, if no job uses it";
     Some(Finding::new(Check::OwnFolder, Severity::Error, message, hint))

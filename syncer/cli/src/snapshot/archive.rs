@@ -34,14 +34,12 @@ pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let export = |to: &mut dyn Write| export_tar(&opened.store, snapshot, to);
-    match is_standard(&flags.tar) {
-        true if io::stdout().is_terminal() => {
-            return Err(SnapshotError::Invalid(
-                "an archive is not written to a terminal: name a file".into(),
-            ));
-        }
-        true => export(&mut io::stdout().lock())?,
-        false => to_file(&flags.tar, export)?,
+    if !is_standard(&flags.tar) {
+        to_file(&flags.tar, export)?;
+    } else if io::stdout().is_terminal() {
+        return Err(SnapshotError::Invalid("an archive is not written to a terminal: name a file".into()));
+    } else {
+        export(&mut io::stdout().lock())?;
     }
     Ok(ExitCode::Done)
 }

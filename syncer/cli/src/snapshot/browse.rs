@@ -103,7 +103,7 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    diff_nodes(&opened.store, before, after, &flags.path, &mut |change, path, node| {
+    diff_nodes(&opened.store, before.as_ref(), after.as_ref(), &flags.path, &mut |change, path, node| {
         if flags.volume.json {
             changes.push(ChangeJson::new(change, path, node));
         } else {

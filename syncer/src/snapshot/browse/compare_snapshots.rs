@@ -40,12 +40,12 @@ impl Change {
 /// If a directory cannot be read.
 pub fn diff_nodes(
     store: &Store,
-    one: Option<Node>,
-    other: Option<Node>,
+    one: Option<&Node>,
+    other: Option<&Node>,
     path: &RelPath,
     report: &mut dyn FnMut(Change, &RelPath, &Node),
 ) -> Result<(), SnapshotError> {
-    match (&one, &other) {
+    match (one, other) {
         (Some(one), Some(other)) if !one.what.has_same_content(&other.what) => {
             report(Change::Modified, path, other);
         }
@@ -56,11 +56,11 @@ pub fn diff_nodes(
         (None, Some(other)) => report(Change::Added, path, other),
         (Some(one), None) => report(Change::Removed, path, one),
     }
-    let folder = |node: &Option<Node>| match node {
+    let folder = |node: Option<&Node>| match node {
         Some(Node { what: What::Dir(folder), .. }) => Some(*folder),
         _ => None,
     };
-    match (folder(&one), folder(&other)) {
+    match (folder(one), folder(other)) {
         (None, None) => Ok(()),
         (Some(one), Some(other)) if one.id == other.id => Ok(()),
         (one, other) => diff_dirs(store, one, other, path, report),
@@ -94,7 +94,8 @@ fn diff_dirs(
             tracing::warn!(dir = %path, name, "a path is too long to be compared");
             continue;
         };
-        diff_nodes(store, from.map(|(_, node)| node), to.map(|(_, node)| node), &below, report)?;
+        let (from, to) = (from.as_ref().map(|(_, node)| node), to.as_ref().map(|(_, node)| node));
+        diff_nodes(store, from, to, &below, report)?;
     }
 }
 

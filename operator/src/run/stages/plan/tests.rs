@@ -1,4 +1,5 @@
 mod captures;
+mod claims;
 mod ending;
 mod hooks;
 mod images;
@@ -152,41 +153,6 @@ fn a_new_job_begins_its_first_run() {
 }
 
 #[test]
-fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_suspended() {
-    let idle = SyncJobStatus::default();
-    fn creates(status: &SyncJobStatus) -> Situation<'_> {
-        let missing = Err(Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m")));
-        Situation { claim_step: Some(ClaimStep::Create), claims: missing, ..situation(status) }
-    }
-    assert_eq!(step(&creates(&idle)), Step::Claim(ClaimStep::Create));
-    let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
-    let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
-    assert_eq!(
-        (step(&creates(&waiting)), step(&creates(&with_run()))),
-        (Step::Claim(ClaimStep::Create), Step::Claim(ClaimStep::Create))
-    );
-    let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..creates(&idle) };
-    assert_eq!(step(&suspended), Step::Suspend);
-}
-
-#[test]
-fn a_claim_that_is_to_grow_is_told_so_before_a_run_begins_or_starts_and_not_while_suspended() {
-    let idle = SyncJobStatus::default();
-    fn grows(status: &SyncJobStatus) -> Situation<'_> {
-        Situation { claim_step: Some(ClaimStep::Grow), ..situation(status) }
-    }
-    let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
-    let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
-    for status in [&idle, &waiting, &with_run()] {
-        assert_eq!(step(&grows(status)), Step::Claim(ClaimStep::Grow), "{status:?}");
-    }
-    let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..grows(&idle) };
-    assert_eq!(step(&suspended), Step::Suspend);
-    let running = Situation { pairs: pair(EndState::Running, EndState::Running), ..grows(&waiting) };
-    assert_ne!(step(&running), Step::Claim(ClaimStep::Grow), "a volume in use is left alone");
-}
-
-#[test]
 fn a_run_counts_for_the_nodes_of_its_volumes_from_its_place_on() {
     let (idle, nodes) = (SyncJobStatus::default(), ["n1".to_string()]);
     let Step::Begin(run) =
@@ -257,15 +223,6 @@ fn a_suspended_job_begins_nothing_and_lets_a_run_end() {
     assert_eq!(step(&Situation { demand: suspended.clone(), ..situation(&idle) }), Step::Suspend);
     let active = with_run();
     assert_eq!(step(&Situation { demand: suspended, ..situation(&active) }), Step::Launch);
-}
-
-#[test]
-fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
-    let status = SyncJobStatus::default();
-    let blocked = Blocked::Stalled(Fault::new(Reason::ClaimNotFound, "m"));
-    let Decision { step, again } = next(&Situation { claims: Err(blocked.clone()), ..situation(&status) });
-    assert_eq!(step, Step::Block(blocked));
-    assert!(again.is_some(), "a storage class is not watched");
 }
 
 #[test]
@@ -416,39 +373,6 @@ fn a_person_asks_for_a_run_under_a_name_of_their_own() {
     let suspended = Ok(Demand { suspend: true, ..demand() });
     let suspended = Situation { facts: asks(&asked), demand: suspended, ..situation(&status) };
     assert_eq!(step(&suspended), Step::Suspend);
-}
-
-#[test]
-fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_lets_it_end() {
-    let fault = Fault::new(Reason::ClaimTerminating, "m");
-    let mut status = running_since(1);
-    let both_run = pair(EndState::Running, EndState::Running);
-    let losing =
-        |side, pairs, status| Situation { lost: Some((side, fault.clone())), pairs, ..situation(status) };
-    assert_eq!(step(&losing(Side::Source, both_run.clone(), &status)), Step::Run);
-    let halt = Step::Halt(Blocked::Stalled(fault.clone()));
-    assert_eq!(step(&losing(Side::Sink, both_run, &status)), halt);
-    let over = losing(Side::Sink, pair(ended(0, 5), ended(0, 5)), &status);
-    assert_eq!(finished(step(&over)).result, RunResult::Succeeded);
-
-    run_status::halt(&mut status, &Blocked::Stalled(fault.clone()), at(6));
-    let run = status.active_run.as_ref().unwrap();
-    assert_eq!((run.retries, run.postponed, run.is_started()), (0, 1, false));
-    assert_eq!(step(&situation(&status)), Step::Queue, "the claim is back");
-}
-
-#[test]
-fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_anew() {
-    let mut status = after_run(GENERATION);
-    let fault = Fault::new(Reason::ClaimNotFound, "m");
-    for side in [Side::Source, Side::Sink] {
-        let lost = Situation { lost: Some((side, fault.clone())), ..situation(&status) };
-        assert_eq!(step(&lost), Step::Block(Blocked::Stalled(fault.clone())));
-    }
-    let anew = |status: &SyncJobStatus| step(&Situation { is_new_destination: true, ..situation(status) });
-    assert!(matches!(anew(&status), Step::Begin(_)));
-    status.last_run.as_mut().unwrap().result = RunResult::Failed;
-    assert_eq!(anew(&status), Step::Rest, "a run onto it was made, and failed");
 }
 
 #[test]
