@@ -31,8 +31,8 @@ use crate::{
 /// turn to be written.
 const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
-/// The number of bytes of a file that are sent in one part of the manifest: 4 KiB of names, and some 5 ms of reading and
-/// copying.
+/// The number of bytes of a file whose names are one part of the manifest: 4 KiB of names, and some 5 ms of reading
+/// and copying.
 const PART: u64 = 8 << 20;
 
 /// A staged file, its granules before any content arrived, and how much of its manifest the source has.

@@ -68,7 +68,8 @@ struct JudgedCopies {
     gone: BTreeSet<SnapshotId>,
 }
 
-/// Judges the copies here and `all` that are offered together. Snapshots of this volume itself, and copies of another one's, are not judged.
+/// Judges the copies here and `all` that are offered together. Snapshots of this volume itself, and copies of another
+/// one's, are not judged.
 fn judge_copies(
     roots: &Roots,
     offer: &OfferedHistory,
