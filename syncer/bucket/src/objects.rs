@@ -97,9 +97,9 @@ impl Objects {
         }
     }
 
-    /// Reads the last bytes of an object, as many as it has of `count`.
-    pub(crate) fn get_end(&self, name: &str, count: u64) -> Result<Bytes, BucketError> {
-        self.runtime.block_on(self.read(name, Some(GetRange::Suffix(count)), count))
+    /// Reads a range of an object.
+    pub(crate) fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+        self.runtime.block_on(self.read_range(name, range))
     }
 
     /// Reads these ranges of objects in their order, some at the same time, and passes each on with its number.
@@ -110,11 +110,7 @@ impl Objects {
     ) -> Result<(), BucketError> {
         let read = |(name, range): &(String, Range<u64>)| {
             let (name, range) = (name.clone(), range.clone());
-            async move {
-                let len = range.end - range.start;
-                let bytes = self.read(&name, Some(GetRange::Bounded(range)), len).await?;
-                if bytes.len() as u64 == len { Ok(bytes) } else { Err(self.damaged(&name, SHORTER)) }
-            }
+            async move { self.read_range(&name, range).await }
         };
         let mut reads = stream::iter(ranges.iter().map(read)).buffered(REQUESTS);
         let mut nth = 0;
@@ -123,6 +119,12 @@ impl Objects {
             nth += 1;
         }
         Ok(())
+    }
+
+    async fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+        let len = range.end - range.start;
+        let bytes = self.read(name, Some(GetRange::Bounded(range)), len).await?;
+        if bytes.len() as u64 == len { Ok(bytes) } else { Err(self.damaged(name, SHORTER)) }
     }
 
     async fn read(&self, name: &str, range: Option<GetRange>, max: u64) -> Result<Bytes, BucketError> {

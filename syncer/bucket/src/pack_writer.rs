@@ -221,18 +221,18 @@ impl PackWriter {
 }
 
 impl BucketStore {
-    /// Reads what a pack has, from its end.
-    pub(crate) fn pack_index(&self, name: ObjectName) -> Result<PackIndex, BucketError> {
+    /// Reads what a pack of `bytes` bytes has, from its end. Not each server has a range that is longer than its object.
+    pub(crate) fn pack_index(&self, name: ObjectName, bytes: u64) -> Result<PackIndex, BucketError> {
         let path = pack_path(name);
         let damaged = |what| self.objects.damaged(&path, what);
-        let mut end = self.objects.get_end(&path, FEW_END_BYTES)?;
-        let len_of = |end: &[u8]| end.last_chunk().map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
-        let len = len_of(&end);
+        let get_end = |count| self.objects.get_range(&path, bytes.saturating_sub(count)..bytes);
+        let mut end = get_end(FEW_END_BYTES)?;
+        let len = end.last_chunk().map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
         if len + 4 > MAX_END_BYTES {
             return Err(damaged("its index is longer than any that this program writes"));
         }
         if len + 4 > end.len() as u64 {
-            end = self.objects.get_end(&path, len + 4)?;
+            end = get_end(len + 4)?;
         }
         let from = (end.len() as u64).checked_sub(len + 4).ok_or_else(|| damaged("it is cut off"))?;
         let sealed = &end[from as usize..end.len() - 4];

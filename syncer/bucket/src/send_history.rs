@@ -251,9 +251,9 @@ pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWrite
     let listed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
     there.retain(|name, _| !listed.contains(name) && !list.dropped.contains(name));
     let (mut adopted, mut oldest) = (Vec::new(), None);
-    for (name, Listed { written, .. }) in there {
+    for (name, Listed { written, bytes, .. }) in there {
         // A pack that cannot be read is as good as none, and the next prune removes it.
-        let Ok(mut pack) = store.pack_index(name) else { continue };
+        let Ok(mut pack) = store.pack_index(name, bytes) else { continue };
         pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);
         adopted.push(pack);
         oldest = Some(oldest.unwrap_or(written).min(written));
