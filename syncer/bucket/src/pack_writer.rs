@@ -221,7 +221,7 @@ impl PackWriter {
 }
 
 impl BucketStore {
-    /// Reads what a pack of `bytes` bytes has, from its end. Not each server has a range that is longer than its object.
+    /// Reads what a pack of `bytes` bytes has, from its end. Some servers refuse a range beyond an object.
     pub(crate) fn pack_index(&self, name: ObjectName, bytes: u64) -> Result<PackIndex, BucketError> {
         let path = pack_path(name);
         let damaged = |what| self.objects.damaged(&path, what);
