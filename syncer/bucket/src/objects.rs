@@ -4,10 +4,10 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use contract::BucketUrl;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use object_store::{
-    ClientConfigKey, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
-    RetryConfig, aws::AmazonS3ConfigKey, path::Path,
+    ClientConfigKey, Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode,
+    PutPayload, RetryConfig, aws::AmazonS3ConfigKey, path::Path,
 };
 use tokio::runtime::Runtime;
 
@@ -33,6 +33,9 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The longest object that is written under a name that others may take, in bytes.
 pub(crate) const MAX_NEW_BYTES: u64 = 256 << 20;
+
+/// The most objects of a folder: as packs of the usual length, 64 TiB.
+const MAX_LISTED: usize = 4 << 20;
 
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
@@ -173,12 +176,12 @@ impl Objects {
     pub(crate) fn list(&self, folder: &str, first: bool) -> Result<Vec<Listed>, BucketError> {
         const PAGE: usize = 100;
         let prefix = self.path(folder);
-        let pages = self.store.list(Some(&prefix));
-        let listed = async move {
-            let pages = if first { pages.take(PAGE).boxed() } else { pages };
-            pages.try_collect::<Vec<_>>().await
-        };
-        let found = self.runtime.block_on(listed).map_err(|error| self.failed("list", folder, &error))?;
+        let objects = self.store.list(Some(&prefix));
+        let objects = if first { objects.take(PAGE).boxed() } else { objects };
+        let listed = self.runtime.block_on(collect(objects, MAX_LISTED));
+        let found = listed.map_err(|error| self.failed("list", folder, &error))?;
+        let found =
+            found.ok_or_else(|| self.lost("list", folder, "it lists more objects than a store has"))?;
         let named = found.into_iter().filter_map(|meta| {
             let name = meta.location.filename()?.to_owned();
             Some(Listed { name, bytes: meta.size, written: meta.last_modified.timestamp() })
@@ -246,6 +249,15 @@ impl Objects {
     }
 }
 
+/// Collects a list of at most `most` objects; `None` if it has more, since a store that lies may go on forever.
+async fn collect(
+    objects: BoxStream<'_, object_store::Result<ObjectMeta>>,
+    most: usize,
+) -> object_store::Result<Option<Vec<ObjectMeta>>> {
+    let found: Vec<ObjectMeta> = objects.take(most + 1).try_collect().await?;
+    Ok((found.len() <= most).then_some(found))
+}
+
 /// Returns the last cause of an error, which says most.
 fn innermost(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
@@ -257,4 +269,25 @@ fn code_in(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
     code.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+
+    #[test]
+    fn a_list_without_end_is_given_up() {
+        let object = || ObjectMeta {
+            location: Path::from("packs/a"),
+            last_modified: Default::default(),
+            size: 1,
+            e_tag: None,
+            version: None,
+        };
+        let endless = || stream::repeat_with(move || Ok(object())).boxed();
+        assert_eq!(block_on(collect(endless(), 3)).unwrap(), None);
+        assert_eq!(block_on(collect(endless().take(3).boxed(), 3)).unwrap(), Some(vec![object(); 3]));
+    }
 }

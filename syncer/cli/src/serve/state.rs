@@ -215,6 +215,11 @@ impl ServiceState {
         self.present.lock().iter().for_each(|session| session.monitor.cancel());
     }
 
+    /// Returns whether all sessions end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(SeqCst)
+    }
+
     /// Notes a session, so that it ends when its peer loses its right. Returns what a peer may not do as an error.
     pub(crate) fn enter(
         &self,
@@ -227,7 +232,7 @@ impl ServiceState {
         let present = Present { number, key, folder, access, monitor: Arc::clone(&monitor) };
         let entered = Entered { state: self, number };
         self.present.lock().push(present);
-        if self.is_stopping.load(SeqCst) {
+        if self.is_stopping() {
             monitor.cancel();
         }
         // Only after it was noted, or a reload in between would miss it.

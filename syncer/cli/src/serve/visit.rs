@@ -80,7 +80,8 @@ fn attend(
     }
     // The rules may have changed since; a change from now on cancels the run.
     let Some(served) = state.rules().config.folders.get(&folder).cloned() else { return visit.send_away() };
-    if monitor.cancelled() {
+    // The turn may have come from a run that ends because the service does.
+    if monitor.cancelled() || state.is_stopping() {
         return visit.send_away();
     }
     let place = TreeLocation { trusted: served.path.clone(), below };
