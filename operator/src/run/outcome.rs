@@ -127,8 +127,9 @@ impl Outcome {
         self
     }
 
-    /// Returns the outcome of a try whose other end is an `endpoint`. A pod of this cluster that was told to stop has a
-    /// fault that says so. Else the endpoint stopped the run, which is a failure: nobody here asked for it.
+    /// Returns the outcome of a try whose other end is an `endpoint`, and that was stopped though nobody here asked for
+    /// it: a failure. Most likely the endpoint did; a pod that this cluster stops has a fault that says so, but for one
+    /// whose node goes down at once.
     #[must_use]
     pub fn with_endpoint(mut self, endpoint: &RunFolder) -> Self {
         if self.report.result == RunResult::Canceled {

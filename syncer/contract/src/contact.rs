@@ -4,7 +4,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::parse_error::{ParseParamError, bad};
+use crate::{
+    hex,
+    parse_error::{ParseParamError, bad},
+};
 
 /// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +27,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(&self.0, f)
     }
 }
 
@@ -38,15 +41,7 @@ impl FromStr for Fingerprint {
     type Err = ParseParamError;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let mut bytes = [0; 32];
-        if s.len() != 64 || !s.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(bad(s, EXPECTED));
-        }
-        for (byte, digits) in bytes.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| bad(s, EXPECTED))?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad(s, EXPECTED))?;
-        }
-        Ok(Self(bytes))
+        hex::parse(s).map(Self).ok_or_else(|| bad(s, EXPECTED))
     }
 }
 

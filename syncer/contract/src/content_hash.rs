@@ -3,7 +3,10 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::parse_error::{ParseParamError, bad};
+use crate::{
+    hex,
+    parse_error::{ParseParamError, bad},
+};
 
 /// BLAKE3 of all bytes of a device; 64 hex digits in text, as `b3sum` prints them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +16,7 @@ pub struct ContentHash(pub [u8; 32]);
 
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(&self.0, f)
     }
 }
 
@@ -27,9 +30,7 @@ impl FromStr for ContentHash {
     type Err = ParseParamError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits: Option<Vec<_>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-        let digits = digits.filter(|digits| digits.len() == 64).ok_or_else(|| bad(text, EXPECTED))?;
-        Ok(Self(std::array::from_fn(|at| (digits[2 * at] << 4 | digits[2 * at + 1]) as u8)))
+        hex::parse(text).map(Self).ok_or_else(|| bad(text, EXPECTED))
     }
 }
 

@@ -18,6 +18,7 @@ mod escape;
 mod exit;
 mod flag_table;
 mod folder_request;
+mod hex;
 mod history;
 pub mod human_bytes;
 mod identity;

@@ -3,7 +3,10 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::parse_error::{ParseParamError, bad};
+use crate::{
+    hex,
+    parse_error::{ParseParamError, bad},
+};
 
 /// The id by which a destination is known from run to run: 16 random bytes, made at its first run and kept on it; 32
 /// hex digits in text.
@@ -26,7 +29,7 @@ impl VolumeId {
 
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(&self.0, f)
     }
 }
 
@@ -40,19 +43,7 @@ impl FromStr for VolumeId {
     type Err = ParseParamError;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let digit = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-        let mut bytes = [0; 16];
-        let mut digits = s.bytes().map(digit);
-        for byte in &mut bytes {
-            match (digits.next().flatten(), digits.next().flatten()) {
-                (Some(high), Some(low)) => *byte = high << 4 | low,
-                _ => return Err(bad(s, EXPECTED)),
-            }
-        }
-        match digits.next() {
-            None => Ok(Self(bytes)),
-            Some(_) => Err(bad(s, EXPECTED)),
-        }
+        hex::parse(s).map(Self).ok_or_else(|| bad(s, EXPECTED))
     }
 }
 

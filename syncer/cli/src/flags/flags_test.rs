@@ -202,10 +202,13 @@ fn each_command_takes_the_flags_that_have_an_effect_there() {
                             snapshot_keep_yearly snapshot_max_bytes snapshot_min_keep snapshot_tag snapshot_verify \
                             snapshot_verify_bandwidth_limit";
     const RESTORE: &str = "key_file restore_paths snapshot_before source_snapshot trust_store keep_going";
-    const PARAMS: &str = "adopt bandwidth_limit changed_blocks checksum chmod chown compare content_hash cross_mounts delete delete_anyway delete_limit dry_run \
-                          exclude exclude_from existing expect_volume files_from filter filter_from force from0 history ignore_existing ignore_files image \
-                          include include_from max_delete max_size min_size no_acls no_hard_links no_permissions no_sparse \
-                          no_specials no_times no_xattrs one_file_system ownership remove_source_files shard size_only update verify write";
+    const PARAMS: &str = "adopt bandwidth_limit changed_blocks checksum chmod chown compare content_hash \
+                          cross_mounts delete delete_anyway delete_limit dry_run exclude exclude_from \
+                          existing expect_volume files_from filter filter_from force from0 history \
+                          ignore_existing ignore_files image include include_from max_delete max_size \
+                          min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
+                          no_xattrs one_file_system ownership remove_source_files shard size_only update \
+                          verify write";
     for (command, flags) in [
         ("keygen", vec![KEYGEN]),
         ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0], "source_snapshot trust_store keep_going once"]),
