@@ -1,8 +1,9 @@
 //! An operator that is uninstalled before its SyncJobs: the SyncJobs and their namespace can be deleted.
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::cluster::SYSTEM_NAMESPACE;
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -22,23 +23,22 @@ async fn a_namespace_goes_after_the_operator_was_uninstalled_during_a_run() {
     namespaces.delete(&sandbox.namespace, &DeleteParams::default()).await.unwrap();
     wait::until_gone(&namespaces, &sandbox.namespace, PATIENCE).await.unwrap();
     uninstalled.undo().unwrap();
-    let told = helm(&["test", "volferry", "--timeout", "120s"]).unwrap();
+    let told = helm(&["test", "volferry", "--timeout", "120s"], "").unwrap();
     assert!(told.contains("Succeeded"), "{told}");
 }
 
-/// Stands for an uninstalled release of the chart. Installs it again when dropped, for the other tests.
+/// Stands for an uninstalled release of the chart. Installs it again when dropped, with the values it had, for the other tests.
 struct Uninstalled {
-    revision: Option<String>,
+    values: Option<String>,
 }
 
 impl Uninstalled {
+    /// Without `--keep-history`: `helm upgrade --install` takes the last revision by name, `v9` behind `v10`, for the newest, and where
+    /// that is an uninstalled one fails.
     fn new() -> Result<Self> {
-        let history: Value = serde_json::from_str(&helm(&["history", "volferry", "--output", "json"])?)?;
-        let last = history.as_array().and_then(|revisions| revisions.last());
-        let revision = last.map(|last| last["revision"].to_string());
-        ensure!(revision.is_some(), "the chart is not installed: use `e2e/run`");
-        let uninstalled = Self { revision };
-        helm(&["uninstall", "volferry", "--keep-history", "--wait", "--timeout", "120s"])?;
+        let values = helm(&["get", "values", "volferry", "--output", "yaml"], "").context("use `e2e/run`")?;
+        let uninstalled = Self { values: Some(values) };
+        helm(&["uninstall", "volferry", "--wait", "--timeout", "120s"], "")?;
         Ok(uninstalled)
     }
 
@@ -47,8 +47,8 @@ impl Uninstalled {
     }
 
     fn install(&mut self) -> Result<()> {
-        let Some(revision) = self.revision.take() else { return Ok(()) };
-        helm(&["rollback", "volferry", &revision, "--wait", "--timeout", "120s"]).map(drop)
+        let Some(values) = self.values.take() else { return Ok(()) };
+        helm(&["install", "volferry", "charts/volferry", "--values", "-", "--wait", "--timeout", "120s"], &values).map(drop)
     }
 }
 
@@ -60,9 +60,12 @@ impl Drop for Uninstalled {
     }
 }
 
-fn helm(args: &[&str]) -> Result<String> {
+fn helm(args: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(programs::of_cluster("helm")?);
-    let said = command.args(["--namespace", SYSTEM_NAMESPACE]).args(args).output()?;
+    command.args(["--namespace", SYSTEM_NAMESPACE]).args(args).current_dir(programs::repository());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no input")?.write_all(input.as_bytes())?;
+    let said = child.wait_with_output()?;
     ensure!(said.status.success(), "helm {}: {}", args.join(" "), String::from_utf8_lossy(&said.stderr));
     Ok(String::from_utf8(said.stdout)?)
 }
