@@ -26,6 +26,11 @@ pub(super) async fn install_snapshots(stage: &Stage) -> Result<()> {
 
 /// Makes a namespaced kind of the snapshot controller known to the API server.
 pub(super) async fn install(stage: &Stage, of: &ApiResource) -> Result<()> {
+    install_as(stage, of, "Namespaced").await
+}
+
+/// Makes a kind of that scope known to the API server.
+pub(super) async fn install_as(stage: &Stage, of: &ApiResource, scope: &str) -> Result<()> {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
     let version = json!({"name": of.version, "served": true, "storage": true, "subresources": {"status": {}},
@@ -36,7 +41,7 @@ pub(super) async fn install(stage: &Stage, of: &ApiResource) -> Result<()> {
             "name": format!("{}.{}", of.plural, of.group),
             "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814"},
         },
-        "spec": {"group": of.group, "scope": "Namespaced", "versions": [version],
+        "spec": {"group": of.group, "scope": scope, "versions": [version],
             "names": {"kind": of.kind, "listKind": format!("{}List", of.kind), "plural": of.plural,
                 "singular": of.kind.to_lowercase()}},
     });
@@ -94,7 +99,7 @@ fn by(method: &str) -> Value {
     json!({"source": source})
 }
 
-fn is_capturing(job: &DynamicObject) -> bool {
+pub(super) fn is_capturing(job: &DynamicObject) -> bool {
     syncjob::text(job, "/activeRun/stage") == "Capturing"
 }
 

@@ -7,6 +7,7 @@ mod benchmark;
 mod browse;
 mod buckets;
 mod captures;
+mod changed_blocks;
 mod claims;
 #[cfg(target_arch = "x86_64")]
 // The clock of a process is shifted by code for this architecture.

@@ -10,7 +10,7 @@ use clap::Args;
 use contract::{Shard, Side};
 use thiserror::Error;
 
-use crate::{api::OnHookFailure, engine, names};
+use crate::{api::OnHookFailure, engine, names, snapshots::change_base::ChangedDemand};
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +58,9 @@ pub struct AgentArgs {
     /// The file of the key for object storage in its Secret, of a pod that takes a snapshot there.
     #[arg(long, value_name = "FILE", requires = "key_copy")]
     pub store_key: Option<PathBuf>,
+    /// What the storage is asked for the changed blocks of the source, as JSON.
+    #[arg(long, value_name = "JSON", value_parser = parse_changed)]
+    pub changed_blocks: Option<Box<ChangedDemand>>,
     /// The Secret to create with a new key if none is mounted.
     #[arg(long, value_name = "SECRET", requires_all = ["key", "syncjob", "syncjob_uid"])]
     pub key_secret: Option<String>,
@@ -108,6 +111,10 @@ pub struct NoSuchShard(Shard);
 
 fn parse_policy(text: &str) -> Result<OnHookFailure, String> {
     serde_json::from_value(text.into()).map_err(|_| "expected `Fail` or `Continue`".into())
+}
+
+fn parse_changed(text: &str) -> Result<Box<ChangedDemand>, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 fn parse_side(text: &str) -> Result<Side, String> {

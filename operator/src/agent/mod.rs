@@ -5,6 +5,7 @@
 //! is bounded; the process's exit status is that of `volferry`.
 
 mod args;
+mod changed_blocks;
 mod contacts;
 mod error;
 mod hook_gate;
@@ -83,7 +84,11 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     let authorities = job_key::take_store_key(args)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
-    let rest: Vec<OsString> = rest.iter().cloned().chain(args.own_args()?).collect();
+    let listed = tokio::select! {
+        listed = changed_blocks::list(args) => listed,
+        () = stops.next() => return Ok(hook_gate::stopped(args)),
+    };
+    let rest: Vec<OsString> = rest.iter().cloned().chain(listed.arg).chain(args.own_args()?).collect();
     if let Some(policy) = args.await_hook
         && let Some(ended) =
             hook_gate::wait(args, policy, publisher, &mut stops, (program.clone().into(), &rest)).await?
@@ -126,7 +131,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
         }
     }
     let exit = wait(syncer, &mut stops).await?;
-    let report = report.or_else(|| read_report(args));
+    let mut report = report.or_else(|| read_report(args));
+    report.iter_mut().for_each(|report| report.notes.extend(listed.note.clone()));
     Ok(Ended { status: exit.code(), tail: exit.tail, report })
 }
 
@@ -193,6 +199,7 @@ mod tests {
             key: None,
             store_key: None,
             key_copy: None,
+            changed_blocks: None,
             key_secret: None,
             syncjob: None,
             syncjob_uid: None,

@@ -55,8 +55,8 @@ pub use spec::{
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,
 };
 pub use status::{
-    Baseline, FsGroups, HistoryEntry, JobIdentity, KeptSnapshot, KnownDestination, KnownSource, Run,
-    RunProgress, ShardProgress, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    Baseline, ChangeBase, FsGroups, HistoryEntry, JobIdentity, KeptSnapshot, KnownDestination, KnownSource,
+    Run, RunProgress, ShardProgress, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use sync_endpoint::{
     EndpointAccess, EndpointClaim, EndpointDemands, EndpointPeer, EndpointRun, EndpointService,

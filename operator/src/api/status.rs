@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    BenchFigures, Bottleneck, Failure, HistoryReport, Progress, PublicKey, Rates, Reason, RunResult, Side,
-    SnapshotReport, Timings, Usage, VolumeId, Work,
+    BenchFigures, Bottleneck, ContentHash, Failure, HistoryReport, Progress, PublicKey, Rates, Reason,
+    RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{
@@ -84,10 +84,25 @@ pub struct SyncJobStatus {
     /// The names of temporary claims and VolumeSnapshots that runs have made, and that may still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captures: Vec<String>,
+    /// The VolumeSnapshot of the source's device that the last successful run read, kept for the next one: the storage
+    /// lists what changed since. Only where its driver serves that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_base: Option<ChangeBase>,
     /// The newest VolumeSnapshot of the destination, from which a claim can be made (`dataSource`). Only with
     /// `destination.volumeSnapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_image: Option<TypedLocalObjectReference>,
+}
+
+/// What the changed blocks of a device are counted from.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeBase {
+    /// The name of the VolumeSnapshot.
+    pub snapshot: String,
+    /// The BLAKE3 hash of the copy after that run. The next run reads only what changed if the destination still has
+    /// it.
+    pub content_hash: ContentHash,
 }
 
 /// The key by which an endpoint knows a job.

@@ -15,7 +15,7 @@ use crate::{
     grants::refresh_grants,
     pods::Try,
     run::stages::step::Step,
-    snapshots::source_capture,
+    snapshots::{find_changes, source_capture},
     spec::validate::ValidatedSyncJob,
     volumes::{claim_creation, claim_growth},
 };
@@ -39,6 +39,8 @@ pub(crate) async fn launch(
     let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
     let fs_groups = found.fs_groups.unwrap_or_default();
     let reading = source_capture::reading(valid, run);
+    let status = (view.status, run);
+    let changes = &find_changes::find(&context.client, job, status, valid, &found.claims).await;
     let of = Try {
         job: &reading,
         uid,
@@ -54,6 +56,7 @@ pub(crate) async fn launch(
         fs_groups,
         awaited_hook: view.awaited_hook(valid),
         makes_key: view.makes_key(valid),
+        changes,
     };
     let (client, accounts) = (&context.client, &context.accounts);
     refresh_grants::confirm(context, job, &found.ends, &found.users).await?;

@@ -13,7 +13,11 @@ use k8s_openapi::{
 use kube::Resource as _;
 
 use super::Try;
-use crate::{api::SyncRun, names};
+use crate::{
+    api::SyncRun,
+    names,
+    snapshots::{change_base::Changes, source_capture::SNAPSHOT_GROUP},
+};
 
 /// Builds the ServiceAccount of the pods in the SyncJob's namespace; `None` if the spec names one, or no pod is there.
 pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
@@ -42,7 +46,7 @@ pub fn service_account_name(of: &Try<'_>, side: Side) -> String {
 
 /// Builds the Role that allows, for this run's SyncRun only, `get` and `watch`, by which an end learns about its peer,
 /// and `patch` on the status; and, until the job has its key for endpoints, to create Secrets, which no rule can limit
-/// to one name.
+/// to one name; and to read VolumeSnapshots, of a run that asks the storage what has changed.
 pub fn role(of: &Try<'_>) -> Role {
     let rule = |resource: String, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![SyncRun::group(&()).into_owned()]),
@@ -55,7 +59,18 @@ pub fn role(of: &Try<'_>) -> Role {
     let mut rules =
         vec![rule(plural.to_string(), &["get", "watch"]), rule(format!("{plural}/status"), &["patch"])];
     rules.extend(of.makes_key.then(create_secrets));
+    rules.extend(matches!(of.changes, Changes::Since(_)).then(get_snapshots));
     Role { metadata: of.job_metadata(own_name(of)), rules: Some(rules) }
+}
+
+/// Builds the right to read VolumeSnapshots, which the service that lists changed blocks demands of who asks.
+fn get_snapshots() -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![SNAPSHOT_GROUP.into()]),
+        resources: Some(vec!["volumesnapshots".into()]),
+        verbs: vec!["get".into()],
+        ..PolicyRule::default()
+    }
 }
 
 /// Builds the right to create Secrets, of a pod that makes a key. It reveals and changes nothing that is there.

@@ -9,7 +9,8 @@ use k8s_openapi::{
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
             PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice, VolumeMount,
+            ProjectedVolumeSource, ResourceRequirements, SecretVolumeSource, ServiceAccountTokenProjection,
+            Toleration, Volume, VolumeDevice, VolumeMount, VolumeProjection,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -27,6 +28,7 @@ use crate::{
     engine::{self, End, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
+    snapshots::change_base::{ChangedDemand, Changes},
     spec::validate::ValidatedSyncJob,
     telemetry::LogFormat,
 };
@@ -37,7 +39,7 @@ const SOURCE_DIR: &str = "/source";
 /// Where the destination is mounted.
 pub const DESTINATION_DIR: &str = "/destination";
 /// The device paths of claims with volumeMode Block in a container.
-const SOURCE_DEVICE: &str = "/dev/volferry-source";
+pub(crate) const SOURCE_DEVICE: &str = "/dev/volferry-source";
 const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
 /// The name of the data volume in a pod.
 pub(crate) const DATA: &str = "data";
@@ -54,6 +56,12 @@ pub const KEY_DIR: &str = "/etc/volferry/key";
 pub(crate) const KEY: &str = "key";
 /// The entry of a Secret with the key by which endpoints know a SyncJob.
 pub const JOB_KEY_ENTRY: &str = "identity.key";
+/// Where a pod finds its token for the service that lists changed blocks, and the name of that volume.
+const CHANGED_DIR: &str = "/var/run/secrets/volferry.dev/changed-blocks";
+const CHANGED: &str = "changed-blocks";
+pub(crate) const CHANGED_TOKEN: &str = "/var/run/secrets/volferry.dev/changed-blocks/token";
+/// Where it leaves the list.
+pub(crate) const CHANGED_LIST: &str = "/run/volferry/changed-blocks";
 /// The pod's own copy of that key, in memory.
 const OWN_KEY: &str = "/run/volferry/identity.key";
 /// The pod's own copy of the key by which snapshots in object storage are encrypted, in memory.
@@ -169,6 +177,7 @@ fn params(of: &Try<'_>) -> contract::RunParams {
         expect_volume: of.expect_volume,
         snapshot_before: restore::tag_before(of.run),
         restore_paths: restore::paths(of.run),
+        content_hash: *of.changes != Changes::Unlisted,
         ..of.job.params.clone()
     }
 }
@@ -325,6 +334,9 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
             if hook.on_failure == OnHookFailure::Fail { "Fail" } else { "Continue" }
         ));
     }
+    if let Some(since) = changes_since(of, side) {
+        args.push(format!("--changed-blocks={}", serde_json::to_string(since).unwrap_or_default()));
+    }
     args.extend(more);
     args.extend(["--".into(), SYNCER.into()]);
     args.extend(syncer_args);
@@ -333,6 +345,29 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
         args.push("--log-format=json".into());
     }
     args
+}
+
+/// Returns what the pod has to ask the storage for, if it reads the source and there is a base.
+fn changes_since<'a>(of: &Try<'a>, side: Side) -> Option<&'a ChangedDemand> {
+    match of.changes {
+        Changes::Since(since) if sides(of, side).contains(&Side::Source) => Some(since),
+        _ => None,
+    }
+}
+
+/// Returns the volume with a token that only the service for changed blocks takes.
+fn token_volume(since: &ChangedDemand) -> Volume {
+    let token = ServiceAccountTokenProjection {
+        audience: Some(since.audience.clone()),
+        expiration_seconds: None,
+        path: "token".into(),
+    };
+    let source = VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() };
+    Volume {
+        name: CHANGED.into(),
+        projected: Some(ProjectedVolumeSource { default_mode: None, sources: Some(vec![source]) }),
+        ..Volume::default()
+    }
 }
 
 /// Returns the security context of a pod. A pod that may write to the source, such as a benchmark's, gets the group
@@ -444,7 +479,11 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let data =
         folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
     let key = of.job.outside().map(|_| mount(KEY, KEY_DIR, true));
-    data.chain(key).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
+    let token = changes_since(of, side).map(|_| mount(CHANGED, CHANGED_DIR, true));
+    data.chain(key)
+        .chain(token)
+        .chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)])
+        .collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
@@ -454,7 +493,7 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
     let own = [empty_dir("scratch", medium, "16Mi"), empty_dir("tmp", None, TMP_SIZE)];
-    data.chain(key).chain(own).collect()
+    data.chain(key).chain(changes_since(of, side).map(token_volume)).chain(own).collect()
 }
 
 /// Returns the volume of the Secret with the key for an end that is no claim. The job's own for endpoints is optional,

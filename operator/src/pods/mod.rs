@@ -32,6 +32,7 @@ use crate::{
         source_and_sink::Ends,
     },
     names::{self, TryNames},
+    snapshots::change_base::Changes,
     spec::validate::ValidatedSyncJob,
     telemetry::LogFormat,
 };
@@ -89,6 +90,8 @@ pub struct Try<'a> {
     pub fs_groups: FsGroups,
     /// Whether the run's pod may have to make the job's key, and to create the Secret for it.
     pub makes_key: bool,
+    /// How the run finds out what has changed at its source.
+    pub changes: &'a Changes,
 }
 
 impl Try<'_> {

@@ -75,6 +75,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         fs_groups: FsGroups::default(),
         awaited_hook: None,
         makes_key: false,
+        changes: &Changes::Unlisted,
     })
 }
 

@@ -82,6 +82,8 @@ pub struct Line {
     limits: Limits,
     set: Option<Share>,
     pool: Option<String>,
+    /// The number of other jobs in the pool that keep a VolumeSnapshot for their next run.
+    bases: usize,
     others: Vec<Member>,
 }
 
@@ -187,21 +189,29 @@ impl Line {
         limits: Limits,
         sets: &SetLimits,
     ) -> Self {
-        let (mut own, mut others) = ((None, None), Vec::new());
+        let (mut own, mut others, mut bases) = ((None, None), Vec::new(), Vec::new());
         for job in jobs {
             if job.metadata.uid.as_deref() == Some(uid) {
                 own = (Share::of(job, sets), pool(job));
             } else {
                 others.extend(Member::of(job, sets));
+                let keeps = job.status.as_ref().is_some_and(|status| status.change_base.is_some());
+                bases.extend(keeps.then(|| pool(job)));
             }
         }
         let (set, pool) = own;
-        Self { limits, set, pool, others }
+        let bases = bases.into_iter().filter(|of| pool.is_some() && *of == pool).count();
+        Self { limits, set, pool, bases, others }
     }
 
     /// Returns the limits of this queue.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Returns whether the job may keep a VolumeSnapshot for its next run, in which place is left for a run of another.
+    pub fn has_room_for_base(&self) -> bool {
+        self.limits.captures == 0 || self.bases + 1 < self.limits.captures as usize
     }
 
     /// Returns why `run`, of a job in that namespace, has to wait; `None` if the limits give it its turn.
@@ -212,6 +222,11 @@ impl Line {
             self.others.iter().filter(|it| it.is_started || it.place < *place).collect();
         others.sort_unstable_by_key(|it| it.order());
         let mut ahead = Tally::default();
+        if let Some(pool) = self.pool.as_deref() {
+            // Whatever is kept, one run at a time has its turn, so that none waits forever.
+            let most = (self.limits.captures as usize).saturating_sub(1);
+            ahead.pools.entry(pool).or_default().started = self.bases.min(most);
+        }
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
         let namespaces = namespaces(namespace, run);
         let shares = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));

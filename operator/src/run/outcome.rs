@@ -257,6 +257,9 @@ fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
         ..Report::default()
     });
     benchmark::join(&mut report, source.report.as_ref());
+    let told = source.report.iter().flat_map(|source| &source.notes);
+    let more: Vec<String> = told.filter(|note| !report.notes.contains(note)).cloned().collect();
+    report.notes.extend(more);
     report.result = RunResult::Succeeded;
     report.reason = None;
     Outcome { report, may_retry: false, exit: ExitCode::Done }

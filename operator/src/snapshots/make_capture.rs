@@ -10,7 +10,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    group_progress,
+    change_base, group_progress,
     source_capture::{self, CaptureOf, Captured},
     storage_progress::{self, class, is_ours, snapshot, snapshots},
 };
@@ -70,7 +70,7 @@ pub(crate) async fn make(
     if view.found.facts.captured != Captured::Missing {
         return Ok(None);
     }
-    let Some((of, name)) = capture_of(view, valid) else { return Ok(None) };
+    let Some((of, name)) = capture_of(job, view, valid) else { return Ok(None) };
     match of.demand.method {
         CaptureMethod::Snapshot => {
             refused(create(&snapshots(&context.client, &valid.namespace), &of.snapshot(name)).await)
@@ -91,7 +91,7 @@ pub(crate) async fn before_pods(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
-    let capture = capture_of(view, valid).filter(|(of, _)| of.demand.method != CaptureMethod::Clone);
+    let capture = capture_of(job, view, valid).filter(|(of, _)| of.demand.method != CaptureMethod::Clone);
     match capture {
         Some((of, name)) => give_claim(context, job, &of, name, view.found).await,
         None => Ok(None),
@@ -99,12 +99,18 @@ pub(crate) async fn before_pods(
 }
 
 /// Returns what the capture of the run under way needs, and its name.
-fn capture_of<'a>(view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<(CaptureOf<'a>, &'a str)> {
+fn capture_of<'a>(
+    job: &SyncJob,
+    view: &'a View<'_>,
+    valid: &'a ValidatedSyncJob,
+) -> Option<(CaptureOf<'a>, &'a str)> {
     let (run, _) = view.active()?;
     let (demand, name) = (&valid.capture.as_ref()?.of, run.capture.as_ref()?.name.as_str());
     let source = source_capture::source(&view.found.claims)?;
     let owner = view.found.run.as_ref()?.owner_ref(&())?;
-    Some((CaptureOf { job: valid, demand, run, owner, source }, name))
+    let by_job = job.owner_ref(&()).filter(|_| change_base::may_have_base(valid));
+    let snapshot_owner = by_job.unwrap_or_else(|| owner.clone());
+    Some((CaptureOf { job: valid, demand, run, owner, snapshot_owner, source }, name))
 }
 
 async fn give_claim(
@@ -176,7 +182,9 @@ pub(crate) async fn remove(
         }
         let claims = read::api::<PersistentVolumeClaim>(client, job);
         delete_ours(&claims, storage_progress::claim(client, job, name).await?).await?;
-        delete_ours(&snapshots(client, &namespace), snapshot(client, job, name).await?).await?;
+        if !change_base::is_kept(status, name) {
+            delete_ours(&snapshots(client, &namespace), snapshot(client, job, name).await?).await?;
+        }
     }
     Ok(is_removed)
 }

@@ -123,6 +123,8 @@ pub struct CaptureOf<'a> {
     pub run: &'a ActiveRun,
     /// Its SyncRun.
     pub owner: OwnerReference,
+    /// What owns its VolumeSnapshot: the SyncRun, or the SyncJob if the next run may need it.
+    pub snapshot_owner: OwnerReference,
     /// The source's claim.
     pub source: &'a PersistentVolumeClaim,
 }
@@ -136,7 +138,8 @@ impl CaptureOf<'_> {
             spec["volumeSnapshotClassName"] = json!(class);
         }
         let snapshot = DynamicObject::new(name, &snapshot_type()).data(json!({"spec": spec}));
-        DynamicObject { metadata: self.metadata(name), ..snapshot }
+        let owner_references = Some(vec![self.snapshot_owner.clone()]);
+        DynamicObject { metadata: ObjectMeta { owner_references, ..self.metadata(name) }, ..snapshot }
     }
 
     /// Builds the temporary claim: from the VolumeSnapshot with what that needs to be restored, or as a clone. `None`
@@ -220,6 +223,13 @@ pub fn is_of_run(object: &ObjectMeta, run: &ActiveRun) -> bool {
             && run.uid.as_ref().is_none_or(|uid| *uid == owner.uid)
     };
     owners.into_iter().any(is_run)
+}
+
+/// Returns whether a VolumeSnapshot was made for a run of the job with that UID, as one that the next run may need.
+pub fn is_of_job(object: &ObjectMeta, run: &ActiveRun, uid: &str) -> bool {
+    let is_job = |owner: &OwnerReference| owner.kind == "SyncJob" && owner.uid == uid;
+    let made_for = object.labels.as_ref().and_then(|labels| labels.get(names::LABEL_RUN));
+    made_for == Some(&run.id) && object.owner_references.iter().flatten().any(is_job)
 }
 
 /// Returns what keeps a run from an object that was not made for it.
@@ -312,7 +322,8 @@ mod tests {
         let owner =
             OwnerReference { kind: "SyncRun".into(), name: "web-1".into(), ..OwnerReference::default() };
         let demand = &job.capture.as_ref().unwrap().of;
-        let of = CaptureOf { job: &job, demand, run: &run, owner, source: &source };
+        let snapshot_owner = owner.clone();
+        let of = CaptureOf { job: &job, demand, run: &run, owner, snapshot_owner, source: &source };
         let claim = of.claim("c", class, Some(taken)).unwrap();
         (serde_json::to_value(of.snapshot("c")).unwrap(), serde_json::to_value(claim).unwrap())
     }

@@ -9,7 +9,7 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt as _, api::DynamicObject};
 
 use super::{
-    destination_image, group_progress,
+    change_base, destination_image, group_progress,
     source_capture::{self, Captured},
 };
 use crate::{
@@ -55,7 +55,9 @@ pub(crate) async fn read_progress(
         Some(capture) => match of.method {
             CaptureMethod::Snapshot => {
                 let found = snapshot(client, job, &capture.name).await?;
-                let foreign = found.as_ref().and_then(|it| foreign(it, "VolumeSnapshot", run));
+                let uid = job.uid().unwrap_or_default();
+                let asked = found.as_ref().filter(|it| !source_capture::is_of_job(&it.metadata, run, &uid));
+                let foreign = asked.and_then(|it| foreign(it, "VolumeSnapshot", run));
                 Ok(foreign.unwrap_or_else(|| source_capture::judge_snapshot(found.as_ref())))
             }
             CaptureMethod::Clone => {
@@ -173,8 +175,9 @@ pub(crate) async fn gone(client: &Client, job: &SyncJob) -> read::Result<Vec<Str
             gone.push(name.clone());
             continue;
         }
+        let is_kept = job.status.as_ref().is_some_and(|status| change_base::is_kept(status, name));
         let is_left = claim(client, job, name).await?.is_some_and(|claim| is_ours(&claim))
-            || snapshot(client, job, name).await?.is_some_and(|snapshot| is_ours(&snapshot));
+            || !is_kept && snapshot(client, job, name).await?.is_some_and(|snapshot| is_ours(&snapshot));
         if !is_left {
             gone.push(name.clone());
         }
@@ -182,9 +185,13 @@ pub(crate) async fn gone(client: &Client, job: &SyncJob) -> read::Result<Vec<Str
     Ok(gone)
 }
 
-/// Returns whether an object is one that the operator made for a run: it has a SyncRun for its owner.
+/// Returns whether an object is one that the operator made for a run: it has a SyncRun for its owner, or a SyncJob if
+/// the next run may need it.
 pub(crate) fn is_ours(object: &impl Resource) -> bool {
     let labels = object.labels();
     labels.get(names::LABEL_MANAGED_BY).is_some_and(|by| by == FIELD_MANAGER)
-        && object.owner_references().iter().any(|owner: &OwnerReference| owner.kind == "SyncRun")
+        && object
+            .owner_references()
+            .iter()
+            .any(|owner: &OwnerReference| matches!(owner.kind.as_str(), "SyncRun" | "SyncJob"))
 }

@@ -10,6 +10,7 @@ use crate::{
     ends::{destination_identity, source_identity},
     fault::Fault,
     hooks::hook_state,
+    queue::turns::Line,
     run::{
         benchmark,
         outcome::Outcome,
@@ -19,7 +20,7 @@ use crate::{
             step::{ClaimStep, HookStep, Step, StorageStep},
         },
     },
-    snapshots::{destination_image, source_capture},
+    snapshots::{change_base, destination_image, source_capture},
     spec::validate::ValidatedSyncJob,
     volumes::{claim_creation, claim_growth, claims::Blocked},
 };
@@ -61,6 +62,7 @@ pub(crate) fn turn(
     generation: i64,
     now: Timestamp,
 ) {
+    status.captures.retain(|name| !found.gone_captures.contains(name));
     match step {
         Step::Rest => readiness::rest(status, generation, now),
         Step::Suspend => {
@@ -101,7 +103,7 @@ pub(crate) fn turn(
         Step::Finish(outcome) => finish(status, outcome, valid, found, (generation, now)),
     }
     note_identity(status, step, valid, found);
-    status.captures.retain(|name| !found.gone_captures.contains(name));
+    valid.iter().for_each(|valid| change_base::give_up(status, valid));
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         regression::forget(status);
     }
@@ -212,6 +214,8 @@ fn conclude(
         destination_identity::remember(status, valid, found.destination_uid(), &outcome.report);
         source_identity::remember(status, valid, run, outcome.report.result);
         destination_image::remember(status, run, outcome.report.result);
+        let has_room = found.line.as_ref().is_none_or(Line::has_room_for_base);
+        change_base::remember(status, valid, (run, has_room), &outcome.report);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
             regression::judge(status, rule, generation, now);

@@ -25,6 +25,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         fs_groups: FsGroups::default(),
         awaited_hook: None,
         makes_key: false,
+        changes: &Changes::Unlisted,
     };
     let ends = build_try::ends(&of);
     let keys = |end| -> Vec<_> {

@@ -1,9 +1,10 @@
+use contract::ContentHash;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{PointInTime, SyncJobSpec, SyncJobStatus};
+use crate::api::{ChangeBase, PointInTime, SyncJobSpec, SyncJobStatus};
 
 fn at(second: i64) -> MicroTime {
     MicroTime(Timestamp::from_second(1_800_000_000 + second).unwrap())
@@ -138,6 +139,43 @@ fn a_run_whose_source_is_captured_waits_for_its_class_and_namespace_alone() {
     let both = Limits { namespace: 2, ..one };
     let next = [busy("a/busy", Some("fast")), own.clone(), job("a/plain", run(0, 60))];
     assert_eq!(names(&next, both), ["plain"]);
+}
+
+#[test]
+fn what_other_jobs_keep_for_their_next_run_counts_and_leaves_one_place() {
+    let captured = |name: &str, keeps: bool, run: ActiveRun| {
+        let mut job = job(name, run);
+        job.spec.source.point_in_time = Some(PointInTime::default());
+        let base = ChangeBase { snapshot: name.into(), content_hash: ContentHash::default() };
+        job.status.as_mut().unwrap().change_base = keeps.then_some(base);
+        job
+    };
+    let line = |captures: u32, others: &[SyncJob]| {
+        let own = [captured("a/own", true, run(0, 50))];
+        let limits = Limits { captures, ..Limits::default() };
+        Line::new("uid-of-a-own", own.iter().chain(others), limits, &SetLimits::new())
+    };
+    let waits = |line: &Line| {
+        let place = Place::of(&run(0, 50), "own", "uid-of-a-own").unwrap();
+        line.ahead_of(&run(0, 50), "a", &place).is_some()
+    };
+    let (keeps, busy) = (captured("a/x", true, run(0, 90)), captured("a/y", false, started(run(0, 90))));
+    for (captures, others, has_room, has_to_wait) in [
+        (0, vec![keeps.clone(), busy.clone()], true, false),
+        (1, vec![], false, false),
+        (1, vec![keeps.clone()], false, false),
+        (2, vec![], true, false),
+        (2, vec![keeps.clone()], false, false),
+        (2, vec![keeps.clone(), busy.clone()], false, true),
+        (3, vec![keeps.clone(), busy.clone()], true, false),
+    ] {
+        let line = line(captures, &others);
+        assert_eq!(
+            (line.has_room_for_base(), waits(&line)),
+            (has_room, has_to_wait),
+            "{captures} {others:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,233 @@
+//! Asks the storage which blocks of a device differ between two VolumeSnapshots, and writes them down for `volferry`.
+//!
+//! A list that lacks a block would leave the copy wrong, so half a list is none: without the service's word that all
+//! was sent, and that it is of a volume of the device's length, the run compares everything.
+
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    fs,
+    io::{self, Seek as _, SeekFrom},
+    path::Path,
+    time::Duration,
+};
+
+use axum::http::uri::PathAndQuery;
+use contract::{ChangedRanges, RangeError, chain};
+use thiserror::Error;
+use tokio::time::timeout;
+use tonic::{
+    Code, Request, Status,
+    client::Grpc,
+    metadata::MetadataMap,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use super::AgentArgs;
+use crate::{
+    pods::job::{CHANGED_LIST, CHANGED_TOKEN, SOURCE_DEVICE},
+    snapshots::change_base::ChangedDemand,
+};
+
+/// How long the service may take for a connection, and for each part of its answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most ranges of an answer. More are not worth a list: the run compares everything.
+const MAX_RANGES: usize = 4 << 20;
+const METHOD: &str = "/snapshotmetadata.SnapshotMetadata/GetMetadataDelta";
+
+/// The request of `snapshotmetadata.SnapshotMetadata/GetMetadataDelta`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+#[prost(skip_debug)]
+struct DeltaRequest {
+    #[prost(string, tag = "1")]
+    security_token: String,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    /// The id that the driver has for the base. Services of before v1beta1 want the name of the VolumeSnapshot.
+    #[prost(string, tag = "3")]
+    base_snapshot: String,
+    #[prost(string, tag = "4")]
+    target_snapshot_name: String,
+}
+
+impl std::fmt::Debug for DeltaRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeltaRequest({} to {})", self.base_snapshot, self.target_snapshot_name)
+    }
+}
+
+/// A part of the answer. Whether its blocks have one length does not matter here (tag 1).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct DeltaResponse {
+    #[prost(int64, tag = "2")]
+    volume_capacity_bytes: i64,
+    #[prost(message, repeated, tag = "3")]
+    block_metadata: Vec<BlockMetadata>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+struct BlockMetadata {
+    #[prost(int64, tag = "1")]
+    byte_offset: i64,
+    #[prost(int64, tag = "2")]
+    size_bytes: i64,
+}
+
+/// Why there is no list.
+#[derive(Debug, Error)]
+enum ListError {
+    #[error("its service at {0} cannot be reached")]
+    Connect(String, #[source] tonic::transport::Error),
+    #[error("its service does not answer")]
+    Silent,
+    #[error("its service says {}: {}", .0.code(), .0.message())]
+    Refused(Status),
+    #[error("its answer broke off")]
+    BrokenOff,
+    #[error("it lists blocks of a volume of {listed} bytes, and the device has {len}")]
+    OtherLength { listed: i64, len: u64 },
+    #[error("it lists a block at {offset} of {len} bytes, which cannot be")]
+    NoBlock { offset: i64, len: i64 },
+    #[error("it lists more than {MAX_RANGES} blocks")]
+    TooMany,
+    #[error("its list is none")]
+    Ranges(#[from] RangeError),
+    #[error("cannot read {0}")]
+    Read(&'static str, #[source] io::Error),
+    #[error("cannot write the list")]
+    Write(#[source] io::Error),
+}
+
+/// The changed blocks of a run's source.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// The argument of `volferry` that names the list.
+    pub(super) arg: Option<OsString>,
+    /// Why there is none, although there is a base.
+    pub(super) note: Option<String>,
+}
+
+/// Fetches the list, where the pod was told of a base. Whatever is in the way costs time only: the run then compares
+/// everything.
+pub(super) async fn list(args: &AgentArgs) -> Listed {
+    let Some(demand) = &args.changed_blocks else { return Listed::default() };
+    let written = async {
+        let len = length(Path::new(SOURCE_DEVICE)).map_err(|error| ListError::Read("the source", error))?;
+        let read = fs::read_to_string(CHANGED_TOKEN);
+        let token = read.map_err(|error| ListError::Read("the token for the service", error))?;
+        let ranges = fetch(&endpoint(demand)?, demand, &args.namespace, token.trim(), len).await?;
+        fs::write(CHANGED_LIST, text(demand, &ranges)).map_err(ListError::Write)
+    };
+    match written.await {
+        Ok(()) => Listed { arg: Some(format!("--changed-blocks={CHANGED_LIST}").into()), note: None },
+        Err(error) => {
+            let error = chain(&error);
+            tracing::warn!(error, "the storage lists no changed blocks");
+            let note =
+                format!("the storage does not list what changed ({error}), so everything was compared");
+            Listed { arg: None, note: Some(note) }
+        }
+    }
+}
+
+fn length(device: &Path) -> io::Result<u64> {
+    fs::File::open(device)?.seek(SeekFrom::End(0))
+}
+
+/// Returns the list as `volferry` reads it.
+fn text(demand: &ChangedDemand, ranges: &ChangedRanges) -> String {
+    let mut text = format!("base {}\n", demand.base.content_hash);
+    for range in ranges.as_slice() {
+        let _ = writeln!(text, "{} {}", range.start, range.end - range.start);
+    }
+    text
+}
+
+fn endpoint(demand: &ChangedDemand) -> Result<Endpoint, ListError> {
+    let unusable = |error| ListError::Connect(demand.address.clone(), error);
+    let authorities = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&demand.ca_cert.0));
+    let endpoint = Endpoint::from_shared(format!("https://{}", demand.address)).map_err(unusable)?;
+    endpoint.tls_config(authorities).map_err(unusable)
+}
+
+/// Asks for the changes by the driver's id of the base, and by its name where the service does not know that.
+async fn fetch(
+    endpoint: &Endpoint,
+    demand: &ChangedDemand,
+    namespace: &str,
+    token: &str,
+    len: u64,
+) -> Result<ChangedRanges, ListError> {
+    let connected = timeout(PATIENCE, endpoint.connect()).await.map_err(|_| ListError::Silent)?;
+    let channel = connected.map_err(|error| ListError::Connect(demand.address.clone(), error))?;
+    let bases = [demand.base_id.as_ref(), Some(&demand.base.snapshot)];
+    let mut refused = ListError::Silent;
+    for base_snapshot in bases.into_iter().flatten() {
+        let request = DeltaRequest {
+            security_token: token.into(),
+            namespace: namespace.into(),
+            base_snapshot: base_snapshot.clone(),
+            target_snapshot_name: demand.target.clone(),
+        };
+        match ask(channel.clone(), request, len).await {
+            Err(ListError::Refused(status)) if is_of_base(&status) => refused = ListError::Refused(status),
+            answer => return answer,
+        }
+    }
+    Err(refused)
+}
+
+/// Returns whether a service may have refused the form in which the base was named.
+fn is_of_base(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unavailable | Code::Internal)
+}
+
+async fn ask(channel: Channel, request: DeltaRequest, len: u64) -> Result<ChangedRanges, ListError> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.map_err(|error| ListError::Connect("its address".into(), error))?;
+    let codec = ProstCodec::<DeltaRequest, DeltaResponse>::default();
+    let asking = client.server_streaming(Request::new(request), PathAndQuery::from_static(METHOD), codec);
+    let answered = timeout(PATIENCE, asking).await.map_err(|_| ListError::Silent)?;
+    let mut answer = answered.map_err(ListError::Refused)?.into_inner();
+    let (mut blocks, mut parts) = (Vec::new(), 0);
+    loop {
+        let next = timeout(PATIENCE, answer.message()).await.map_err(|_| ListError::Silent)?;
+        let Some(part) = next.map_err(ListError::Refused)? else { break };
+        parts += 1;
+        add(&mut blocks, &part, len)?;
+    }
+    let trailers = timeout(PATIENCE, answer.trailers()).await.map_err(|_| ListError::Silent)?;
+    if parts == 0 || !says_it_is_whole(trailers.map_err(ListError::Refused)?.as_ref()) {
+        return Err(ListError::BrokenOff);
+    }
+    Ok(ChangedRanges::new(blocks)?)
+}
+
+/// Adds a part of an answer. The last block of a volume may be longer than what is left of it.
+fn add(blocks: &mut Vec<(u64, u64)>, part: &DeltaResponse, len: u64) -> Result<(), ListError> {
+    let listed = part.volume_capacity_bytes;
+    if u64::try_from(listed) != Ok(len) {
+        return Err(ListError::OtherLength { listed, len });
+    }
+    if blocks.len() + part.block_metadata.len() > MAX_RANGES {
+        return Err(ListError::TooMany);
+    }
+    for block in &part.block_metadata {
+        let BlockMetadata { byte_offset, size_bytes } = *block;
+        let within = u64::try_from(byte_offset).ok().zip(u64::try_from(size_bytes).ok());
+        let within = within.filter(|(offset, size)| *offset < len && *size > 0);
+        let (offset, size) = within.ok_or(ListError::NoBlock { offset: byte_offset, len: size_bytes })?;
+        blocks.push((offset, size.min(len - offset)));
+    }
+    Ok(())
+}
+
+/// Returns whether the service has said that the answer is whole. A stream that only ends is none: the client takes
+/// that for success as well.
+fn says_it_is_whole(trailers: Option<&MetadataMap>) -> bool {
+    trailers.and_then(|it| it.get("grpc-status")).is_some_and(|status| status == "0")
+}
+
+#[cfg(test)]
+mod tests;

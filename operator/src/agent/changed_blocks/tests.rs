@@ -1,0 +1,153 @@
+use std::{future::Ready, pin::Pin, sync::Arc};
+
+use contract::ContentHash;
+use futures::{Stream, StreamExt as _, stream};
+use hyper::{server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::ByteString;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tonic::{
+    Response,
+    server::{self, ServerStreamingService},
+};
+
+use super::*;
+use crate::api::ChangeBase;
+
+const LEN: u64 = 10_000;
+
+type Answer = Result<Vec<Result<DeltaResponse, Status>>, Status>;
+/// What a service answers to a request for this base.
+type Answering = fn(&str) -> Answer;
+
+/// A driver's service.
+#[derive(Clone)]
+struct Driver {
+    answer: Answering,
+    asked: Arc<Mutex<Vec<DeltaRequest>>>,
+}
+
+impl ServerStreamingService<DeltaRequest> for Driver {
+    type Response = DeltaResponse;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<DeltaResponse, Status>> + Send>>;
+    type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<DeltaRequest>) -> Self::Future {
+        let request = request.into_inner();
+        let answer = (self.answer)(&request.base_snapshot);
+        self.asked.lock().push(request);
+        std::future::ready(answer.map(|parts| Response::new(stream::iter(parts).boxed())))
+    }
+}
+
+/// Serves one connection, and asks there. Returns the answer, and what was asked.
+async fn asked(answer: Answering) -> (Result<ChangedRanges, ListError>, Vec<DeltaRequest>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let driver = Driver { answer, asked: Arc::default() };
+    let known = Arc::clone(&driver.asked);
+    let serving = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let serve = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let driver = driver.clone();
+            async move {
+                assert_eq!(request.uri().path(), METHOD);
+                let codec = ProstCodec::<DeltaResponse, DeltaRequest>::default();
+                Ok::<_, std::convert::Infallible>(
+                    server::Grpc::new(codec).server_streaming(driver, request).await,
+                )
+            }
+        });
+        let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), serve).await;
+    });
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let ranges = fetch(&endpoint, &demand(), "prod", "secret", LEN).await;
+    serving.abort();
+    let asked = known.lock().clone();
+    (ranges, asked)
+}
+
+fn demand() -> ChangedDemand {
+    ChangedDemand {
+        address: "driver:443".into(),
+        audience: "driver".into(),
+        ca_cert: ByteString(Vec::new()),
+        target: "new".into(),
+        base: ChangeBase { snapshot: "old".into(), content_hash: ContentHash([7; 32]) },
+        base_id: Some("handle".into()),
+    }
+}
+
+fn part(blocks: &[(i64, i64)]) -> Result<DeltaResponse, Status> {
+    let block = |(byte_offset, size_bytes): &(i64, i64)| BlockMetadata {
+        byte_offset: *byte_offset,
+        size_bytes: *size_bytes,
+    };
+    let block_metadata = blocks.iter().map(block).collect();
+    Ok(DeltaResponse { volume_capacity_bytes: LEN as i64, block_metadata })
+}
+
+#[tokio::test]
+async fn blocks_of_all_parts_are_listed_and_the_last_one_ends_with_the_device() {
+    let (ranges, asked) =
+        asked(|_| Ok(vec![part(&[(0, 10), (10, 5)]), part(&[]), part(&[(9990, 4096)])])).await;
+    let ranges = ranges.unwrap();
+    assert_eq!(ranges.as_slice(), [0..15, 9990..LEN]);
+    let list = text(&demand(), &ranges);
+    assert_eq!(list, format!("base {}\n0 15\n9990 10\n", ContentHash([7; 32])));
+    let request = DeltaRequest {
+        security_token: "secret".into(),
+        namespace: "prod".into(),
+        base_snapshot: "handle".into(),
+        target_snapshot_name: "new".into(),
+    };
+    assert_eq!(asked, [request]);
+    assert!(!format!("{asked:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn a_service_that_knows_no_ids_is_asked_by_the_name() {
+    let (ranges, requests) = asked(|base| {
+        if base == "old" { Ok(vec![part(&[(0, 1)])]) } else { Err(Status::not_found("no such snapshot")) }
+    })
+    .await;
+    assert_eq!(ranges.unwrap().bytes(), 1);
+    assert_eq!(requests.iter().map(|it| it.base_snapshot.as_str()).collect::<Vec<_>>(), ["handle", "old"]);
+}
+
+#[tokio::test]
+async fn what_is_no_whole_list_is_none() {
+    let cases: [(Answering, &str); 10] = [
+        (|_| Err(Status::permission_denied("not you")), "not you"),
+        (|_| Err(Status::not_found("lost")), "lost"),
+        (|_| Ok(vec![part(&[(0, 1)]), Err(Status::aborted("in the middle"))]), "in the middle"),
+        (|_| Ok(Vec::new()), "broke off"),
+        (|_| Ok(vec![part(&[(50, 10), (40, 5)])]), "begins before the end"),
+        (|_| Ok(vec![part(&[(50, 10)]), part(&[(55, 10)])]), "begins before the end"),
+        (|_| Ok(vec![part(&[(LEN as i64, 1)])]), "which cannot be"),
+        (|_| Ok(vec![part(&[(-1, 1)])]), "which cannot be"),
+        (|_| Ok(vec![part(&[(0, 0)])]), "which cannot be"),
+        (
+            |_| {
+                Ok(vec![
+                    part(&[(0, 1)]),
+                    Ok(DeltaResponse { volume_capacity_bytes: 9999, ..Default::default() }),
+                ])
+            },
+            "of a volume of 9999 bytes",
+        ),
+    ];
+    for (answer, told) in cases {
+        let error = chain(&asked(answer).await.0.unwrap_err());
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn a_stream_that_only_ends_is_not_whole() {
+    let mut trailers = MetadataMap::new();
+    assert!(!says_it_is_whole(None) && !says_it_is_whole(Some(&trailers)));
+    trailers.insert("grpc-status", "0".parse().unwrap());
+    assert!(says_it_is_whole(Some(&trailers)));
+}
