@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use contract::{ContentHash, DeviceContent};
+use contract::{ContentHash, DeviceContent, RunResult, Work};
 use k8s_openapi::api::{rbac::v1::Role, storage::v1::StorageClass};
 use kube::{api::ApiResource, core::GroupVersionKind};
 
@@ -55,13 +55,18 @@ async fn stage_with_service(name: &str) -> Stage {
 struct Started {
     number: u32,
     snapshot: String,
+    snapshot_uid: String,
     source: Pod,
     sink: Pod,
 }
 
 impl Started {
-    /// Has the storage take the VolumeSnapshot of a run, and starts the pods.
+    /// Has the storage take the VolumeSnapshot of a run from the same volume as before, and starts the pods.
     async fn of(stage: &Stage, number: u32) -> Self {
+        Self::of_volume(stage, number, "volume").await
+    }
+
+    async fn of_volume(stage: &Stage, number: u32, volume: &str) -> Self {
         let id = format!("web-{number}");
         stage.patch("web", json!({"spec": {"trigger": number.to_string()}})).await.unwrap();
         let captures = |job: &DynamicObject| syncjob::text(job, "/activeRun/id") == id && is_capturing(job);
@@ -69,9 +74,11 @@ impl Started {
         let snapshot = syncjob::text(&job, "/activeRun/capture/name").to_string();
         let made = until_there(&snapshots(stage), &snapshot).await;
         assert_eq!(made.owner_references()[0].kind, "SyncJob");
+        let snapshot_uid = made.uid().unwrap();
         let content = format!("{}-{number}", stage.namespace);
         let manifest = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": {"name": content},
+            "spec": {"driver": stage.namespace, "source": {"volumeHandle": volume}},
         });
         create(stage, &content_type(), manifest).await;
         let contents: Api<DynamicObject> = Api::all_with(stage.client.clone(), &content_type());
@@ -81,7 +88,7 @@ impl Started {
             json!({"readyToUse": true, "restoreSize": "1Gi", "boundVolumeSnapshotContentName": content});
         answer(stage, &snapshot, taken).await.unwrap();
         let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
-        Self { number, snapshot, source, sink }
+        Self { number, snapshot, snapshot_uid, source, sink }
     }
 
     /// Returns what the source's pod asks the storage for.
@@ -117,7 +124,9 @@ async fn the_last_snapshot_is_the_base_of_the_next_run_and_only_it_is_left() {
     let first = Started::of(&stage, 1).await;
     assert_eq!(first.asks(), None, "there is no base");
     let job = first.succeed(&stage, 1, &[]).await;
-    let base = |of: &Started, byte| json!({"snapshot": of.snapshot, "contentHash": ContentHash([byte; 32])});
+    let base = |of: &Started, byte| {
+        json!({"snapshot": of.snapshot, "snapshotUid": of.snapshot_uid, "contentHash": ContentHash([byte; 32])})
+    };
     assert_eq!(syncjob::status(&job, "/changeBase"), &base(&first, 1));
     assert_eq!(made(&stage).await.unwrap(), slice::from_ref(&first.snapshot));
 
@@ -154,6 +163,9 @@ async fn the_last_snapshot_is_the_base_of_the_next_run_and_only_it_is_left() {
     assert_eq!(third.asks(), None, "the base is lost");
     third.succeed(&stage, 3, &[]).await;
     assert_eq!(made(&stage).await.unwrap(), slice::from_ref(&third.snapshot));
+    let third = Started::of_volume(&stage, 4, "another").await;
+    assert_eq!(third.asks(), None, "the claim has another volume than the base was taken of");
+    third.succeed(&stage, 4, &[]).await;
 
     let plain = json!({"spec": {"source": {"pointInTime": null}, "suspend": true}});
     stage.patch("web", plain).await.unwrap();
@@ -185,4 +197,28 @@ async fn a_run_that_fails_leaves_the_base_and_its_own_snapshot_is_gone() {
     let job = stage.jobs.get("web").await.unwrap();
     assert_eq!(syncjob::text(&job, "/changeBase/snapshot"), first.snapshot);
     assert_eq!(made(&stage).await.unwrap(), slice::from_ref(&first.snapshot));
+}
+
+#[tokio::test]
+async fn a_run_that_found_a_difference_leaves_no_base() {
+    let stage = stage_with_service("changed-differs").await;
+    let _controller = stage.controller(Cut::Never).await.unwrap();
+    stage.patch("web", json!({"spec": {"limits": {"retries": 0}}})).await.unwrap();
+    Started::of(&stage, 1).await.succeed(&stage, 1, &[]).await;
+    let second = Started::of(&stage, 2).await;
+    assert!(second.asks().is_some());
+    let work = Work { files_failed: 1, ..Work::default() };
+    let reason = Some("FilesFailed".into());
+    let report = Report { result: RunResult::PartiallyFailed, reason, work, ..good_report("web-2") };
+    let message = serde_json::to_string(&report).unwrap();
+    stage.kubelet.end(&second.source, 3, &message).await.unwrap();
+    stage.kubelet.end(&second.sink, 3, &message).await.unwrap();
+    let gave_up = |job: &DynamicObject| {
+        syncjob::status(job, "/changeBase").is_null() && syncjob::status(job, "/captures").is_null()
+    };
+    tokio::select! {
+        done = stage.until("web", "it keeps no base", gave_up) => drop(done.unwrap()),
+        error = stage.play_volumes() => panic!("{error:?}"),
+    }
+    assert!(made(&stage).await.unwrap().is_empty());
 }

@@ -1,7 +1,8 @@
 //! Asks the storage which blocks of a device differ between two VolumeSnapshots, and writes them down for `volferry`.
 //!
 //! A list that lacks a block would leave the copy wrong, so half a list is none: without the service's word that all
-//! was sent, and that it is of a volume of the device's length, the run compares everything.
+//! was sent, and that it is of a volume of the device's length, the run compares everything. A service may end an answer
+//! early with that word, as a page of the list, so it is asked for more until there is none.
 
 use std::{
     ffi::OsString,
@@ -32,6 +33,8 @@ use crate::{
 
 /// How long the service may take for a connection, and for each part of its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the whole list may take.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
 /// The most ranges of an answer. More are not worth a list: the run compares everything.
 const MAX_RANGES: usize = 4 << 20;
 const METHOD: &str = "/snapshotmetadata.SnapshotMetadata/GetMetadataDelta";
@@ -49,6 +52,9 @@ struct DeltaRequest {
     base_snapshot: String,
     #[prost(string, tag = "4")]
     target_snapshot_name: String,
+    /// Where the list shall begin. How many blocks a part may have (tag 6) is the service's to say.
+    #[prost(int64, tag = "5")]
+    starting_offset: i64,
 }
 
 impl std::fmt::Debug for DeltaRequest {
@@ -85,6 +91,8 @@ enum ListError {
     Refused(Status),
     #[error("its answer broke off")]
     BrokenOff,
+    #[error("its list takes longer than {} minutes", LONG_PATIENCE.as_secs() / 60)]
+    Long,
     #[error("it lists blocks of a volume of {listed} bytes, and the device has {len}")]
     OtherLength { listed: i64, len: u64 },
     #[error("it lists a block at {offset} of {len} bytes, which cannot be")]
@@ -116,7 +124,9 @@ pub(super) async fn list(args: &AgentArgs) -> Listed {
         let len = length(Path::new(SOURCE_DEVICE)).map_err(|error| ListError::Read("the source", error))?;
         let read = fs::read_to_string(CHANGED_TOKEN);
         let token = read.map_err(|error| ListError::Read("the token for the service", error))?;
-        let ranges = fetch(&endpoint(demand)?, demand, &args.namespace, token.trim(), len).await?;
+        let endpoint = endpoint(demand)?;
+        let fetched = fetch(&endpoint, demand, &args.namespace, token.trim(), len);
+        let ranges = timeout(LONG_PATIENCE, fetched).await.map_err(|_| ListError::Long)??;
         fs::write(CHANGED_LIST, text(demand, &ranges)).map_err(ListError::Write)
     };
     match written.await {
@@ -161,16 +171,16 @@ async fn fetch(
 ) -> Result<ChangedRanges, ListError> {
     let connected = timeout(PATIENCE, endpoint.connect()).await.map_err(|_| ListError::Silent)?;
     let channel = connected.map_err(|error| ListError::Connect(demand.address.clone(), error))?;
-    let bases = [demand.base_id.as_ref(), Some(&demand.base.snapshot)];
     let mut refused = ListError::Silent;
-    for base_snapshot in bases.into_iter().flatten() {
+    for base_snapshot in [&demand.base_id, &demand.base.snapshot] {
         let request = DeltaRequest {
             security_token: token.into(),
             namespace: namespace.into(),
             base_snapshot: base_snapshot.clone(),
             target_snapshot_name: demand.target.clone(),
+            starting_offset: 0,
         };
-        match ask(channel.clone(), request, len).await {
+        match pages(&channel, request, len).await {
             Err(ListError::Refused(status)) if is_of_base(&status) => refused = ListError::Refused(status),
             answer => return answer,
         }
@@ -183,44 +193,75 @@ fn is_of_base(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unavailable | Code::Internal)
 }
 
-async fn ask(channel: Channel, request: DeltaRequest, len: u64) -> Result<ChangedRanges, ListError> {
+/// Asks for one page of the list after the other, until one adds nothing.
+async fn pages(channel: &Channel, request: DeltaRequest, len: u64) -> Result<ChangedRanges, ListError> {
+    let mut list = List { blocks: Vec::new(), end: 0, len };
+    loop {
+        let asked_from = list.end;
+        let starting_offset = i64::try_from(asked_from).unwrap_or(i64::MAX);
+        ask(channel.clone(), DeltaRequest { starting_offset, ..request.clone() }, &mut list).await?;
+        if list.end == asked_from || list.end == len {
+            return Ok(ChangedRanges::new(list.blocks)?);
+        }
+    }
+}
+
+async fn ask(channel: Channel, request: DeltaRequest, list: &mut List) -> Result<(), ListError> {
     let mut client = Grpc::new(channel);
-    client.ready().await.map_err(|error| ListError::Connect("its address".into(), error))?;
+    let is_ready = timeout(PATIENCE, client.ready()).await.map_err(|_| ListError::Silent)?;
+    is_ready.map_err(|error| ListError::Connect("its address".into(), error))?;
     let codec = ProstCodec::<DeltaRequest, DeltaResponse>::default();
+    let asked_from = list.end;
     let asking = client.server_streaming(Request::new(request), PathAndQuery::from_static(METHOD), codec);
     let answered = timeout(PATIENCE, asking).await.map_err(|_| ListError::Silent)?;
-    let mut answer = answered.map_err(ListError::Refused)?.into_inner();
-    let (mut blocks, mut parts) = (Vec::new(), 0);
+    let answered = answered.map_err(ListError::Refused)?;
+    // An answer without a part may be headers alone.
+    let is_empty = says_it_is_whole(Some(answered.metadata()));
+    let mut answer = answered.into_inner();
     loop {
         let next = timeout(PATIENCE, answer.message()).await.map_err(|_| ListError::Silent)?;
         let Some(part) = next.map_err(ListError::Refused)? else { break };
-        parts += 1;
-        add(&mut blocks, &part, len)?;
+        list.add(&part, asked_from)?;
     }
     let trailers = timeout(PATIENCE, answer.trailers()).await.map_err(|_| ListError::Silent)?;
-    if parts == 0 || !says_it_is_whole(trailers.map_err(ListError::Refused)?.as_ref()) {
-        return Err(ListError::BrokenOff);
-    }
-    Ok(ChangedRanges::new(blocks)?)
+    let trailers = trailers.map_err(ListError::Refused)?;
+    if is_empty || says_it_is_whole(trailers.as_ref()) { Ok(()) } else { Err(ListError::BrokenOff) }
 }
 
-/// Adds a part of an answer. The last block of a volume may be longer than what is left of it.
-fn add(blocks: &mut Vec<(u64, u64)>, part: &DeltaResponse, len: u64) -> Result<(), ListError> {
-    let listed = part.volume_capacity_bytes;
-    if u64::try_from(listed) != Ok(len) {
-        return Err(ListError::OtherLength { listed, len });
+/// The blocks of a device that are listed so far.
+#[derive(Debug)]
+struct List {
+    blocks: Vec<(u64, u64)>,
+    /// Where the last of them ends.
+    end: u64,
+    /// The length of the device.
+    len: u64,
+}
+
+impl List {
+    /// Adds a part of an answer to a request for blocks from an offset on. A service may begin a page with what is before
+    /// that, and the last block of a volume may be longer than what is left of it.
+    fn add(&mut self, part: &DeltaResponse, asked_from: u64) -> Result<(), ListError> {
+        let (listed, len) = (part.volume_capacity_bytes, self.len);
+        if u64::try_from(listed) != Ok(len) {
+            return Err(ListError::OtherLength { listed, len });
+        }
+        if self.blocks.len() + part.block_metadata.len() > MAX_RANGES {
+            return Err(ListError::TooMany);
+        }
+        for block in &part.block_metadata {
+            let BlockMetadata { byte_offset, size_bytes } = *block;
+            let within = u64::try_from(byte_offset).ok().zip(u64::try_from(size_bytes).ok());
+            let within = within.filter(|(offset, size)| *offset < len && *size > 0);
+            let (offset, size) = within.ok_or(ListError::NoBlock { offset: byte_offset, len: size_bytes })?;
+            let (start, end) = (offset.max(asked_from), offset.saturating_add(size).min(len));
+            if start < end {
+                self.blocks.push((start, end - start));
+                self.end = self.end.max(end);
+            }
+        }
+        Ok(())
     }
-    if blocks.len() + part.block_metadata.len() > MAX_RANGES {
-        return Err(ListError::TooMany);
-    }
-    for block in &part.block_metadata {
-        let BlockMetadata { byte_offset, size_bytes } = *block;
-        let within = u64::try_from(byte_offset).ok().zip(u64::try_from(size_bytes).ok());
-        let within = within.filter(|(offset, size)| *offset < len && *size > 0);
-        let (offset, size) = within.ok_or(ListError::NoBlock { offset: byte_offset, len: size_bytes })?;
-        blocks.push((offset, size.min(len - offset)));
-    }
-    Ok(())
 }
 
 /// Returns whether the service has said that the answer is whole. A stream that only ends is none: the client takes

@@ -94,6 +94,9 @@ pub struct Capture {
     /// When the source was captured; what its application writes from then on is not in the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_time: Option<MicroTime>,
+    /// The UID of the VolumeSnapshot, since another may get its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 fn ten_minutes() -> String {

@@ -100,6 +100,8 @@ pub struct SyncJobStatus {
 pub struct ChangeBase {
     /// The name of the VolumeSnapshot.
     pub snapshot: String,
+    /// Its UID, since another may get its name.
+    pub snapshot_uid: String,
     /// The BLAKE3 hash of the copy after that run. The next run reads only what changed if the destination still has
     /// it.
     pub content_hash: ContentHash,

@@ -28,8 +28,8 @@ pub struct ChangedDemand {
     pub target: String,
     /// The VolumeSnapshot of the last run, and what the destination had after it.
     pub base: ChangeBase,
-    /// The driver's id of that VolumeSnapshot, if it is known.
-    pub base_id: Option<String>,
+    /// The driver's id of that VolumeSnapshot.
+    pub base_id: String,
 }
 
 /// How a run finds out what has changed.
@@ -44,10 +44,12 @@ pub enum Changes {
     Since(Box<ChangedDemand>),
 }
 
-/// Returns whether a job reads VolumeSnapshots of a device, by turns the base of the next one.
+/// Returns whether a job reads VolumeSnapshots of a device, by turns the base of the next one. Its pods must all be of
+/// its own namespace: those of others are not to get the right to read VolumeSnapshots there.
 pub fn may_have_base(job: &ValidatedSyncJob) -> bool {
     let is_block = matches!(&job.ends.source, EndKind::Claim(end) if end.is_block);
-    is_block && takes_snapshots(job)
+    let mut claims = job.ends.iter().filter_map(EndKind::claim);
+    is_block && takes_snapshots(job) && claims.all(|claim| claim.namespace == job.namespace)
 }
 
 fn takes_snapshots(job: &ValidatedSyncJob) -> bool {
@@ -64,20 +66,26 @@ pub fn is_kept(status: &SyncJobStatus, name: &str) -> bool {
     status.change_base.as_ref().is_some_and(|base| base.snapshot == name)
 }
 
-/// Notes the base of the next run, once a run has ended, if the limit on snapshots leaves room for it. A run that did
-/// not succeed leaves the base that is there: the next one finds out whether the destination still has it.
+/// Notes the base of the next run, once a run has ended, if the limit on snapshots leaves room for it. A run that found
+/// a difference, or could not write a part, leaves none: what its storage listed is in doubt. Any other run that did not
+/// succeed leaves the base that is there: the next one finds out whether the destination still has it.
 pub fn remember(
     status: &mut SyncJobStatus,
     job: &ValidatedSyncJob,
     (run, has_room): (&ActiveRun, bool),
     report: &Report,
 ) {
-    let Some(capture) = run.capture.as_ref().filter(|_| report.result == RunResult::Succeeded) else {
+    let Some(capture) = &run.capture else { return };
+    let has_succeeded = report.result == RunResult::Succeeded;
+    if !has_succeeded && report.work.files_failed == 0 {
         return;
-    };
-    let content = report.content.filter(|_| has_room && may_have_base(job));
-    let base =
-        content.map(|content| ChangeBase { snapshot: capture.name.clone(), content_hash: content.hash });
+    }
+    let content = report.content.filter(|_| has_succeeded && has_room && may_have_base(job));
+    let base = content.zip(capture.uid.clone()).map(|(content, snapshot_uid)| ChangeBase {
+        snapshot: capture.name.clone(),
+        snapshot_uid,
+        content_hash: content.hash,
+    });
     replace(status, base);
 }
 
@@ -98,7 +106,7 @@ fn replace(status: &mut SyncJobStatus, base: Option<ChangeBase>) {
 
 #[cfg(test)]
 mod tests {
-    use contract::{ContentHash, DeviceContent};
+    use contract::{ContentHash, DeviceContent, Work};
     use serde_json::json;
 
     use super::*;
@@ -117,12 +125,15 @@ mod tests {
     fn ended(status: &mut SyncJobStatus, number: i64, result: RunResult, byte: Option<u8>) -> String {
         let name = TryNames::new("web", "u", number, 0).capture();
         status.captures.push(name.clone());
-        let capture = Some(Capture { name: name.clone(), ..Capture::default() });
-        let run = ActiveRun { capture, ..ActiveRun::default() };
         let content = byte.map(|byte| DeviceContent { hash: ContentHash([byte; 32]), bytes_listed: None });
         let report = Report { result, content, ..Report::default() };
-        remember(status, &job("Snapshot"), (&run, true), &report);
+        remember(status, &job("Snapshot"), (&reading(&name), true), &report);
         name
+    }
+
+    fn reading(name: &str) -> ActiveRun {
+        let capture = Capture { name: name.into(), uid: Some("s".into()), ..Capture::default() };
+        ActiveRun { capture: Some(capture), ..ActiveRun::default() }
     }
 
     #[test]
@@ -145,15 +156,36 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_found_a_difference_leaves_no_base() {
+        let mut status = SyncJobStatus::default();
+        let first = ended(&mut status, 1, RunResult::Succeeded, Some(1));
+        let work = Work { files_failed: 1, ..Work::default() };
+        let report = Report { result: RunResult::PartiallyFailed, work, ..Report::default() };
+        remember(&mut status, &job("Snapshot"), (&reading("second"), true), &report);
+        assert!(status.change_base.is_none() && status.captures.contains(&first));
+    }
+
+    #[test]
+    fn pods_of_other_namespaces_do_not_get_to_read_snapshots() {
+        let mut job = job("Snapshot");
+        assert!(may_have_base(&job));
+        let EndKind::Claim(end) = &mut job.ends.sink else { panic!() };
+        end.claim.namespace = "backups".into();
+        assert!(!may_have_base(&job));
+    }
+
+    #[test]
     fn a_job_without_room_or_without_snapshots_of_a_device_keeps_none() {
-        let base = || ChangeBase { snapshot: "s".into(), content_hash: ContentHash([1; 32]) };
+        let base = || {
+            let content_hash = ContentHash([1; 32]);
+            ChangeBase { snapshot: "s".into(), snapshot_uid: "s".into(), content_hash }
+        };
         let mut status = SyncJobStatus { change_base: Some(base()), ..SyncJobStatus::default() };
         give_up(&mut status, &job("Snapshot"));
         assert!(is_kept(&status, "s"));
         give_up(&mut status, &job("Clone"));
         assert_eq!((status.change_base, status.captures), (None, vec!["s".into()]));
-        let capture = Some(Capture { name: "c".into(), ..Capture::default() });
-        let run = ActiveRun { capture, ..ActiveRun::default() };
+        let run = reading("c");
         let content = Some(DeviceContent { hash: ContentHash([1; 32]), bytes_listed: None });
         let report = Report { result: RunResult::Succeeded, content, ..Report::default() };
         let mut status = SyncJobStatus::default();

@@ -57,7 +57,7 @@ pub fn of_run(
 /// although the storage may still be copying.
 pub fn judge(image: Option<&DynamicObject>) -> Captured {
     match image {
-        Some(image) if image.data["status"]["creationTime"].is_string() => Captured::Taken,
+        Some(image) if image.data["status"]["creationTime"].is_string() => Captured::Taken(None),
         image => source_capture::judge_snapshot(image),
     }
 }
@@ -71,7 +71,7 @@ pub fn is_of_job(object: &DynamicObject, uid: &str) -> bool {
 /// Records that the destination's VolumeSnapshot is about to be made.
 pub fn begin(status: &mut SyncJobStatus, name: String, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
-    run.image = Some(Capture { name, begin_time: Some(MicroTime(now)), taken_time: None });
+    run.image = Some(Capture { name, begin_time: Some(MicroTime(now)), ..Capture::default() });
 }
 
 /// Records that the storage is at work, with its complaint if any.
@@ -114,7 +114,7 @@ pub fn surplus<'a>(
     (latest, last): (Option<&str>, u32),
     used: &BTreeSet<String>,
 ) -> Vec<&'a DynamicObject> {
-    let is_taken = |image: &&DynamicObject| judge(Some(image)) == Captured::Taken;
+    let is_taken = |image: &&DynamicObject| matches!(judge(Some(image)), Captured::Taken(_));
     let (mut taken, mut surplus): (Vec<_>, Vec<_>) = images.iter().partition(is_taken);
     // A run's number tells the order of those made in one second.
     let number = |image: &DynamicObject| {
@@ -156,7 +156,7 @@ mod tests {
     fn an_image_is_taken_once_its_time_is_set() {
         assert_eq!(judge(None), Captured::Missing);
         assert_eq!(judge(Some(&image(1, json!(null)))), Captured::Taking(None));
-        assert_eq!(judge(Some(&taken(1))), Captured::Taken);
+        assert_eq!(judge(Some(&taken(1))), Captured::Taken(None));
         let failing = image(1, json!({"error": {"message": "no class"}}));
         assert!(matches!(judge(Some(&failing)), Captured::Taking(Some(_))));
     }

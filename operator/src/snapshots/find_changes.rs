@@ -13,7 +13,7 @@ use super::{
     storage_progress::{class, snapshot},
 };
 use crate::{
-    api::{ActiveRun, ChangeBase, PointInTime, SyncJob, SyncJobStatus},
+    api::{ActiveRun, Capture, ChangeBase, PointInTime, SyncJob, SyncJobStatus},
     controller::read,
     spec::validate::ValidatedSyncJob,
     volumes::claims::Claim,
@@ -36,7 +36,7 @@ pub(crate) async fn find(
         return Changes::Unlisted;
     }
     let base = change_base::of_job(status, &valid.name, &job.uid().unwrap_or_default());
-    match look(client, job, (&demand.of, &capture.name), base, claims).await {
+    match look(client, job, (&demand.of, capture), base, claims).await {
         Ok(changes) => changes,
         Err(error) => {
             let error = contract::chain(&error);
@@ -49,7 +49,7 @@ pub(crate) async fn find(
 async fn look(
     client: &Client,
     job: &SyncJob,
-    (demand, target): (&PointInTime, &str),
+    (demand, target): (&PointInTime, &Capture),
     base: Option<&ChangeBase>,
     claims: &[Claim],
 ) -> read::Result<Changes> {
@@ -57,18 +57,30 @@ async fn look(
     let Some(service) = service(client, class.map(|class| class.provisioner)).await? else {
         return Ok(Changes::Unlisted);
     };
-    let Some(base) = base else { return Ok(Changes::FromNowOn) };
-    let Some(kept) = snapshot(client, job, &base.snapshot).await? else { return Ok(Changes::FromNowOn) };
-    let base_id = id(client, &kept).await?;
-    let since = demand_of(&service, target, base, base_id);
+    let Some(base) = base.filter(|base| base.snapshot != target.name) else { return Ok(Changes::FromNowOn) };
+    let of_base = content(client, job, &base.snapshot, Some(&base.snapshot_uid)).await?;
+    let of_target = content(client, job, &target.name, target.uid.as_ref()).await?;
+    let base_id = of_base.zip(of_target).and_then(|(base, target)| id_of_same_volume(&base, &target));
+    let since = base_id.and_then(|base_id| demand_of(&service, &target.name, base, base_id));
     Ok(since.map_or(Changes::FromNowOn, |since| Changes::Since(Box::new(since))))
+}
+
+/// Returns the driver's id of a base, if it was taken of the volume that the target was taken of. The claim may have
+/// another volume by now.
+fn id_of_same_volume(base: &DynamicObject, target: &DynamicObject) -> Option<String> {
+    let volume = |content: &DynamicObject| {
+        let spec = &content.data["spec"];
+        spec["driver"].as_str().map(String::from).zip(spec["source"]["volumeHandle"].as_str().map(String::from))
+    };
+    let is_same = volume(base).is_some() && volume(base) == volume(target);
+    base.data["status"]["snapshotHandle"].as_str().filter(|_| is_same).map(Into::into)
 }
 
 fn demand_of(
     service: &DynamicObject,
     target: &str,
     base: &ChangeBase,
-    base_id: Option<String>,
+    base_id: String,
 ) -> Option<ChangedDemand> {
     let spec = &service.data["spec"];
     let text = |field: &str| spec[field].as_str().filter(|it| !it.is_empty()).map(String::from);
@@ -91,15 +103,21 @@ async fn service(client: &Client, driver: Option<String>) -> read::Result<Option
     Ok(None)
 }
 
-/// Returns the driver's id of a VolumeSnapshot.
-async fn id(client: &Client, snapshot: &DynamicObject) -> read::Result<Option<String>> {
-    let Some(name) = snapshot.data["status"]["boundVolumeSnapshotContentName"].as_str() else {
-        return Ok(None);
-    };
+/// Returns what the cluster knows of a VolumeSnapshot in the storage; `None` if it has not that UID, or is not in the
+/// storage yet.
+async fn content(
+    client: &Client,
+    job: &SyncJob,
+    name: &str,
+    uid: Option<&String>,
+) -> read::Result<Option<DynamicObject>> {
+    let found = snapshot(client, job, name).await?;
+    let found = found.filter(|found| uid.is_some() && found.metadata.uid.as_ref() == uid);
+    let bound = found.as_ref().and_then(|it| it.data["status"]["boundVolumeSnapshotContentName"].as_str());
+    let Some(content) = bound else { return Ok(None) };
     let (group, version) = (source_capture::SNAPSHOT_GROUP, source_capture::SNAPSHOT_VERSION);
     let kind = GroupVersionKind::gvk(group, version, "VolumeSnapshotContent");
-    let content = cluster_wide(client, &kind, name).await?;
-    Ok(content.and_then(|it| it.data["status"]["snapshotHandle"].as_str().map(Into::into)))
+    cluster_wide(client, &kind, content).await
 }
 
 /// Returns an object of a kind without namespaces; none where the cluster does not know the kind, or the operator may

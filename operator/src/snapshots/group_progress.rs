@@ -125,7 +125,7 @@ pub(crate) async fn member(
         return Ok(Err(source_capture::not_of_run("VolumeGroupSnapshot", &group.name)));
     }
     match source_capture::judge_snapshot(Some(&found)) {
-        Captured::Taken => {}
+        Captured::Taken(_) => {}
         Captured::Taking(Some(fault)) => return Ok(Err(fault)),
         _ => return wait(format!("The storage takes the VolumeGroupSnapshot {}.", group.name)),
     }

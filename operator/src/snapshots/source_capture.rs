@@ -58,8 +58,8 @@ pub enum Captured {
     Taking(Option<Fault>),
     /// The storage clones as soon as a pod uses the temporary claim.
     Lazy,
-    /// It is captured.
-    Taken,
+    /// It is captured, by a VolumeSnapshot of this UID if not by a clone.
+    Taken(Option<String>),
 }
 
 /// Returns how the source of a run is captured; `None` for one that has nothing of its source captured.
@@ -78,7 +78,7 @@ pub fn judge_snapshot(snapshot: Option<&DynamicObject>) -> Captured {
     let Some(snapshot) = snapshot else { return Captured::Missing };
     let status = &snapshot.data["status"];
     if status["readyToUse"] == json!(true) {
-        return Captured::Taken;
+        return Captured::Taken(snapshot.metadata.uid.clone());
     }
     let complaint = status["error"]["message"].as_str().map(|words| {
         let words = sentence(&clipped(words, MAX_WORDS_BYTES));
@@ -93,7 +93,7 @@ pub fn judge_clone(claim: Option<&PersistentVolumeClaim>, class: Option<&Storage
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     let waits = class.and_then(|class| class.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer");
     match phase {
-        Some("Bound") => Captured::Taken,
+        Some("Bound") => Captured::Taken(None),
         _ if waits => Captured::Lazy,
         _ => Captured::Taking(None),
     }
@@ -139,7 +139,11 @@ impl CaptureOf<'_> {
         }
         let snapshot = DynamicObject::new(name, &snapshot_type()).data(json!({"spec": spec}));
         let owner_references = Some(vec![self.snapshot_owner.clone()]);
-        DynamicObject { metadata: ObjectMeta { owner_references, ..self.metadata(name) }, ..snapshot }
+        let annotations = Some([(names::ANNOTATION_RUN_UID.into(), self.owner.uid.clone())].into());
+        DynamicObject {
+            metadata: ObjectMeta { owner_references, annotations, ..self.metadata(name) },
+            ..snapshot
+        }
     }
 
     /// Builds the temporary claim: from the VolumeSnapshot with what that needs to be restored, or as a clone. `None`
@@ -228,8 +232,8 @@ pub fn is_of_run(object: &ObjectMeta, run: &ActiveRun) -> bool {
 /// Returns whether a VolumeSnapshot was made for a run of the job with that UID, as one that the next run may need.
 pub fn is_of_job(object: &ObjectMeta, run: &ActiveRun, uid: &str) -> bool {
     let is_job = |owner: &OwnerReference| owner.kind == "SyncJob" && owner.uid == uid;
-    let made_for = object.labels.as_ref().and_then(|labels| labels.get(names::LABEL_RUN));
-    made_for == Some(&run.id) && object.owner_references.iter().flatten().any(is_job)
+    let made_for = object.annotations.as_ref().and_then(|it| it.get(names::ANNOTATION_RUN_UID));
+    run.uid.is_some() && made_for == run.uid.as_ref() && object.owner_references.iter().flatten().any(is_job)
 }
 
 /// Returns what keeps a run from an object that was not made for it.
@@ -256,7 +260,7 @@ pub fn reading<'a>(job: &'a ValidatedSyncJob, run: &ActiveRun) -> Cow<'a, Valida
 pub fn begin(status: &mut SyncJobStatus, name: String, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     status.captures.push(name.clone());
-    run.capture = Some(Capture { name, begin_time: Some(MicroTime(now)), taken_time: None });
+    run.capture = Some(Capture { name, begin_time: Some(MicroTime(now)), ..Capture::default() });
 }
 
 /// Records that the storage is at work, with its complaint if any.
@@ -268,9 +272,11 @@ pub fn under_way(status: &mut SyncJobStatus, complaint: Option<&Fault>, now: Tim
 }
 
 /// Records that it is captured.
-pub fn end(status: &mut SyncJobStatus, now: Timestamp) {
+pub fn end(status: &mut SyncJobStatus, captured: &Captured, now: Timestamp) {
     let capture = status.active_run.as_mut().and_then(|run| run.capture.as_mut());
-    capture.into_iter().for_each(|capture| capture.taken_time = Some(MicroTime(now)));
+    let (Some(capture), Captured::Taken(uid)) = (capture, captured) else { return };
+    capture.taken_time = Some(MicroTime(now));
+    capture.uid.clone_from(uid);
 }
 
 /// Yields the names of what earlier captures have made and may still exist.
@@ -383,13 +389,13 @@ mod tests {
         let failing = snapshot(json!({"readyToUse": false, "error": {"message": "no class"}}));
         let Captured::Taking(Some(fault)) = judge_snapshot(Some(&failing)) else { panic!() };
         assert!(fault.message.ends_with(": no class."), "{}", fault.message);
-        assert_eq!(judge_snapshot(Some(&snapshot(json!({"readyToUse": true})))), Captured::Taken);
+        assert_eq!(judge_snapshot(Some(&snapshot(json!({"readyToUse": true})))), Captured::Taken(None));
         let claim = |phase: &str| serde_json::from_value(json!({"status": {"phase": phase}})).unwrap();
         let lazy = class(json!({"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}));
         assert_eq!(judge_clone(None, None), Captured::Missing);
         assert_eq!(judge_clone(Some(&claim("Pending")), None), Captured::Taking(None));
         assert_eq!(judge_clone(Some(&claim("Pending")), Some(&lazy)), Captured::Lazy);
-        assert_eq!(judge_clone(Some(&claim("Bound")), Some(&lazy)), Captured::Taken);
+        assert_eq!(judge_clone(Some(&claim("Bound")), Some(&lazy)), Captured::Taken(None));
     }
 
     #[test]

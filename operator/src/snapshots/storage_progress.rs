@@ -51,7 +51,7 @@ pub(crate) async fn read_progress(
             };
             Ok(fault.map_or(Captured::Unknown, Captured::Impossible))
         }
-        Some(capture) if capture.taken_time.is_some() => Ok(Captured::Taken),
+        Some(capture) if capture.taken_time.is_some() => Ok(Captured::Taken(capture.uid.clone())),
         Some(capture) => match of.method {
             CaptureMethod::Snapshot => {
                 let found = snapshot(client, job, &capture.name).await?;

@@ -90,7 +90,7 @@ pub(crate) fn turn(
         }
         Step::Capture(StorageStep::Begin(name)) => source_capture::begin(status, name.clone(), now),
         Step::Capture(StorageStep::Wait(fault)) => source_capture::under_way(status, fault.as_ref(), now),
-        Step::Capture(StorageStep::End) => source_capture::end(status, now),
+        Step::Capture(StorageStep::End) => source_capture::end(status, &found.facts.captured, now),
         Step::Image(StorageStep::Begin(name)) => destination_image::begin(status, name.clone(), now),
         Step::Image(StorageStep::Wait(fault)) => destination_image::under_way(status, fault.as_ref(), now),
         Step::Hook(hook) => go_on_with_hook(status, hook, now),

@@ -146,7 +146,8 @@ fn what_other_jobs_keep_for_their_next_run_counts_and_leaves_one_place() {
     let captured = |name: &str, keeps: bool, run: ActiveRun| {
         let mut job = job(name, run);
         job.spec.source.point_in_time = Some(PointInTime::default());
-        let base = ChangeBase { snapshot: name.into(), content_hash: ContentHash::default() };
+        let (snapshot, content_hash) = (name.into(), ContentHash::default());
+        let base = ChangeBase { snapshot, snapshot_uid: "u".into(), content_hash };
         job.status.as_mut().unwrap().change_base = keeps.then_some(base);
         job
     };

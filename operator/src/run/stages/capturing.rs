@@ -43,7 +43,7 @@ pub(super) fn before_launch(
         return if owes_after { release.into() } else { step.again(again) };
     }
     match &situation.facts.captured {
-        Captured::Taken => Step::Capture(StorageStep::End).into(),
+        Captured::Taken(_) => Step::Capture(StorageStep::End).into(),
         Captured::Lazy => step.again(again),
         _ if is_late(capture, timeout, situation.now) => late(situation, run, timeout).into(),
         Captured::Taking(fault) => {

@@ -38,7 +38,7 @@ pub(super) fn before_end(
         return Step::Image(StorageStep::Begin(names.image())).into();
     };
     match &situation.facts.imaged {
-        Captured::Taken => step.again(again),
+        Captured::Taken(_) => step.again(again),
         Captured::Impossible(fault) => Step::Finish(without(outcome, &fault.message)).again(again),
         _ if is_late(image, timeout, situation.now) => {
             Step::Finish(without(outcome, &late(situation, timeout))).again(again)

@@ -44,7 +44,7 @@ fn a_capture_is_recorded_before_anything_is_made_for_it_and_the_pods_follow_it()
         matches!(told(&taking()), Step::Capture(StorageStep::Wait(Some(fault))) if fault.message == "The pool is full")
     );
     assert_eq!(told(&Captured::Lazy), Step::Launch, "the storage waits for the pod");
-    assert_eq!(told(&Captured::Taken), Step::Capture(StorageStep::End));
+    assert_eq!(told(&Captured::Taken(None)), Step::Capture(StorageStep::End));
     source_capture::end(&mut status, at(3));
     assert_eq!(step(&captures(&status)), Step::Launch);
 }

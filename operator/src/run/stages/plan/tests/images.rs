@@ -38,7 +38,7 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
     assert_eq!(told(&Captured::Missing), Step::Image(StorageStep::Wait(None)));
     let full = Fault::new(Reason::Capturing, "The pool is full");
     assert_eq!(told(&Captured::Taking(Some(full.clone()))), Step::Image(StorageStep::Wait(Some(full))));
-    let step = told(&Captured::Taken);
+    let step = told(&Captured::Taken(None));
     let Step::Finish(outcome) = &step else { panic!("{step:?}") };
     assert_eq!(outcome.report.result, RunResult::Succeeded);
     let run = status.active_run.clone().unwrap();
@@ -89,7 +89,7 @@ fn a_name_that_somebody_else_wrote_into_the_status_is_not_the_image_of_a_run() {
     let of_another = TryNames::new("web", "another", 1, 0).image();
     for name in ["vf-web-1-image".to_string(), TryNames::new("web", "u", 1, 0).capture(), of_another] {
         destination_image::begin(&mut status, name.clone(), at(0));
-        let taken = Situation { facts: facts(|it| it.imaged = Captured::Taken), ..over(&status, 10) };
+        let taken = Situation { facts: facts(|it| it.imaged = Captured::Taken(None)), ..over(&status, 10) };
         assert!(matches!(step(&taken), Step::Image(StorageStep::Begin(own)) if own != name));
     }
 }
