@@ -21,6 +21,90 @@ const FILE_BYTES: usize = 1000;
 /// The name of the S3 server's bucket, and of its account and secret.
 const BUCKET: &str = "bench";
 
+/// Another tool for backups: scripts that each do one thing with its repository beside the volume, with a copy of that,
+/// and with a repository in the bucket. `$S3` is the server's host and port.
+#[derive(Debug)]
+struct Other {
+    name: &'static str,
+    /// What installs it.
+    remedy: &'static str,
+    version: &'static str,
+    init: &'static str,
+    backup: &'static str,
+    /// Makes room for a first copy.
+    prepare_copy: &'static str,
+    copy: &'static str,
+    s3_init: &'static str,
+    s3_backup: &'static str,
+    s3_restore: &'static str,
+    s3_prune: &'static str,
+}
+
+const OTHERS: [Other; 3] = [
+    Other {
+        name: "restic",
+        remedy: "apt-get install restic",
+        version: "restic version",
+        init: "restic init",
+        backup: "cd volume && restic backup --exclude .volferry .",
+        prepare_copy: "rm -rf repository2
+            restic init -r repository2 --copy-chunker-params --from-repo restic",
+        copy: "restic copy --from-repo restic -r repository2",
+        s3_init: "rm -rf s3/bench/restic && restic -r s3:http://$S3/bench/restic init",
+        s3_backup: "cd volume && restic -r s3:http://$S3/bench/restic backup --exclude .volferry .",
+        s3_restore: "restic -r s3:http://$S3/bench/restic restore latest --target restored",
+        s3_prune: "restic -r s3:http://$S3/bench/restic forget --keep-last 1 --prune",
+    },
+    Other {
+        name: "rustic",
+        remedy: "cargo install rustic-rs",
+        version: "rustic --version",
+        init: "printf '[repository]\nrepository = \"rustic\"\npassword = \"bench\"\n' > rustic.toml
+            printf '[repository]\nrepository = \"rustic2\"\npassword = \"bench\"\n' > rustic2.toml
+            rustic init",
+        backup: "rustic backup volume --glob '!.volferry'",
+        prepare_copy: "rm -rf rustic2",
+        copy: "rustic copy --init --target rustic2",
+        s3_init: "rm -rf s3/bench/rustic
+            printf '[repository]\nrepository = \"opendal:s3\"\npassword = \"bench\"\n[repository.options]
+                bucket = \"bench\"\nroot = \"/rustic\"\nendpoint = \"%s\"\nregion = \"us-east-1\"
+                access_key_id = \"bench\"\nsecret_access_key = \"bench\"\n' http://$S3 > rustic-s3.toml
+            rustic -P rustic-s3 init",
+        s3_backup: "rustic -P rustic-s3 backup volume --glob '!.volferry'",
+        s3_restore: "rustic -P rustic-s3 restore latest restored",
+        s3_prune: "rustic -P rustic-s3 forget --keep-last 1 --prune",
+    },
+    Other {
+        name: "kopia",
+        remedy: "go install github.com/kopia/kopia",
+        version: "kopia --version",
+        init: "kopia repository create filesystem --path kopia && kopia policy set --add-ignore .volferry volume",
+        backup: "kopia snapshot create volume",
+        prepare_copy: "rm -rf kopia2; mkdir kopia2",
+        copy: "kopia repository sync-to filesystem --path kopia2",
+        s3_init: "rm -rf s3/bench/kopia
+            kopia --config-file s3.config repository create s3 --bucket bench --prefix kopia/ --endpoint $S3 --disable-tls \
+                --region us-east-1 --access-key bench --secret-access-key bench
+            kopia --config-file s3.config policy set --add-ignore .volferry --keep-latest 1 --keep-hourly 0 \
+                --keep-daily 0 --keep-weekly 0 --keep-monthly 0 --keep-annual 0 volume",
+        s3_backup: "kopia --config-file s3.config snapshot create volume",
+        s3_restore: "kopia --config-file s3.config restore --snapshot-time latest volume restored",
+        s3_prune: "kopia --config-file s3.config snapshot expire --delete volume
+            kopia --config-file s3.config maintenance run --full --safety none",
+    },
+];
+
+/// Returns a way for each of the other tools.
+fn others<'a>(way: impl Fn(&'a Other) -> (&'a str, &'a str)) -> Vec<(&'a str, &'a str, &'a str)> {
+    OTHERS
+        .iter()
+        .map(|of| {
+            let (prepare, script) = way(of);
+            (of.name, prepare, script)
+        })
+        .collect()
+}
+
 /// Measures copies of a history, its mount and its archives, beside restic and tar where they are installed.
 #[derive(Debug, Parser)]
 struct Args {
@@ -49,15 +133,25 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     let image = args.files * (24 << 10) + (args.archive << 23);
     let mut steps = Steps::start(&args.settings, args.files, image)?;
     let key = steps.work.trees().join("key").display().to_string();
-    steps.variables.extend([("VOLFERRY_KEY_FILE", key), ("RESTIC_FROM_PASSWORD", "bench".into())]);
-    steps.add("restic", "restic version", "deletes of a restore");
+    let config = steps.work.trees().join("kopia.config").display().to_string();
+    steps.variables.extend([
+        ("VOLFERRY_KEY_FILE", key),
+        ("RESTIC_FROM_PASSWORD", "bench".into()),
+        ("KOPIA_CONFIG_PATH", config),
+        ("KOPIA_PASSWORD", "bench".into()),
+        ("KOPIA_CHECK_FOR_UPDATES", "false".into()),
+    ]);
+    for of in &OTHERS {
+        match find_program(of.name) {
+            Some(_) => steps.name(of.name, of.version, "deletes of a restore"),
+            None => steps.lacks(of.name, of.remedy),
+        }
+    }
     steps.name("the files", "echo without a mount", "");
     steps.name("tar", "tar --version", "checks");
     steps.shell("mkdir volume")?;
     fill(&steps.work.trees().join("volume"), args.files, FILE_BYTES)?;
-    if steps.has("restic") {
-        steps.shell("restic init")?;
-    }
+    OTHERS.iter().filter(|of| steps.has(of.name)).try_for_each(|of| steps.shell(of.init))?;
     (0..args.snapshots).try_for_each(|nth| one_more(&steps, nth))?;
     copies(&mut steps, args.snapshots)?;
     mounted(&mut steps)?;
@@ -70,20 +164,17 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
 fn one_more(steps: &Steps<'_>, nth: u64) -> anyhow::Result<()> {
     steps.change("volume", steps.files / 1000, nth)?;
     steps.shell("$VOLFERRY snapshot create volume")?;
-    if steps.has("restic") {
-        steps.shell("cd volume && restic backup --exclude .volferry .")?;
-    }
-    Ok(())
+    OTHERS.iter().filter(|of| steps.has(of.name)).try_for_each(|of| steps.shell(of.backup))
 }
 
 /// Measures copies to another store of the same kind.
 fn copies(steps: &mut Steps<'_>, all: u64) -> anyhow::Result<()> {
     let ours = "$VOLFERRY snapshot copy volume copy --all";
-    let theirs = "restic copy --from-repo restic -r repository2";
-    let new = "rm -rf repository2 && restic init -r repository2 --copy-chunker-params --from-repo restic";
-    let first = [("volferry", "rm -rf copy; mkdir copy", ours), ("restic", new, theirs)];
+    let mut first = vec![("volferry", "rm -rf copy; mkdir copy", ours)];
+    first.extend(others(|of| (of.prepare_copy, of.copy)));
     steps.step(&format!("copy of {all} snapshots to another volume"), &first, |_, _| Ok(()))?;
-    let next = [("volferry", "true", ours), ("restic", "true", theirs)];
+    let mut next = vec![("volferry", "true", ours)];
+    next.extend(others(|of| ("true", of.copy)));
     let step = format!("copy of the next one, {} changed", steps.files / 1000);
     steps.step(&step, &next, |steps, round| one_more(steps, all + round))
 }
@@ -129,7 +220,7 @@ fn object_storage(steps: &mut Steps<'_>, args: &Args) -> anyhow::Result<()> {
         ("AWS_REGION", "us-east-1".into()),
         ("AWS_ACCESS_KEY_ID", BUCKET.into()),
         ("AWS_SECRET_ACCESS_KEY", BUCKET.into()),
-        ("RESTIC_REPOSITORY", format!("s3:http://{address}/{BUCKET}/restic")),
+        ("S3", address.to_string()),
     ]);
     second_site(steps, args.snapshots)
 }
@@ -137,25 +228,19 @@ fn object_storage(steps: &mut Steps<'_>, args: &Args) -> anyhow::Result<()> {
 fn second_site(steps: &mut Steps<'_>, snapshots: u64) -> anyhow::Result<()> {
     let ours =
         "$VOLFERRY snapshot create volume && $VOLFERRY snapshot copy volume s3://bench/volferry latest";
-    let theirs = "cd volume && restic backup --exclude .volferry .";
-    let first = [
-        ("volferry", "rm -rf s3/bench/volferry fresh; mkdir fresh", ours),
-        ("restic", "rm -rf s3/bench/restic && restic init", theirs),
-    ];
+    let mut first = vec![("volferry", "rm -rf s3/bench/volferry fresh; mkdir fresh", ours)];
+    first.extend(others(|of| (of.s3_init, of.s3_backup)));
     steps.step("backup to S3, first", &first, |_, _| Ok(()))?;
-    let again = [("volferry", "true", ours), ("restic", "true", theirs)];
+    let mut again = vec![("volferry", "true", ours)];
+    again.extend(others(|of| ("true", of.s3_backup)));
     steps.step("backup to S3, nothing changed", &again, |_, _| Ok(()))?;
-    let restore = "$VOLFERRY snapshot copy s3://bench/volferry fresh latest
+    let script = "$VOLFERRY snapshot copy s3://bench/volferry fresh latest
         $VOLFERRY snapshot restore fresh latest";
-    let restore = [
-        ("volferry", "rm -rf fresh; mkdir fresh", restore),
-        ("restic", "rm -rf restored", "restic restore latest --target restored"),
-    ];
+    let mut restore = vec![("volferry", "rm -rf fresh; mkdir fresh", script)];
+    restore.extend(others(|of| ("rm -rf restored", of.s3_restore)));
     steps.step("restore of all from S3", &restore, |_, _| Ok(()))?;
-    let prune = [
-        ("volferry", "true", "$VOLFERRY snapshot prune s3://bench/volferry --keep-last 1"),
-        ("restic", "true", "restic forget --keep-last 1 --prune"),
-    ];
+    let mut prune = vec![("volferry", "true", "$VOLFERRY snapshot prune s3://bench/volferry --keep-last 1")];
+    prune.extend(others(|of| ("true", of.s3_prune)));
     // A prune has something to do, because each tool's second site has got a snapshot with changed files.
     let all = snapshots + steps.rounds();
     steps.step("prune of S3 to one snapshot", &prune, |steps, round| {
