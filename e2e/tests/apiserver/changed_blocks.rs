@@ -78,7 +78,10 @@ impl Started {
         let content = format!("{}-{number}", stage.namespace);
         let manifest = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": {"name": content},
-            "spec": {"driver": stage.namespace, "source": {"volumeHandle": volume}},
+            "spec": {
+                "driver": stage.namespace, "source": {"volumeHandle": volume},
+                "volumeSnapshotRef": {"uid": snapshot_uid},
+            },
         });
         create(stage, &content_type(), manifest).await;
         let contents: Api<DynamicObject> = Api::all_with(stage.client.clone(), &content_type());
@@ -135,7 +138,9 @@ async fn the_last_snapshot_is_the_base_of_the_next_run_and_only_it_is_left() {
         "address": "driver.storage:6443", "audience": "the-driver", "caCert": "Y2VydGlmaWNhdGU=",
         "target": second.snapshot, "base": base(&first, 1), "baseId": "handle-1",
     });
-    assert_eq!(second.asks().unwrap(), asked);
+    let mut asks = second.asks().unwrap();
+    let patience = asks.as_object_mut().unwrap().remove("patienceSeconds").unwrap();
+    assert_eq!((asks, patience.as_u64() > Some(0)), (asked, true));
     let volumes = second.source.spec.as_ref().unwrap().volumes.as_ref().unwrap();
     let projected = volumes
         .iter()

@@ -18,7 +18,7 @@ use contract::{ChangedRanges, RangeError, chain};
 use thiserror::Error;
 use tokio::time::timeout;
 use tonic::{
-    Code, Request, Status,
+    Request, Status,
     client::Grpc,
     metadata::MetadataMap,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
@@ -27,14 +27,14 @@ use tonic_prost::ProstCodec;
 
 use super::AgentArgs;
 use crate::{
-    pods::job::{CHANGED_LIST, CHANGED_TOKEN, SOURCE_DEVICE},
+    pods::job::{CHANGED_DIR, CHANGED_LIST, CHANGED_TOKEN, SOURCE_DEVICE},
     snapshots::change_base::ChangedDemand,
 };
 
 /// How long the service may take for a connection, and for each part of its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the whole list may take.
-const LONG_PATIENCE: Duration = Duration::from_secs(600);
+/// How long the whole list may take at most.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 /// The most ranges of an answer. More are not worth a list: the run compares everything.
 const MAX_RANGES: usize = 4 << 20;
 const METHOD: &str = "/snapshotmetadata.SnapshotMetadata/GetMetadataDelta";
@@ -47,7 +47,7 @@ struct DeltaRequest {
     security_token: String,
     #[prost(string, tag = "2")]
     namespace: String,
-    /// The id that the driver has for the base. Services of before v1beta1 want the name of the VolumeSnapshot.
+    /// The id that the driver has for the base.
     #[prost(string, tag = "3")]
     base_snapshot: String,
     #[prost(string, tag = "4")]
@@ -91,12 +91,14 @@ enum ListError {
     Refused(Status),
     #[error("its answer broke off")]
     BrokenOff,
-    #[error("its list takes longer than {} minutes", LONG_PATIENCE.as_secs() / 60)]
-    Long,
+    #[error("its list takes longer than {} s", .0.as_secs())]
+    Long(Duration),
     #[error("it lists blocks of a volume of {listed} bytes, and the device has {len}")]
     OtherLength { listed: i64, len: u64 },
     #[error("it lists a block at {offset} of {len} bytes, which cannot be")]
     NoBlock { offset: i64, len: i64 },
+    #[error("it lists a block at {offset} again when it is asked for those from {asked_from} on")]
+    Again { offset: u64, asked_from: u64 },
     #[error("it lists more than {MAX_RANGES} blocks")]
     TooMany,
     #[error("its list is none")]
@@ -122,11 +124,12 @@ pub(super) async fn list(args: &AgentArgs) -> Listed {
     let Some(demand) = &args.changed_blocks else { return Listed::default() };
     let written = async {
         let len = length(Path::new(SOURCE_DEVICE)).map_err(|error| ListError::Read("the source", error))?;
-        let read = fs::read_to_string(CHANGED_TOKEN);
+        let read = fs::read_to_string(Path::new(CHANGED_DIR).join(CHANGED_TOKEN));
         let token = read.map_err(|error| ListError::Read("the token for the service", error))?;
         let endpoint = endpoint(demand)?;
         let fetched = fetch(&endpoint, demand, &args.namespace, token.trim(), len);
-        let ranges = timeout(LONG_PATIENCE, fetched).await.map_err(|_| ListError::Long)??;
+        let patience = LONGEST_PATIENCE.min(Duration::from_secs(demand.patience_seconds));
+        let ranges = timeout(patience, fetched).await.map_err(|_| ListError::Long(patience))??;
         fs::write(CHANGED_LIST, text(demand, &ranges)).map_err(ListError::Write)
     };
     match written.await {
@@ -161,7 +164,7 @@ fn endpoint(demand: &ChangedDemand) -> Result<Endpoint, ListError> {
     endpoint.tls_config(authorities).map_err(unusable)
 }
 
-/// Asks for the changes by the driver's id of the base, and by its name where the service does not know that.
+/// Asks for one page of the list after the other, until one adds nothing.
 async fn fetch(
     endpoint: &Endpoint,
     demand: &ChangedDemand,
@@ -171,36 +174,18 @@ async fn fetch(
 ) -> Result<ChangedRanges, ListError> {
     let connected = timeout(PATIENCE, endpoint.connect()).await.map_err(|_| ListError::Silent)?;
     let channel = connected.map_err(|error| ListError::Connect(demand.address.clone(), error))?;
-    let mut refused = ListError::Silent;
-    for base_snapshot in [&demand.base_id, &demand.base.snapshot] {
+    let mut list = List { blocks: Vec::new(), len };
+    loop {
+        let asked_from = list.end();
         let request = DeltaRequest {
             security_token: token.into(),
             namespace: namespace.into(),
-            base_snapshot: base_snapshot.clone(),
+            base_snapshot: demand.base_id.clone(),
             target_snapshot_name: demand.target.clone(),
-            starting_offset: 0,
+            starting_offset: i64::try_from(asked_from).unwrap_or(i64::MAX),
         };
-        match pages(&channel, request, len).await {
-            Err(ListError::Refused(status)) if is_of_base(&status) => refused = ListError::Refused(status),
-            answer => return answer,
-        }
-    }
-    Err(refused)
-}
-
-/// Returns whether a service may have refused the form in which the base was named.
-fn is_of_base(status: &Status) -> bool {
-    matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unavailable | Code::Internal)
-}
-
-/// Asks for one page of the list after the other, until one adds nothing.
-async fn pages(channel: &Channel, request: DeltaRequest, len: u64) -> Result<ChangedRanges, ListError> {
-    let mut list = List { blocks: Vec::new(), end: 0, len };
-    loop {
-        let asked_from = list.end;
-        let starting_offset = i64::try_from(asked_from).unwrap_or(i64::MAX);
-        ask(channel.clone(), DeltaRequest { starting_offset, ..request.clone() }, &mut list).await?;
-        if list.end == asked_from || list.end == len {
+        ask(channel.clone(), request, &mut list).await?;
+        if list.end() == asked_from || list.end() == len {
             return Ok(ChangedRanges::new(list.blocks)?);
         }
     }
@@ -211,36 +196,41 @@ async fn ask(channel: Channel, request: DeltaRequest, list: &mut List) -> Result
     let is_ready = timeout(PATIENCE, client.ready()).await.map_err(|_| ListError::Silent)?;
     is_ready.map_err(|error| ListError::Connect("its address".into(), error))?;
     let codec = ProstCodec::<DeltaRequest, DeltaResponse>::default();
-    let asked_from = list.end;
+    let asked_from = list.end();
     let asking = client.server_streaming(Request::new(request), PathAndQuery::from_static(METHOD), codec);
     let answered = timeout(PATIENCE, asking).await.map_err(|_| ListError::Silent)?;
     let answered = answered.map_err(ListError::Refused)?;
-    // An answer without a part may be headers alone.
-    let is_empty = says_it_is_whole(Some(answered.metadata()));
+    let (headers, mut parts) = (answered.metadata().clone(), 0);
     let mut answer = answered.into_inner();
     loop {
         let next = timeout(PATIENCE, answer.message()).await.map_err(|_| ListError::Silent)?;
         let Some(part) = next.map_err(ListError::Refused)? else { break };
+        parts += 1;
         list.add(&part, asked_from)?;
     }
     let trailers = timeout(PATIENCE, answer.trailers()).await.map_err(|_| ListError::Silent)?;
-    let trailers = trailers.map_err(ListError::Refused)?;
-    if is_empty || says_it_is_whole(trailers.as_ref()) { Ok(()) } else { Err(ListError::BrokenOff) }
+    // An answer without a part may be headers alone.
+    let last = trailers.map_err(ListError::Refused)?.or((parts == 0).then_some(headers));
+    if says_it_is_whole(last.as_ref()) { Ok(()) } else { Err(ListError::BrokenOff) }
 }
 
 /// The blocks of a device that are listed so far.
 #[derive(Debug)]
 struct List {
     blocks: Vec<(u64, u64)>,
-    /// Where the last of them ends.
-    end: u64,
     /// The length of the device.
     len: u64,
 }
 
 impl List {
-    /// Adds a part of an answer to a request for blocks from an offset on. A service may begin a page with what is before
-    /// that, and the last block of a volume may be longer than what is left of it.
+    /// Returns where the last of them ends.
+    fn end(&self) -> u64 {
+        self.blocks.last().map_or(0, |(offset, len)| offset + len)
+    }
+
+    /// Adds a part of an answer to a request for blocks from an offset on. The first block may begin before that, and the
+    /// last block of a volume may be longer than what is left of it. A service that lists what was listed does not know
+    /// offsets, so an answer that adds nothing would say nothing.
     fn add(&mut self, part: &DeltaResponse, asked_from: u64) -> Result<(), ListError> {
         let (listed, len) = (part.volume_capacity_bytes, self.len);
         if u64::try_from(listed) != Ok(len) {
@@ -255,9 +245,15 @@ impl List {
             let within = within.filter(|(offset, size)| *offset < len && *size > 0);
             let (offset, size) = within.ok_or(ListError::NoBlock { offset: byte_offset, len: size_bytes })?;
             let (start, end) = (offset.max(asked_from), offset.saturating_add(size).min(len));
-            if start < end {
-                self.blocks.push((start, end - start));
-                self.end = self.end.max(end);
+            if end <= start {
+                return Err(ListError::Again { offset, asked_from });
+            }
+            if start < self.end() {
+                return Err(RangeError::Order(offset).into());
+            }
+            match self.blocks.last_mut() {
+                Some((last, len)) if *last + *len == start => *len = end - *last,
+                _ => self.blocks.push((start, end - start)),
             }
         }
         Ok(())

@@ -39,8 +39,7 @@ pub(crate) async fn launch(
     let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
     let fs_groups = found.fs_groups.unwrap_or_default();
     let reading = source_capture::reading(valid, run);
-    let status = (view.status, run);
-    let changes = &find_changes::find(&context.client, job, status, valid, &found.claims).await;
+    let changes = &find_changes::find(&context.client, job, (view, run), valid).await;
     let of = Try {
         job: &reading,
         uid,

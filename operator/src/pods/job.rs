@@ -56,10 +56,11 @@ pub const KEY_DIR: &str = "/etc/volferry/key";
 pub(crate) const KEY: &str = "key";
 /// The entry of a Secret with the key by which endpoints know a SyncJob.
 pub const JOB_KEY_ENTRY: &str = "identity.key";
-/// Where a pod finds its token for the service that lists changed blocks, and the name of that volume.
-const CHANGED_DIR: &str = "/var/run/secrets/volferry.dev/changed-blocks";
+/// Where a pod finds its token for the service that lists changed blocks, as a file of that name, and the name of that
+/// volume.
+pub(crate) const CHANGED_DIR: &str = "/var/run/secrets/volferry.dev/changed-blocks";
+pub(crate) const CHANGED_TOKEN: &str = "token";
 const CHANGED: &str = "changed-blocks";
-pub(crate) const CHANGED_TOKEN: &str = "/var/run/secrets/volferry.dev/changed-blocks/token";
 /// Where it leaves the list.
 pub(crate) const CHANGED_LIST: &str = "/run/volferry/changed-blocks";
 /// The pod's own copy of that key, in memory.
@@ -360,7 +361,7 @@ fn token_volume(since: &ChangedDemand) -> Volume {
     let token = ServiceAccountTokenProjection {
         audience: Some(since.audience.clone()),
         expiration_seconds: None,
-        path: "token".into(),
+        path: CHANGED_TOKEN.into(),
     };
     let source = VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() };
     Volume {

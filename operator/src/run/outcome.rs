@@ -238,6 +238,7 @@ pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     } else {
         failed(Side::Sink, sink, source.report.as_ref())
     };
+    add_notes(&mut outcome.report, source);
     let did =
         |end: &Ending| end.report.as_ref().map(|report| report.work).filter(|work| *work != Work::default());
     if let Some(work) = did(sink) {
@@ -251,15 +252,22 @@ pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     outcome
 }
 
+/// Adds the notes of an end to the report of a try, each once.
+fn add_notes(report: &mut Report, end: &Ending) {
+    for note in end.report.iter().flat_map(|report| &report.notes) {
+        if !report.notes.contains(note) {
+            report.notes.push(note.clone());
+        }
+    }
+}
+
 fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
     let mut report = sink.report.clone().or_else(|| source.report.clone()).unwrap_or_else(|| Report {
         message: "The run succeeded; its report was lost, so its counts and timings are not known.".into(),
         ..Report::default()
     });
     benchmark::join(&mut report, source.report.as_ref());
-    let told = source.report.iter().flat_map(|source| &source.notes);
-    let more: Vec<String> = told.filter(|note| !report.notes.contains(note)).cloned().collect();
-    report.notes.extend(more);
+    add_notes(&mut report, source);
     report.result = RunResult::Succeeded;
     report.reason = None;
     Outcome { report, may_retry: false, exit: ExitCode::Done }

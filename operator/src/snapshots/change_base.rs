@@ -30,6 +30,8 @@ pub struct ChangedDemand {
     pub base: ChangeBase,
     /// The driver's id of that VolumeSnapshot.
     pub base_id: String,
+    /// How long the whole list may take, in seconds.
+    pub patience_seconds: u64,
 }
 
 /// How a run finds out what has changed.
@@ -89,9 +91,10 @@ pub fn remember(
     replace(status, base);
 }
 
-/// Gives up the base of a job that does not read VolumeSnapshots any more.
+/// Gives up the base of a job that does not read VolumeSnapshots any more, once no pod may need it.
 pub fn give_up(status: &mut SyncJobStatus, job: &ValidatedSyncJob) {
-    if !takes_snapshots(job) {
+    let is_launched = status.active_run.as_ref().is_some_and(|run| run.launched);
+    if !takes_snapshots(job) && !is_launched {
         replace(status, None);
     }
 }
@@ -183,6 +186,10 @@ mod tests {
         let mut status = SyncJobStatus { change_base: Some(base()), ..SyncJobStatus::default() };
         give_up(&mut status, &job("Snapshot"));
         assert!(is_kept(&status, "s"));
+        status.active_run = Some(ActiveRun { launched: true, ..ActiveRun::default() });
+        give_up(&mut status, &job("Clone"));
+        assert!(is_kept(&status, "s"), "its pods may have to list what changed since");
+        status.active_run = None;
         give_up(&mut status, &job("Clone"));
         assert_eq!((status.change_base, status.captures), (None, vec!["s".into()]));
         let run = reading("c");

@@ -1,11 +1,14 @@
 //! Finds the service of a CSI driver that lists the blocks that changed between two VolumeSnapshots.
 
+use std::time::Duration;
+
 use k8s_openapi::ByteString;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
 };
+use serde_json::{Value, json};
 
 use super::{
     change_base::{self, ChangedDemand, Changes, MAX_CERTIFICATE_BYTES},
@@ -13,30 +16,32 @@ use super::{
     storage_progress::{class, snapshot},
 };
 use crate::{
-    api::{ActiveRun, Capture, ChangeBase, PointInTime, SyncJob, SyncJobStatus},
-    controller::read,
+    api::{ActiveRun, Capture, ChangeBase, PointInTime, SyncJob},
+    controller::{read, view::View},
+    queue::turns::Line,
     spec::validate::ValidatedSyncJob,
     volumes::claims::Claim,
 };
 
-/// The versions of SnapshotMetadataServices, newest first.
-const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+/// The version of SnapshotMetadataServices. Services of before it differ in how they name the base.
+const VERSION: &str = "v1beta1";
 
 /// Returns how the pods of the run under way find out what has changed. Whatever is in the way costs time only, so the
 /// run goes on without.
 pub(crate) async fn find(
     client: &Client,
     job: &SyncJob,
-    (status, run): (&SyncJobStatus, &ActiveRun),
+    (view, run): (&View<'_>, &ActiveRun),
     valid: &ValidatedSyncJob,
-    claims: &[Claim],
 ) -> Changes {
     let (Some(capture), Some(demand)) = (&run.capture, &valid.capture) else { return Changes::Unlisted };
-    if !change_base::may_have_base(valid) {
+    let base = change_base::of_job(view.status, &valid.name, &job.uid().unwrap_or_default());
+    let may_leave_one = view.found.line.as_ref().is_none_or(Line::has_room_for_base);
+    if !change_base::may_have_base(valid) || base.is_none() && !may_leave_one {
         return Changes::Unlisted;
     }
-    let base = change_base::of_job(status, &valid.name, &job.uid().unwrap_or_default());
-    match look(client, job, (&demand.of, capture), base, claims).await {
+    let patience = valid.timeout / 4;
+    match look(client, job, (&demand.of, capture, patience), base, &view.found.claims).await {
         Ok(changes) => changes,
         Err(error) => {
             let error = contract::chain(&error);
@@ -49,7 +54,7 @@ pub(crate) async fn find(
 async fn look(
     client: &Client,
     job: &SyncJob,
-    (demand, target): (&PointInTime, &Capture),
+    (demand, target, patience): (&PointInTime, &Capture, Duration),
     base: Option<&ChangeBase>,
     claims: &[Claim],
 ) -> read::Result<Changes> {
@@ -60,47 +65,46 @@ async fn look(
     let Some(base) = base.filter(|base| base.snapshot != target.name) else { return Ok(Changes::FromNowOn) };
     let of_base = content(client, job, &base.snapshot, Some(&base.snapshot_uid)).await?;
     let of_target = content(client, job, &target.name, target.uid.as_ref()).await?;
-    let base_id = of_base.zip(of_target).and_then(|(base, target)| id_of_same_volume(&base, &target));
-    let since = base_id.and_then(|base_id| demand_of(&service, &target.name, base, base_id));
+    let driver = service.name_any();
+    let base_id = of_base.zip(of_target).and_then(|(base, target)| base_id(&driver, &base, &target));
+    let since = base_id.and_then(|base_id| demand_of(&service, target, base, base_id, patience));
     Ok(since.map_or(Changes::FromNowOn, |since| Changes::Since(Box::new(since))))
 }
 
-/// Returns the driver's id of a base, if it was taken of the volume that the target was taken of. The claim may have
+/// Returns the driver's id of a base, if it is another snapshot of the same volume as the target. The claim may have
 /// another volume by now.
-fn id_of_same_volume(base: &DynamicObject, target: &DynamicObject) -> Option<String> {
+fn base_id(driver: &str, base: &DynamicObject, target: &DynamicObject) -> Option<String> {
+    let text = |value: &Value| value.as_str().map(String::from);
     let volume = |content: &DynamicObject| {
         let spec = &content.data["spec"];
-        spec["driver"].as_str().map(String::from).zip(spec["source"]["volumeHandle"].as_str().map(String::from))
+        text(&spec["source"]["volumeHandle"]).filter(|_| spec["driver"].as_str() == Some(driver))
     };
-    let is_same = volume(base).is_some() && volume(base) == volume(target);
-    base.data["status"]["snapshotHandle"].as_str().filter(|_| is_same).map(Into::into)
+    let id = |content: &DynamicObject| text(&content.data["status"]["snapshotHandle"]);
+    let is_same_volume = volume(base).is_some() && volume(base) == volume(target);
+    id(base).filter(|base_id| is_same_volume && id(target).is_some_and(|target_id| target_id != *base_id))
 }
 
 fn demand_of(
     service: &DynamicObject,
-    target: &str,
+    target: &Capture,
     base: &ChangeBase,
     base_id: String,
+    patience: Duration,
 ) -> Option<ChangedDemand> {
     let spec = &service.data["spec"];
     let text = |field: &str| spec[field].as_str().filter(|it| !it.is_empty()).map(String::from);
     let ca_cert: ByteString = serde_json::from_value(spec["caCert"].clone()).ok()?;
     let (address, audience) = (text("address")?, text("audience")?);
-    let demand =
-        ChangedDemand { address, audience, ca_cert, target: target.into(), base: base.clone(), base_id };
+    let (target, base, patience_seconds) = (target.name.clone(), base.clone(), patience.as_secs());
+    let demand = ChangedDemand { address, audience, ca_cert, target, base, base_id, patience_seconds };
     (demand.ca_cert.0.len() <= MAX_CERTIFICATE_BYTES).then_some(demand)
 }
 
 /// Returns the service of that driver; `None` if it has none, or the operator may not look.
 async fn service(client: &Client, driver: Option<String>) -> read::Result<Option<DynamicObject>> {
     let Some(driver) = driver else { return Ok(None) };
-    for version in VERSIONS {
-        let kind = GroupVersionKind::gvk("cbt.storage.k8s.io", version, "SnapshotMetadataService");
-        if let Some(found) = cluster_wide(client, &kind, &driver).await? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    let kind = GroupVersionKind::gvk("cbt.storage.k8s.io", VERSION, "SnapshotMetadataService");
+    cluster_wide(client, &kind, &driver).await
 }
 
 /// Returns what the cluster knows of a VolumeSnapshot in the storage; `None` if it has not that UID, or is not in the
@@ -117,7 +121,11 @@ async fn content(
     let Some(content) = bound else { return Ok(None) };
     let (group, version) = (source_capture::SNAPSHOT_GROUP, source_capture::SNAPSHOT_VERSION);
     let kind = GroupVersionKind::gvk(group, version, "VolumeSnapshotContent");
-    cluster_wide(client, &kind, content).await
+    let content = cluster_wide(client, &kind, content).await?;
+    let is_its = |content: &DynamicObject| {
+        uid.is_some_and(|uid| content.data["spec"]["volumeSnapshotRef"]["uid"] == json!(uid))
+    };
+    Ok(content.filter(is_its))
 }
 
 /// Returns an object of a kind without namespaces; none where the cluster does not know the kind, or the operator may

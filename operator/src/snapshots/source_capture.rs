@@ -19,13 +19,17 @@ use k8s_openapi::{
     },
 };
 use kube::{
+    ResourceExt as _,
     api::{ApiResource, DynamicObject, ObjectMeta},
     core::GroupVersionKind,
 };
 use serde_json::json;
 
 use crate::{
-    api::{ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJobPhase, SyncJobSpec, SyncJobStatus},
+    api::{
+        ActiveRun, Capture, CaptureMethod, PointInTime, Stage, SyncJob, SyncJobPhase, SyncJobSpec,
+        SyncJobStatus,
+    },
     ends::end_kind::EndKind,
     fault::Fault,
     human::{clipped, sentence},
@@ -76,6 +80,9 @@ pub fn snapshot_type() -> ApiResource {
 /// Judges a VolumeSnapshot, or a VolumeGroupSnapshot.
 pub fn judge_snapshot(snapshot: Option<&DynamicObject>) -> Captured {
     let Some(snapshot) = snapshot else { return Captured::Missing };
+    if snapshot.metadata.deletion_timestamp.is_some() {
+        return Captured::Taking(None);
+    }
     let status = &snapshot.data["status"];
     if status["readyToUse"] == json!(true) {
         return Captured::Taken(snapshot.metadata.uid.clone());
@@ -229,11 +236,17 @@ pub fn is_of_run(object: &ObjectMeta, run: &ActiveRun) -> bool {
     owners.into_iter().any(is_run)
 }
 
-/// Returns whether a VolumeSnapshot was made for a run of the job with that UID, as one that the next run may need.
-pub fn is_of_job(object: &ObjectMeta, run: &ActiveRun, uid: &str) -> bool {
-    let is_job = |owner: &OwnerReference| owner.kind == "SyncJob" && owner.uid == uid;
-    let made_for = object.annotations.as_ref().and_then(|it| it.get(names::ANNOTATION_RUN_UID));
-    run.uid.is_some() && made_for == run.uid.as_ref() && object.owner_references.iter().flatten().any(is_job)
+/// Returns whether a VolumeSnapshot was made for a run of a job, of the claim that it reads, as one that the next run
+/// may need.
+pub fn is_of_job(snapshot: &DynamicObject, run: &ActiveRun, job: &SyncJob) -> bool {
+    let is_job = |owner: &OwnerReference| {
+        owner.kind == "SyncJob" && job.metadata.uid.as_ref().is_some_and(|uid| *uid == owner.uid)
+    };
+    let made_for = snapshot.annotations().get(names::ANNOTATION_RUN_UID);
+    let claim = job.spec.source.persistent_volume_claim.as_ref().map(|claim| &claim.claim_name);
+    let is_of_claim = snapshot.data["spec"]["source"]["persistentVolumeClaimName"] == json!(claim);
+    let is_of_run = run.uid.is_some() && made_for == run.uid.as_ref();
+    is_of_claim && is_of_run && snapshot.owner_references().iter().any(is_job)
 }
 
 /// Returns what keeps a run from an object that was not made for it.

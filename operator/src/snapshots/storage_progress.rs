@@ -55,9 +55,8 @@ pub(crate) async fn read_progress(
         Some(capture) => match of.method {
             CaptureMethod::Snapshot => {
                 let found = snapshot(client, job, &capture.name).await?;
-                let uid = job.uid().unwrap_or_default();
-                let asked = found.as_ref().filter(|it| !source_capture::is_of_job(&it.metadata, run, &uid));
-                let foreign = asked.and_then(|it| foreign(it, "VolumeSnapshot", run));
+                let others = found.as_ref().filter(|it| !source_capture::is_of_job(it, run, job));
+                let foreign = others.and_then(|it| foreign(it, "VolumeSnapshot", run));
                 Ok(foreign.unwrap_or_else(|| source_capture::judge_snapshot(found.as_ref())))
             }
             CaptureMethod::Clone => {

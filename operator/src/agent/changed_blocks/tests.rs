@@ -18,8 +18,8 @@ use crate::api::ChangeBase;
 const LEN: u64 = 10_000;
 
 type Answer = Result<Vec<Result<DeltaResponse, Status>>, Status>;
-/// What a service answers to a request for this base, from this offset on.
-type Answering = fn(&str, i64) -> Answer;
+/// What a service answers to a request for blocks from this offset on.
+type Answering = fn(i64) -> Answer;
 
 /// A driver's service.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl ServerStreamingService<DeltaRequest> for Driver {
 
     fn call(&mut self, request: Request<DeltaRequest>) -> Self::Future {
         let request = request.into_inner();
-        let answer = (self.answer)(&request.base_snapshot, request.starting_offset);
+        let answer = (self.answer)(request.starting_offset);
         self.asked.lock().push(request);
         std::future::ready(answer.map(|parts| Response::new(stream::iter(parts).boxed())))
     }
@@ -80,6 +80,7 @@ fn demand() -> ChangedDemand {
             content_hash: ContentHash([7; 32]),
         },
         base_id: "handle".into(),
+        patience_seconds: 60,
     }
 }
 
@@ -95,7 +96,7 @@ fn part(blocks: &[(i64, i64)]) -> Result<DeltaResponse, Status> {
 #[tokio::test]
 async fn blocks_of_all_parts_are_listed_and_the_last_one_ends_with_the_device() {
     let (ranges, asked) =
-        asked(|_, _| Ok(vec![part(&[(0, 10), (10, 5)]), part(&[]), part(&[(9990, 4096)])])).await;
+        asked(|_| Ok(vec![part(&[(0, 10), (10, 5)]), part(&[]), part(&[(9990, 4096)])])).await;
     let ranges = ranges.unwrap();
     assert_eq!(ranges.as_slice(), [0..15, 9990..LEN]);
     let list = text(&demand(), &ranges);
@@ -112,54 +113,38 @@ async fn blocks_of_all_parts_are_listed_and_the_last_one_ends_with_the_device() 
 }
 
 #[tokio::test]
-async fn a_service_that_knows_no_ids_is_asked_by_the_name() {
-    let (ranges, requests) = asked(|base, from| {
-        if from > 0 {
-            Ok(Vec::new())
-        } else if base == "old" { Ok(vec![part(&[(0, 1)])]) } else { Err(Status::not_found("no such snapshot")) }
+async fn a_list_of_several_pages_is_asked_for_to_its_end() {
+    let (ranges, asked) = asked(|from| {
+        // The last page begins with a block that the one before has half of.
+        let pages = [(0, (10, 5)), (15, (40, 4)), (44, (42, 60))];
+        let page = pages.iter().find(|(begin, _)| *begin == from);
+        Ok(page.map(|(_, block)| vec![part(&[*block])]).unwrap_or_default())
     })
     .await;
-    assert_eq!(ranges.unwrap().bytes(), 1);
-    assert_eq!(requests.iter().map(|it| it.base_snapshot.as_str()).collect::<Vec<_>>(), ["handle", "old", "old"]);
-}
-
-#[tokio::test]
-async fn a_list_of_several_pages_is_asked_for_to_its_end() {
-    let answers: [Answering; 2] = [
-        |_, from| {
-            let pages = [(0, (10, 5)), (15, (40, 4)), (44, (100, 1))];
-            let page = pages.iter().find(|(begin, _)| *begin == from);
-            Ok(page.map(|(_, block)| vec![part(&[*block])]).unwrap_or_default())
-        },
-        // A page may begin with a block that the one before has, and a service may know no pages.
-        |_, _| Ok(vec![part(&[(10, 5), (40, 4)]), part(&[(100, 1)])]),
-    ];
-    for (answer, pages) in answers.into_iter().zip([4, 2]) {
-        let (ranges, asked) = asked(answer).await;
-        assert_eq!(ranges.unwrap().as_slice(), [10..15, 40..44, 100..101]);
-        assert_eq!(asked.len(), pages);
-    }
+    assert_eq!(ranges.unwrap().as_slice(), [10..15, 40..102]);
+    assert_eq!(asked.iter().map(|it| it.starting_offset).collect::<Vec<_>>(), [0, 15, 44, 102]);
 }
 
 #[tokio::test]
 async fn an_answer_without_a_part_says_that_nothing_changed() {
-    let (ranges, asked) = asked(|_, _| Ok(Vec::new())).await;
+    let (ranges, asked) = asked(|_| Ok(Vec::new())).await;
     assert_eq!((ranges.unwrap(), asked.len()), (ChangedRanges::default(), 1));
 }
 
 #[tokio::test]
 async fn what_is_no_whole_list_is_none() {
-    let cases: [(Answering, &str); 9] = [
-        (|_, _| Err(Status::permission_denied("not you")), "not you"),
-        (|_, _| Err(Status::not_found("lost")), "lost"),
-        (|_, _| Ok(vec![part(&[(0, 1)]), Err(Status::aborted("in the middle"))]), "in the middle"),
-        (|_, _| Ok(vec![part(&[(50, 10), (40, 5)])]), "begins before the end"),
-        (|_, _| Ok(vec![part(&[(50, 10)]), part(&[(55, 10)])]), "begins before the end"),
-        (|_, _| Ok(vec![part(&[(LEN as i64, 1)])]), "which cannot be"),
-        (|_, _| Ok(vec![part(&[(-1, 1)])]), "which cannot be"),
-        (|_, _| Ok(vec![part(&[(0, 0)])]), "which cannot be"),
+    let cases: [(Answering, &str); 10] = [
+        (|_| Err(Status::permission_denied("not you")), "not you"),
+        (|_| Err(Status::not_found("lost")), "lost"),
+        (|_| Ok(vec![part(&[(0, 1)]), Err(Status::aborted("in the middle"))]), "in the middle"),
+        (|_| Ok(vec![part(&[(50, 10), (40, 5)])]), "begins before the end"),
+        (|_| Ok(vec![part(&[(50, 10)]), part(&[(55, 10)])]), "begins before the end"),
+        (|_| Ok(vec![part(&[(50, 10)])]), "at 50 again when it is asked for those from 60 on"),
+        (|_| Ok(vec![part(&[(LEN as i64, 1)])]), "which cannot be"),
+        (|_| Ok(vec![part(&[(-1, 1)])]), "which cannot be"),
+        (|_| Ok(vec![part(&[(0, 0)])]), "which cannot be"),
         (
-            |_, _| {
+            |_| {
                 Ok(vec![
                     part(&[(0, 1)]),
                     Ok(DeltaResponse { volume_capacity_bytes: 9999, ..Default::default() }),

@@ -45,7 +45,7 @@ fn a_capture_is_recorded_before_anything_is_made_for_it_and_the_pods_follow_it()
     );
     assert_eq!(told(&Captured::Lazy), Step::Launch, "the storage waits for the pod");
     assert_eq!(told(&Captured::Taken(None)), Step::Capture(StorageStep::End));
-    source_capture::end(&mut status, at(3));
+    source_capture::end(&mut status, &Captured::Taken(None), at(3));
     assert_eq!(step(&captures(&status)), Step::Launch);
 }
 
@@ -62,7 +62,7 @@ fn the_application_is_let_go_as_soon_as_the_source_is_captured_and_only_once() {
     hook_state::end(&mut status, Point::Before, None, at(2));
     let Step::Capture(StorageStep::Begin(name)) = step(&held(&status, &hooks)) else { panic!() };
     source_capture::begin(&mut status, name, at(2));
-    source_capture::end(&mut status, at(4));
+    source_capture::end(&mut status, &Captured::Taken(None), at(4));
     let after = Step::Hook(HookStep::begin(Point::After));
     assert_eq!(step(&held(&status, &hooks)), after);
     run_status::hook_begun(&mut status, Point::After, None, at(4));
@@ -104,7 +104,7 @@ fn what_the_cluster_cannot_capture_stalls_before_the_application_is_held() {
 #[test]
 fn a_retry_reads_the_same_instant_and_a_run_that_gives_its_turn_back_captures_anew() {
     let mut status = begun(0);
-    source_capture::end(&mut status, at(1));
+    source_capture::end(&mut status, &Captured::Taken(None), at(1));
     let failed = finished(step(&Situation { now: at(700), ..captures(&status) }));
     run_status::retry(&mut status, &Outcome::canceled(Fault::new("a", failed.message)), at(20), at(10));
     assert_eq!(step(&Situation { now: at(30), ..captures(&status) }), Step::Launch);
@@ -120,7 +120,7 @@ fn a_name_that_somebody_else_wrote_into_the_status_is_not_read_from() {
     let of_another = TryNames::new("web", "another", 1, 0).capture();
     for name in ["accounts".to_string(), "vf-web-1-capture".into(), of_another] {
         source_capture::begin(&mut status, name.clone(), at(0));
-        source_capture::end(&mut status, at(1));
+        source_capture::end(&mut status, &Captured::Taken(None), at(1));
         assert!(matches!(step(&captures(&status)), Step::Capture(StorageStep::Begin(own)) if own != name));
     }
 }
