@@ -78,10 +78,12 @@ const OTHERS: [Other; 3] = [
         name: "kopia",
         remedy: "go install github.com/kopia/kopia",
         version: "kopia --version",
-        init: "kopia repository create filesystem --path kopia && kopia policy set --add-ignore .volferry volume",
+        init: "mkdir kopia
+            kopia repository create filesystem --path \"$PWD/kopia\"
+            kopia policy set --add-ignore .volferry volume",
         backup: "kopia snapshot create volume",
         prepare_copy: "rm -rf kopia2; mkdir kopia2",
-        copy: "kopia repository sync-to filesystem --path kopia2",
+        copy: "kopia repository sync-to filesystem --path \"$PWD/kopia2\"",
         s3_init: "rm -rf s3/bench/kopia
             kopia --config-file s3.config repository create s3 --bucket bench --prefix kopia/ --endpoint $S3 --disable-tls \
                 --region us-east-1 --access-key bench --secret-access-key bench
