@@ -1,5 +1,6 @@
 // Serves volumes to Kubernetes for tests. Each is a file system in the memory of one node: it has a real limit, and growing it needs
-// neither a device nor CAP_SYS_RESOURCE, which a test host may withhold. A restart of the node loses all of them.
+// neither a device nor CAP_SYS_RESOURCE, which a test host may withhold. A restart of the node loses all of them. A volume of the mode
+// Block is a file of the node, behind a loop device.
 package main
 
 import (
@@ -34,10 +35,14 @@ func run() error {
 	if node == "" {
 		return fmt.Errorf("NODE_NAME is not set")
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
+	if err := makeLoops(); err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(logged), grpc.StreamInterceptor(loggedStream))
 	csi.RegisterIdentityServer(server, identity{})
 	csi.RegisterControllerServer(server, controller{node: node})
 	csi.RegisterGroupControllerServer(server, groups{})
+	csi.RegisterSnapshotMetadataServer(server, metadata{})
 	csi.RegisterNodeServer(server, kubelets{node: node})
 	ended := make(chan error)
 	registration.RegisterRegistrationServer(server, registered{ended: ended})
@@ -66,6 +71,13 @@ func logged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next g
 		fmt.Printf("%s %v: %v %v\n", info.FullMethod, request, answer, err)
 	}
 	return answer, err
+}
+
+// loggedStream prints each call whose answer is a stream, and its end.
+func loggedStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	err := next(server, stream)
+	fmt.Printf("%s: %v\n", info.FullMethod, err)
+	return err
 }
 
 // registered tells the kubelet, which finds the registrar's socket by itself, where the driver listens.
@@ -102,6 +114,7 @@ func (identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitie
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE),
+		service(csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE),
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
 	}}, nil
 }

@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// snapshots is the folder with a folder for each snapshot, which is named like the snapshot: its `files`,
-	// and in `of` the volume's name and size.
+	// snapshots is the folder with a folder for each snapshot, which is named like the snapshot: its `files`, or the `image`
+	// of a device; in `of` the volume's name and size, and in `fault` what goes wrong with it.
 	snapshots = "/var/lib/kubelet/plugins/" + name + "/snapshots/"
-	// faultKey is the parameter of a class whose snapshots go wrong: `full` refuses to take them, and `slow` has them never be ready.
+	// faultKey is the parameter of a class whose snapshots go wrong: `full` refuses to take them, `slow` has them never be ready, and
+	// `cut` has lists of their blocks break off after the first message.
 	faultKey = "fault"
 )
 
@@ -51,7 +52,7 @@ func take(ctx context.Context, of map[string]string, parameters map[string]strin
 			return err
 		}
 		for snapshot, volume := range of {
-			if err := replace(snapshots+"new-"+snapshot, volume); err != nil {
+			if err := replace(snapshots+"new-"+snapshot, volume, parameters[faultKey]); err != nil {
 				return status.Errorf(codes.Internal, "cannot copy %s: %s", volume, err)
 			}
 		}
@@ -82,28 +83,55 @@ func all(of map[string]string) bool {
 }
 
 // replace copies a volume into a folder, in the place of what an earlier call has left there.
-func replace(folder, volume string) error {
+func replace(folder, volume, fault string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	var size syscall.Statfs_t
-	if err := syscall.Statfs(volumes+volume, &size); err != nil {
+	size, err := sizeOf(volume)
+	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(folder+"/of", fmt.Appendln(nil, volume, int64(size.Blocks)*size.Bsize), 0o644); err != nil {
+	if err := os.WriteFile(folder+"/of", fmt.Appendln(nil, volume, size), 0o644); err != nil {
 		return err
+	}
+	if err := os.WriteFile(folder+"/fault", []byte(fault), 0o644); err != nil {
+		return err
+	}
+	if isDevice(volume) {
+		return copyContent(folder+"/image", devices+volume)
 	}
 	return os.CopyFS(folder+"/files", os.DirFS(volumes+volume))
 }
 
-// state describes what any change of a file of these volumes changes.
+// sizeOf returns the size of a volume, in bytes.
+func sizeOf(volume string) (int64, error) {
+	if isDevice(volume) {
+		about, err := os.Stat(devices + volume)
+		if err != nil {
+			return 0, err
+		}
+		return about.Size(), nil
+	}
+	var size syscall.Statfs_t
+	err := syscall.Statfs(volumes+volume, &size)
+	return int64(size.Blocks) * size.Bsize, err
+}
+
+// state describes what any change of a file of these volumes changes. What was written to a device is in its file then.
 func state(of map[string]string) (string, error) {
 	var all strings.Builder
 	for _, volume := range of {
-		err := filepath.WalkDir(volumes+volume, func(path string, _ fs.DirEntry, err error) error {
+		root := volumes + volume
+		if isDevice(volume) {
+			root = devices + volume
+			if err := flush(volume); err != nil {
+				return "", err
+			}
+		}
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			var found syscall.Stat_t
 			if err == nil {
 				err = syscall.Lstat(path, &found)

@@ -53,10 +53,7 @@ func unmount(target string) error {
 			return err
 		}
 	}
-	if err := os.Remove(target); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return nil
+	return remove(target)
 }
 
 // controller answers the provisioner, the resizer and the snapshotter.
@@ -86,11 +83,19 @@ func (c controller) CreateVolume(_ context.Context, request *csi.CreateVolumeReq
 	volume := &csi.Volume{
 		VolumeId: request.Name, CapacityBytes: bytes, AccessibleTopology: here, ContentSource: request.VolumeContentSource,
 	}
+	response := &csi.CreateVolumeResponse{Volume: volume}
+	if asksForDevice(request.VolumeCapabilities) {
+		volume.CapacityBytes = lengthOf(bytes)
+		content, err := contentOf(request.VolumeContentSource)
+		if err != nil {
+			return nil, err
+		}
+		return response, makeDevice(request.Name, volume.CapacityBytes, content)
+	}
 	options := fmt.Sprintf("size=%d,mode=0755", bytes)
 	if err := mount("tmpfs", volumes+request.Name, "tmpfs", 0, options); err != nil {
 		return nil, err
 	}
-	response := &csi.CreateVolumeResponse{Volume: volume}
 	if of := request.VolumeContentSource.GetVolume(); of != nil {
 		return response, fill(volumes+request.Name, volumes+of.VolumeId)
 	}
@@ -118,12 +123,20 @@ func fill(target, source string) error {
 }
 
 func (controller) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if isDevice(request.VolumeId) {
+		return &csi.DeleteVolumeResponse{}, deleteDevice(request.VolumeId)
+	}
 	return &csi.DeleteVolumeResponse{}, unmount(volumes + request.VolumeId)
 }
 
-// ControllerExpandVolume leaves the work to the node, as a driver of block storage leaves it the file system.
+// ControllerExpandVolume leaves the work to the node, as a driver of block storage leaves it the file system; a device
+// itself is all of the work.
 func (controller) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	bytes, err := capacity(request.CapacityRange)
+	if err == nil && isDevice(request.VolumeId) {
+		bytes = lengthOf(bytes)
+		return &csi.ControllerExpandVolumeResponse{CapacityBytes: bytes}, growDevice(request.VolumeId, bytes)
+	}
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: bytes, NodeExpansionRequired: true}, err
 }
 
@@ -156,6 +169,9 @@ func (kubelets) NodeExpandVolume(_ context.Context, request *csi.NodeExpandVolum
 }
 
 func (kubelets) NodePublishVolume(_ context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if isDevice(request.VolumeId) {
+		return &csi.NodePublishVolumeResponse{}, publishDevice(request.VolumeId, request.TargetPath)
+	}
 	return &csi.NodePublishVolumeResponse{}, mount(volumes+request.VolumeId, request.TargetPath, "", syscall.MS_BIND, "")
 }
 
