@@ -71,7 +71,7 @@ test-gitops: ## The GitOps tutorial with the controllers of Flux and Argo CD, wh
 
 # Not part of `make test`: the provisioner and the resizer take minutes to build, and what they test rarely changes.
 .PHONY: test-csi
-test-csi: ## Claims that grow, clones, group snapshots and the populator, with a CSI driver and its real sidecars on the kind cluster; it builds them first
+test-csi: ## Claims that grow, clones, group snapshots, changed blocks and the populator, with a CSI driver and its real sidecars on the kind cluster; it builds them first
 	@.ci/tools build
 	e2e/cluster/up
 	e2e/cluster/csi

@@ -134,14 +134,16 @@ gitops_controllers() {
   copied argocd github.com/argoproj/argo-cd/v3 "$ARGO_CD" ./cmd manifests/crds manifests/base/config
 }
 
-# A storage whose volumes grow and are snapshotted, alone and in groups: the driver is ours, its sidecars and the snapshot controller are
-# those of Kubernetes.
+# A storage whose volumes grow and are snapshotted, alone and in groups, and that lists changed blocks: the driver is ours, its sidecars and
+# the snapshot controller are those of Kubernetes.
 csi() {
-  local snapshotter=github.com/kubernetes-csi/external-snapshotter
+  local snapshotter=github.com/kubernetes-csi/external-snapshotter metadata=github.com/kubernetes-csi/external-snapshot-metadata
   own memory-driver "$here/driver"
   copied csi-provisioner github.com/kubernetes-csi/external-provisioner/v6 "$EXTERNAL_PROVISIONER" ./cmd/csi-provisioner
   go_tool csi-resizer github.com/kubernetes-csi/external-resizer/v2 "$EXTERNAL_RESIZER" /cmd/csi-resizer
-  # Its go.mod takes the types of its objects from a folder that the module archive leaves out; they are a module of their own.
+  # Their go.mod files take the types of their objects from folders that the module archives leave out; they are modules of their own.
+  copied csi-snapshot-metadata "$metadata" "$EXTERNAL_SNAPSHOT_METADATA" ./cmd/csi-snapshot-metadata \
+    -replace "$metadata/client=$metadata/client@$EXTERNAL_SNAPSHOT_METADATA"
   local program client=$snapshotter/client/v8
   for program in csi-snapshotter snapshot-controller; do
     copied "$program" "$snapshotter/v8" "$EXTERNAL_SNAPSHOTTER" "./cmd/$program" -replace "$client=$client@$EXTERNAL_SNAPSHOTTER"
