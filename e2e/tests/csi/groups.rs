@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 const CLAIMS: [&str; 2] = ["data-0", "data-1"];
 
-fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
+/// Returns a kind of objects.
+pub(super) fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
@@ -48,7 +49,7 @@ async fn claims(sandbox: &Sandbox) -> Vec<String> {
 }
 
 /// Returns the name of the volume of a claim once it is bound.
-async fn volume(sandbox: &Sandbox, claim: &str) -> String {
+pub(super) async fn volume(sandbox: &Sandbox, claim: &str) -> String {
     let is_bound = |claim: &PersistentVolumeClaim| {
         claim.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Bound"))
     };
@@ -97,7 +98,7 @@ async fn create(sandbox: &Sandbox, point_in_time: Value) {
 }
 
 /// Waits until the cluster has no snapshots of the namespace, and fails if the storage still has one of a volume.
-async fn until_nothing_is_left(sandbox: &Sandbox, volumes: &[String]) {
+pub(super) async fn until_nothing_is_left(sandbox: &Sandbox, volumes: &[String]) {
     for (kind, namespace) in kinds() {
         let all = Api::<DynamicObject>::all_with(sandbox.client.clone(), &kind);
         for left in all.list(&ListParams::default()).await.unwrap() {

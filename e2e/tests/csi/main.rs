@@ -1,7 +1,9 @@
-//! Claims that are too small for a source, clones and group snapshots of sources, and claims that come up filled, on a
-//! storage with a real provisioner, resizer and snapshot controller, which `make test-csi` installs.
+//! Claims that are too small for a source, clones and group snapshots of sources, changed blocks of devices, and claims
+//! that come up filled, on a storage with a real provisioner, resizer and snapshot controller, which `make test-csi`
+//! installs.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
+mod changed_blocks;
 mod groups;
 mod populated;
 
