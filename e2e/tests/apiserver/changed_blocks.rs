@@ -127,9 +127,7 @@ async fn the_last_snapshot_is_the_base_of_the_next_run_and_only_it_is_left() {
     let first = Started::of(&stage, 1).await;
     assert_eq!(first.asks(), None, "there is no base");
     let job = first.succeed(&stage, 1, &[]).await;
-    let base = |of: &Started, byte| {
-        json!({"snapshot": of.snapshot, "snapshotUid": of.snapshot_uid, "contentHash": ContentHash([byte; 32])})
-    };
+    let base = |of: &Started, byte| json!({"snapshot": of.snapshot, "snapshotUid": of.snapshot_uid, "contentHash": ContentHash([byte; 32])});
     assert_eq!(syncjob::status(&job, "/changeBase"), &base(&first, 1));
     assert_eq!(made(&stage).await.unwrap(), slice::from_ref(&first.snapshot));
 

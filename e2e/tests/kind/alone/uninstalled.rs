@@ -48,7 +48,11 @@ impl Uninstalled {
 
     fn install(&mut self) -> Result<()> {
         let Some(values) = self.values.take() else { return Ok(()) };
-        helm(&["install", "volferry", "charts/volferry", "--values", "-", "--wait", "--timeout", "120s"], &values).map(drop)
+        helm(
+            &["install", "volferry", "charts/volferry", "--values", "-", "--wait", "--timeout", "120s"],
+            &values,
+        )
+        .map(drop)
     }
 }
 
