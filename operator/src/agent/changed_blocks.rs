@@ -1,8 +1,8 @@
 //! Asks the storage which blocks of a device differ between two VolumeSnapshots, and writes them down for `volferry`.
 //!
 //! A list that lacks a block would leave the copy wrong, so half a list is none: without the service's word that all
-//! was sent, and that it is of a volume of the device's length, the run compares everything. A service may end an answer
-//! early with that word, as a page of the list, so it is asked for more until there is none.
+//! was sent, and that it is of a volume of the device's length, the run compares everything. A service may end an
+//! answer early with that word, as a page of the list, so it is asked for more until there is none.
 
 use std::{
     ffi::OsString,
@@ -228,9 +228,9 @@ impl List {
         self.blocks.last().map_or(0, |(offset, len)| offset + len)
     }
 
-    /// Adds a part of an answer to a request for blocks from an offset on. The first block may begin before that, and the
-    /// last block of a volume may be longer than what is left of it. A service that lists what was listed does not know
-    /// offsets, so an answer that adds nothing would say nothing.
+    /// Adds a part of an answer to a request for blocks from an offset on. The first block may begin before that, and
+    /// the last block of a volume may be longer than what is left of it. A service that lists what was listed does not
+    /// know offsets, so an answer that adds nothing would say nothing.
     fn add(&mut self, part: &DeltaResponse, asked_from: u64) -> Result<(), ListError> {
         let (listed, len) = (part.volume_capacity_bytes, self.len);
         if u64::try_from(listed) != Ok(len) {

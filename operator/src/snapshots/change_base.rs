@@ -69,8 +69,8 @@ pub fn is_kept(status: &SyncJobStatus, name: &str) -> bool {
 }
 
 /// Notes the base of the next run, once a run has ended, if the limit on snapshots leaves room for it. A run that found
-/// a difference, or could not write a part, leaves none: what its storage listed is in doubt. Any other run that did not
-/// succeed leaves the base that is there: the next one finds out whether the destination still has it.
+/// a difference, or could not write a part, leaves none: what its storage listed is in doubt. Any other run that did
+/// not succeed leaves the base that is there: the next one finds out whether the destination still has it.
 pub fn remember(
     status: &mut SyncJobStatus,
     job: &ValidatedSyncJob,

@@ -27,14 +27,15 @@ async fn a_namespace_goes_after_the_operator_was_uninstalled_during_a_run() {
     assert!(told.contains("Succeeded"), "{told}");
 }
 
-/// Stands for an uninstalled release of the chart. Installs it again when dropped, with the values it had, for the other tests.
+/// Stands for an uninstalled release of the chart. Installs it again when dropped, with the values it had, for the
+/// other tests.
 struct Uninstalled {
     values: Option<String>,
 }
 
 impl Uninstalled {
-    /// Without `--keep-history`: `helm upgrade --install` takes the last revision by name, `v9` behind `v10`, for the newest, and where
-    /// that is an uninstalled one fails.
+    /// Without `--keep-history`: `helm upgrade --install` takes the last revision by name, `v9` behind `v10`, for the
+    /// newest, and where that is an uninstalled one fails.
     fn new() -> Result<Self> {
         let values = helm(&["get", "values", "volferry", "--output", "yaml"], "").context("use `e2e/run`")?;
         let uninstalled = Self { values: Some(values) };

@@ -8,8 +8,8 @@ use super::remote::{
 };
 use crate::common::prelude::*;
 
-/// Runs once with success, as soon as the far end of a run that was cut has left the destination: it may learn of the cut
-/// after this end.
+/// Runs once with success, as soon as the far end of a run that was cut has left the destination: it may learn of the
+/// cut after this end.
 #[track_caller]
 fn sync_after_cut(far: &Far, direction: Direction, flags: &[&str]) {
     let mut ended = far.run(direction, flags);
