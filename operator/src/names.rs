@@ -43,7 +43,7 @@ pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
 pub const ANNOTATION_NAMESPACE: &str = "volferry.dev/syncjob-namespace";
 /// Annotation of every child in another namespace than its job's: the job's UID, since owners are of one namespace.
 pub const ANNOTATION_UID: &str = "volferry.dev/syncjob-uid";
-/// The annotation of a VolumeSnapshot that outlives its run with that SyncRun's UID.
+/// Annotation of the VolumeSnapshot that a run reads: the UID of its SyncRun, since it may have another owner.
 pub const ANNOTATION_RUN_UID: &str = "volferry.dev/run-uid";
 /// Annotation of Jobs: the job's generation that they were made from.
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
