@@ -30,6 +30,8 @@ pub const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.
 const KUBECONFIG: &str = "KUBECONFIG";
 /// The variable with that of a second cluster, of one node.
 const FAR_KUBECONFIG: &str = "VOLFERRY_FAR_KUBECONFIG";
+/// The command of a container that does nothing until it is told to stop.
+pub const IDLE: [&str; 3] = ["sh", "-c", "trap exit TERM; tail -f /dev/null & wait"];
 /// The limit of waits. It suits a busy machine; a wait that succeeds ends earlier.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -200,7 +202,7 @@ impl Sandbox {
         let security = json!({"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"}});
         let container = json!({"name": name, "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent",
-            "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
+            "command": IDLE,
             "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
             "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
         let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});

@@ -3,7 +3,7 @@
 
 use contract::{DeviceContent, Report};
 use e2e::{
-    cluster::{PATIENCE, Sandbox},
+    cluster::{IDLE, PATIENCE, Sandbox},
     csi::FIXED,
     disk::DISK_GROUP,
     syncjob, wait,
@@ -35,7 +35,7 @@ async fn devices(sandbox: &Sandbox) -> String {
         "supplementalGroups": [DISK_GROUP], "seccompProfile": {"type": "RuntimeDefault"}});
     let device = |name: &str| json!({"name": name, "devicePath": format!("/dev/{name}")});
     let container = json!({"name": "disks", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"],
+        "command": IDLE,
         "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
         "volumeDevices": [device("from"), device("to")]});
     let of = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
