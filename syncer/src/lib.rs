@@ -22,14 +22,13 @@
 use volferry_core::{
     codec, compare_entries, delta, hash,
     tree::{
-        self, attrs, kept_xattrs, links, listing, owners, path_list, pattern, pattern_use, reshape, rules,
-        whereabouts,
+        self, attrs, links, listing, owners, path_list, pattern, pattern_use, reshape, rules, whereabouts,
     },
     wire,
 };
 
 pub use volferry_core::{
-    tree::{entry, filter, filter_rules, path},
+    tree::{entry, filter, filter_rules, kept_xattrs, path},
     wire::buffers,
 };
 

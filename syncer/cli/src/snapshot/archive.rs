@@ -3,11 +3,12 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufReader, IsTerminal as _, Read, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use contract::{ExitCode, plural};
+use rustix::fs::{FlockOperation, OFlags};
 
 use super::{
     archive_flags::{ExportFlags, ImportFlags},
@@ -62,13 +63,39 @@ fn to_file(
         return write(&mut OpenOptions::new().write(true).open(path).map_err(failed("open", path))?);
     }
     let part = part_of(path);
-    let mut options = OpenOptions::new();
-    let mut file =
-        options.write(true).create_new(true).mode(0o600).open(&part).map_err(failed("make", &part))?;
+    let mut file = open_part(&part).map_err(failed("make", &part))?;
     let written = write(&mut file)
         .and_then(|()| file.sync_all().map_err(failed("write", &part)))
         .and_then(|()| fs::rename(&part, path).map_err(failed("rename", &part)));
-    written.inspect_err(|_| drop(fs::remove_file(&part)))
+    written.inspect_err(|_| drop(fs::remove_file(&part)))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Not all file systems can make a folder durable, and the archive is whole without that.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+/// Opens the file of an archive that is not whole yet, also one that an export left that was killed.
+///
+/// # Errors
+/// If another export writes to it, or it is no file of this user's alone.
+fn open_part(part: &Path) -> io::Result<File> {
+    loop {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(part)?;
+        let there = file.metadata()?;
+        if !there.is_file() || there.nlink() > 1 || there.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is there, and is no file of this user's alone: remove it"));
+        }
+        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        locked.map_err(|_| io::Error::other("another export writes to it"))?;
+        // The export that had the lock may have given the file its name, or removed it.
+        if fs::symlink_metadata(part).is_ok_and(|now| (now.dev(), now.ino()) == (there.dev(), there.ino())) {
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            file.set_len(0)?;
+            return Ok(file);
+        }
+    }
 }
 
 fn part_of(path: &Path) -> PathBuf {

@@ -348,7 +348,7 @@ fn attributes(root: &Path, shape: Shape) {
     (1..4).for_each(|i| set_attr(&dir.join(format!("same {i}")), "user.same", &[1; 100]));
     set_attr(&dir.join("list"), ACCESS_ACL, &acl([6, 4, 6, 4, 0]));
     set_attr(&dir.join("folder"), ACCESS_ACL, &acl([7, 5, 5, 5, 0]));
-    set_attr(&dir.join("folder"), DEFAULT_ACL, &acl([7, 6, 4, 7, 1]));
+    set_attr(&dir.join("folder"), DEFAULT_ACL, &acl([7, 6, 6, 7, 1]));
     set_attr(&dir.join("folder"), "user.folder", b"value");
     file(&dir.join("folder/inherited"), b"the list of its folder");
     set_attr(&dir.join("closed folder"), "user.folder", b"value");
@@ -360,7 +360,7 @@ fn attributes(root: &Path, shape: Shape) {
         for name in ["one", "folder", "link", "pipe"] {
             set_attr(&dir.join(name), "trusted.volferry-test", name.as_bytes());
         }
-        set_attr(&dir.join("pipe"), ACCESS_ACL, &acl([6, 2, 0, 2, 0]));
+        set_attr(&dir.join("pipe"), ACCESS_ACL, &acl([6, 2, 2, 2, 0]));
     }
 }
 

@@ -344,6 +344,35 @@ fn a_damaged_object_ends_an_export_and_leaves_no_file() {
 }
 
 #[test]
+fn an_export_goes_on_where_one_was_killed_and_not_where_one_writes_or_somebody_else_has_a_file() {
+    let volume = Volume::new();
+    tree::files(volume.path(), &["one"], "content");
+    volume.create(&[]);
+    let place = scratch::scratch();
+    let (to, part) = (place.path().join("a.tar"), place.path().join("a.tar.part"));
+    let export = || volume.run("export", &["latest", "--tar", text(&to)]);
+    fs::write(&part, vec![7; 1 << 20]).unwrap();
+    assert_eq!(export().code, Some(0));
+    let whole = fs::read(&to).unwrap();
+    assert!(whole.len() < 1 << 20 && fs::metadata(&to).unwrap().mode() & 0o777 == 0o600);
+    assert!(!part.exists());
+    let other = fs::File::create(&part).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let said = export();
+    assert!(said.code == Some(1) && said.stderr.contains("another export"), "{said:?}");
+    drop(other);
+    fs::remove_file(&part).unwrap();
+    tree::files(place.path(), &["mine"], "kept");
+    for plant in [fs::hard_link, |mine: PathBuf, part: PathBuf| std::os::unix::fs::symlink(mine, part)] {
+        plant(place.path().join("mine"), part.clone()).unwrap();
+        assert_eq!(export().code, Some(1));
+        assert_eq!(fs::read_to_string(place.path().join("mine")).unwrap(), "kept");
+        fs::remove_file(&part).unwrap();
+    }
+    assert_eq!(fs::read(&to).unwrap(), whole);
+}
+
+#[test]
 fn an_import_onto_a_full_file_system_says_so_and_leaves_nothing() {
     let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
         eprintln!("skipped: a file system of 8 MiB cannot be mounted");

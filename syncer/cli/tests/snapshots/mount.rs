@@ -107,3 +107,51 @@ fn nothing_is_mounted_in_the_volume_itself() {
     let said = volume.run("mount", &[at.to_str().unwrap()]);
     assert!(said.code == Some(1) && said.stderr.contains("outside of it"), "{said:?}");
 }
+
+#[test]
+fn whoever_an_acl_keeps_out_of_a_file_is_kept_out_of_it_in_a_mount() {
+    let volume = Volume::new();
+    // A group without rights behind a mask; a user without those of all others.
+    for (name, acl) in [("group", [6, 4, 0, 4, 0]), ("user", [6, 0, 4, 4, 4]), ("all", [6, 4, 4, 4, 4])] {
+        fs::write(volume.path().join(name), "content").unwrap();
+        tree::set_attr(&volume.path().join(name), tree::ACCESS_ACL, &tree::acl(acl));
+    }
+    volume.create(&[]);
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "mounted");
+    let Some(mounted) = mount(&volume, &at) else { return };
+    for (name, mode) in [("group", 0o600), ("user", 0o600), ("all", 0o644)] {
+        let seen = fs::metadata(at.join("latest").join(name)).unwrap().mode();
+        assert_eq!(seen & 0o777, mode, "{name}");
+    }
+    end(mounted, &at);
+}
+
+#[test]
+fn a_tree_that_is_read_in_order_is_what_it_was_taken_of() {
+    let volume = Volume::new();
+    let mut rng = Rng::new(4);
+    for dir in 0..6 {
+        for file in 0..100 {
+            let path = volume.path().join(format!("{dir}/{}/{file:03}", file % 3));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let len = rng.below(9000) as usize;
+            fs::write(path, rng.bytes(len)).unwrap();
+        }
+    }
+    volume.create(&[]);
+    let state = Snapshot::of(volume.path());
+    let place = scratch::scratch();
+    let at = scratch::dir(place.path(), "mounted");
+    let Some(mounted) = mount(&volume, &at) else { return };
+    let from = at.join("latest/");
+    // Several at once, while files are read ahead of each.
+    let tar =
+        || Command::new("tar").args(["-cf", "-", "-C"]).arg(&from).arg(".").stdout(Stdio::piped()).spawn();
+    let archives = [(); 4].map(|()| tar().unwrap());
+    for archive in archives {
+        assert!(archive.wait_with_output().unwrap().status.success());
+    }
+    Snapshot::of(&from).assert_like(&state, COPY, "read ahead");
+    end(mounted, &at);
+}

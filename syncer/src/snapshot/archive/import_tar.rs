@@ -19,6 +19,7 @@ use crate::{
     attrs::{Attrs, AttrsBuf, MAX_VALUE_BYTES, put_attr},
     entry::{MAX_TARGET_BYTES, Meta, Owner},
     kept_xattrs::Classes,
+    monitor::Monitor,
     path::{OWN_DIR, RelPath, display},
     snapshot::{
         browse::What,
@@ -82,8 +83,8 @@ fn import_objects(
 ) -> Result<Imported, SnapshotError> {
     let failed = || io_error("write to", writer.store.path());
     let began = time_of(SystemTime::now());
-    let packing = Packing::new(writer, id, None);
-    let mut import = TarImport::new(writer, &packing, max_bytes);
+    let (packing, monitor) = (Packing::new(writer, id, None), Monitor::default());
+    let mut import = TarImport::new(writer, &packing, &monitor, max_bytes);
     while let Some(header) = TarHeader::read(from).map_err(unreadable)? {
         import.entry(header, from)?;
     }
@@ -137,6 +138,7 @@ struct TarImport<'p> {
     writer: &'p Writer<'p>,
     packing: &'p Packing<'p>,
     tree: ImportedTree,
+    monitor: &'p Monitor,
     max_bytes: u64,
     bytes: u64,
     own_bytes: u64,
@@ -144,9 +146,9 @@ struct TarImport<'p> {
 }
 
 impl<'p> TarImport<'p> {
-    fn new(writer: &'p Writer<'p>, packing: &'p Packing<'p>, max_bytes: u64) -> Self {
+    fn new(writer: &'p Writer<'p>, packing: &'p Packing<'p>, monitor: &'p Monitor, max_bytes: u64) -> Self {
         let tree = ImportedTree::new();
-        Self { writer, packing, tree, max_bytes, bytes: 0, own_bytes: 0, left_out: 0 }
+        Self { writer, packing, tree, monitor, max_bytes, bytes: 0, own_bytes: 0, left_out: 0 }
     }
 
     /// Takes an entry and its data.
@@ -234,7 +236,7 @@ impl<'p> TarImport<'p> {
             return Ok((0, None));
         }
         let failed = || io_error("write to", self.writer.store.path());
-        let mut arriving = ArrivingContent::begin(self.packing, len).map_err(failed())?;
+        let mut arriving = ArrivingContent::begin(self.packing, self.monitor, len).map_err(failed())?;
         if let ArrivingInto::File { .. } = arriving.into {
             self.check_room(data.iter().map(|range| range.end - range.start).sum())?;
         }

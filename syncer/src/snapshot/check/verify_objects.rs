@@ -147,7 +147,8 @@ struct ContentsToCheck<'a> {
     store: &'a Store,
     turn: &'a Turn,
     pace: &'a ReadPace<'a>,
-    seen: HashSet<(u64, u64, [u8; 8])>,
+    /// By place, the first bytes of the id, and the length: one that a file claims falsely is not the content's.
+    seen: HashSet<(u64, u64, [u8; 8], u64)>,
     batch: Vec<(ContentRef, u64)>,
 }
 
@@ -156,8 +157,8 @@ impl ContentsToCheck<'_> {
         let mut first = [0; 8];
         first.copy_from_slice(&content.id.0[..8]);
         let key = match content.home {
-            Home::Own => (0, 0, first),
-            Home::Pack { pack, offset } => (pack, offset, first),
+            Home::Own => (0, 0, first, len),
+            Home::Pack { pack, offset } => (pack, offset, first, len),
         };
         if self.turn.has(&content.id) && self.seen.insert(key) {
             self.batch.push((content, len));

@@ -8,6 +8,7 @@ use std::{
 use super::copy_source::ContentPiece;
 use crate::{
     hash::ContentId,
+    monitor::Monitor,
     snapshot::store::{Engine, OpenContent, Packing, write_data},
 };
 
@@ -17,6 +18,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// Content that is arriving, and its hash so far.
 pub(crate) struct ArrivingContent<'p> {
     packing: &'p Packing<'p>,
+    monitor: &'p Monitor,
     pub into: ArrivingInto,
     hasher: blake3::Hasher,
     at: u64,
@@ -29,7 +31,7 @@ pub(crate) enum ArrivingInto {
 }
 
 impl<'p> ArrivingContent<'p> {
-    pub(crate) fn begin(packing: &'p Packing<'p>, len: u64) -> io::Result<Self> {
+    pub(crate) fn begin(packing: &'p Packing<'p>, monitor: &'p Monitor, len: u64) -> io::Result<Self> {
         let into = if Engine::Copy.packs(len) {
             ArrivingInto::Memory(Vec::with_capacity(len as usize))
         } else {
@@ -37,13 +39,14 @@ impl<'p> ArrivingContent<'p> {
             rustix::fs::ftruncate(&file, len)?;
             ArrivingInto::File { file, part }
         };
-        Ok(Self { packing, into, hasher: blake3::Hasher::new(), at: 0, len })
+        Ok(Self { packing, monitor, into, hasher: blake3::Hasher::new(), at: 0, len })
     }
 
     /// Appends a piece. Zeros become holes in a file.
     ///
     /// # Errors
-    /// `InvalidData` if there is more than was announced; if the file cannot be written to.
+    /// `InvalidData` if there is more than was announced; if the file cannot be written to, or the monitor is told to
+    /// stop: a piece of some bytes may be a hole of years.
     pub(crate) fn push(&mut self, piece: ContentPiece<'_>, basis: Option<&OpenContent>) -> io::Result<()> {
         let len = match piece {
             ContentPiece::Data(bytes) => bytes.len() as u64,
@@ -55,7 +58,7 @@ impl<'p> ArrivingContent<'p> {
         }
         match piece {
             ContentPiece::Data(bytes) => self.data(bytes)?,
-            ContentPiece::Hole(len) => self.zeros(len),
+            ContentPiece::Hole(len) => self.zeros(len)?,
             ContentPiece::Same(len) => self.same(len, basis.ok_or(io::ErrorKind::InvalidData)?)?,
             ContentPiece::End => {}
         }
@@ -67,6 +70,7 @@ impl<'p> ArrivingContent<'p> {
         let end = self.at + len;
         let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
         while self.at < end {
+            self.monitor.check()?;
             let piece = &mut buffer[..(end - self.at).min(PIECE_BYTES) as usize];
             basis.slice().read_exact_at(piece, self.at).map_err(|_| io::ErrorKind::InvalidData)?;
             self.data(piece)?;
@@ -84,10 +88,11 @@ impl<'p> ArrivingContent<'p> {
         Ok(())
     }
 
-    fn zeros(&mut self, len: u64) {
+    fn zeros(&mut self, len: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut left = len;
         while left > 0 {
+            self.monitor.check()?;
             let some = left.min(ZEROS.len() as u64);
             self.hasher.update(&ZEROS[..some as usize]);
             left -= some;
@@ -96,6 +101,7 @@ impl<'p> ArrivingContent<'p> {
             content.resize(content.len() + len as usize, 0);
         }
         self.at += len;
+        Ok(())
     }
 
     /// Returns the hash of what has arrived.

@@ -144,6 +144,10 @@ pub fn selected<'o>(
     })
 }
 
+/// The most entries of a tree, more than a file system has inodes. Directories that refer to the same ones again and
+/// again make any number of a few bytes, and who walks the tree would never end.
+const MAX_ENTRIES: u64 = 1 << 32;
+
 /// A copy that is going on.
 struct HistoryCopy<'a, 'w, 'c> {
     writer: &'a mut Writer<'w>,
@@ -254,6 +258,11 @@ impl HistoryCopy<'_, '_, '_> {
         })?;
         drop(fetch);
         let totals = self.counts.of(&writer.store, &tree).unwrap_or_default();
+        if totals.entries > MAX_ENTRIES {
+            return Err(SnapshotError::Elsewhere(format!(
+                "it has a tree of more than {MAX_ENTRIES} entries"
+            )));
+        }
         let has_objects = packing.is_used();
         let (crossed, added_bytes) = (needed.contents, own + packed);
         let fetched = FetchedTree { tree, totals, added_bytes, crossed, has_objects };

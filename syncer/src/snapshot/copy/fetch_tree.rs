@@ -171,7 +171,9 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
             }
             if let (Some((content, stamp)), Kind::File { size }) = (row.content, row.entry.kind) {
                 let (place, stamp) =
-                    self.content((content, size, stamp), old.as_ref(), (number, row.entry.name));
+                    self.content((content, size, stamp), old.as_ref(), (number, row.entry.name)).ok_or_else(
+                        || SnapshotError::Elsewhere(format!("it has a file of two lengths in {path}")),
+                    )?;
                 contents.push(place);
                 stamps.push(stamp);
             }
@@ -195,13 +197,14 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
         }
     }
 
-    /// Returns where the content of a file comes from, and the file's stamp.
+    /// Returns where the content of a file comes from, and the file's stamp; `None` if another file with this content
+    /// has another length.
     fn content(
         &mut self,
         (there, len, stamp): (ContentRef, u64, u64),
         old: Option<&FolderRow<'_>>,
         (folder, name): (usize, &[u8]),
-    ) -> (ContentPlace, u64) {
+    ) -> Option<(ContentPlace, u64)> {
         let before = old.and_then(|old| match old.entry.kind {
             Kind::File { size } => Some((old.content?.0, size)),
             _ => None,
@@ -228,10 +231,13 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
                         before.filter(|(before, had)| before.id != there.id && *had.min(&len) >= MIN_BYTES);
                     self.contents.push(WantedContent { there, len, needed_by, damaged, basis, here: None });
                 }
+                if self.contents[number].len != len {
+                    return None;
+                }
                 ContentPlace::Wanted(number)
             }
         };
-        (place, stamp)
+        Some((place, stamp))
     }
 
     /// Finds what this store has in files of its own after all, and returns what the rest would take.
@@ -289,7 +295,7 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
             let mut now = match arriving.take() {
                 Some((of, now)) if of == nth => now,
                 None if self.contents[number].here.is_none() => {
-                    ArrivingContent::begin(self.packing, self.contents[number].len)
+                    ArrivingContent::begin(self.packing, self.monitor, self.contents[number].len)
                         .map_err(io_error("write to", self.store.path()))?
                 }
                 _ => return Err(self.is_bad(number)),

@@ -119,7 +119,7 @@ impl HistorySource for Lying<'_> {
     }
 }
 
-fn volume() -> TempDir {
+pub(super) fn volume() -> TempDir {
     let dir = TempDir::new().unwrap();
     fs::create_dir_all(dir.path().join("above/dir")).unwrap();
     fs::write(dir.path().join("above/dir/small"), "small content").unwrap();
@@ -129,7 +129,7 @@ fn volume() -> TempDir {
     dir
 }
 
-fn store(dir: &Path) -> Store {
+pub(super) fn store(dir: &Path) -> Store {
     let root = Root::enter(&TreeLocation::from(dir)).unwrap();
     Store::open(&root, dir).unwrap().unwrap()
 }

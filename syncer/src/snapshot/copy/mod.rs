@@ -6,6 +6,8 @@ pub(crate) mod copy_snapshots;
 pub(crate) mod copy_source;
 pub(crate) mod fetch_tree;
 #[cfg(test)]
+mod hostile_stores;
+#[cfg(test)]
 mod lying_stores;
 pub(crate) mod stream_client;
 pub(crate) mod stream_frames;

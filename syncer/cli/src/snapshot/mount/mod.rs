@@ -2,8 +2,15 @@
 
 mod mounted_files;
 mod mounted_tree;
+mod read_ahead;
 
-use std::{fs, io, path::Path, process, thread};
+use std::{
+    fs, io,
+    path::Path,
+    process,
+    sync::{Arc, OnceLock},
+    thread,
+};
 
 use contract::ExitCode;
 use fuser::{MountOption, Session};
@@ -27,9 +34,12 @@ pub(super) fn run(flags: &MountFlags) -> Result<ExitCode, SnapshotError> {
     let failed = |operation: &'static str| {
         move |source: io::Error| SnapshotError::Io { operation, path: at.clone(), source }
     };
-    let files = MountedFiles::new(MountedTree::new(opened.store, opened.roots.kept()));
+    let notifier = Arc::new(OnceLock::new());
+    let tree = MountedTree::new(opened.store, opened.roots.kept());
+    let files = MountedFiles::new(tree, Arc::clone(&notifier));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed("wait for signals at"))?;
     let mut session = Session::new(files, at, &options(flags)).map_err(failed("mount at"))?;
+    let _ = notifier.set(session.notifier());
     let mut helper = session.unmount_callable();
     let place = at.clone();
     thread::spawn(move || {

@@ -3,24 +3,29 @@
 use std::{
     ffi::{OsStr, c_int},
     os::unix::ffi::OsStrExt as _,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use fuser::{
-    FileAttr, FileType, Filesystem, KernelConfig, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyXattr, Request,
-    consts::{FUSE_DO_READDIRPLUS, FUSE_READDIRPLUS_AUTO},
+    FileAttr, FileType, Filesystem, KernelConfig, Notifier, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen, ReplyXattr, Request,
+    consts::{FUSE_DO_READDIRPLUS, FUSE_NO_OPENDIR_SUPPORT, FUSE_READDIRPLUS_AUTO},
 };
 use rustix::{fs::SeekFrom, io::Errno};
 use syncer::{
     entry::{Meta, Time},
+    kept_xattrs::ACCESS_ACL,
     snapshot::{
         browse::{Node, What},
         store::{ContentRef, Home, OpenContent},
     },
 };
 
-use super::mounted_tree::{MountedNode, MountedTree, StoredNode, told};
+use super::{
+    mounted_tree::{MountedNode, MountedTree, StoredNode, told},
+    read_ahead::{ReadAhead, SmallFile},
+};
 
 /// How long the kernel may keep what it was told. Snapshots do not change.
 const FOREVER: Duration = Duration::from_secs(86_400);
@@ -44,6 +49,9 @@ pub(super) struct MountedFiles {
     tree: MountedTree,
     /// The one that was read last is at the end.
     open: Vec<OpenedFile>,
+    ahead: ReadAhead,
+    /// Whether the kernel knows that directories need not be opened.
+    opens_no_dirs: bool,
 }
 
 /// A file whose content was found and checked.
@@ -56,8 +64,10 @@ struct OpenedFile {
 }
 
 impl MountedFiles {
-    pub(super) fn new(tree: MountedTree) -> Self {
-        Self { tree, open: Vec::new() }
+    /// Serves a tree. `notifier` comes with the mount.
+    pub(super) fn new(tree: MountedTree, notifier: Arc<OnceLock<Notifier>>) -> Self {
+        let ahead = ReadAhead::start(Arc::clone(&tree.store), notifier);
+        Self { tree, open: Vec::new(), ahead, opens_no_dirs: false }
     }
 
     fn attr(&self, number: u64) -> Result<FileAttr, Errno> {
@@ -87,7 +97,7 @@ impl MountedFiles {
             ctime: time,
             crtime: time,
             kind: kind_of(&node.what),
-            perm: mode,
+            perm: mode & all_may(node.attrs.as_attrs().iter()),
             nlink: *names,
             uid: owner.uid,
             gid: owner.gid,
@@ -142,6 +152,21 @@ impl MountedFiles {
         });
         let content = content.transpose().map_err(|error| told(&error))?;
         Ok(OpenedFile { number, content, len })
+    }
+
+    /// Has the files read ahead that follow this one.
+    fn read_ahead(&mut self, number: u64) {
+        let tree = &self.tree;
+        self.ahead.note(number, |from| {
+            let file = |number| match tree.node(number).ok()? {
+                MountedNode::Stored(StoredNode {
+                    node: Node { what: What::File { len, content }, .. },
+                    ..
+                }) => Some((number, SmallFile::new(number, *content, *len))),
+                _ => Some((number, None)),
+            };
+            (from..).map_while(file)
+        });
     }
 
     fn read_file(&mut self, number: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
@@ -212,6 +237,25 @@ fn own_attr(number: u64, kind: FileType, size: u64) -> FileAttr {
     }
 }
 
+/// Returns the permissions that an ACL (`linux/posix_acl_xattr.h`) leaves to all who are not the owner: the kernel checks
+/// the mode alone, whose bits of the group are the most that anybody named has, and those of others do not exclude
+/// anybody named. So those get no more than each of these has.
+fn all_may<'a>(mut attrs: impl Iterator<Item = NamedValue<'a>>) -> u16 {
+    const GROUP: u16 = 0x04;
+    const NAMED: [u16; 2] = [0x02, 0x08];
+    let Some((_, acl)) = attrs.find(|(name, _)| *name == ACCESS_ACL) else { return 0o7777 };
+    let mut least = 7;
+    let (entries, _) = acl.get(4..).unwrap_or_default().as_chunks::<8>();
+    for &[tag, tag_high, perm, ..] in entries {
+        let tag = u16::from_le_bytes([tag, tag_high]);
+        if tag == GROUP || NAMED.contains(&tag) {
+            least &= u16::from(perm);
+        }
+    }
+    let named = entries.iter().any(|&[tag, high, ..]| NAMED.contains(&u16::from_le_bytes([tag, high])));
+    0o7700 | least << 3 | if named { least } else { 7 }
+}
+
 fn kind_of(what: &What) -> FileType {
     match what {
         What::File { .. } => FileType::RegularFile,
@@ -250,6 +294,7 @@ impl Filesystem for MountedFiles {
     fn init(&mut self, _: &Request<'_>, config: &mut KernelConfig) -> Result<(), c_int> {
         // A kernel without it asks for each.
         let _ = config.add_capabilities(FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO);
+        self.opens_no_dirs = config.add_capabilities(FUSE_NO_OPENDIR_SUPPORT).is_ok();
         Ok(())
     }
 
@@ -281,8 +326,13 @@ impl Filesystem for MountedFiles {
         }
     }
 
+    /// Tells the kernel that directories need not be opened, as [`Self::open`] does of files, if it knows that.
     fn opendir(&mut self, _: &Request<'_>, _: u64, _: i32, reply: ReplyOpen) {
-        reply.opened(0, KEPT_NAMES);
+        if self.opens_no_dirs {
+            reply.error(Errno::NOSYS.raw_os_error());
+        } else {
+            reply.opened(0, KEPT_NAMES);
+        }
     }
 
     fn readdir(&mut self, _: &Request<'_>, dir: u64, _: u64, offset: i64, mut reply: ReplyDirectory) {
@@ -339,6 +389,9 @@ impl Filesystem for MountedFiles {
         _: Option<u64>,
         reply: ReplyData,
     ) {
+        if offset == 0 {
+            self.read_ahead(number);
+        }
         match self.read_file(number, offset.max(0) as u64, size) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error.raw_os_error()),

@@ -1,6 +1,6 @@
 //! The inodes of mounted snapshots. A directory of the store is read when it is first entered, and then known.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use rustix::io::Errno;
 use syncer::{
@@ -59,7 +59,7 @@ struct MountedSnapshot {
 /// All snapshots of a volume, by id, tag and time.
 #[derive(Debug)]
 pub(super) struct MountedTree {
-    pub store: Store,
+    pub store: Arc<Store>,
     snapshots: Vec<MountedSnapshot>,
     /// By their numbers, from 1 on.
     nodes: Vec<MountedNode>,
@@ -71,7 +71,7 @@ impl MountedTree {
     /// Lays out these snapshots, of which the oldest comes first.
     pub(super) fn new<'s>(store: Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Self {
         let mut tree = Self {
-            store,
+            store: Arc::new(store),
             snapshots: Vec::new(),
             nodes: vec![MountedNode::Fixed(Vec::new())],
             paths: HashMap::new(),
@@ -211,9 +211,18 @@ impl MountedTree {
     }
 
     fn add_stored(&mut self, snapshot: usize, node: Node, dir: &RelPath, name: &[u8]) -> Result<u64, Errno> {
-        let path = dir.join(name).map_err(|_| Errno::NAMETOOLONG)?;
-        let names = 1 + self.links(snapshot)?.get(&path).copied().unwrap_or_default();
         let is_dir = matches!(node.what, What::Dir(_));
+        let links = self.links(snapshot)?;
+        if !is_dir && links.is_empty() {
+            return Ok(self.add(MountedNode::Stored(StoredNode {
+                node,
+                names: 1,
+                snapshot,
+                children: None,
+            })));
+        }
+        let path = dir.join(name).map_err(|_| Errno::NAMETOOLONG)?;
+        let names = 1 + links.get(&path).copied().unwrap_or_default();
         let number = self.add(MountedNode::Stored(StoredNode { node, names, snapshot, children: None }));
         if is_dir {
             self.paths.insert(number, path);
