@@ -237,7 +237,7 @@ fn own_attr(number: u64, kind: FileType, size: u64) -> FileAttr {
     }
 }
 
-/// Returns the permissions that an ACL (`linux/posix_acl_xattr.h`) leaves to all who are not the owner: the kernel checks
+/// Returns what an ACL (`linux/posix_acl_xattr.h`) leaves to all who are not the owner: the kernel checks
 /// the mode alone, whose bits of the group are the most that anybody named has, and those of others do not exclude
 /// anybody named. So those get no more than each of these has.
 fn all_may<'a>(mut attrs: impl Iterator<Item = NamedValue<'a>>) -> u16 {
