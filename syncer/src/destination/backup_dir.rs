@@ -27,6 +27,7 @@ use crate::{
         copy_bytes,
         destination_error::ApplyError,
         metadata::{
+            probe_file::ProbeFile,
             set_metadata,
             set_xattrs::{self, LostAttrs},
             settings::Settings,
@@ -83,7 +84,10 @@ impl BackupDir {
         set_xattrs::drop_default_acl(root.as_fd());
         let mut settings = Settings::resolve(&Preserve::default()).map_err(io::Error::other)?;
         let wanted = settings.attrs;
-        settings.attrs = set_xattrs::probe(root.as_fd(), &format!("{NEW}probe"), wanted).settable;
+        let name = format!("{NEW}probe");
+        let file = ProbeFile::make(root.as_fd(), Some(&name));
+        settings.attrs = set_xattrs::probe(file.as_ref(), wanted).settable;
+        drop(file);
         let lost_attrs = LostAttrs::of(wanted.without(settings.attrs));
         let device = rustix::fs::fstat(&root)?.st_dev;
         Ok(Self { root, device, settings, lost_attrs, folders: Mutex::default(), next: AtomicU64::new(0) })

@@ -13,6 +13,7 @@ use crate::{
         destination_error::ApplyError,
         in_place::replay_journal::replay,
         metadata::{
+            probe_file::ProbeFile,
             set_xattrs::{self, LostAttrs, ProbedAttrs},
             settings::Settings,
             time_precision,
@@ -63,7 +64,7 @@ impl Candidate {
 
     /// Returns the times that its file system keeps, as far as that can be found out without a new name.
     pub(crate) fn kept_times(&self) -> KeptTimes {
-        time_precision::probe(self.root.as_fd(), None)
+        time_precision::probe(ProbeFile::make(self.root.as_fd(), None).as_ref())
     }
 
     /// Checks, without writing, whether this process may write to the folder where a run writes first.
@@ -129,13 +130,15 @@ impl Candidate {
         if state.is_first() {
             replay(&root, &state)?.into_iter().for_each(|note| state.note(note));
         }
-        let ProbedAttrs { settable, by_policy } =
-            set_xattrs::probe(state.staging(), &state.fresh_name(), settings.attrs);
+        let name = state.fresh_name();
+        let file = ProbeFile::make(state.staging(), Some(&name));
+        let ProbedAttrs { settable, by_policy } = set_xattrs::probe(file.as_ref(), settings.attrs);
         let lost_attrs = LostAttrs::of(settings.attrs.without(settable));
         (settings.attrs, settings.by_policy) = (settable, by_policy);
         if settings.times {
-            settings.kept_times = time_precision::probe(state.staging(), Some(&state.fresh_name()));
+            settings.kept_times = time_precision::probe(file.as_ref());
         }
+        drop(file);
         Ok(Destination::new(root, path, state, settings, lost_attrs))
     }
 }

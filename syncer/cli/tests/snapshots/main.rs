@@ -8,6 +8,7 @@ mod common;
 
 mod after_run;
 mod archive;
+mod archive_kills;
 mod bucket;
 mod bucket_answers;
 mod bucket_faults;

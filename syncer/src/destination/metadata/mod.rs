@@ -1,5 +1,6 @@
 //! Owner, attributes, mode and times of entries.
 
+pub(super) mod probe_file;
 pub(super) mod set_metadata;
 pub(super) mod set_xattrs;
 pub(super) mod settings;

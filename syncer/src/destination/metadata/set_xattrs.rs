@@ -6,14 +6,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use rustix::{
-    fs::{AtFlags, Mode, OFlags, XattrFlags},
-    io::Errno,
-    thread::CapabilitySet,
-};
+use rustix::{fs::XattrFlags, io::Errno, thread::CapabilitySet};
 
 use crate::{
     attrs::Attrs,
+    destination::metadata::probe_file::ProbeFile,
     kept_xattrs::{ACCESS_ACL, Classes, DEFAULT_ACL, SELINUX_LABEL},
     sys::{
         process_capabilities::has_capability,
@@ -52,19 +49,14 @@ pub(crate) struct ProbedAttrs {
     pub by_policy: Classes,
 }
 
-/// Finds out which kinds of `wanted` can be set on the destination, by setting each on a new file `name` in `staging`.
-/// The result depends on the process and on the file system.
-pub(crate) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> ProbedAttrs {
-    let all = ProbedAttrs { settable: wanted, by_policy: Classes::NONE };
-    if wanted.is_empty() {
-        return all;
-    }
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(staging, name, flags, Mode::RUSR | Mode::WUSR) else {
-        return all;
+/// Finds out which kinds of `wanted` can be set on the destination, by setting each on a new file there; without one,
+/// all count as settable. The result depends on the process and on the file system.
+pub(crate) fn probe(file: Option<&ProbeFile<'_>>, wanted: Classes) -> ProbedAttrs {
+    let Some(file) = file.filter(|_| !wanted.is_empty()) else {
+        return ProbedAttrs { settable: wanted, by_policy: Classes::NONE };
     };
     let mut buffer = [0; 256];
-    let given = match rustix::fs::fgetxattr(&file, SELINUX_LABEL, &mut buffer[..]) {
+    let given = match rustix::fs::fgetxattr(file, SELINUX_LABEL, &mut buffer[..]) {
         Ok(len) if wanted.contains(Classes::LABEL) => Some(&buffer[..len]),
         _ => None,
     };
@@ -77,12 +69,11 @@ pub(crate) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> Pro
             Classes::LABEL => (SELINUX_LABEL, given.unwrap_or(ANY_LABEL)),
             _ => (b"user.volferry", b""),
         };
-        let tried = rustix::fs::fsetxattr(&file, attr, value, XattrFlags::empty());
+        let tried = rustix::fs::fsetxattr(file, attr, value, XattrFlags::empty());
         matches!(tried, Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL))
     };
     let asked = Classes::EACH.into_iter().filter(|class| wanted.contains(*class));
     let settable = asked.fold(wanted, |left, class| if refused(class) { left.without(class) } else { left });
-    let _ = rustix::fs::unlinkat(staging, name, AtFlags::empty());
     ProbedAttrs { settable, by_policy: if given.is_some() { Classes::LABEL } else { Classes::NONE } }
 }
 

@@ -1,28 +1,20 @@
 //! Finds out which modification times the destination keeps, and says so where files lose theirs.
 
-use std::os::fd::BorrowedFd;
-
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::{
-    destination::metadata::set_metadata, entry::Time, sys::stat::modified, tree::kept_times::KeptTimes,
+    destination::metadata::{probe_file::ProbeFile, set_metadata},
+    entry::Time,
+    sys::stat::modified,
+    tree::kept_times::KeptTimes,
 };
 
-/// Returns the times that the file system of `dir` keeps, by setting some on a new file there. The file has no name, or
-/// `name` for a moment if there is one and the file system knows no files without names; else all times count as kept.
-pub(crate) fn probe(dir: BorrowedFd<'_>, name: Option<&str>) -> KeptTimes {
-    let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-    let unnamed = rustix::fs::openat(dir, c".", flags | OFlags::TMPFILE, mode).ok();
-    let named = |name: &str| {
-        let file = rustix::fs::openat(dir, name, flags | OFlags::CREATE | OFlags::EXCL, mode).ok();
-        let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-        file
-    };
-    let Some(file) = unnamed.or_else(|| name.and_then(named)) else { return KeptTimes::ALL };
+/// Returns the times that the file system keeps, by setting some on a file there; without one, all count as kept.
+pub(crate) fn probe(file: Option<&ProbeFile<'_>>) -> KeptTimes {
+    let Some(file) = file else { return KeptTimes::ALL };
     KeptTimes::learn(|time| {
-        rustix::fs::futimens(&file, &set_metadata::times(time)).ok()?;
-        rustix::fs::fstat(&file).ok().map(|stat| modified(&stat))
+        rustix::fs::futimens(file, &set_metadata::times(time)).ok()?;
+        rustix::fs::fstat(file).ok().map(|stat| modified(&stat))
     })
 }
 
