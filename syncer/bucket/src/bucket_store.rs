@@ -1,6 +1,6 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
@@ -36,6 +36,9 @@ const MAX_TRIES: usize = 64;
 pub struct BucketStore {
     pub(crate) objects: Objects,
     pub(crate) seal: Seal,
+    head: Bytes,
+    /// Set when the server was seen to refuse what others have written first.
+    is_conditional: OnceLock<()>,
 }
 
 impl std::fmt::Debug for BucketStore {
@@ -83,7 +86,7 @@ impl BucketStore {
         Self::known(objects, key, &head)
     }
 
-    fn known(objects: Objects, key: &StoreKey, head: &[u8]) -> Result<Self, BucketError> {
+    fn known(objects: Objects, key: &StoreKey, head: &Bytes) -> Result<Self, BucketError> {
         let url = || objects.url.clone();
         let Some((version, rest)) =
             head.strip_prefix(HEAD_MAGIC).and_then(|rest| rest.split_first_chunk::<4>())
@@ -99,11 +102,25 @@ impl BucketStore {
             Some((id, sealed)) => {
                 let seal = Seal::new(key, id);
                 match seal.open(&head[..head.len() - sealed.len()], sealed) {
-                    Some(_) => Ok(Self { seal, objects }),
+                    Some(_) => {
+                        Ok(Self { seal, objects, head: head.clone(), is_conditional: OnceLock::new() })
+                    }
                     None => Err(BucketError::WrongKey(url())),
                 }
             }
         }
+    }
+
+    /// Checks, before this process writes, that the server refuses what others have written first: one that ignores the
+    /// condition lets two writers take the same next list, of which one is lost.
+    pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
+        if self.is_conditional.get().is_none() {
+            if !self.objects.refuses_to_overwrite(HEAD, &self.head)? {
+                return Err(BucketError::NotConditional(self.objects.url.clone()));
+            }
+            let _ = self.is_conditional.set(());
+        }
+        Ok(())
     }
 
     /// Returns its place.
@@ -170,6 +187,7 @@ impl BucketStore {
             if !change(&mut list)? {
                 return Ok(list);
             }
+            self.check_conditional()?;
             list.roots.changes = before + 1;
             let name = format!("{LISTS}/{}", list_name(list.roots.changes));
             let sealed = self.seal.seal(name.as_bytes(), &list.encode())?;
@@ -231,6 +249,7 @@ impl BucketStore {
 
     /// Writes what packs have as an index, and returns its name.
     pub(crate) fn write_index(&self, packs: &[PackIndex]) -> Result<ObjectName, BucketError> {
+        self.check_conditional()?;
         let name = ObjectName(random()?);
         let path = format!("{INDEXES}/{}", name.text());
         let mut bytes = Vec::new();

@@ -158,6 +158,7 @@ impl PackWriter {
 
     /// Sends a pack on its way, when one of those before has arrived if they are too many.
     fn send(&mut self, pack: OpenPack) -> Result<(), BucketError> {
+        self.store.check_conditional()?;
         let OpenPack { index, mut bytes } = pack;
         let path = pack_path(index.name);
         let mut end = Vec::new();

@@ -29,6 +29,11 @@ fn is_pack(request: &Request) -> bool {
     request.path.contains("/packs/")
 }
 
+/// Returns whether a request publishes a change.
+pub fn is_new_list(request: &Request) -> bool {
+    request.is_conditional && request.path.contains("/lists/")
+}
+
 #[test]
 fn requests_that_fail_are_made_again() {
     let (bucket, from, to) = (Bucket::new(), large_volume(1, 18), Volume::new());
@@ -54,11 +59,7 @@ fn an_answer_that_is_lost_is_no_second_change() {
     let is_first = AtomicBool::new(true);
     // The list is written, and the answer does not arrive.
     bucket.fail(move |request| {
-        if request.is_conditional && request.path.contains("/lists/") && is_first.swap(false, SeqCst) {
-            Fault::CutAnswer(0)
-        } else {
-            Fault::None
-        }
+        if is_new_list(request) && is_first.swap(false, SeqCst) { Fault::CutAnswer(0) } else { Fault::None }
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
     assert_eq!(bucket.objects("of/web/lists").len(), 1);
@@ -77,6 +78,39 @@ fn a_change_that_does_not_arrive_is_made_again() {
         _ => Fault::None,
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
+    ok(&bucket, &["verify", URL]);
+}
+
+#[test]
+fn a_server_that_ignores_conditions_gets_no_change() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::write(from.path().join("file"), "content").unwrap();
+    let first = from.create(&[]);
+    let overwrite = |request: &Request| match request.is_conditional {
+        true => Fault::Overwrite,
+        false => Fault::None,
+    };
+    bucket.fail(overwrite);
+    let copy = || command(&bucket, &["copy", "--all", text(&from), URL]);
+    let words = ["s3://snapshots/of/web ignores If-None-Match", "none was changed"];
+    fails(copy(), 1, &words);
+    assert_eq!(bucket.objects("of/web").into_keys().collect::<Vec<_>>(), ["volferry"]);
+    bucket.fail(|_| Fault::None);
+    fs::write(from.path().join("file"), "another content").unwrap();
+    from.create(&[]);
+    push(&bucket, &from);
+    // Another server has the bucket now.
+    bucket.fail(overwrite);
+    let before = bucket.objects("");
+    assert_eq!(count(&push(&bucket, &from), "present"), 2, "nothing is written, so nothing is tried");
+    fs::write(from.path().join("file"), "a third content").unwrap();
+    from.create(&[]);
+    fails(copy(), 1, &words);
+    fails(command(&bucket, &["forget", URL, &first]), 1, &words);
+    fails(command(&bucket, &["prune", "--keep-last", "1", URL]), 1, &words);
+    assert_eq!(bucket.objects(""), before);
+    bucket.fail(|_| Fault::None);
+    push(&bucket, &from);
     ok(&bucket, &["verify", URL]);
 }
 
@@ -161,7 +195,7 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     let is_first = AtomicBool::new(true);
     bucket.fail(move |request| {
         // The copy is about to publish the second snapshot.
-        if !request.is_conditional || !is_first.swap(false, SeqCst) {
+        if !is_new_list(request) || !is_first.swap(false, SeqCst) {
             return Fault::None;
         }
         let _ = tell.send(());

@@ -12,6 +12,7 @@ use std::{
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command as snapshot_command, ok, pull, push, text},
+    bucket_faults::is_new_list,
     common::{
         object_storage::{Bucket, Fault},
         secure_way::SecureWay,
@@ -97,7 +98,8 @@ fn what_has_not_changed_is_neither_read_nor_sent_again() {
     let next = report(&bucket, &from, 0, &[]);
     assert_eq!((next.work.files_created, next.work.files_updated, next.work.bytes_on_wire), (0, 0, 0));
     assert_eq!(next.snapshot.unwrap().count, 2);
-    assert!(bucket.seen().iter().all(|request| request.method != "PUT" || request.path.contains("/lists/")));
+    let mut put = bucket.seen().into_iter().filter(|request| request.method == "PUT");
+    assert!(put.all(|request| request.is_conditional), "a list, and the head that is not replaced");
     write(&from, "folder/7", "another content", SystemTime::now());
     write(&from, "new", "a new file", SystemTime::now());
     let next = report(&bucket, &from, 0, &[]).work;
@@ -225,7 +227,7 @@ fn others_prune_and_a_first_snapshot_goes_on_with_all_that_was_sent_however_long
     }
     let ((tell, told), is_first) = (mpsc::channel(), AtomicBool::new(true));
     bucket.fail(move |request| {
-        if !request.is_conditional || !is_first.swap(false, SeqCst) {
+        if !is_new_list(request) || !is_first.swap(false, SeqCst) {
             return Fault::None;
         }
         let _ = tell.send(());
