@@ -1,6 +1,6 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
@@ -8,8 +8,9 @@ use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
-    index::{BlobIndex, ObjectName, PACKS, PackIndex},
-    objects::{Listed, MAX_NEW_BYTES, Objects},
+    index::{ObjectName, PACKS, PackIndex},
+    known_packs::KnownPacks,
+    objects::{MAX_NEW_BYTES, Objects},
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -230,7 +231,7 @@ impl BucketStore {
         };
         let listed = self.objects.list(PACKS, false)?.into_iter();
         let there = listed.filter_map(|it| Some((ObjectName::parse(&it.name)?, it))).collect();
-        Ok(KnownPacks { index: index_of(&packs, &there), list, there })
+        Ok(KnownPacks::new(list, &packs, there))
     }
 
     /// Reads the indexes of a list, the newest first.
@@ -260,15 +261,6 @@ impl BucketStore {
     }
 }
 
-/// Returns the index of these packs. What is in several of them is found in one that is there, if any is: it was sent
-/// again because another was lost, or by two copies at once.
-fn index_of(packs: &[PackIndex], there: &BTreeMap<ObjectName, Listed>) -> BlobIndex {
-    let mut index = BlobIndex::default();
-    let (found, lost): (Vec<_>, Vec<_>) = packs.iter().partition(|pack| there.contains_key(&pack.name));
-    found.into_iter().chain(lost).for_each(|pack| index.add(pack));
-    index
-}
-
 /// Returns whether the list after `before` is one of the lists that are `there`, and not in the place of one that was
 /// removed: that of a writer who was slow, or who was told wrongly that there are none.
 fn follows(there: &[u64], before: u64) -> bool {
@@ -276,23 +268,6 @@ fn follows(there: &[u64], before: u64) -> bool {
     let next = there.iter().rev().find(|changes| **changes > own);
     let is_first = before == 0 && there.len() <= KEPT_LISTS;
     there.contains(&own) && (is_first || there.contains(&before)) && next.is_none_or(|next| *next == own + 1)
-}
-
-/// What a store has.
-pub(crate) struct KnownPacks {
-    pub list: StoreList,
-    pub index: BlobIndex,
-    /// The packs that are in the bucket, also those that no list names.
-    pub there: BTreeMap<ObjectName, Listed>,
-}
-
-impl KnownPacks {
-    /// Removes the blobs in packs that are lost from the index; returns whether there were any.
-    pub(crate) fn drop_lost(&mut self) -> bool {
-        let packs = self.index.packs().iter();
-        let lost = packs.filter(|name| !self.there.contains_key(name)).copied().collect();
-        self.index.drop_packs(&lost)
-    }
 }
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.
