@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
+use parking_lot::Mutex;
 use syncer::snapshot::Roots;
 
 use super::{
@@ -11,6 +12,7 @@ use super::{
     index::{ObjectName, PACKS, PackIndex},
     known_packs::KnownPacks,
     objects::{MAX_NEW_BYTES, Objects},
+    read_blobs::NewerIndex,
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -40,6 +42,8 @@ pub struct BucketStore {
     head: Bytes,
     /// Set when the server was seen to refuse what others have written first.
     is_conditional: OnceLock<()>,
+    /// What a prune by others has left, if it removed something that was read.
+    pub(crate) newer: Mutex<Option<NewerIndex>>,
 }
 
 impl std::fmt::Debug for BucketStore {
@@ -102,12 +106,11 @@ impl BucketStore {
             None => Err(objects.damaged(HEAD, "it does not have the length that this program writes")),
             Some((id, sealed)) => {
                 let seal = Seal::new(key, id);
-                match seal.open(&head[..head.len() - sealed.len()], sealed) {
-                    Some(_) => {
-                        Ok(Self { seal, objects, head: head.clone(), is_conditional: OnceLock::new() })
-                    }
-                    None => Err(BucketError::WrongKey(url())),
+                if seal.open(&head[..head.len() - sealed.len()], sealed).is_none() {
+                    return Err(BucketError::WrongKey(url()));
                 }
+                let (is_conditional, newer) = (OnceLock::new(), Mutex::default());
+                Ok(Self { objects, seal, head: head.clone(), is_conditional, newer })
             }
         }
     }

@@ -42,10 +42,11 @@ pub fn verify_store(
     pace: &ReadPace<'_>,
 ) -> Result<VerifiedStore, BucketError> {
     let known = store.known_packs()?;
-    let mut roots = known.list.roots.clone();
-    roots.snapshots.retain(|snapshot| snapshot.forgotten.is_none());
     let mut check = StoreCheck::new(store, &known);
     check.contents(share, pace)?;
+    let (mut roots, now) = (known.list.roots.clone(), store.roots()?);
+    // A prune may have removed some meanwhile.
+    roots.snapshots.retain(|it| it.forgotten.is_none() && now.get(it.id).is_some());
     let mut walk = TreeWalk::new(store, &known.index);
     for snapshot in &roots.snapshots {
         walk.walk(snapshot.tree.id, &mut |_, id, folder| check.folder(id, folder))?;
@@ -149,6 +150,8 @@ impl<'a> StoreCheck<'a> {
             let pack = pack_path(self.index.pack(&place));
             let wrong = || self.store.objects.damaged(&pack, "a blob does not have its hash");
             match bytes.and_then(|bytes| if is_right(&bytes) { Ok(()) } else { Err(wrong()) }) {
+                // A prune has removed it meanwhile, because nothing needs it.
+                Err(BucketError::Lacks { .. }) => {}
                 Err(error) if error.is_of_an_object() => self.is_bad(id, &error),
                 checked => checked.map(|()| self.is_right(&id))?,
             }

@@ -11,6 +11,7 @@ use std::{
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command, count, ok, pull, push, run, text},
+    bucket_kills::with_snapshots,
     common::object_storage::{Bucket, Fault, Request},
     copy::digests,
     volume::{Said, Volume},
@@ -218,6 +219,72 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     assert_eq!(digests(&to).into_keys().collect::<Vec<_>>(), [second]);
     to.ok("verify", &["--no-heal"]);
 }
+
+/// Runs a command that is held at its first read of a pack, until a prune has put all packs together.
+#[track_caller]
+fn beside_a_prune(bucket: &Bucket, mut command: Command) -> Said {
+    let (tell, told) = mpsc::channel();
+    let is_first = AtomicBool::new(true);
+    bucket.fail(move |request| {
+        if request.method != "GET" || !is_pack(request) || !is_first.swap(false, SeqCst) {
+            return Fault::None;
+        }
+        let _ = tell.send(());
+        Fault::Hold
+    });
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    let before = bucket.objects("of/web/packs");
+    ok(bucket, &["prune", "--keep-last", "9", URL]);
+    let after = bucket.objects("of/web/packs");
+    assert!(after.keys().all(|name| !before.contains_key(name)), "each pack went");
+    bucket.release();
+    Said::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_copy_back_finds_what_a_prune_has_moved_meanwhile() {
+    let (bucket, from, to) = (Bucket::new(), with_snapshots(10), Volume::new());
+    push(&bucket, &from);
+    let said = beside_a_prune(&bucket, command(&bucket, &["copy", "--all", "--json", URL, text(&to)]));
+    // The oldest snapshot went, and is named as what cannot be copied.
+    assert_eq!((said.code, count(&said.json(), "copied")), (Some(3), 9), "{said:?}");
+    let newest = digests(&from).into_iter().filter(|(id, _)| digests(&to).contains_key(id));
+    assert_eq!(digests(&to), newest.collect());
+    to.ok("verify", &["--no-heal"]);
+}
+
+#[test]
+fn a_verify_finds_no_damage_in_what_a_prune_moves_or_removes_meanwhile() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(10));
+    push(&bucket, &from);
+    let said = beside_a_prune(&bucket, command(&bucket, &["verify", URL]));
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+#[test]
+fn blobs_come_back_in_their_order_where_a_range_of_them_is_refused() {
+    let (bucket, from, to) = (Bucket::new(), Volume::new(), Volume::new());
+    for nth in 0..12 {
+        let folder = from.path().join(format!("d{nth}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), Rng::new(nth).bytes(900_000)).unwrap();
+    }
+    from.create(&[]);
+    push(&bucket, &from);
+    let refused = AtomicU32::new(0);
+    // That of the 12 directories, which are then read one by one, and one of the contents.
+    bucket.fail(move |request| match request.is_range && is_pack(request) {
+        true if [1, 14].contains(&refused.fetch_add(1, SeqCst)) => Fault::Answer(INVALID_RANGE),
+        _ => Fault::None,
+    });
+    assert_eq!(count(&pull(&bucket, &to), "copied"), 1);
+    assert_eq!(digests(&to), digests(&from));
+    to.ok("verify", &["--no-heal"]);
+}
+
+const INVALID_RANGE: &str = "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Type: application/xml\r\n\
+     Content-Length: 40\r\nConnection: close\r\n\r\n<Error><Code>InvalidRange</Code></Error> ";
 
 /// Runs a command that has to fail with this code and these words, and which shows no secret.
 #[track_caller]
