@@ -70,7 +70,10 @@ impl BucketStore {
     /// # Errors
     /// If it cannot be read or made, or the key is another one.
     pub fn open_or_make(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
-        let objects = Objects::connect(url)?;
+        Self::make(Objects::connect(url)?, key)
+    }
+
+    fn make(objects: Objects, key: &StoreKey) -> Result<Self, BucketError> {
         if let Some(head) = objects.get(HEAD, MAX_NEW_BYTES)? {
             return Self::known(objects, key, &head);
         }
@@ -78,7 +81,7 @@ impl BucketStore {
             // They may be those of a store that another writer has just made.
             return match objects.get(HEAD, MAX_NEW_BYTES)? {
                 Some(head) => Self::known(objects, key, &head),
-                None => Err(BucketError::Foreign(url.clone())),
+                None => Err(BucketError::Foreign(objects.url.clone())),
             };
         }
         let id: StoreId = random()?;
@@ -278,7 +281,17 @@ pub(crate) const NOT_SEALED: &str = "it is not what was written there with the k
 
 #[cfg(test)]
 mod tests {
-    use super::follows;
+    use std::sync::Arc;
+
+    use super::*;
+
+    impl BucketStore {
+        /// Makes a store that is gone with its process.
+        pub(crate) fn in_memory() -> Arc<Self> {
+            let key = StoreKey::generate().unwrap();
+            Arc::new(Self::make(Objects::in_memory(), &key).unwrap())
+        }
+    }
 
     #[test]
     fn a_list_counts_where_it_follows_the_one_before() {

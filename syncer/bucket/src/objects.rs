@@ -74,13 +74,17 @@ impl Objects {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
         }
         let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
+        Self::of(url.clone(), Arc::new(store))
+    }
+
+    fn of(url: BucketUrl, store: Arc<dyn ObjectStore>) -> Result<Self, BucketError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("bucket")
             .enable_all()
             .build()
             .map_err(BucketError::Runtime)?;
-        Ok(Self { url: url.clone(), store: Arc::new(store), runtime })
+        Ok(Self { url, store, runtime })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -297,6 +301,14 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
+
+    impl Objects {
+        /// Makes a bucket that is gone with its process.
+        pub(crate) fn in_memory() -> Self {
+            let store = object_store::memory::InMemory::new();
+            Self::of("s3://memory/of/web".parse().unwrap(), Arc::new(store)).unwrap()
+        }
+    }
 
     #[test]
     fn a_list_without_end_is_given_up() {

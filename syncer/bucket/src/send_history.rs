@@ -262,7 +262,7 @@ pub(crate) fn publish_snapshot(
 }
 
 /// Adds an index of the packs that were sent to the list. `add` adds what needs them, or returns that nothing does.
-fn publish(
+pub(crate) fn publish(
     store: &BucketStore,
     (known, packs): (&mut StoreList, &mut PackWriter),
     add: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,

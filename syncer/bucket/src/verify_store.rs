@@ -15,7 +15,7 @@ use super::{
     bucket_error::BucketError,
     bucket_store::BucketStore,
     index::{BlobIndex, BlobPlace, PackOffset, pack_path},
-    known_packs::KnownPacks,
+    known_packs::{KnownPacks, has_part},
     read_blobs::lacks,
     store_list::StoreList,
     tree_walk::TreeWalk,
@@ -143,20 +143,34 @@ impl<'a> StoreCheck<'a> {
             pace.spend(len.into()).map_err(BucketError::Runtime)?;
             self.done.objects += 1;
             self.done.bytes += u64::from(len);
-            let is_right = |bytes: &Vec<u8>| match id.kind {
-                BlobKind::Data => ContentId::of(bytes).0 == id.hash,
-                _ => decode_parts(bytes).is_ok(),
-            };
-            let pack = pack_path(self.index.pack(&place));
-            let wrong = || self.store.objects.damaged(&pack, "a blob does not have its hash");
-            match bytes.and_then(|bytes| if is_right(&bytes) { Ok(()) } else { Err(wrong()) }) {
+            let checked = match bytes {
                 // A prune has removed it meanwhile, because nothing needs it.
-                Err(BucketError::Lacks { .. }) => {}
+                Err(BucketError::Lacks { .. }) => return Ok(()),
+                bytes => bytes.and_then(|bytes| self.content(&id, &place, &bytes)),
+            };
+            match checked {
                 Err(error) if error.is_of_an_object() => self.is_bad(id, &error),
                 checked => checked.map(|()| self.is_right(&id))?,
             }
             Ok(())
         })
+    }
+
+    /// Checks that content has its hash, and that a list of pieces has them all.
+    fn content(&self, id: &BlobId, place: &BlobPlace, bytes: &[u8]) -> Result<(), BucketError> {
+        let pack = pack_path(self.index.pack(place));
+        if id.kind == BlobKind::Data {
+            let is_right = ContentId::of(bytes).0 == id.hash;
+            return is_right
+                .then_some(())
+                .ok_or_else(|| self.store.objects.damaged(&pack, "a blob does not have its hash"));
+        }
+        let parts = decode_parts(bytes);
+        let parts = parts.map_err(|_| self.store.objects.damaged(&pack, "a list of pieces is none"))?;
+        match parts.iter().find(|part| !has_part(self.index, part)) {
+            Some(ContentPart::Data(missing, _)) => Err(lacks(self.store, &BlobId::data(*missing))),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a directory can be read, and that what it refers to is there.
@@ -215,4 +229,45 @@ fn needed_of(
         ContentPart::Data(id, _) => bad.get(&BlobId::data(*id)).copied(),
         ContentPart::Hole(_) => None,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use syncer::monitor::Monitor;
+
+    use super::*;
+    use crate::{
+        blob::encode_parts,
+        send_history::{packs_of, publish},
+    };
+
+    #[test]
+    fn a_list_of_pieces_that_are_not_all_there_is_damaged_and_named_in_the_list() {
+        let store = BucketStore::in_memory();
+        let (mut list, mut packs) = packs_of(&store).unwrap();
+        let [here, gone] = [b"here", b"gone"].map(|bytes| ContentId::of(bytes));
+        packs.add(BlobId::data(here), b"here").unwrap();
+        for (whole, parts) in [
+            (1, vec![ContentPart::Hole(1 << 40), ContentPart::Data(here, 4)]),
+            (2, vec![ContentPart::Data(here, 4), ContentPart::Data(gone, 4)]),
+            (3, vec![ContentPart::Data(here, 5)]),
+        ] {
+            packs.add(BlobId::pieces(ContentId([whole; 32])), &encode_parts(&parts)).unwrap();
+        }
+        packs.finish().unwrap();
+        publish(&store, (&mut list, &mut packs), &mut |_| Ok(true)).unwrap();
+        let verify = || {
+            let monitor = Monitor::default();
+            verify_store(&store, StoreShare::default(), &ReadPace::new(None, &monitor)).unwrap()
+        };
+        let checked = verify();
+        checked.noted.unwrap();
+        assert_eq!(checked.verified.damaged.len(), 2, "{:?}", checked.verified);
+        assert_eq!(store.list().unwrap().damaged.len(), 2);
+        let (_, packs) = packs_of(&store).unwrap();
+        let has = [1, 2, 3].map(|whole| packs.has(&BlobId::pieces(ContentId([whole; 32]))));
+        assert_eq!(has, [true, false, false]);
+        assert_eq!(verify().verified.damaged.len(), 2, "it is still damaged, and named once");
+        assert_eq!(store.list().unwrap().damaged.len(), 2);
+    }
 }
