@@ -81,6 +81,9 @@ pub enum BucketError {
         /// The last answer.
         why: String,
     },
+    /// The store writes over an object that is there, although it is asked not to.
+    #[error("{0} ignores If-None-Match, so writers would lose each other's snapshots: none was changed")]
+    NotConditional(BucketUrl),
     /// The place has no store.
     #[error("{0} has no snapshots")]
     NoStore(BucketUrl),
@@ -185,6 +188,11 @@ impl BucketError {
                 .into(),
             Self::Clock(_) => "set the clock of this machine, and run the command again".into(),
             Self::Lost { .. } => "run the command again: what has arrived is not sent again".into(),
+            Self::NotConditional(_) => {
+                "use a server that heeds it, such as Amazon S3, MinIO, Ceph from Squid on or Cloudflare R2, and nothing \
+                 before it that drops headers"
+                    .into()
+            }
             Self::NoStore(_) => "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all` makes a store there".into(),
             Self::Foreign(_) => "name another prefix".into(),
             Self::WrongKey(_) => "name the file of the key that the store was made with".into(),

@@ -9,8 +9,9 @@ use syncer::snapshot::{
 use super::{
     blob::{BlobId, ContentPart},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, KnownPacks},
+    bucket_store::BucketStore,
     index::BlobIndex,
+    known_packs::KnownPacks,
     read_blobs::lacks,
     store_list::StoreList,
 };

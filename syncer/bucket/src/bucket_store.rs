@@ -1,15 +1,18 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
+use parking_lot::Mutex;
 use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
-    index::{BlobIndex, ObjectName, PACKS, PackIndex},
-    objects::{Listed, MAX_NEW_BYTES, Objects},
+    index::{ObjectName, PACKS, PackIndex},
+    known_packs::KnownPacks,
+    objects::{MAX_NEW_BYTES, Objects},
+    read_blobs::NewerIndex,
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -36,6 +39,11 @@ const MAX_TRIES: usize = 64;
 pub struct BucketStore {
     pub(crate) objects: Objects,
     pub(crate) seal: Seal,
+    head: Bytes,
+    /// Set when the server was seen to refuse what others have written first.
+    is_conditional: OnceLock<()>,
+    /// What a prune by others has left, if it removed something that was read.
+    pub(crate) newer: Mutex<Option<NewerIndex>>,
 }
 
 impl std::fmt::Debug for BucketStore {
@@ -62,7 +70,10 @@ impl BucketStore {
     /// # Errors
     /// If it cannot be read or made, or the key is another one.
     pub fn open_or_make(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
-        let objects = Objects::connect(url)?;
+        Self::make(Objects::connect(url)?, key)
+    }
+
+    fn make(objects: Objects, key: &StoreKey) -> Result<Self, BucketError> {
         if let Some(head) = objects.get(HEAD, MAX_NEW_BYTES)? {
             return Self::known(objects, key, &head);
         }
@@ -70,7 +81,7 @@ impl BucketStore {
             // They may be those of a store that another writer has just made.
             return match objects.get(HEAD, MAX_NEW_BYTES)? {
                 Some(head) => Self::known(objects, key, &head),
-                None => Err(BucketError::Foreign(url.clone())),
+                None => Err(BucketError::Foreign(objects.url.clone())),
             };
         }
         let id: StoreId = random()?;
@@ -83,7 +94,7 @@ impl BucketStore {
         Self::known(objects, key, &head)
     }
 
-    fn known(objects: Objects, key: &StoreKey, head: &[u8]) -> Result<Self, BucketError> {
+    fn known(objects: Objects, key: &StoreKey, head: &Bytes) -> Result<Self, BucketError> {
         let url = || objects.url.clone();
         let Some((version, rest)) =
             head.strip_prefix(HEAD_MAGIC).and_then(|rest| rest.split_first_chunk::<4>())
@@ -98,12 +109,25 @@ impl BucketStore {
             None => Err(objects.damaged(HEAD, "it does not have the length that this program writes")),
             Some((id, sealed)) => {
                 let seal = Seal::new(key, id);
-                match seal.open(&head[..head.len() - sealed.len()], sealed) {
-                    Some(_) => Ok(Self { seal, objects }),
-                    None => Err(BucketError::WrongKey(url())),
+                if seal.open(&head[..head.len() - sealed.len()], sealed).is_none() {
+                    return Err(BucketError::WrongKey(url()));
                 }
+                let (is_conditional, newer) = (OnceLock::new(), Mutex::default());
+                Ok(Self { objects, seal, head: head.clone(), is_conditional, newer })
             }
         }
+    }
+
+    /// Checks, before this process writes, that the server refuses what others have written first: one that ignores the
+    /// condition lets two writers take the same next list, of which one is lost.
+    pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
+        if self.is_conditional.get().is_none() {
+            if !self.objects.refuses_to_overwrite(HEAD, &self.head)? {
+                return Err(BucketError::NotConditional(self.objects.url.clone()));
+            }
+            let _ = self.is_conditional.set(());
+        }
+        Ok(())
     }
 
     /// Returns its place.
@@ -170,6 +194,7 @@ impl BucketStore {
             if !change(&mut list)? {
                 return Ok(list);
             }
+            self.check_conditional()?;
             list.roots.changes = before + 1;
             let name = format!("{LISTS}/{}", list_name(list.roots.changes));
             let sealed = self.seal.seal(name.as_bytes(), &list.encode())?;
@@ -212,7 +237,7 @@ impl BucketStore {
         };
         let listed = self.objects.list(PACKS, false)?.into_iter();
         let there = listed.filter_map(|it| Some((ObjectName::parse(&it.name)?, it))).collect();
-        Ok(KnownPacks { index: index_of(&packs, &there), list, there })
+        Ok(KnownPacks::new(list, &packs, there))
     }
 
     /// Reads the indexes of a list, the newest first.
@@ -231,6 +256,7 @@ impl BucketStore {
 
     /// Writes what packs have as an index, and returns its name.
     pub(crate) fn write_index(&self, packs: &[PackIndex]) -> Result<ObjectName, BucketError> {
+        self.check_conditional()?;
         let name = ObjectName(random()?);
         let path = format!("{INDEXES}/{}", name.text());
         let mut bytes = Vec::new();
@@ -239,15 +265,6 @@ impl BucketStore {
         self.objects.runtime().block_on(self.objects.put(&path, sealed.into()))?;
         Ok(name)
     }
-}
-
-/// Returns the index of these packs. What is in several of them is found in one that is there, if any is: it was sent
-/// again because another was lost, or by two copies at once.
-fn index_of(packs: &[PackIndex], there: &BTreeMap<ObjectName, Listed>) -> BlobIndex {
-    let mut index = BlobIndex::default();
-    let (found, lost): (Vec<_>, Vec<_>) = packs.iter().partition(|pack| there.contains_key(&pack.name));
-    found.into_iter().chain(lost).for_each(|pack| index.add(pack));
-    index
 }
 
 /// Returns whether the list after `before` is one of the lists that are `there`, and not in the place of one that was
@@ -259,29 +276,22 @@ fn follows(there: &[u64], before: u64) -> bool {
     there.contains(&own) && (is_first || there.contains(&before)) && next.is_none_or(|next| *next == own + 1)
 }
 
-/// What a store has.
-pub(crate) struct KnownPacks {
-    pub list: StoreList,
-    pub index: BlobIndex,
-    /// The packs that are in the bucket, also those that no list names.
-    pub there: BTreeMap<ObjectName, Listed>,
-}
-
-impl KnownPacks {
-    /// Removes the blobs in packs that are lost from the index; returns whether there were any.
-    pub(crate) fn drop_lost(&mut self) -> bool {
-        let packs = self.index.packs().iter();
-        let lost = packs.filter(|name| !self.there.contains_key(name)).copied().collect();
-        self.index.drop_packs(&lost)
-    }
-}
-
 /// What is wrong with bytes that the key of the store has not sealed for their place.
 pub(crate) const NOT_SEALED: &str = "it is not what was written there with the key of the store";
 
 #[cfg(test)]
 mod tests {
-    use super::follows;
+    use std::sync::Arc;
+
+    use super::*;
+
+    impl BucketStore {
+        /// Makes a store that is gone with its process.
+        pub(crate) fn in_memory() -> Arc<Self> {
+            let key = StoreKey::generate().unwrap();
+            Arc::new(Self::make(Objects::in_memory(), &key).unwrap())
+        }
+    }
 
     #[test]
     fn a_list_counts_where_it_follows_the_one_before() {

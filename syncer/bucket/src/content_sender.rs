@@ -65,7 +65,11 @@ impl ContentSender {
         }
         if self.len > MAX_WHOLE {
             self.cut(true, packs)?;
-            self.parts.push(ContentPart::Hole(len));
+            // A long hole comes in parts.
+            match self.parts.last_mut() {
+                Some(ContentPart::Hole(before)) => *before = before.saturating_add(len),
+                _ => self.parts.push(ContentPart::Hole(len)),
+            }
         } else if self.at <= MAX_WHOLE {
             self.pending.resize(self.pending.len() + len as usize, 0);
         }
@@ -99,5 +103,35 @@ impl ContentSender {
             packs.add(BlobId::pieces(id), &encode_parts(&self.parts))?;
         }
         Ok(Some(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blob::decode_parts, bucket_store::BucketStore, send_history::packs_of};
+
+    #[test]
+    fn a_hole_that_comes_in_parts_is_one() {
+        const MIB: usize = 1 << 20;
+        let store = BucketStore::in_memory();
+        let (_, mut packs) = packs_of(&store).unwrap();
+        let mut ids = Vec::new();
+        for holes in [&[3 * MIB as u64][..], &[MIB as u64, 2 * MIB as u64]] {
+            let mut sender = ContentSender::new(3 * MIB as u64 + 4);
+            for hole in holes {
+                sender.push(ContentPiece::Hole(*hole), &mut packs).unwrap();
+            }
+            sender.push(ContentPiece::Data(b"data"), &mut packs).unwrap();
+            ids.push(sender.finish(&mut packs).unwrap().unwrap());
+            let parts = sender.parts;
+            assert_eq!(
+                parts,
+                [ContentPart::Hole(3 * MIB as u64), ContentPart::Data(ContentId::of(b"data"), 4)]
+            );
+            assert_eq!(decode_parts(&encode_parts(&parts)).unwrap(), parts);
+        }
+        assert_eq!(ids[0], ContentId::of(&[&vec![0; 3 * MIB][..], b"data"].concat()));
+        assert_eq!(ids[0], ids[1]);
     }
 }

@@ -1,6 +1,6 @@
 //! Where each blob is: its pack, its offset and its lengths.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
@@ -93,6 +93,13 @@ impl PackIndex {
     }
 }
 
+/// The place of a blob, whatever the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PackOffset {
+    pub pack: ObjectName,
+    pub offset: u64,
+}
+
 /// The place of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlobPlace {
@@ -145,15 +152,27 @@ impl BlobIndex {
         self.packs[place.pack as usize]
     }
 
+    pub(crate) fn offset(&self, place: &BlobPlace) -> PackOffset {
+        PackOffset { pack: self.pack(place), offset: place.offset }
+    }
+
     pub(crate) fn packs(&self) -> &[ObjectName] {
         &self.packs
     }
 
-    /// Removes the blobs in these packs; returns whether there were any.
-    pub(crate) fn drop_packs(&mut self, gone: &BTreeSet<ObjectName>) -> bool {
+    /// Removes the blobs in some places; returns whether there were any.
+    pub(crate) fn drop_places(&mut self, is_lost: impl Fn(ObjectName, &BlobPlace) -> bool) -> bool {
         let (before, packs) = (self.blobs.len(), &self.packs);
-        self.blobs.retain(|_, place| !gone.contains(&packs[place.pack as usize]));
+        self.blobs.retain(|_, place| !is_lost(packs[place.pack as usize], place));
         self.blobs.len() < before
+    }
+
+    /// Returns some blobs in the order of their places, which is the quickest to read them in.
+    pub(crate) fn in_order(&self, is_of: impl Fn(&BlobId) -> bool) -> Vec<(BlobId, BlobPlace)> {
+        let some = self.blobs.iter().filter(|(id, _)| is_of(id)).map(|(id, place)| (*id, *place));
+        let mut some: Vec<_> = some.collect();
+        some.sort_unstable_by_key(|(_, place)| (place.pack, place.offset));
+        some
     }
 
     /// Yields all blobs with their places.

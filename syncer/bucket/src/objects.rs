@@ -74,13 +74,17 @@ impl Objects {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
         }
         let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
+        Self::of(url.clone(), Arc::new(store))
+    }
+
+    fn of(url: BucketUrl, store: Arc<dyn ObjectStore>) -> Result<Self, BucketError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("bucket")
             .enable_all()
             .build()
             .map_err(BucketError::Runtime)?;
-        Ok(Self { url: url.clone(), store: Arc::new(store), runtime })
+        Ok(Self { url, store, runtime })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -150,12 +154,7 @@ impl Objects {
     pub(crate) fn put_new(&self, name: &str, bytes: &Bytes) -> Result<bool, BucketError> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
-            let put = self.store.put_opts(&path, payload, PutMode::Create.into());
-            let error = match self.runtime.block_on(put) {
-                Ok(_) => return Ok(true),
-                Err(error) => error,
-            };
+            let Err(error) = self.try_to_create(name, bytes) else { return Ok(true) };
             // An answer that was lost leaves it open whether the object was written; its bytes are like no other's.
             let is_taken = matches!(error, Error::AlreadyExists { .. });
             match (self.get(name, MAX_NEW_BYTES)?, self.failed("write", name, &error)) {
@@ -163,13 +162,39 @@ impl Objects {
                 (Some(_), _) => return Ok(false),
                 // The object is gone again: others have gone on.
                 (None, _) if is_taken => return Ok(false),
-                (None, BucketError::Lost { .. }) if pause <= LAST_PAUSE => {
-                    self.runtime.block_on(async { tokio::time::sleep(pause).await });
-                    pause *= 2;
-                }
+                (None, BucketError::Lost { .. }) if pause <= LAST_PAUSE => self.wait(&mut pause),
                 (None, error) => return Err(error),
             }
         }
+    }
+
+    /// Returns whether the store refuses to write an object where there is one. It is asked to write the same bytes
+    /// once more, so that one that does not refuse changes nothing.
+    pub(crate) fn refuses_to_overwrite(&self, name: &str, same: &Bytes) -> Result<bool, BucketError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_to_create(name, same) {
+                Ok(()) => return Ok(false),
+                Err(Error::AlreadyExists { .. }) => return Ok(true),
+                Err(error) => match self.failed("write", name, &error) {
+                    BucketError::Lost { .. } if pause <= LAST_PAUSE => self.wait(&mut pause),
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Asks once to write an object if there is none of this name.
+    fn try_to_create(&self, name: &str, bytes: &Bytes) -> object_store::Result<()> {
+        let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
+        let put = self.store.put_opts(&path, payload, PutMode::Create.into());
+        self.runtime.block_on(put).map(|_| ())
+    }
+
+    /// Waits before the next try, and longer before the one after it.
+    fn wait(&self, pause: &mut Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(*pause).await });
+        *pause *= 2;
     }
 
     /// Lists the objects of a folder in the order of their names: all, or the first page only.
@@ -276,6 +301,14 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
+
+    impl Objects {
+        /// Makes a bucket that is gone with its process.
+        pub(crate) fn in_memory() -> Self {
+            let store = object_store::memory::InMemory::new();
+            Self::of("s3://memory/of/web".parse().unwrap(), Arc::new(store)).unwrap()
+        }
+    }
 
     #[test]
     fn a_list_without_end_is_given_up() {

@@ -109,8 +109,8 @@ impl OffsiteStore for OffsiteBucket {
         read.map_err(offsite)
     }
 
-    fn is_whole(&self) -> bool {
-        !self.packs.has_lost
+    fn has_folder(&self, id: FolderId) -> bool {
+        self.packs.has(&BlobId::folder(id))
     }
 
     fn has_content(&self, id: ContentId, len: u64) -> bool {

@@ -14,9 +14,10 @@ use volferry_core::codec::{DecodeError, Reader};
 use super::{
     blob::{BlobId, BlobKind, compress},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, KnownPacks, NOT_SEALED},
-    index::{BlobIndex, BlobPlace, ObjectName, PackIndex, PackedBlob, pack_path},
+    bucket_store::{BucketStore, NOT_SEALED},
+    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
     keep_unlisted::SendingMark,
+    known_packs::KnownPacks,
     seal::random,
     store_list::StoreList,
 };
@@ -69,9 +70,8 @@ pub(crate) struct PackWriter {
     listed: usize,
     /// What is needed of the packs of the list.
     needed: HashSet<BlobId>,
-    /// Whether the list refers to blobs in packs that are not there any more. Then directories and lists of pieces may
-    /// need some of them, and are sent again, before all that needs them.
-    pub has_lost: bool,
+    /// Directories and lists of pieces that are there, and need what is lost. They are sent again after that.
+    pub broken: HashSet<BlobId>,
     /// What the packs have that no list refers to yet.
     pub unpublished: Vec<PackIndex>,
     /// Bytes of packs that were written.
@@ -90,7 +90,7 @@ impl PackWriter {
             listed: index.packs().len(),
             index,
             needed: HashSet::new(),
-            has_lost: false,
+            broken: HashSet::new(),
             unpublished: Vec::new(),
             written: 0,
         }
@@ -117,10 +117,7 @@ impl PackWriter {
 
     /// Returns whether the store has a blob, and all that it needs.
     pub(crate) fn has(&self, id: &BlobId) -> bool {
-        let is_whole = |place: BlobPlace| {
-            !self.has_lost || id.kind == BlobKind::Data || place.pack as usize >= self.listed
-        };
-        self.index.get(id).is_some_and(is_whole)
+        self.index.get(id).is_some() && !self.broken.contains(id)
     }
 
     /// Notes that a blob is needed, if it is in a pack of the list.
@@ -148,6 +145,7 @@ impl PackWriter {
         pack.bytes.extend_from_slice(&sealed);
         pack.index.blobs.push(blob);
         self.index.replace(&PackIndex { name: pack.index.name, blobs: vec![blob] });
+        self.broken.remove(&id);
         if pack.bytes.len() < PACK_BYTES {
             *slot = Some(pack);
         } else {
@@ -158,6 +156,7 @@ impl PackWriter {
 
     /// Sends a pack on its way, when one of those before has arrived if they are too many.
     fn send(&mut self, pack: OpenPack) -> Result<(), BucketError> {
+        self.store.check_conditional()?;
         let OpenPack { index, mut bytes } = pack;
         let path = pack_path(index.name);
         let mut end = Vec::new();
@@ -185,15 +184,14 @@ impl PackWriter {
     /// gone, or something that is or may be needed.
     pub(crate) fn follow(&mut self) -> Result<Option<StoreList>, BucketError> {
         let mut known = self.store.known_packs()?;
-        let has_lost = known.drop_lost();
+        let broken = known.drop_lost(&self.store)?;
         let KnownPacks { list, mut index, there } = known;
         let stays = |pack: &PackIndex| there.contains_key(&pack.name) && !list.dropped.contains(&pack.name);
-        if has_lost
-            || !self.unpublished.iter().all(stays)
-            || self.needed.iter().any(|id| index.get(id).is_none())
-        {
+        let is_whole = |id: &BlobId| index.get(id).is_some() && !broken.contains(id);
+        if !self.unpublished.iter().all(stays) || !self.needed.iter().all(is_whole) {
             return Ok(None);
         }
+        self.broken = broken;
         self.listed = index.packs().len();
         self.unpublished.iter().for_each(|pack| index.add(pack));
         self.index = index;

@@ -14,9 +14,10 @@ use syncer::{
 use super::{
     blob::{BlobId, BlobKind, ContentPart},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, INDEXES, KnownPacks},
-    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
+    bucket_store::{BucketStore, INDEXES},
+    index::{BlobIndex, ObjectName, PackIndex, PackOffset, PackedBlob, pack_path},
     keep_unlisted::KeptUnlisted,
+    known_packs::KnownPacks,
     objects::Listed,
     pack_writer::{PACK_BYTES, PackWriter},
     store_list::StoreList,
@@ -73,15 +74,16 @@ pub fn prune_store(
     is_dry: bool,
 ) -> Result<PrunedStore, BucketError> {
     for _ in 0..MAX_BEGINNINGS {
-        let KnownPacks { list, index, there } = store.known_packs()?;
+        let known = store.known_packs()?;
+        let KnownPacks { list, index, .. } = &known;
         let gone = judge(&list.roots)?;
-        let used = used_blobs(store, &list, &index, &gone)?;
+        let used = used_blobs(store, list, index, &gone)?;
         let kept = KeptUnlisted::read(store)?;
-        let plan = PackPlan::new(&index, &used, &there, kept.packs_since, &list);
+        let plan = PackPlan::new(&known, &used, kept.packs_since);
         if is_dry {
             return Ok(plan.pruned(gone, 0));
         }
-        if let Some(written) = carry_out(store, &list, &kept, &index, &plan, &gone)? {
+        if let Some(written) = carry_out(store, list, &kept, index, &plan, &gone)? {
             return Ok(plan.pruned(gone, written));
         }
     }
@@ -135,13 +137,8 @@ struct PackPlan {
 }
 
 impl PackPlan {
-    fn new(
-        index: &BlobIndex,
-        used: &HashSet<BlobId>,
-        there: &BTreeMap<ObjectName, Listed>,
-        kept_since: i64,
-        list: &StoreList,
-    ) -> Self {
+    fn new(known: &KnownPacks, used: &HashSet<BlobId>, kept_since: i64) -> Self {
+        let KnownPacks { list, index, there } = known;
         let mut needed: BTreeMap<ObjectName, Vec<PackedBlob>> =
             index.packs().iter().map(|name| (*name, Vec::new())).collect();
         for (id, place) in index.blobs().filter(|(id, _)| used.contains(id)) {
@@ -165,7 +162,9 @@ impl PackPlan {
         for (name, blobs) in needed {
             let len = there.get(&name).map_or(0, |listed| listed.bytes);
             let bytes: u64 = blobs.iter().map(|blob| blob.len).sum();
-            if bytes * 2 < len || small.contains(&name) || blobs.is_empty() {
+            // What is lost cannot be moved.
+            let is_whole = !blobs.iter().any(|blob| known.is_lost(name, blob.offset, blob.len));
+            if is_whole && (bytes * 2 < len || small.contains(&name) || blobs.is_empty()) {
                 plan.moved.extend(blobs.iter().map(|blob| blob.id));
                 plan.go.insert(name, len);
             } else {
@@ -174,6 +173,11 @@ impl PackPlan {
         }
         plan.is_over = plan.go.is_empty() && plan.moved.is_empty();
         plan
+    }
+
+    /// Returns whether a blob is needed at its place.
+    fn needs(&self, at: &PackOffset) -> bool {
+        self.stay.get(&at.pack).is_some_and(|blobs| blobs.iter().any(|blob| blob.offset == at.offset))
     }
 
     fn pruned(&self, snapshots: BTreeSet<SnapshotId>, written: u64) -> PrunedStore {
@@ -232,6 +236,7 @@ fn carry_out(
             list.gone.extend(gone);
             list.dropped = plan.go.keys().copied().collect();
             list.indexes.clone_from(&indexes);
+            list.damaged.retain(|at| plan.needs(at));
         }
         Ok(is_ours)
     })?;

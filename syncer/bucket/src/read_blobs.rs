@@ -1,6 +1,6 @@
 //! Reads blobs by ranges of packs, each authenticated.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use syncer::snapshot::store::ContentRef;
 
@@ -61,44 +61,95 @@ fn ranges_of(places: &[BlobPlace]) -> Vec<ReadRange> {
 pub(crate) type ReceiveBlob<'t> =
     dyn FnMut(usize, Result<Vec<u8>, BucketError>) -> Result<(), BucketError> + 't;
 
+/// Takes over blobs whose pack is missing, which is named, with the one who receives them.
+type TakeOverGone<'t> = dyn FnMut(&[BlobId], &str, &mut ReceiveBlob<'_>) -> Result<(), BucketError> + 't;
+
+/// The index of a list that is newer than what a caller began with.
+pub(crate) struct NewerIndex {
+    /// The prunes before it.
+    collections: u64,
+    index: Arc<BlobIndex>,
+}
+
 impl BucketStore {
-    /// Reads blobs, decrypts each, and passes it on: in their order, and at last those of ranges that are damaged.
+    /// Reads blobs, decrypts each, and passes it on, in their order. Those that a prune has moved meanwhile are read at
+    /// their new places.
     pub(crate) fn read_blobs(
         &self,
         index: &BlobIndex,
         ids: &[BlobId],
         receive: &mut ReceiveBlob<'_>,
     ) -> Result<(), BucketError> {
+        self.read_at(index, ids, receive, &mut |ids, _, receive| self.read_moved(ids, receive))
+    }
+
+    /// Reads blobs at these places. `gone` takes over those of a pack that is missing.
+    fn read_at(
+        &self,
+        index: &BlobIndex,
+        ids: &[BlobId],
+        receive: &mut ReceiveBlob<'_>,
+        gone: &mut TakeOverGone<'_>,
+    ) -> Result<(), BucketError> {
         let place = |id: &BlobId| index.get(id).ok_or_else(|| lacks(self, id));
         let places: Vec<BlobPlace> = ids.iter().map(place).collect::<Result<_, _>>()?;
         let ranges = ranges_of(&places);
         let pack = |range: &ReadRange| pack_path(index.packs()[range.pack as usize]);
         let asked: Vec<_> = ranges.iter().map(|range| (pack(range), range.range.clone())).collect();
-        let (mut nth, mut alone) = (0, Vec::new());
+        let mut end = 0;
         self.objects.get_ranges(&asked, &mut |number, bytes| {
             let ReadRange { range, blobs, .. } = &ranges[number];
-            let first = nth;
-            nth += blobs;
+            let mut some = end..end + blobs;
+            end = some.end;
             match bytes {
-                Ok(bytes) => (first..nth).try_for_each(|nth| {
+                Ok(bytes) => some.try_for_each(|nth| {
                     let place = &places[nth];
                     let from = (place.offset - range.start) as usize;
                     let sealed = &bytes[from..from + place.len as usize];
                     receive(nth, self.open_blob(index.pack(place), place, &ids[nth], sealed))
                 }),
-                Err(error) if error.is_of_an_object() && *blobs == 1 => receive(first, Err(error)),
-                // Of a range that is cut off, some blobs may be whole.
-                Err(error) if error.is_of_an_object() => {
-                    alone.extend(first..nth);
-                    Ok(())
+                Err(BucketError::Missing { .. }) => {
+                    gone(&ids[some.clone()], &asked[number].0, &mut |nth, bytes| {
+                        receive(some.start + nth, bytes)
+                    })
                 }
+                Err(error) if error.is_of_an_object() && *blobs == 1 => receive(some.start, Err(error)),
+                // Of a range that is cut off, some blobs may be whole.
+                Err(error) if error.is_of_an_object() => some.try_for_each(|nth| {
+                    let one = &ids[nth..=nth];
+                    self.read_at(index, one, &mut |_, bytes| receive(nth, bytes), gone)
+                }),
                 Err(error) => Err(error),
             }
-        })?;
-        alone.into_iter().try_for_each(|nth| {
-            let one = &ids[nth..=nth];
-            self.read_blobs(index, one, &mut |_, bytes| receive(nth, bytes))
         })
+    }
+
+    /// Reads blobs whose pack is gone where the newest list has them: a prune has moved them, or they are lost.
+    fn read_moved(&self, ids: &[BlobId], receive: &mut ReceiveBlob<'_>) -> Result<(), BucketError> {
+        let index = self.newest_index()?;
+        let mut lost = |ids: &[BlobId], pack: &str, receive: &mut ReceiveBlob<'_>| {
+            (0..ids.len()).try_for_each(|nth| receive(nth, Err(self.objects.missing(pack))))
+        };
+        if ids.iter().all(|id| index.get(id).is_some()) {
+            return self.read_at(&index, ids, receive, &mut lost);
+        }
+        ids.iter().enumerate().try_for_each(|(nth, id)| match index.get(id) {
+            None => receive(nth, Err(lacks(self, id))),
+            Some(_) => self.read_at(&index, &[*id], &mut |_, bytes| receive(nth, bytes), &mut lost),
+        })
+    }
+
+    /// Returns the index of the newest list, which is read again only after another prune.
+    fn newest_index(&self) -> Result<Arc<BlobIndex>, BucketError> {
+        let collections = self.list()?.roots.collections;
+        let mut newer = self.newer.lock();
+        if let Some(newer) = newer.as_ref().filter(|newer| newer.collections == collections) {
+            return Ok(Arc::clone(&newer.index));
+        }
+        let known = self.known_packs()?;
+        let index = Arc::new(known.index);
+        *newer = Some(NewerIndex { collections: known.list.roots.collections, index: Arc::clone(&index) });
+        Ok(index)
     }
 
     /// Decrypts a blob.

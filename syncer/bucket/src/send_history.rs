@@ -19,9 +19,10 @@ use volferry_core::tree::stamps::IN_MOTION;
 use super::{
     blob::{BlobId, BlobKind},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, KnownPacks},
+    bucket_store::BucketStore,
     content_sender::ContentSender,
     index::ObjectName,
+    known_packs::KnownPacks,
     objects::Listed,
     pack_writer::PackWriter,
     store_list::StoreList,
@@ -44,6 +45,7 @@ pub fn send_history(
     let is_named = matches!(selection, CopySelection::Named(_));
     let mut done = CopiedHistory::default();
     let mut sending = Sending::begin(store, source, &offer)?;
+    sending.heal(&chosen, &mut done)?;
     for offered in chosen {
         let id = offered.id;
         let own = sending.list.roots.get(id);
@@ -52,6 +54,7 @@ pub fn send_history(
                 done.failed.push((id, "another snapshot has this id there".into()));
                 continue;
             }
+            Some(_) if done.failed.iter().any(|(failed, _)| *failed == id) => continue,
             Some(_) => {
                 done.present.push(id);
                 continue;
@@ -101,6 +104,42 @@ impl<'a> Sending<'a> {
     ) -> Result<Self, BucketError> {
         let (list, packs) = packs_of(store)?;
         Ok(Self { store, source, offer, list, packs, bytes: 0 })
+    }
+
+    /// Sends again what the store has lost of snapshots that it lists.
+    fn heal(&mut self, chosen: &[&Snapshot], done: &mut CopiedHistory) -> Result<(), BucketError> {
+        for _ in 0..MAX_BEGINNINGS {
+            let before = self.packs.written;
+            (done.healed, done.failed) = (Vec::new(), Vec::new());
+            for offered in chosen {
+                let (id, tree) = (offered.id, BlobId::folder(offered.tree.id));
+                let is_listed = self.list.roots.get(id).is_some_and(|own| own.tree.id == offered.tree.id);
+                if !is_listed || self.packs.has(&tree) {
+                    continue;
+                }
+                match self.folder(&offered.tree, &RelPath::root()) {
+                    Ok(()) => {
+                        self.packs.need(tree);
+                        done.healed.push(id);
+                    }
+                    Err(BucketError::Snapshot(error)) if error.is_of_an_object() => {
+                        done.failed.push((id, format!("the store has lost some of it, and {error}")));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.packs.finish()?;
+            self.bytes += self.packs.written - before;
+            if self.packs.unpublished.is_empty() {
+                return Ok(());
+            }
+            let known = (&mut self.list, &mut self.packs);
+            if let Published::Done = publish(self.store, known, &mut |_| Ok(true))? {
+                return Ok(());
+            }
+            (self.list, self.packs) = packs_of(self.store)?;
+        }
+        Err(BucketError::Contended(self.store.url().clone()))
     }
 
     /// Sends what the store lacks of a snapshot, and publishes it.
@@ -208,6 +247,26 @@ pub(crate) fn publish_snapshot(
     change: &mut ChangeRoots<'_>,
 ) -> Result<Published, BucketError> {
     packs.need(BlobId::folder(snapshot.tree.id));
+    publish(store, (known, packs), &mut |list| {
+        if list.roots.get(snapshot.id).is_some() {
+            return Ok(false);
+        }
+        list.gone.remove(&snapshot.id);
+        let later = |other: &Snapshot| other.taken > snapshot.taken;
+        let snapshots = &mut list.roots.snapshots;
+        let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
+        snapshots.insert(at, snapshot.clone());
+        change(&mut list.roots)?;
+        Ok(true)
+    })
+}
+
+/// Adds an index of the packs that were sent to the list. `add` adds what needs them, or returns that nothing does.
+pub(crate) fn publish(
+    store: &BucketStore,
+    (known, packs): (&mut StoreList, &mut PackWriter),
+    add: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,
+) -> Result<Published, BucketError> {
     let sent = &packs.unpublished;
     let index = if sent.is_empty() { None } else { Some(store.write_index(sent)?) };
     for _ in 0..MAX_BEGINNINGS {
@@ -215,18 +274,11 @@ pub(crate) fn publish_snapshot(
         let (mut is_pruned, mut is_added) = (false, false);
         *known = store.change(&mut |list| {
             is_pruned = list.roots.collections != collections;
-            is_added = !is_pruned && list.roots.get(snapshot.id).is_none();
-            if !is_added {
-                return Ok(false);
+            is_added = !is_pruned && add(list)?;
+            if is_added {
+                list.indexes.extend(index);
             }
-            list.indexes.extend(index);
-            list.gone.remove(&snapshot.id);
-            let later = |other: &Snapshot| other.taken > snapshot.taken;
-            let snapshots = &mut list.roots.snapshots;
-            let at = snapshots.iter().position(later).unwrap_or(snapshots.len());
-            snapshots.insert(at, snapshot.clone());
-            change(&mut list.roots)?;
-            Ok(true)
+            Ok(is_added)
         })?;
         if is_added {
             packs.published();
@@ -242,11 +294,11 @@ pub(crate) fn publish_snapshot(
     Ok(Published::Pruned)
 }
 
-/// Returns the newest list, and a writer that knows its blobs, but for those in packs that are lost, and the contents
-/// in packs that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
+/// Returns the newest list, and a writer that knows its blobs, but for those that are lost, and the contents in packs
+/// that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
     let mut known = store.known_packs()?;
-    let has_lost = known.drop_lost();
+    let broken = known.drop_lost(store)?;
     let KnownPacks { list, index, mut there } = known;
     let listed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
     there.retain(|name, _| !listed.contains(name) && !list.dropped.contains(name));
@@ -260,7 +312,7 @@ pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWrite
     }
     let mut packs = PackWriter::new(Arc::clone(store), index);
     packs.take_over(adopted, oldest);
-    packs.has_lost = has_lost;
+    packs.broken = broken;
     Ok((list, packs))
 }
 

@@ -1,7 +1,7 @@
 //! Checks a store: that each pack is as long as its blobs need, that each blob is what was sealed for its place and has
 //! its hash, and that each snapshot has all that it needs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use syncer::snapshot::{
     Roots,
@@ -13,13 +13,26 @@ use volferry_core::hash::ContentId;
 use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, KnownPacks},
-    index::{BlobIndex, BlobPlace, pack_path},
+    bucket_store::BucketStore,
+    index::{BlobIndex, BlobPlace, PackOffset, pack_path},
+    known_packs::{KnownPacks, has_part},
     read_blobs::lacks,
+    store_list::StoreList,
     tree_walk::TreeWalk,
 };
 
-/// Checks the contents of a part of a store, and all directories. Also returns the snapshots that were checked.
+/// What a check has found.
+#[derive(Debug)]
+pub struct VerifiedStore {
+    /// The damage.
+    pub verified: Verified,
+    /// The snapshots that were checked.
+    pub roots: Roots,
+    /// Whether the damage is named in the store, so that the next copies send it again.
+    pub noted: Result<(), BucketError>,
+}
+
+/// Checks the contents of a part of a store, and all directories, and names in its list what is damaged.
 ///
 /// # Errors
 /// If the store does not answer, or its list or an index is damaged.
@@ -27,25 +40,29 @@ pub fn verify_store(
     store: &BucketStore,
     share: StoreShare,
     pace: &ReadPace<'_>,
-) -> Result<(Verified, Roots), BucketError> {
-    let KnownPacks { mut list, index, .. } = store.known_packs()?;
-    let (bad, objects, done) = (HashMap::new(), HashMap::new(), Verified::default());
-    let mut check = StoreCheck { store, index: &index, bad, objects, done };
+) -> Result<VerifiedStore, BucketError> {
+    let known = store.known_packs()?;
+    let mut check = StoreCheck::new(store, &known);
     check.contents(share, pace)?;
-    list.roots.snapshots.retain(|snapshot| snapshot.forgotten.is_none());
-    let mut walk = TreeWalk::new(store, &index);
-    for snapshot in &list.roots.snapshots {
+    let (mut roots, now) = (known.list.roots.clone(), store.roots()?);
+    // A prune may have removed some meanwhile.
+    roots.snapshots.retain(|it| it.forgotten.is_none() && now.get(it.id).is_some());
+    let mut walk = TreeWalk::new(store, &known.index);
+    for snapshot in &roots.snapshots {
         walk.walk(snapshot.tree.id, &mut |_, id, folder| check.folder(id, folder))?;
     }
     if !check.bad.is_empty() {
         let mut names = DamageNames::at_most(MAX_NAMED);
-        for snapshot in &list.roots.snapshots {
+        for snapshot in &roots.snapshots {
             names.begin(snapshot.id);
             check.name_paths(snapshot.tree.id, &mut names)?;
         }
     }
-    Ok((check.done, list.roots))
+    Ok(VerifiedStore { noted: check.note(), verified: check.done, roots })
 }
+
+/// The largest number of damaged blobs that a list names, which takes 2 MB. Others are named when these are replaced.
+const MAX_NOTED: usize = 100_000;
 
 /// The largest number of paths that are named of one damaged object. A pack may hold files of the whole tree.
 const MAX_NAMED: usize = 1_000;
@@ -53,15 +70,50 @@ const MAX_NAMED: usize = 1_000;
 /// A check that is going on.
 struct StoreCheck<'a> {
     store: &'a BucketStore,
+    known: &'a KnownPacks,
     index: &'a BlobIndex,
     /// The damaged blobs, and the numbers of the objects that they are in.
     bad: HashMap<BlobId, usize>,
     /// The numbers of damaged objects.
     objects: HashMap<String, usize>,
     done: Verified,
+    /// Where damaged blobs are that the list does not name.
+    found: BTreeSet<PackOffset>,
+    /// Where the list names damaged blobs that are right, or that were replaced.
+    right: BTreeSet<PackOffset>,
 }
 
-impl StoreCheck<'_> {
+impl<'a> StoreCheck<'a> {
+    fn new(store: &'a BucketStore, known: &'a KnownPacks) -> Self {
+        let (bad, objects, done) = (HashMap::new(), HashMap::new(), Verified::default());
+        let used = known.index.blobs().map(|(_, place)| known.index.offset(place));
+        let used: BTreeSet<PackOffset> = used.filter(|at| known.list.damaged.contains(at)).collect();
+        let right = known.list.damaged.difference(&used).copied().collect();
+        let found = BTreeSet::new();
+        Self { store, known, index: &known.index, bad, objects, done, found, right }
+    }
+
+    /// Names what was found damaged in the list, and no longer what was found right.
+    fn note(&self) -> Result<(), BucketError> {
+        if self.found.is_empty() && self.right.is_empty() {
+            return Ok(());
+        }
+        let change = &mut |list: &mut StoreList| {
+            let before = list.damaged.clone();
+            list.damaged.retain(|at| !self.right.contains(at));
+            let new = self.found.iter().filter(|at| !list.dropped.contains(&at.pack));
+            list.damaged.extend(new.take(MAX_NOTED.saturating_sub(list.damaged.len())));
+            Ok(list.damaged != before)
+        };
+        let noted = self.store.change(change).map(|_| ());
+        if self.found.is_empty() { Ok(()) } else { noted }
+    }
+
+    fn is_right(&mut self, id: &BlobId) {
+        let place = self.index.get(id).map(|place| self.index.offset(&place));
+        self.right.extend(place.filter(|at| self.known.list.damaged.contains(at)));
+    }
+
     fn is_bad(&mut self, id: BlobId, error: &BucketError) {
         let name = match error {
             BucketError::Damaged { object, .. } | BucketError::Missing { object, .. } => object.clone(),
@@ -74,14 +126,16 @@ impl StoreCheck<'_> {
             damaged.push(Damage::elsewhere(name, error.to_string()));
         }
         self.bad.insert(id, nth);
+        let is_new =
+            |place: &BlobPlace| !self.known.is_lost(self.index.pack(place), place.offset, place.len.into());
+        let place = self.index.get(&id).filter(is_new);
+        self.found.extend(place.map(|place| self.index.offset(&place)));
     }
 
     /// Reads the contents of a part of the store in the order of their places.
     fn contents(&mut self, share: StoreShare, pace: &ReadPace<'_>) -> Result<(), BucketError> {
         let is_of_part = |id: &BlobId| id.kind != BlobKind::Folder && share.has(&ContentId(id.hash));
-        let mut blobs: Vec<(BlobId, BlobPlace)> =
-            self.index.blobs().filter(|(id, _)| is_of_part(id)).map(|(id, place)| (*id, *place)).collect();
-        blobs.sort_unstable_by_key(|(_, place)| (place.pack, place.offset));
+        let blobs = self.index.in_order(is_of_part);
         let ids: Vec<BlobId> = blobs.iter().map(|(id, _)| *id).collect();
         self.store.read_blobs(self.index, &ids, &mut |nth, bytes| {
             let id = ids[nth];
@@ -89,18 +143,34 @@ impl StoreCheck<'_> {
             pace.spend(len.into()).map_err(BucketError::Runtime)?;
             self.done.objects += 1;
             self.done.bytes += u64::from(len);
-            let is_right = |bytes: &Vec<u8>| match id.kind {
-                BlobKind::Data => ContentId::of(bytes).0 == id.hash,
-                _ => decode_parts(bytes).is_ok(),
+            let checked = match bytes {
+                // A prune has removed it meanwhile, because nothing needs it.
+                Err(BucketError::Lacks { .. }) => return Ok(()),
+                bytes => bytes.and_then(|bytes| self.content(&id, &place, &bytes)),
             };
-            let pack = pack_path(self.index.pack(&place));
-            let wrong = || self.store.objects.damaged(&pack, "a blob does not have its hash");
-            match bytes.and_then(|bytes| if is_right(&bytes) { Ok(()) } else { Err(wrong()) }) {
+            match checked {
                 Err(error) if error.is_of_an_object() => self.is_bad(id, &error),
-                checked => checked?,
+                checked => checked.map(|()| self.is_right(&id))?,
             }
             Ok(())
         })
+    }
+
+    /// Checks that content has its hash, and that a list of pieces has them all.
+    fn content(&self, id: &BlobId, place: &BlobPlace, bytes: &[u8]) -> Result<(), BucketError> {
+        let pack = pack_path(self.index.pack(place));
+        if id.kind == BlobKind::Data {
+            let is_right = ContentId::of(bytes).0 == id.hash;
+            return is_right
+                .then_some(())
+                .ok_or_else(|| self.store.objects.damaged(&pack, "a blob does not have its hash"));
+        }
+        let parts = decode_parts(bytes);
+        let parts = parts.map_err(|_| self.store.objects.damaged(&pack, "a list of pieces is none"))?;
+        match parts.iter().find(|part| !has_part(self.index, part)) {
+            Some(ContentPart::Data(missing, _)) => Err(lacks(self.store, &BlobId::data(*missing))),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a directory can be read, and that what it refers to is there.
@@ -109,6 +179,7 @@ impl StoreCheck<'_> {
         match folder {
             Err(error) if error.is_of_an_object() => self.is_bad(BlobId::folder(id), &error),
             folder => {
+                self.is_right(&BlobId::folder(id));
                 for content in folder?.files().map(|file| file.content) {
                     let (data, pieces) = (BlobId::data(content.id), BlobId::pieces(content.id));
                     if self.index.get(&data).or_else(|| self.index.get(&pieces)).is_none() {
@@ -158,4 +229,45 @@ fn needed_of(
         ContentPart::Data(id, _) => bad.get(&BlobId::data(*id)).copied(),
         ContentPart::Hole(_) => None,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use syncer::monitor::Monitor;
+
+    use super::*;
+    use crate::{
+        blob::encode_parts,
+        send_history::{packs_of, publish},
+    };
+
+    #[test]
+    fn a_list_of_pieces_that_are_not_all_there_is_damaged_and_named_in_the_list() {
+        let store = BucketStore::in_memory();
+        let (mut list, mut packs) = packs_of(&store).unwrap();
+        let [here, gone] = [b"here", b"gone"].map(|bytes| ContentId::of(bytes));
+        packs.add(BlobId::data(here), b"here").unwrap();
+        for (whole, parts) in [
+            (1, vec![ContentPart::Hole(1 << 40), ContentPart::Data(here, 4)]),
+            (2, vec![ContentPart::Data(here, 4), ContentPart::Data(gone, 4)]),
+            (3, vec![ContentPart::Data(here, 5)]),
+        ] {
+            packs.add(BlobId::pieces(ContentId([whole; 32])), &encode_parts(&parts)).unwrap();
+        }
+        packs.finish().unwrap();
+        publish(&store, (&mut list, &mut packs), &mut |_| Ok(true)).unwrap();
+        let verify = || {
+            let monitor = Monitor::default();
+            verify_store(&store, StoreShare::default(), &ReadPace::new(None, &monitor)).unwrap()
+        };
+        let checked = verify();
+        checked.noted.unwrap();
+        assert_eq!(checked.verified.damaged.len(), 2, "{:?}", checked.verified);
+        assert_eq!(store.list().unwrap().damaged.len(), 2);
+        let (_, packs) = packs_of(&store).unwrap();
+        let has = [1, 2, 3].map(|whole| packs.has(&BlobId::pieces(ContentId([whole; 32]))));
+        assert_eq!(has, [true, false, false]);
+        assert_eq!(verify().verified.damaged.len(), 2, "it is still damaged, and named once");
+        assert_eq!(store.list().unwrap().damaged.len(), 2);
+    }
 }

@@ -400,6 +400,7 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
          encryption.key, which `volferry snapshot key` makes, and AWS_ENDPOINT_URL if the store is not Amazon S3.",
         secret_ref.name
     ));
+    note_authorities(&mut draft, &mut mover, &secret_ref.name)?;
     let url = format!("{UNKNOWN_BUCKET}/{}", half.name);
     draft.spec.destination.persistent_volume_claim = None;
     draft.spec.destination.object_store = Some(ObjectStore { url, secret_ref });
@@ -412,6 +413,21 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
     drop_repository(&mut draft, &mut mover)?;
     draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
     Ok(draft)
+}
+
+/// Says where the certificates have to be by which the store is trusted.
+fn note_authorities(draft: &mut Draft, mover: &mut Fields, secret: &str) -> Result<(), MigrateError> {
+    let mut custom = mover.take_fields("customCA");
+    let key = custom.take::<String>("key")?.unwrap_or_default();
+    let from = match (custom.take::<String>("secretName")?, custom.take::<String>("configMapName")?) {
+        (Some(name), _) => format!("the Secret {name}"),
+        (None, Some(name)) => format!("the ConfigMap {name}"),
+        (None, None) => return Ok(()),
+    };
+    draft.notes.push(format!(
+        "Add the certificate of {from}, which is its entry {key}, to the Secret {secret} as ca.crt."
+    ));
+    Ok(())
 }
 
 /// Returns the SyncJob that restores a snapshot of a copy instead of a restore by restic.

@@ -2,8 +2,8 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{BucketError, forget, prune_store, verify_store};
-use contract::{BucketUrl, ExitCode};
+use bucket::{BucketError, VerifiedStore, forget, prune_store, verify_store};
+use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
     snapshot::{
@@ -102,16 +102,20 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     let store = flags.key.open(url)?;
     let monitor = Monitor::default();
     let part = flags.part.unwrap_or_default();
-    let (verified, roots) = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
+    let checked = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
+    let VerifiedStore { verified, roots, noted } = checked;
     if flags.volume.json {
         let snapshots = print::damaged_snapshots(&verified, &roots);
         say_json(&VerifyJson::new(part, &verified, &snapshots));
     } else {
         say(&print::verified(part, &verified, &roots));
     }
-    if verified.damaged.iter().any(|damage| damage.count > 0) {
+    if let Err(error) = noted {
+        print::complain(&format!("error: no copy or run will replace what is damaged: {}\n", chain(&error)));
+    } else if verified.damaged.iter().any(|damage| damage.count > 0) {
         print::complain(
-            "hint: forget and prune the snapshots that need it, and copy them by their ids from a volume that has them\n",
+            "hint: `volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, and runs \
+             that read the same files replace it; forget and prune the snapshots of which nothing else has the files\n",
         );
     }
     Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })

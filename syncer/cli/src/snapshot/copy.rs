@@ -69,7 +69,7 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
             if flags.json {
                 say_json(&CopiedJson::from(&done));
             } else {
-                report(&done);
+                report(&done, bucket_site::url_of(&flags.to).is_some());
             }
             Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
         }
@@ -190,7 +190,7 @@ fn push(
     })?
 }
 
-fn report(done: &CopiedHistory) {
+fn report(done: &CopiedHistory, is_far: bool) {
     done.copied.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
     let also = [
         (done.present.len(), "there already"),
@@ -203,7 +203,7 @@ fn report(done: &CopiedHistory) {
     for (id, error) in &done.failed {
         print::complain(&format!("error: {id} is not copied: {error}\n"));
     }
-    if !done.healed.is_empty() {
+    if !done.healed.is_empty() && !is_far {
         print::complain("hint: `volferry snapshot verify` heals the rest from what was replaced\n");
     }
 }

@@ -43,6 +43,8 @@ pub enum Fault {
     CutAnswer(u64),
     /// The server does it, and in the body of its answer a bit is another one: that at so many thousandths of it.
     FlipAnswer(usize),
+    /// It passes, and replaces what is there, as on a server that ignores conditions.
+    Overwrite,
     /// It is answered by these bytes.
     Answer(&'static str),
 }
@@ -62,6 +64,8 @@ type Decide = dyn FnMut(&Request) -> Fault + Send;
 
 struct Shared {
     server: SocketAddr,
+    /// The folder that has the server's buckets.
+    root: PathBuf,
     decide: Mutex<Box<Decide>>,
     seen: Mutex<Vec<Request>>,
     /// Conditional puts pass one by one: this server looks first and writes then.
@@ -79,6 +83,7 @@ impl Bucket {
         let proxy = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             server: server.address(),
+            root: server.path(".."),
             decide: Mutex::new(Box::new(|_| Fault::None)),
             seen: Mutex::default(),
             conditional: Mutex::default(),
@@ -198,6 +203,10 @@ impl Shared {
             self.released.wait_while(&mut is_released, |is_released| !*is_released);
         }
         let _one_by_one = request.is_conditional.then(|| self.conditional.lock());
+        if fault == Fault::Overwrite {
+            // The condition is signed, and cannot be left out: it is made true instead.
+            let _ = fs::remove_file(self.root.join(request.path.trim_start_matches('/')));
+        }
         let mut server = TcpStream::connect(self.server)?;
         server.write_all(head.as_bytes())?;
         let body = match fault {

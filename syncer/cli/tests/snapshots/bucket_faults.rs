@@ -11,6 +11,7 @@ use std::{
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command, count, ok, pull, push, run, text},
+    bucket_kills::with_snapshots,
     common::object_storage::{Bucket, Fault, Request},
     copy::digests,
     volume::{Said, Volume},
@@ -27,6 +28,11 @@ fn large_volume(seed: u64, mib: usize) -> Volume {
 
 fn is_pack(request: &Request) -> bool {
     request.path.contains("/packs/")
+}
+
+/// Returns whether a request publishes a change.
+pub fn is_new_list(request: &Request) -> bool {
+    request.is_conditional && request.path.contains("/lists/")
 }
 
 #[test]
@@ -54,11 +60,7 @@ fn an_answer_that_is_lost_is_no_second_change() {
     let is_first = AtomicBool::new(true);
     // The list is written, and the answer does not arrive.
     bucket.fail(move |request| {
-        if request.is_conditional && request.path.contains("/lists/") && is_first.swap(false, SeqCst) {
-            Fault::CutAnswer(0)
-        } else {
-            Fault::None
-        }
+        if is_new_list(request) && is_first.swap(false, SeqCst) { Fault::CutAnswer(0) } else { Fault::None }
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
     assert_eq!(bucket.objects("of/web/lists").len(), 1);
@@ -77,6 +79,39 @@ fn a_change_that_does_not_arrive_is_made_again() {
         _ => Fault::None,
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
+    ok(&bucket, &["verify", URL]);
+}
+
+#[test]
+fn a_server_that_ignores_conditions_gets_no_change() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::write(from.path().join("file"), "content").unwrap();
+    let first = from.create(&[]);
+    let overwrite = |request: &Request| match request.is_conditional {
+        true => Fault::Overwrite,
+        false => Fault::None,
+    };
+    bucket.fail(overwrite);
+    let copy = || command(&bucket, &["copy", "--all", text(&from), URL]);
+    let words = ["s3://snapshots/of/web ignores If-None-Match", "none was changed"];
+    fails(copy(), 1, &words);
+    assert_eq!(bucket.objects("of/web").into_keys().collect::<Vec<_>>(), ["volferry"]);
+    bucket.fail(|_| Fault::None);
+    fs::write(from.path().join("file"), "another content").unwrap();
+    from.create(&[]);
+    push(&bucket, &from);
+    // Another server has the bucket now.
+    bucket.fail(overwrite);
+    let before = bucket.objects("");
+    assert_eq!(count(&push(&bucket, &from), "present"), 2, "nothing is written, so nothing is tried");
+    fs::write(from.path().join("file"), "a third content").unwrap();
+    from.create(&[]);
+    fails(copy(), 1, &words);
+    fails(command(&bucket, &["forget", URL, &first]), 1, &words);
+    fails(command(&bucket, &["prune", "--keep-last", "1", URL]), 1, &words);
+    assert_eq!(bucket.objects(""), before);
+    bucket.fail(|_| Fault::None);
+    push(&bucket, &from);
     ok(&bucket, &["verify", URL]);
 }
 
@@ -161,7 +196,7 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     let is_first = AtomicBool::new(true);
     bucket.fail(move |request| {
         // The copy is about to publish the second snapshot.
-        if !request.is_conditional || !is_first.swap(false, SeqCst) {
+        if !is_new_list(request) || !is_first.swap(false, SeqCst) {
             return Fault::None;
         }
         let _ = tell.send(());
@@ -184,6 +219,72 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     assert_eq!(digests(&to).into_keys().collect::<Vec<_>>(), [second]);
     to.ok("verify", &["--no-heal"]);
 }
+
+/// Runs a command that is held at its first read of a pack, until a prune has put all packs together.
+#[track_caller]
+fn beside_a_prune(bucket: &Bucket, mut command: Command) -> Said {
+    let (tell, told) = mpsc::channel();
+    let is_first = AtomicBool::new(true);
+    bucket.fail(move |request| {
+        if request.method != "GET" || !is_pack(request) || !is_first.swap(false, SeqCst) {
+            return Fault::None;
+        }
+        let _ = tell.send(());
+        Fault::Hold
+    });
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    let before = bucket.objects("of/web/packs");
+    ok(bucket, &["prune", "--keep-last", "9", URL]);
+    let after = bucket.objects("of/web/packs");
+    assert!(after.keys().all(|name| !before.contains_key(name)), "each pack went");
+    bucket.release();
+    Said::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_copy_back_finds_what_a_prune_has_moved_meanwhile() {
+    let (bucket, from, to) = (Bucket::new(), with_snapshots(10), Volume::new());
+    push(&bucket, &from);
+    let said = beside_a_prune(&bucket, command(&bucket, &["copy", "--all", "--json", URL, text(&to)]));
+    // The oldest snapshot went, and is named as what cannot be copied.
+    assert_eq!((said.code, count(&said.json(), "copied")), (Some(3), 9), "{said:?}");
+    let newest = digests(&from).into_iter().filter(|(id, _)| digests(&to).contains_key(id));
+    assert_eq!(digests(&to), newest.collect());
+    to.ok("verify", &["--no-heal"]);
+}
+
+#[test]
+fn a_verify_finds_no_damage_in_what_a_prune_moves_or_removes_meanwhile() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(10));
+    push(&bucket, &from);
+    let said = beside_a_prune(&bucket, command(&bucket, &["verify", URL]));
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+#[test]
+fn blobs_come_back_in_their_order_where_a_range_of_them_is_refused() {
+    let (bucket, from, to) = (Bucket::new(), Volume::new(), Volume::new());
+    for nth in 0..12 {
+        let folder = from.path().join(format!("d{nth}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), Rng::new(nth).bytes(900_000)).unwrap();
+    }
+    from.create(&[]);
+    push(&bucket, &from);
+    let refused = AtomicU32::new(0);
+    // That of the 12 directories, which are then read one by one, and one of the contents.
+    bucket.fail(move |request| match request.is_range && is_pack(request) {
+        true if [1, 14].contains(&refused.fetch_add(1, SeqCst)) => Fault::Answer(INVALID_RANGE),
+        _ => Fault::None,
+    });
+    assert_eq!(count(&pull(&bucket, &to), "copied"), 1);
+    assert_eq!(digests(&to), digests(&from));
+    to.ok("verify", &["--no-heal"]);
+}
+
+const INVALID_RANGE: &str = "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Type: application/xml\r\n\
+     Content-Length: 40\r\nConnection: close\r\n\r\n<Error><Code>InvalidRange</Code></Error> ";
 
 /// Runs a command that has to fail with this code and these words, and which shows no secret.
 #[track_caller]

@@ -1,11 +1,11 @@
 //! Damage and prunes of a store in object storage.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, count, ok, pull, push, run, text},
-    common::object_storage::Bucket,
+    common::object_storage::{Bucket, Fault},
     copy::digests,
     volume::Volume,
 };
@@ -55,6 +55,104 @@ fn a_new_snapshot_that_shares_what_the_store_has_lost_is_whole_there() {
     ok(&bucket, &["copy", URL, text(&to), &id]);
     assert_eq!(digests(&to).get(&id), digests(&from).get(&id));
     to.ok("verify", &["--no-heal"]);
+}
+
+/// Returns the paths of the packs that have contents, or of those that have directories.
+fn packs(bucket: &Bucket, of_contents: bool) -> Vec<PathBuf> {
+    let packs = bucket.objects("of/web/packs").into_iter();
+    let packs = packs.filter(|(_, len)| (*len > 50_000) == of_contents);
+    packs.map(|(name, _)| bucket.path("of/web/packs").join(name)).collect()
+}
+
+/// Checks that a verify finds damage.
+#[track_caller]
+fn is_damaged(bucket: &Bucket) {
+    let said = run(bucket, &["verify", URL]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+}
+
+#[test]
+fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_copy() {
+    for (of_contents, at_once) in [(true, true), (false, true), (true, false), (false, false)] {
+        let (bucket, from, ids) = with_two();
+        let damaged = packs(&bucket, of_contents);
+        assert!(!damaged.is_empty());
+        damaged.iter().for_each(|path| flip(path, 30));
+        is_damaged(&bucket);
+        let said = if at_once {
+            push(&bucket, &from)
+        } else {
+            let copy = ["copy", "--json", text(&from), URL, &ids[0], &ids[1]];
+            ok(&bucket, &copy).json()
+        };
+        assert_eq!((count(&said, "present"), count(&said, "copied")), (2, 0), "{said}");
+        assert!(count(&said, "healed") > 0 && said["bytes"].as_u64() > Some(0), "{said}");
+        ok(&bucket, &["verify", URL]);
+        assert_eq!(push(&bucket, &from)["bytes"], 0, "nothing is sent once more");
+        // What is damaged goes with a prune, and what replaces it stays.
+        ok(&bucket, &["prune", "--forgotten", URL]);
+        ok(&bucket, &["verify", URL]);
+        let to = Volume::new();
+        pull(&bucket, &to);
+        assert_eq!(digests(&to), digests(&from));
+    }
+}
+
+#[test]
+fn a_pack_that_was_cut_off_is_lost_without_a_verify() {
+    let (bucket, from, _) = with_two();
+    for path in packs(&bucket, true) {
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    }
+    let said = push(&bucket, &from);
+    assert!(count(&said, "healed") > 0, "{said}");
+    ok(&bucket, &["verify", URL]);
+    let to = Volume::new();
+    pull(&bucket, &to);
+    assert_eq!(digests(&to), digests(&from));
+}
+
+#[test]
+fn a_verify_that_may_not_write_names_damage_and_says_that_nothing_will_replace_it() {
+    let (bucket, from, _) = with_two();
+    packs(&bucket, true).iter().for_each(|path| flip(path, 30));
+    bucket.fail(|request| match request.method.as_str() {
+        "PUT" => Fault::Refuse("AccessDenied"),
+        _ => Fault::None,
+    });
+    let said = run(&bucket, &["verify", URL]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(
+        said.stdout.contains("packs/") && said.stderr.contains("no copy or run will replace"),
+        "{said:?}"
+    );
+    bucket.fail(|_| Fault::None);
+    assert_eq!(push(&bucket, &from)["bytes"], 0, "nobody has told it");
+    is_damaged(&bucket);
+    assert!(count(&push(&bucket, &from), "healed") > 0);
+    ok(&bucket, &["verify", URL]);
+}
+
+#[test]
+fn what_no_volume_has_any_more_stays_damaged_and_nothing_else_is_sent_or_lost_for_it() {
+    let (bucket, from, ids) = with_two();
+    let other = Volume::new();
+    ok(&bucket, &["copy", URL, text(&other), &ids[1]]);
+    packs(&bucket, true).iter().for_each(|path| flip(path, 30));
+    let whole = packs(&bucket, true).iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>();
+    is_damaged(&bucket);
+    fs::write(other.path().join("new"), "new").unwrap();
+    other.create(&[]);
+    let said = push(&bucket, &other);
+    assert_eq!((count(&said, "copied"), count(&said, "present")), (1, 1), "{said}");
+    // A verify that reads what is right again says so, and a prune moves nothing that is damaged.
+    is_damaged(&bucket);
+    assert_eq!(push(&bucket, &other)["bytes"], 0);
+    ok(&bucket, &["prune", "--forgotten", URL]);
+    assert_eq!(whole, packs(&bucket, true).iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>());
+    assert!(count(&push(&bucket, &from), "healed") > 0);
+    ok(&bucket, &["verify", URL]);
 }
 
 #[test]

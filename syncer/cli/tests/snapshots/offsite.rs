@@ -11,7 +11,8 @@ use std::{
 
 use crate::common::prelude::*;
 use crate::{
-    bucket::{URL, command as snapshot_command, ok, pull, push, text},
+    bucket::{URL, command as snapshot_command, ok, pull, push, run, text},
+    bucket_faults::is_new_list,
     common::{
         object_storage::{Bucket, Fault},
         secure_way::SecureWay,
@@ -97,7 +98,8 @@ fn what_has_not_changed_is_neither_read_nor_sent_again() {
     let next = report(&bucket, &from, 0, &[]);
     assert_eq!((next.work.files_created, next.work.files_updated, next.work.bytes_on_wire), (0, 0, 0));
     assert_eq!(next.snapshot.unwrap().count, 2);
-    assert!(bucket.seen().iter().all(|request| request.method != "PUT" || request.path.contains("/lists/")));
+    let mut put = bucket.seen().into_iter().filter(|request| request.method == "PUT");
+    assert!(put.all(|request| request.is_conditional), "a list, and the head that is not replaced");
     write(&from, "folder/7", "another content", SystemTime::now());
     write(&from, "new", "a new file", SystemTime::now());
     let next = report(&bucket, &from, 0, &[]).work;
@@ -143,6 +145,33 @@ fn what_the_store_has_lost_is_sent_again_and_the_new_snapshot_is_whole() {
         assert_eq!(next.snapshot.unwrap().count, 2);
         let (_to, folder) = restored(&bucket);
         Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, lost);
+    }
+}
+
+#[test]
+fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_run() {
+    for (args, is_of_contents) in [(&[][..], true), (&["--compare=content"], true), (&[], false)] {
+        let (bucket, from) = (Bucket::new(), Volume::new());
+        fs::create_dir(from.path().join("folder")).unwrap();
+        write(&from, "folder/file", "content", long_ago());
+        let large: String =
+            Rng::new(4).bytes(3 << 20).into_iter().map(|byte| char::from(byte & 0x7f)).collect();
+        write(&from, "folder/large", &large, long_ago());
+        report(&bucket, &from, 0, &[]);
+        for (name, _) in
+            bucket.objects("of/web/packs").into_iter().filter(|(_, len)| (*len > 1 << 20) == is_of_contents)
+        {
+            let path = bucket.path("of/web/packs").join(name);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[30] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+        assert_eq!(run(&bucket, &["verify", URL]).code, Some(3));
+        let next = report(&bucket, &from, 0, args);
+        assert!(next.work.bytes_on_wire > 0 && next.snapshot.unwrap().count == 2);
+        ok(&bucket, &["verify", URL]);
+        let (_to, folder) = restored(&bucket);
+        Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, "what came back");
     }
 }
 
@@ -225,7 +254,7 @@ fn others_prune_and_a_first_snapshot_goes_on_with_all_that_was_sent_however_long
     }
     let ((tell, told), is_first) = (mpsc::channel(), AtomicBool::new(true));
     bucket.fail(move |request| {
-        if !request.is_conditional || !is_first.swap(false, SeqCst) {
+        if !is_new_list(request) || !is_first.swap(false, SeqCst) {
             return Fault::None;
         }
         let _ = tell.send(());

@@ -34,14 +34,14 @@ pub(crate) fn plan_offsite(
     store: &mut dyn OffsiteStore,
 ) -> Result<PlannedFolders, SnapshotError> {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
-    let is_whole = store.is_whole();
     let quiet = base.map_or(Time::default(), |base| quiet_before(base.began));
     let root = ComparedDir { dir: ROOT, path: RelPath::root(), old: base.map(|base| base.tree) };
     let mut level = vec![root];
     while !level.is_empty() {
         level.retain(|ComparedDir { dir, old, .. }| {
             let scanned = &tree.dirs[*dir as usize];
-            let is_same = |old: &FolderRef| !reads_all && is_whole && is_unchanged(scanned, old);
+            let is_same =
+                |old: &FolderRef| !reads_all && is_unchanged(scanned, old) && store.has_folder(old.id);
             planned.there[*dir as usize] = old.filter(is_same);
             planned.there[*dir as usize].is_none()
         });

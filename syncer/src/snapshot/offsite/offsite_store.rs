@@ -34,8 +34,8 @@ pub trait OffsiteStore {
         receive: &mut ReceiveOldFolder<'_>,
     ) -> Result<(), SnapshotError>;
 
-    /// Returns whether it has all contents and directories that its list refers to, as far as it knows.
-    fn is_whole(&self) -> bool;
+    /// Returns whether it has a directory and all below it, as far as it knows.
+    fn has_folder(&self, id: FolderId) -> bool;
 
     /// Returns whether it has content of `len` bytes.
     fn has_content(&self, id: ContentId, len: u64) -> bool;

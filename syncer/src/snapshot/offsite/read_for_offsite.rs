@@ -20,6 +20,9 @@ use crate::{
     sys::{file_part::Slice, stat::meta_of},
 };
 
+/// The most zeros that are passed on between two checks for a stop: a store hashes them.
+const HOLE_BYTES: u64 = 64 << 20;
+
 /// Why a file is not in the store.
 pub(crate) enum NotRead {
     /// The file cannot be read.
@@ -94,8 +97,9 @@ impl<'a> OffsiteReader<'a> {
             let data = if has_holes { next_data(file.as_fd(), at, len) } else { at };
             if data > at {
                 self.check()?;
-                store.add_piece(ContentPiece::Hole(data - at))?;
-                at = data;
+                let hole = (data - at).min(HOLE_BYTES);
+                store.add_piece(ContentPiece::Hole(hole))?;
+                at += hole;
                 continue;
             }
             let piece = (len - at).min(most);
@@ -137,4 +141,76 @@ impl ReadLive for ReadInto<'_, '_> {
 /// Makes a stop the end of the run, and not of the file that is being read.
 fn stopped(error: io::Error) -> NotRead {
     NotRead::Store(SnapshotError::Link(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::snapshot::{
+        SnapshotId,
+        offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder},
+        store::{Folder, FolderId, Roots, Snapshot},
+    };
+
+    /// A store that notes the zeros that it takes, and does nothing else.
+    #[derive(Default)]
+    struct Zeros {
+        taken: u64,
+        roots: Roots,
+    }
+
+    impl OffsiteStore for Zeros {
+        fn roots(&self) -> &Roots {
+            &self.roots
+        }
+        fn old_folders(&mut self, _: &[FolderId], _: &mut ReceiveOldFolder<'_>) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+        fn has_folder(&self, _: FolderId) -> bool {
+            false
+        }
+        fn has_content(&self, _: ContentId, _: u64) -> bool {
+            false
+        }
+        fn begin_content(&mut self, _: u64) {}
+        fn add_piece(&mut self, piece: ContentPiece<'_>) -> Result<(), SnapshotError> {
+            if let ContentPiece::Hole(len) = piece {
+                self.taken += len;
+            }
+            Ok(())
+        }
+        fn end_content(&mut self) -> Result<ContentId, SnapshotError> {
+            Ok(ContentId::of(&[]))
+        }
+        fn add_folder(&mut self, folder: &Folder) -> Result<FolderId, SnapshotError> {
+            Ok(folder.id())
+        }
+        fn finish(&mut self) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+        fn written(&self) -> u64 {
+            0
+        }
+        fn publish(&mut self, _: &Snapshot, _: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError> {
+            Ok(true)
+        }
+        fn remove(&mut self, _: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError> {
+            Ok((BTreeSet::new(), 0))
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_a_hole_of_any_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("sparse")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let (dir, time) = (std::fs::File::open(dir.path()).unwrap(), Time::default());
+        let monitor = Monitor::canceled_at(3);
+        let mut store = Zeros::default();
+        let read = OffsiteReader::new(time, 0, &monitor).read(&mut store, dir.as_fd(), b"sparse");
+        assert!(matches!(read, Err(NotRead::Store(_))));
+        assert_eq!(store.taken, 2 * HOLE_BYTES);
+    }
 }
