@@ -1,7 +1,7 @@
 //! SyncEndpoints: machines outside of the cluster reach a claim with the keys that it lists, its objects follow the
 //! spec, and nothing that its pod writes decides anything.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 
 use crate::endpoints_stage::{Outside, Serving, content};
 use crate::prelude::*;
@@ -184,6 +184,45 @@ async fn a_suspended_endpoint_has_no_pod_and_keeps_its_address_and_its_key() {
     let from = laptop.folder("from", "after");
     let sent = laptop.sync(from.to_str().unwrap(), &address, key).await;
     assert!(sent.status.success(), "{sent:?}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_lost_a_right_or_is_suspended_has_no_pod_whatever_else_is_wrong_with_it() {
+    let (serving, _controller) = Serving::new("faulty").await;
+    let namespaces = Api::<Namespace>::all(serving.stage.client.clone());
+    let annotate = async |value: Value| {
+        let patch =
+            Patch::Merge(json!({"metadata": {"annotations": {"volferry.dev/privileged-syncers": value}}}));
+        namespaces.patch(&serving.stage.namespace, &PatchParams::default(), &patch).await.unwrap();
+    };
+    annotate(json!("true")).await;
+    serving.create(json!({"pods": {"securityContext": {"runAsUser": 0}}})).await;
+    let address = format!("127.0.0.1:{}::web", serving.port);
+    let stalled = async |reason: &str| {
+        serving.until_replicas(0).await;
+        let told = serving.until_reason(reason).await;
+        assert_eq!(syncjob::text(&told, "/address"), address, "{told:#?}");
+    };
+    serving.until_replicas(1).await;
+    annotate(Value::Null).await;
+    // No watch tells of annotations, and a change of the endpoint has them read.
+    serving.change(json!({"spec": {"demands": {"queue": 7}}})).await;
+    stalled("RootNotAllowed").await;
+
+    let bring_up =
+        json!({"spec": {"suspend": false, "pods": null, "service": {"type": "ClusterIP", "nodePort": null}}});
+    serving.change(bring_up.clone()).await;
+    serving.until_replicas(1).await;
+    annotate(json!("perhaps")).await;
+    serving.change(json!({"spec": {"suspend": true}})).await;
+    stalled("InvalidAnnotation").await;
+
+    annotate(Value::Null).await;
+    serving.change(bring_up).await;
+    serving.until_replicas(1).await;
+    serving.change(json!({"spec": {"suspend": true, "service": {"type": "NodePort", "nodePort": 1}}})).await;
+    serving.until_reason("ChildRefused").await;
+    serving.until_replicas(0).await;
 }
 
 #[tokio::test]
