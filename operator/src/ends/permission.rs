@@ -20,12 +20,15 @@ use crate::{
         namespace_annotations,
     },
     names::{self, TryNames},
-    pods::{children::Children, security::NamespaceUsers, stored_fields::Job},
+    pods::{children::Children, job::GRANTED_GRACE_S, security::NamespaceUsers, stored_fields::Job},
     volumes::claims,
 };
 
-/// How old a reading of the namespace's labels may be while a run goes on by a grant that depends on them.
-pub(crate) const LABELS_AGE: Duration = Duration::from_secs(5);
+/// How long after a look the labels of the namespace are looked at again while a run goes on by a grant that depends on
+/// them, and how old a reading may be by then. A change of them is noticed within the sum of both.
+pub(crate) const LABELS_AGE: Duration = Duration::from_secs(1);
+// A second is left for the deletion itself.
+const _: () = assert!(2 * LABELS_AGE.as_secs() + (GRANTED_GRACE_S as u64) < 10);
 
 /// A job that asks for the claims of its ends.
 #[derive(Clone, Copy)]
