@@ -173,7 +173,7 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
         Err(error) => Err(refusal(&error).ok_or(error)?),
     };
     let pods = own_pods(context, endpoint).await?;
-    let node = pods.iter().find_map(|pod| pod.status.as_ref()?.host_ip.clone());
+    let node = address::node(&pods);
     let earlier = context.endpoints.services.get(&namespace, &name);
     let service = applied.as_ref().map_or(earlier.as_deref(), |(_, service)| Some(service));
     let address = address::address(endpoint, service, node.as_deref());
@@ -268,9 +268,7 @@ async fn own_pods(context: &Context, endpoint: &SyncEndpoint) -> Result<Vec<Pod>
     }
     let own =
         ListParams::default().labels(&format!("{}={}", names::LABEL_SYNCENDPOINT, names::label_value(&name)));
-    let mut pods = pods(context, endpoint).list(&own).await.map_err(reading("pods"))?.items;
-    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-    Ok(pods)
+    Ok(pods(context, endpoint).list(&own).await.map_err(reading("pods"))?.items)
 }
 
 fn pods(context: &Context, endpoint: &SyncEndpoint) -> Api<Pod> {
