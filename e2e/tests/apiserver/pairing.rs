@@ -92,8 +92,8 @@ impl Clusters {
         Api::namespaced(self.dialling.stage.client.clone(), &self.dialling.stage.namespace)
     }
 
-    /// Gives the SyncJob another key by commands that are stopped halfway, of which the first leaves a run with a key that
-    /// nobody lists, and by one that goes on with that run. Returns all pods.
+    /// Gives the SyncJob another key by commands that are stopped halfway, of which the first leaves a run with a key
+    /// that nobody lists, and by one that goes on with that run. Returns all pods.
     async fn rotate_in_two_goes(&self, mut pods: Vec<Pod>) -> Vec<Pod> {
         let dialling = &self.dialling;
         let known = dialling.public_key().await;
@@ -154,6 +154,19 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello"));
     let first = dialling.public_key().await;
     assert_eq!(clusters.listed().await, [first.as_str()]);
+
+    // During a run, no other one can begin with another key.
+    dialling.stage.patch("web", json!({"spec": {"trigger": "busy"}})).await.unwrap();
+    let pod = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
+    let said = ended(clusters.start("rotate", &[]), 1).await;
+    assert!(
+        said.contains("is suspended or has a run") && said.contains("wait for the end of its run"),
+        "{said}"
+    );
+    dialling.next_pod().await;
+    assert_eq!(dialling.run(&pod).await, 0);
+    let pods: Vec<Pod> = pods.into_iter().chain([pod]).collect();
+    dialling.until_ready().await;
 
     // Both keys are listed until a run has succeeded with the new one.
     fill(&dialling.volume(), "hello again");
