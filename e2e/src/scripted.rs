@@ -105,7 +105,12 @@ impl Stage {
 
     /// Starts a controller for this namespace with those arguments, with the operator's rights.
     pub async fn controller_with(&self, arguments: &[&str]) -> Result<Controller> {
-        self.start(Cut::Never, arguments, &[]).await
+        self.controller_cut(Cut::Never, arguments).await
+    }
+
+    /// Starts a controller for this namespace with those arguments, which is killed at the cut.
+    pub async fn controller_cut(&self, cut: Cut, arguments: &[&str]) -> Result<Controller> {
+        self.start(cut, arguments, &[]).await
     }
 
     /// Starts one of several controllers for this namespace, of which only the holder of the Lease works. Each makes

@@ -1,7 +1,7 @@
 //! SyncEndpoints: machines outside of the cluster reach a claim with the keys that it lists, its objects follow the
 //! spec, and nothing that its pod writes decides anything.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 
 use crate::endpoints_stage::{Outside, Serving, content};
 use crate::prelude::*;
@@ -38,6 +38,9 @@ async fn a_machine_outside_sends_into_a_claim_and_the_status_says_who_came() {
     let told = serving.until("the run is told", |it| syncjob::text(it, "/lastRun/peer") == "laptop").await;
     assert_eq!(syncjob::text(&told, "/lastRun/result"), "Succeeded");
     assert_eq!(syncjob::text(&told, "/lastRun/access"), "Write");
+    let timings = syncjob::status(&told, "/lastRun/timings").as_object();
+    let sum_ms: u64 = timings.into_iter().flat_map(|it| it.values()).filter_map(Value::as_u64).sum();
+    assert!(sum_ms > 0, "{told:#?}");
     assert_eq!(syncjob::status(&told, "/peers/0/runs"), 1);
     assert_eq!(syncjob::status(&told, "/history/0/filesChanged").as_u64(), Some(1), "{told:#?}");
 
@@ -187,6 +190,45 @@ async fn a_suspended_endpoint_has_no_pod_and_keeps_its_address_and_its_key() {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_lost_a_right_or_is_suspended_has_no_pod_whatever_else_is_wrong_with_it() {
+    let (serving, _controller) = Serving::new("faulty").await;
+    let namespaces = Api::<Namespace>::all(serving.stage.client.clone());
+    let annotate = async |value: Value| {
+        let patch =
+            Patch::Merge(json!({"metadata": {"annotations": {"volferry.dev/privileged-syncers": value}}}));
+        namespaces.patch(&serving.stage.namespace, &PatchParams::default(), &patch).await.unwrap();
+    };
+    annotate(json!("true")).await;
+    serving.create(json!({"pods": {"securityContext": {"runAsUser": 0}}})).await;
+    let address = format!("127.0.0.1:{}::web", serving.port);
+    let stalled = async |reason: &str| {
+        serving.until_replicas(0).await;
+        let told = serving.until_reason(reason).await;
+        assert_eq!(syncjob::text(&told, "/address"), address, "{told:#?}");
+    };
+    serving.until_replicas(1).await;
+    annotate(Value::Null).await;
+    // No watch tells of annotations, and a change of the endpoint has them read.
+    serving.change(json!({"spec": {"demands": {"queue": 7}}})).await;
+    stalled("RootNotAllowed").await;
+
+    let bring_up =
+        json!({"spec": {"suspend": false, "pods": null, "service": {"type": "ClusterIP", "nodePort": null}}});
+    serving.change(bring_up.clone()).await;
+    serving.until_replicas(1).await;
+    annotate(json!("perhaps")).await;
+    serving.change(json!({"spec": {"suspend": true}})).await;
+    stalled("InvalidAnnotation").await;
+
+    annotate(Value::Null).await;
+    serving.change(bring_up).await;
+    serving.until_replicas(1).await;
+    serving.change(json!({"spec": {"suspend": true, "service": {"type": "NodePort", "nodePort": 1}}})).await;
+    serving.until_reason("ChildRefused").await;
+    serving.until_replicas(0).await;
+}
+
+#[tokio::test]
 async fn another_key_of_an_endpoint_is_made_and_peers_that_know_the_one_before_may_still_come() {
     let (serving, _controller) = Serving::new("nextkey").await;
     let laptop = Outside::new();
@@ -274,8 +316,14 @@ async fn a_service_that_the_api_server_refuses_stalls_the_endpoint_with_its_word
 #[tokio::test]
 async fn a_load_balancer_whose_address_comes_late_is_waited_for_and_followed_when_it_changes() {
     let (serving, _controller) = Serving::new("late").await;
-    serving.create(json!({"service": {"type": "LoadBalancer", "hostName": null}})).await;
+    let annotations = json!({"lb.example/scheme": "internal"});
+    let service = json!({"type": "LoadBalancer", "hostName": null, "annotations": annotations,
+        "loadBalancerClass": "lb.example/udp"});
+    serving.create(json!({ "service": service })).await;
     let deployment = serving.until_replicas(1).await;
+    let made = serving.api::<Service>().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(json!(made[0].annotations()), annotations);
+    assert_eq!(made[0].spec.as_ref().unwrap().load_balancer_class.as_deref(), Some("lb.example/udp"));
     let _pod = serving.run_pod(&deployment).await;
     serving.until_probed().await;
     serving.set_available(&deployment, 1).await;

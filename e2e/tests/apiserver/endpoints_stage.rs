@@ -81,8 +81,13 @@ impl Outside {
 
     /// Runs `volferry sync` there, as [`Self::sync`] does, over that link.
     pub(super) async fn sync_over(&self, link: &str, from: &str, to: &str, service: PublicKey) -> Output {
+        self.sync_with(&["--link", link], from, to, service).await
+    }
+
+    /// Runs `volferry sync` there, as [`Self::sync`] does, with more flags.
+    pub(super) async fn sync_with(&self, more: &[&str], from: &str, to: &str, service: PublicKey) -> Output {
         let mut command = Command::new(programs::of_workspace("volferry").unwrap());
-        command.args(["sync", from, to, "--link", link, "--service-key", &service.to_string(), "--identity"]);
+        command.args(["sync", from, to, "--service-key", &service.to_string()]).args(more).arg("--identity");
         command.arg(self.dir.path().join("key")).env("VOLFERRY_CONFIG", "none");
         tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
     }

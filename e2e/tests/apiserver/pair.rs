@@ -50,6 +50,12 @@ impl Pair {
         self.here.controller_with(&arguments).await.unwrap()
     }
 
+    /// Starts a controller that watches both namespaces and is killed at the cut.
+    pub(super) async fn controller_cut(&self, cut: Cut) -> Controller {
+        let other = format!("--watch-namespaces={}", self.there.namespace);
+        self.here.controller_cut(cut, &["--leader-elect=false", &other]).await.unwrap()
+    }
+
     /// Creates the SyncJob `web`, which reads the claim `from` of the other namespace, with these fields in its spec.
     pub(super) async fn read_from_there(&self, more: Value) {
         let mut spec = json!({"source": {"persistentVolumeClaim": {"namespace": self.there.namespace}}});

@@ -9,13 +9,17 @@ use e2e::{
     apiserver::{ApiServer, User},
     programs,
     scripted::{Controller, PATIENCE, Stage},
-    wait,
+    syncjob, wait,
 };
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{Pod, Secret},
 };
-use kube::{Api, ResourceExt as _, api::ListParams, config::Kubeconfig};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams},
+    config::Kubeconfig,
+};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -88,6 +92,39 @@ impl Clusters {
         Api::namespaced(self.dialling.stage.client.clone(), &self.dialling.stage.namespace)
     }
 
+    /// Gives the SyncJob another key by commands that are stopped halfway, of which the first leaves a run with a key
+    /// that nobody lists, and by one that goes on with that run. Returns all pods.
+    async fn rotate_in_two_goes(&self, mut pods: Vec<Pod>) -> Vec<Pod> {
+        let dialling = &self.dialling;
+        let known = dialling.public_key().await;
+        let mut stopped = self.start("rotate", &[]);
+        wait::until_none(&secrets(&dialling.stage), &dialling.label(), PATIENCE).await.unwrap();
+        for (at, exit) in [1, 6].into_iter().enumerate() {
+            let pod = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
+            if at == 0 {
+                stopped.kill().await.unwrap();
+            }
+            dialling.next_pod().await;
+            assert_eq!(dialling.run(&pod).await, exit);
+            pods.push(pod);
+        }
+        let is_new =
+            |job: &DynamicObject| ![known.as_str(), ""].contains(&syncjob::text(job, "/identity/publicKey"));
+        dialling.until("it has another key", is_new).await;
+        assert_eq!(self.listed().await, [known.as_str()]);
+        let mut stopped = self.start("rotate", &[]);
+        let are_both =
+            |it: &DynamicObject| it.data["spec"]["peers"].as_array().is_some_and(|all| all.len() == 2);
+        self.serving.until("both keys are listed", are_both).await;
+        stopped.kill().await.unwrap();
+        let rotating = self.start("rotate", &[]);
+        let pods = dialling.run_until_accepted(pods).await;
+        let said = ended(rotating, 0).await;
+        assert!(said.contains("the old one is taken out"), "{said}");
+        assert_eq!(self.listed().await, [dialling.public_key().await]);
+        pods
+    }
+
     /// Returns the keys that the endpoint lists.
     async fn listed(&self) -> Vec<String> {
         let endpoint = self.serving.endpoints.get("web").await.unwrap();
@@ -118,6 +155,19 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let first = dialling.public_key().await;
     assert_eq!(clusters.listed().await, [first.as_str()]);
 
+    // During a run, no other one can begin with another key.
+    dialling.stage.patch("web", json!({"spec": {"trigger": "busy"}})).await.unwrap();
+    let pod = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
+    let said = ended(clusters.start("rotate", &[]), 1).await;
+    assert!(
+        said.contains("is suspended or has a run") && said.contains("wait for the end of its run"),
+        "{said}"
+    );
+    dialling.next_pod().await;
+    assert_eq!(dialling.run(&pod).await, 0);
+    let pods: Vec<Pod> = pods.into_iter().chain([pod]).collect();
+    dialling.until_ready().await;
+
     // Both keys are listed until a run has succeeded with the new one.
     fill(&dialling.volume(), "hello again");
     let rotating = clusters.start("rotate", &[]);
@@ -125,13 +175,14 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let pod = dialling.pod(&pods.iter().collect::<Vec<_>>()).await;
     dialling.next_pod().await;
     assert_eq!(dialling.run(&pod).await, 1, "it finds no key, and may make none");
-    let mut pods = dialling.run_until_accepted(pods.into_iter().chain([pod]).collect()).await;
+    let pods = dialling.run_until_accepted(pods.into_iter().chain([pod]).collect()).await;
     let said = ended(rotating, 0).await;
     assert!(said.contains("both keys") && said.contains("the old one is taken out"), "{said}");
     let second = dialling.public_key().await;
     assert_ne!(first, second);
     assert_eq!(clusters.listed().await, [second.as_str()]);
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello again"));
+    let mut pods = clusters.rotate_in_two_goes(pods).await;
 
     // A command that is stopped halfway has counted, and the next one does not.
     let mut stopped = clusters.start("rotate", &["--endpoint"]);

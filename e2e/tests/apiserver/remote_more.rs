@@ -52,7 +52,8 @@ pub(super) async fn run_until_taken(dialling: &Dialling, mut pods: Vec<Pod>) -> 
     }
 }
 
-fn volferry(words: &[&str], folder: &Path) -> String {
+/// Returns what `volferry` with these words says of a folder.
+pub(super) fn volferry(words: &[&str], folder: &Path) -> String {
     let mut command = Command::new(programs::of_workspace("volferry").unwrap());
     let output = command.args(words).arg(folder).env("VOLFERRY_CONFIG", "none").output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -51,10 +51,14 @@ pub(super) fn endpoints(sandbox: &Sandbox) -> Api<DynamicObject> {
     Api::namespaced_with(sandbox.client.clone(), &sandbox.namespace, &kind)
 }
 
-/// Returns the endpoint once it serves.
+/// Returns the endpoint `web` once it serves.
 pub(super) async fn serving(api: &Api<DynamicObject>) -> DynamicObject {
+    named_serving(api, "web").await
+}
+
+async fn named_serving(api: &Api<DynamicObject>, name: &str) -> DynamicObject {
     let serves = |it: &DynamicObject| syncjob::has_reason(it, "Ready", "Serving");
-    wait::until(api, "web", "it serves", PATIENCE, serves).await.unwrap()
+    wait::until(api, name, "it serves", PATIENCE, serves).await.unwrap()
 }
 
 /// Makes a folder in which each file has its own content.
@@ -82,9 +86,14 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
         json!({"persistentVolumeClaim": {"claimName": "data"}, "access": access, "peers": peers,
             "service": {"type": "NodePort"}})
     };
-    let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": "web"},
-        "spec": spec("Write", json!([laptop.peer("laptop")]))});
-    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    // The stranger is the peer of another endpoint.
+    for (name, access, peer) in
+        [("web", "Write", laptop.peer("laptop")), ("other", "Read", stranger.peer("stranger"))]
+    {
+        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": name},
+            "spec": spec(access, json!([peer]))});
+        api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    }
     let ready = serving(&api).await;
     let (address, key) = (syncjob::text(&ready, "/address"), syncjob::text(&ready, "/publicKey"));
 
@@ -97,8 +106,18 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
     }
     let listing = volume.list().unwrap();
     volume.shell("test \"$(cat hi)\" = hi").unwrap();
-    let refused = stranger.sync(from, address, key, &[]);
-    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let other = named_serving(&api, "other").await;
+    let (other, other_key) = (syncjob::text(&other, "/address"), syncjob::text(&other, "/publicKey"));
+    let got = laptop.dir.path().join("got");
+    for refused in [
+        stranger.sync(from, address, key, &[]),
+        stranger.sync(from, address, other_key, &[]),
+        laptop.sync(other, got.to_str().unwrap(), other_key, &[]),
+    ] {
+        assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    }
+    let fetched = stranger.sync(other, got.to_str().unwrap(), other_key, &[]);
+    assert!(fetched.status.success(), "{fetched:?}");
     let is_told = |it: &DynamicObject| syncjob::status(it, "/peers/0/runs").as_u64() == Some(2);
     let told = wait::until(&api, "web", "both runs are told", PATIENCE, is_told).await.unwrap();
     assert_eq!(syncjob::text(&told, "/lastRun/peer"), "laptop");
@@ -140,7 +159,9 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
         assert_eq!((now.uid(), restarts(&now)), (pod.uid(), 0));
     }
 
-    api.delete("web", &DeleteParams::default()).await.unwrap();
-    wait::until_gone(&api, "web", PATIENCE).await.unwrap();
-    sandbox.until_nothing_has(LABEL).unwrap();
+    for name in ["web", "other"] {
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        wait::until_gone(&api, name, PATIENCE).await.unwrap();
+    }
+    sandbox.until_nothing_has("volferry.dev/syncendpoint").unwrap();
 }

@@ -3,8 +3,14 @@
 
 use std::process::Command;
 
+use k8s_openapi::{
+    api::core::v1::Pod,
+    jiff::{SignedDuration, Timestamp},
+};
+
 use crate::prelude::*;
 
+const LABEL: &str = "volferry.dev/syncjob";
 const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
 
 /// Lets SyncJobs of namespace `here` use a claim of `there`.
@@ -17,6 +23,12 @@ fn grant(here: &Sandbox, there: &Sandbox, name: &str, (claim, access): (&str, &s
 /// Returns the `source` or `destination` of a SyncJob whose claim is in that namespace.
 fn end(of: &str, there: &Sandbox) -> Value {
     json!({of: {"persistentVolumeClaim": {"namespace": there.namespace}}})
+}
+
+/// Returns when the syncer of a pod ended, by the kubelet.
+fn ended_at(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    Some(status.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)
 }
 
 /// Waits until a namespace has nothing of any SyncJob.
@@ -67,7 +79,20 @@ async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_i
     here.sync("copy", spec).await.unwrap();
     here.until_data_moves("copy", "copy-1").await.unwrap();
 
-    there.kubectl.run(&["delete", "syncgrant", "lent"]).unwrap();
+    // By the clock of the node, which is this machine's.
+    let withdrawn = Timestamp::now();
+    let pods = there.api::<Pod>();
+    let ended = wait::until_any(&pods, LABEL, "the pod has ended", PATIENCE, |pod| ended_at(pod).is_some());
+    let delete = async {
+        // The watch has begun once the pod that runs is listed.
+        wait::until_any(&pods, LABEL, "the pod runs", PATIENCE, |pod| ended_at(pod).is_none()).await.unwrap();
+        there.kubectl.run(&["delete", "syncgrant", "lent", "--wait=false"]).unwrap();
+    };
+    let ended = ended_at(&tokio::join!(ended, delete).0.unwrap()).unwrap();
+    assert!(
+        ended <= withdrawn + SignedDuration::from_secs(10),
+        "it ended at {ended}, withdrawn at {withdrawn}"
+    );
     assert_nothing_stays(&there);
     let gone = ["wait", "--for=delete", "pods", "-l", "volferry.dev/syncjob", "--timeout=60s"];
     here.kubectl.run(&gone).unwrap();

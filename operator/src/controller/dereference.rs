@@ -27,6 +27,7 @@ use crate::{
         source_identity,
     },
     fault::Fault,
+    grants::find_grant::Granted,
     names::{self, LABEL_TRY, TryNames},
     pods::{
         children::Children, kept_for_logs, neighbours, placement::Placements, pod_state,
@@ -69,6 +70,8 @@ pub struct Found {
     pub are_users_fresh: bool,
     /// The two ends: the namespaces of their pods, and who consents to the use of the claims.
     pub ends: Ends<End>,
+    /// The grants by which the run under way uses claims, which need not be those of the spec.
+    pub granted: Vec<Granted>,
     /// Whether a run has been started and is not over.
     pub is_started: bool,
     /// Whether the source's claim was made from the destination's.
@@ -158,7 +161,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         permission::users(sources, &job.namespace().unwrap_or_default(), age).await?;
     let applicant = permission::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
     let ends = permission::judge(sources, applicant, &mut claims, age).await?;
-    let withdrawn = permission::withdrawn(known, applicant, &children);
+    let of_run = permission::of_run(known, applicant, &children);
     // Read after the job, so that it includes all that the watch reported before this job's run started.
     let jobs = known.jobs.state();
     let others = jobs.iter().filter_map(|job| job.0.as_ref().ok());
@@ -172,7 +175,8 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     };
     let found = Found {
         claims,
-        facts: Facts { withdrawn, round, nodes, asked, ..Facts::default() },
+        granted: of_run.clone().unwrap_or_default(),
+        facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ..Facts::default() },
         users,
         are_users_fresh,
         ends,

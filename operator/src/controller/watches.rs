@@ -351,14 +351,17 @@ fn job_of_run(run: &SyncRun) -> Option<ObjectRef<Guarded>> {
     Some(ObjectRef::new(name).within(&run.namespace()?))
 }
 
+/// Returns the jobs whose spec, or whose run under way, uses a claim.
 fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
     let refers = |job: &Guarded| {
         let Ok(job) = &job.0 else { return false };
-        job.spec.claims().any(|(_, named)| {
-            let namespace = named.namespace.as_ref().or(job.metadata.namespace.as_ref());
-            Some(&named.claim_name) == claim.metadata.name.as_ref()
-                && namespace == claim.metadata.namespace.as_ref()
-        })
+        let is_it = |name: &String, namespace: Option<&String>| {
+            Some(name) == claim.metadata.name.as_ref()
+                && namespace.or(job.metadata.namespace.as_ref()) == claim.metadata.namespace.as_ref()
+        };
+        let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+        job.spec.claims().any(|(_, it)| is_it(&it.claim_name, it.namespace.as_ref()))
+            || run.is_some_and(|run| run.folders().any(|it| is_it(&it.claim_name, it.namespace.as_ref())))
     };
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }

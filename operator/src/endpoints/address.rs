@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 
 use crate::api::{ServiceType, SyncEndpoint};
@@ -23,6 +23,15 @@ pub fn address(endpoint: &SyncEndpoint, service: Option<&Service>, node: Option<
     let (host, port) = (bracketed(host?), port?);
     let port = if port == USUAL_PORT { String::new() } else { format!(":{port}") };
     Some(format!("{host}{port}::{}", endpoint.name_any()))
+}
+
+/// Returns the address of the node that has an endpoint's pod. One that has ended, as after an eviction, may stay
+/// listed with a node that the endpoint has left.
+pub fn node(pods: &[Pod]) -> Option<String> {
+    let live = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    let mut statuses = live.filter_map(|pod| pod.status.as_ref());
+    let has_ended = |phase: Option<&str>| matches!(phase, Some("Failed" | "Succeeded"));
+    statuses.find(|it| it.host_ip.is_some() && !has_ended(it.phase.as_deref()))?.host_ip.clone()
 }
 
 /// Returns the name of a Service inside its cluster.
@@ -91,5 +100,25 @@ mod tests {
         for (asked, service, node, expected) in cases {
             assert_eq!(found(&asked, &service, node).as_deref(), expected, "{asked} {service}");
         }
+    }
+
+    #[test]
+    fn the_node_is_that_of_the_pod_that_lives() {
+        let pod = |phase: &str, ip: Value, deleted: Value| {
+            let metadata = json!({"name": "p", "deletionTimestamp": deleted});
+            json!({"metadata": metadata, "status": {"phase": phase, "hostIP": ip}})
+        };
+        let none = Value::Null;
+        let pods = json!([
+            pod("Running", json!("10.0.0.1"), json!("2026-01-01T00:00:00Z")),
+            pod("Failed", json!("10.0.0.2"), none.clone()),
+            pod("Succeeded", json!("10.0.0.3"), none.clone()),
+            pod("Pending", none.clone(), none.clone()),
+            pod("Running", json!("10.0.0.4"), none),
+        ]);
+        let mut pods: Vec<Pod> = serde_json::from_value(pods).unwrap();
+        assert_eq!(node(&pods).as_deref(), Some("10.0.0.4"));
+        pods.pop();
+        assert_eq!(node(&pods), None);
     }
 }

@@ -74,6 +74,9 @@ pub(crate) enum EndpointError {
     /// An object cannot be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// The pod cannot be ended.
+    #[error("cannot end the pod of the SyncEndpoint")]
+    Suspend(#[source] kube::Error),
     /// The status cannot be written.
     #[error("cannot write the status of the SyncEndpoint")]
     Status(#[source] kube::Error),
@@ -146,12 +149,9 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
     let namespace = endpoint.namespace().unwrap_or_default();
     let users =
         namespace_annotations::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.0;
-    if let Err(fault) = check(endpoint, &users, &namespace) {
-        tell(context, endpoint, &ServiceStanding::Stalled(fault), None).await?;
-        return Ok(Action::requeue(IDLE));
-    }
     let claim = context.known.claims.get(&namespace, &endpoint.spec.persistent_volume_claim.claim_name);
-    let refused = endpoint_standing::of_claim(endpoint, claim.as_deref());
+    let checked = check(endpoint, &users, &namespace)
+        .and_then(|()| endpoint_standing::of_claim(endpoint, claim.as_deref()));
     let name = names::endpoint(&endpoint.name_any(), &endpoint.uid().unwrap_or_default());
     let before = context.endpoints.deployments.get(&namespace, &name);
     let pinned = pinned(context, endpoint, claim.as_deref(), before.as_deref()).await?;
@@ -159,29 +159,48 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
         endpoint,
         settings: &context.settings,
         users: &users,
-        // A pod would keep a claim that is being deleted, and wait for one that is not there.
-        runs: !endpoint.spec.suspend && refused.is_ok(),
+        // A pod would keep a claim that is being deleted, wait for one that is not there, or keep rights that it lost.
+        runs: !endpoint.spec.suspend && checked.is_ok(),
         on_one_node: claim.as_deref().is_some_and(placement::ties),
         pinned: pinned.as_ref(),
         has_key: endpoint_standing::public_key(endpoint).is_some(),
     };
-    let (deployment, service) = match apply_all(context, &serving).await {
-        Ok(applied) => applied,
-        Err(error) => {
-            let fault = refusal(&error).ok_or(error)?;
-            tell(context, endpoint, &ServiceStanding::Stalled(fault), None).await?;
-            return Ok(Action::requeue(LOOK));
-        }
+    if !serving.runs {
+        end_pod(context, before.as_deref()).await?;
+    }
+    let applied = match apply_all(context, &serving).await {
+        Ok(applied) => Ok(applied),
+        Err(error) => Err(refusal(&error).ok_or(error)?),
     };
     let pods = own_pods(context, endpoint).await?;
-    let node = pods.iter().find_map(|pod| pod.status.as_ref()?.host_ip.clone());
-    let address = address::address(endpoint, Some(&service), node.as_deref());
-    let standing = match refused {
-        Err(fault) => ServiceStanding::Stalled(fault),
-        Ok(()) => endpoint_standing::of_pod(endpoint, Some(&deployment), &pods, address.as_deref()),
+    let node = address::node(&pods);
+    let earlier = context.endpoints.services.get(&namespace, &name);
+    let service = applied.as_ref().map_or(earlier.as_deref(), |(_, service)| Some(service));
+    let address = address::address(endpoint, service, node.as_deref());
+    let standing = match (checked, &applied) {
+        (Err(fault), _) => ServiceStanding::Stalled(fault),
+        (Ok(()), Err(fault)) => ServiceStanding::Stalled(fault.clone()),
+        (Ok(()), Ok((deployment, _))) => {
+            endpoint_standing::of_pod(endpoint, Some(deployment), &pods, address.as_deref())
+        }
     };
     tell(context, endpoint, &standing, address).await?;
     Ok(Action::requeue(if matches!(standing, ServiceStanding::Ready(_)) { IDLE } else { LOOK }))
+}
+
+/// Ends the pod of an endpoint, before anything is applied that the API server might refuse.
+async fn end_pod(context: &Context, before: Option<&Deployment>) -> Result<(), EndpointError> {
+    let runs = |it: &&Deployment| it.spec.as_ref().is_some_and(|spec| spec.replicas != Some(0));
+    let Some(before) = before.filter(runs) else { return Ok(()) };
+    let patch = Patch::Merge(json!({"metadata": {"uid": before.uid()}, "spec": {"replicas": 0}}));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let namespace = before.namespace().unwrap_or_default();
+    let api = Api::<Deployment>::namespaced(context.client.clone(), &namespace);
+    match api.patch(&before.name_any(), &params, &patch).await {
+        // It is gone, or another one has its name.
+        Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => Ok(()),
+        ended => ended.map(drop).map_err(EndpointError::Suspend),
+    }
 }
 
 /// Checks what only the spec and the namespace decide.
@@ -249,9 +268,7 @@ async fn own_pods(context: &Context, endpoint: &SyncEndpoint) -> Result<Vec<Pod>
     }
     let own =
         ListParams::default().labels(&format!("{}={}", names::LABEL_SYNCENDPOINT, names::label_value(&name)));
-    let mut pods = pods(context, endpoint).list(&own).await.map_err(reading("pods"))?.items;
-    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-    Ok(pods)
+    Ok(pods(context, endpoint).list(&own).await.map_err(reading("pods"))?.items)
 }
 
 fn pods(context: &Context, endpoint: &SyncEndpoint) -> Api<Pod> {

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use contract::Side;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
@@ -59,16 +58,6 @@ impl Ends<End> {
             Consent::Refused(fault) => Some((side, fault)),
             Consent::Own | Consent::Granted(_) | Consent::Remote => None,
         })
-    }
-
-    /// Returns when the first of the grants ends by itself.
-    pub fn until(&self) -> Option<Timestamp> {
-        self.iter().filter_map(|end| end.grant()?.until).min()
-    }
-
-    /// Returns whether a grant depends on labels of the SyncJob's namespace, which no watch brings.
-    pub fn depend_on_labels(&self) -> bool {
-        self.iter().filter_map(End::grant).any(|grant| grant.is_by_labels)
     }
 
     /// Returns the namespaces that do not let syncers run as root, by this reading of their annotations.

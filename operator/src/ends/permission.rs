@@ -20,12 +20,15 @@ use crate::{
         namespace_annotations,
     },
     names::{self, TryNames},
-    pods::{children::Children, security::NamespaceUsers, stored_fields::Job},
+    pods::{children::Children, job::GRANTED_GRACE_S, security::NamespaceUsers, stored_fields::Job},
     volumes::claims,
 };
 
-/// How old a reading of the namespace's labels may be while a run goes on by a grant that depends on them.
-pub(crate) const LABELS_AGE: Duration = Duration::from_secs(5);
+/// How long after a look the labels of the namespace are looked at again while a run goes on by a grant that depends on
+/// them, and how old a reading may be by then. A change of them is noticed within the sum of both.
+pub(crate) const LABELS_AGE: Duration = Duration::from_secs(1);
+// A second is left for the deletion itself.
+const _: () = assert!(2 * LABELS_AGE.as_secs() + (GRANTED_GRACE_S as u64) < 10);
 
 /// A job that asks for the claims of its ends.
 #[derive(Clone, Copy)]
@@ -139,36 +142,42 @@ async fn one(
     }
 }
 
-/// Returns why the run under way may no longer use a claim of another namespace: by what it recorded, and by what its
-/// Jobs mount in fact.
-pub(crate) fn withdrawn(known: &Known, of: Applying<'_>, children: &Children) -> Option<Fault> {
-    let run = of.job.status.as_ref()?.active_run.as_ref().filter(|run| run.is_started())?;
+/// Returns the grants by which the run under way uses claims of other namespaces, or why it may no longer use one: by
+/// what it recorded, and by what its Jobs mount in fact. The spec may have changed since it began.
+pub(crate) fn of_run(
+    known: &Known,
+    of: Applying<'_>,
+    children: &Children,
+) -> std::result::Result<Vec<Granted>, Fault> {
+    let run = of.job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let Some(run) = run.filter(|run| run.is_started()) else { return Ok(Vec::new()) };
     let own = of.namespace();
-    let recorded = [Side::Source, Side::Sink].into_iter().find_map(|side| {
+    let recorded = [Side::Source, Side::Sink].into_iter().filter_map(|side| {
         let folder = run.folder(side).filter(|folder| folder.address.is_none())?;
         let namespace = folder.namespace.clone().filter(|it| *it != own)?;
         let claim = Claim { namespace, name: folder.claim_name.clone() };
-        of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()).err()
+        Some(of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()))
     });
     let names =
         TryNames::new(&of.job.name_any(), &of.job.uid().unwrap_or_default(), run.number, run.past_tries());
     let label = names.label();
     let is_of_try = |job: &&Job| job.labels().get(names::LABEL_TRY) == Some(&label);
-    let mut abroad =
-        children.jobs.iter().filter(is_of_try).filter(|job| job.namespace().as_ref() != Some(&own));
-    recorded.or_else(|| abroad.find_map(|job| refused_mount(known, of, job)))
+    let abroad = children.jobs.iter().filter(is_of_try).filter(|job| job.namespace().as_ref() != Some(&own));
+    recorded.chain(abroad.flat_map(|job| mounted(known, of, job))).collect()
 }
 
-/// Returns why the pods of a Job in another namespace may not mount one of their claims.
-fn refused_mount(known: &Known, of: Applying<'_>, job: &Job) -> Option<Fault> {
-    let volumes = job.spec.as_ref()?.template.spec.as_ref()?.volumes.iter().flatten();
-    let mut mounted = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    mounted.find_map(|it| {
+/// Returns the grant for each claim that the pods of a Job in another namespace mount, or why they may not.
+fn mounted(known: &Known, of: Applying<'_>, job: &Job) -> Vec<std::result::Result<Granted, Fault>> {
+    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let volumes = pod.into_iter().flat_map(|pod| pod.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    let judged = claims.filter_map(|it| {
         let claim = Claim { namespace: job.namespace()?, name: it.claim_name.clone() };
         let (side, access) = match it.read_only {
             Some(true) => (Side::Source, GrantAccess::Read),
             _ => (Side::Sink, GrantAccess::Write),
         };
-        of.find(known, (side, &claim), access, end::grant_of(job)).err()
-    })
+        Some(of.find(known, (side, &claim), access, end::grant_of(job)))
+    });
+    judged.collect()
 }

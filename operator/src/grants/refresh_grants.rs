@@ -43,10 +43,13 @@ pub(crate) async fn catch_up(known: &Known, job: &SyncJob) -> std::result::Resul
     Ok(())
 }
 
-/// Returns when to look at a job's grants again: when one of them ends, and soon if no watch tells of a change.
+/// Returns when to look at the grants of a job and of its run under way again: when one of them ends, and soon if no
+/// watch tells of a change.
 pub(crate) fn next_look(found: &Found, now: Timestamp) -> Option<Timestamp> {
-    let look = now.checked_add(LABELS_AGE).ok().filter(|_| found.ends.depend_on_labels() && found.is_started);
-    found.ends.until().into_iter().chain(look).min()
+    let grants = || found.ends.iter().filter_map(End::grant).chain(&found.granted);
+    let by_labels = found.is_started && grants().any(|grant| grant.is_by_labels);
+    let look = now.checked_add(LABELS_AGE).ok().filter(|_| by_labels);
+    grants().filter_map(|grant| grant.until).chain(look).min()
 }
 
 /// Reads the annotations and labels of the namespaces of both ends anew.
@@ -107,4 +110,25 @@ async fn note_user(
     let written = api.patch_status(&grant.name_any(), &params, &patch).await.map_err(Error::Grant)?;
     context.known.grants.wrote(&written);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grants::find_grant::Granted;
+
+    #[test]
+    fn the_grants_of_a_run_are_looked_at_again_whatever_claims_the_spec_names() {
+        let (now, end) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + Duration::from_secs(9));
+        let granted = |until, is_by_labels| {
+            let (name, uid) = ("lent".into(), "u".into());
+            Granted { name, uid, until, is_by_labels }
+        };
+        let mut found = Found { is_started: true, ..Found::default() };
+        assert_eq!(next_look(&found, now), None);
+        found.granted = vec![granted(None, false), granted(Some(end), false)];
+        assert_eq!(next_look(&found, now), Some(end));
+        found.granted.push(granted(None, true));
+        assert_eq!(next_look(&found, now), Some(now + LABELS_AGE));
+    }
 }

@@ -74,7 +74,7 @@ pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging files and report when it is stopped, in seconds.
 pub(crate) const GRACE_S: i64 = 60;
 /// The same for one that is where a grant lets it be: whoever deletes its pod, it is gone 10 s after the grant is.
-const GRANTED_GRACE_S: i64 = 8;
+pub(crate) const GRANTED_GRACE_S: i64 = 7;
 
 /// Builds the Job of the end that sends the files. It dials the sink for as long as the run may take, because the
 /// sink's pod may start much later, or be stuck until a person helps.

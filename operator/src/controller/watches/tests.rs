@@ -113,4 +113,11 @@ fn a_claim_wakes_the_jobs_that_name_it_in_its_own_namespace() {
     assert_eq!(jobs_of_claim(&store, &claim("a", "prod")).len(), 1);
     assert!(jobs_of_claim(&store, &claim("a", "test")).is_empty());
     assert!(jobs_of_claim(&store, &claim("b", "prod")).is_empty());
+
+    let mut changed = job("a");
+    let used = RunFolder { claim_name: "b".into(), namespace: Some("test".into()), ..RunFolder::default() };
+    let run = ActiveRun { source: Some(used), ..ActiveRun::default() };
+    changed.status.get_or_insert_default().active_run = Some(run);
+    writer.apply_watcher_event(&watcher::Event::Apply(DeserializeGuard(Ok(changed))));
+    assert_eq!(jobs_of_claim(&store, &claim("b", "test")).len(), 1, "the run under way uses it");
 }

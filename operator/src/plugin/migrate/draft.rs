@@ -2,8 +2,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::migrate_error::MigrateError;
-use crate::api::{GROUP, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
+use super::{super::output::KEY_TO_FILL_IN, migrate_error::MigrateError};
+use crate::api::{GROUP, RemoteEndpoint, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
 
 /// The name of a claim that the objects do not name. No claim can have this name, so the API server rejects it until a
 /// person writes theirs.
@@ -33,6 +33,18 @@ struct Manifest<'a> {
 }
 
 impl Draft {
+    /// Sends to the SyncEndpoint of that name, in the place of a claim. Its key is to be filled in, without which the
+    /// API server rejects the SyncJob.
+    pub(super) fn send_to_endpoint(&mut self, host: &str, name: &str) {
+        let destination = &mut self.spec.destination;
+        let path = std::mem::take(&mut destination.path);
+        let address = format!("{host}::{name}/{}", path.trim_matches('/'));
+        let address = address.trim_end_matches('/').to_string();
+        let public_key = KEY_TO_FILL_IN.to_string();
+        destination.persistent_volume_claim = None;
+        destination.endpoint = Some(RemoteEndpoint { address, public_key, identity: None });
+    }
+
     /// Returns the manifest as a YAML document, without fields that have their default, below the notes as comments.
     pub(super) fn lines(&self) -> Result<Vec<String>, MigrateError> {
         let (name, namespace) = (Some(self.name.clone()), self.namespace.clone());

@@ -17,6 +17,9 @@ const ONE_POD: [&str; 2] = ["mount", "mnt2"];
 const NETWORK: [&str; 5] = ["svc", "clusterip", "nodeport", "lbsvc", "loadbalancer"];
 /// The strategy in which all passes through the user's machine.
 const LOCAL: &str = "local";
+/// What a person puts in the place of the name of a cluster's context, and of an endpoint's host.
+const CONTEXT_TO_FILL_IN: &str = "CONTEXT";
+const HOST_TO_FILL_IN: &str = "STATUS.ADDRESS";
 
 /// What pv-migrate takes.
 #[derive(Debug, Parser)]
@@ -143,6 +146,14 @@ impl PvMigrate {
         if self.no_chown {
             spec.files.preserve.ownership = Ownership::Never;
         }
+        if self.is_far() {
+            draft.send_to_endpoint(HOST_TO_FILL_IN, dest);
+            draft.notes.push(format!(
+                "The claims are in two clusters: make a SyncEndpoint {dest} of the claim there, with access: Write. Fill in the \
+                 address, before the path if there is one, and the publicKey of its status, and list this SyncJob's \
+                 status.identity.publicKey among its peers. `kubectl volferry pair` makes both."
+            ));
+        }
     }
 
     fn add_transfer(&self, draft: &mut Draft) {
@@ -154,7 +165,7 @@ impl PvMigrate {
         };
         let is_one_namespace = draft.spec.claims().all(|(_, claim)| claim.namespace.is_none());
         draft.spec.transfer.placement = match () {
-            () if all_of(&ONE_POD) && is_one_namespace => Placement::Local,
+            () if all_of(&ONE_POD) && is_one_namespace && !self.is_far() => Placement::Local,
             () if all_of(&NETWORK) => Placement::Network,
             () => Placement::Auto,
         };
@@ -170,23 +181,34 @@ impl PvMigrate {
         if !self.is_far() && !self.strategies.iter().any(|it| it == LOCAL) {
             return None;
         }
+        let files = [&self.source_kubeconfig, &self.dest_kubeconfig];
+        let are_two = files[0] != files[1];
+        // Of two files that are merged, the current context is the first one's, and so is one that both have.
+        let is_unclear = are_two && self.source_context == self.dest_context;
         let place = |context: &Option<String>, namespace: &Option<String>, claim: &str| {
+            let context =
+                context.as_deref().filter(|_| !is_unclear).or(are_two.then_some(CONTEXT_TO_FILL_IN));
             let namespace = namespace.as_deref().or(context.is_some().then_some("NAMESPACE"));
-            let parts = [context.as_deref(), namespace, Some(claim)];
+            let parts = [context, namespace, Some(claim)];
             parts.into_iter().flatten().collect::<Vec<_>>().join("/")
         };
         let from = place(&self.source_context, &self.source_namespace, source);
         let to = place(&self.dest_context, &self.dest_namespace, dest);
-        let files: Vec<_> =
-            [&self.source_kubeconfig, &self.dest_kubeconfig].into_iter().flatten().cloned().collect();
-        let kubeconfig =
-            if files.is_empty() { String::new() } else { format!("KUBECONFIG={} ", files.join(":")) };
-        let delete = if self.dest_delete_extraneous_files { " -- --delete" } else { "" };
-        let what = if self.is_far() {
-            "The claims are in two clusters, which a SyncJob needs a SyncEndpoint for. To copy once"
-        } else {
-            "To copy once as the strategy local does"
+        let files = files.map(|file| file.as_deref().unwrap_or("$HOME/.kube/config"));
+        let kubeconfig = match (are_two, &self.source_kubeconfig) {
+            (true, _) => format!("KUBECONFIG={} ", files.join(":")),
+            (false, Some(file)) => format!("KUBECONFIG={file} "),
+            (false, None) => String::new(),
         };
-        Some(format!("{what}, through this machine: {kubeconfig}kubectl volferry copy {from} {to}{delete}"))
+        let context = if [&from, &to].iter().any(|place| place.starts_with(CONTEXT_TO_FILL_IN)) {
+            ". CONTEXT is the context of that cluster in its file, and has to have another name in the other file"
+        } else {
+            ""
+        };
+        let delete = if self.dest_delete_extraneous_files { " -- --delete" } else { "" };
+        let what = if self.is_far() { "To copy once" } else { "To copy once as the strategy local does" };
+        Some(format!(
+            "{what}, through this machine: {kubeconfig}kubectl volferry copy {from} {to}{delete}{context}"
+        ))
     }
 }

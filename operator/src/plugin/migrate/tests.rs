@@ -92,12 +92,6 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
     assert_eq!(draft.spec.transfer.placement, crate::api::Placement::Auto);
     assert!(text(&[draft]).contains("# - The namespace b has to allow this by a SyncGrant"));
 
-    let far = "--source old --dest new -n a -c one -C two -K /k -d";
-    let args: Vec<String> = far.split_whitespace().map(Into::into).collect();
-    let made = text(&[pv_migrate::draft(&args).unwrap()]);
-    let command = "KUBECONFIG=/k kubectl volferry copy one/a/old two/NAMESPACE/new -- --delete";
-    assert!(made.contains(command), "{made}");
-
     let old = ["migrate", "old", "new"].map(String::from);
     assert!(text(&[pv_migrate::draft(&old).unwrap()]).contains("name: old-to-new"));
     for odd in ["--source old", "--source a --dest b --no-such-flag", "old new"] {
@@ -105,4 +99,44 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
         let error = pv_migrate::draft(&args).unwrap_err();
         assert!(matches!(error, MigrateError::PvMigrate(_)), "{odd}: {error}");
     }
+}
+
+#[test]
+fn claims_of_two_clusters_are_copied_and_synced_between_just_these() {
+    let far = |flags: &str| {
+        let args = format!("--source old --dest new -n a {flags}");
+        let args: Vec<String> = args.split_whitespace().map(Into::into).collect();
+        text(&[pv_migrate::draft(&args).unwrap()])
+    };
+    let copy = "kubectl volferry copy";
+    for (flags, command) in [
+        ("-c one -C two -d", format!(": {copy} one/a/old two/NAMESPACE/new -- --delete\n")),
+        ("-C two -N b", format!(": {copy} a/old two/b/new\n")),
+        (
+            "-c one -C two -K /k",
+            format!(": KUBECONFIG=$HOME/.kube/config:/k {copy} one/a/old two/NAMESPACE/new\n"),
+        ),
+        (
+            "-k /k -c one -C two",
+            format!(": KUBECONFIG=/k:$HOME/.kube/config {copy} one/a/old two/NAMESPACE/new\n"),
+        ),
+        ("-k /k -K /k -c one -C two", format!(": KUBECONFIG=/k {copy} one/a/old two/NAMESPACE/new\n")),
+        // Without names, both would be in the current context of the first file, and so is a name that both have.
+        (
+            "-k /a -K /b -N b -d",
+            format!(": KUBECONFIG=/a:/b {copy} CONTEXT/a/old CONTEXT/b/new -- --delete. CONTEXT"),
+        ),
+        ("-k /a -K /b -c x -C x", format!("{copy} CONTEXT/a/old CONTEXT/NAMESPACE/new. CONTEXT")),
+        ("-K /b -C two", format!("{copy} CONTEXT/a/old two/NAMESPACE/new. CONTEXT")),
+    ] {
+        let made = far(flags);
+        assert!(made.contains(&command), "{flags}: {made}");
+    }
+    let made = far("-c one -C two -P /x -o -s mnt2");
+    assert!(judged(&made)[0].as_ref().unwrap_err().contains("publicKey"), "{made}");
+    let key = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
+    let judged = judged(&made.replace(super::super::output::KEY_TO_FILL_IN, key));
+    let [Ok(Admitted::SyncJob(job))] = judged.as_slice() else { panic!("{judged:?}") };
+    let endpoint = job.spec.destination.endpoint.as_ref().unwrap();
+    assert_eq!(endpoint.address, "STATUS.ADDRESS::new/x");
 }

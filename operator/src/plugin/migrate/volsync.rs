@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    super::output::KEY_TO_FILL_IN,
     draft::{Draft, UNKNOWN_CLAIM},
     fields::Fields,
     migrate_error::MigrateError,
@@ -13,8 +12,8 @@ use super::{
 };
 use crate::api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
-    ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RemoteEndpoint, RetainImages,
-    Schedule, ServiceType, Snapshots, SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
+    ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RetainImages, Schedule,
+    ServiceType, Snapshots, SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,
 };
 
 /// The fields of VolSync's rsync movers, the newer one first.
@@ -198,12 +197,7 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
 
 /// Sends to the SyncEndpoint that takes the place of a destination in another cluster.
 fn to_endpoint(draft: &mut Draft, host: &str, name: &str) {
-    let path = std::mem::take(&mut draft.spec.destination.path);
-    let address = format!("{host}::{name}/{}", path.trim_matches('/'));
-    let address = address.trim_end_matches('/').to_string();
-    draft.spec.destination.persistent_volume_claim = None;
-    let public_key = KEY_TO_FILL_IN.to_string();
-    draft.spec.destination.endpoint = Some(RemoteEndpoint { address, public_key, identity: None });
+    draft.send_to_endpoint(host, name);
     draft.notes.push(
         "The other half is in another cluster: this command makes a SyncEndpoint of it there. Fill in the address, before \
          the path if there is one, and the publicKey of its status, and list this SyncJob's status.identity.publicKey among its peers."

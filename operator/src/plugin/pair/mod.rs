@@ -198,19 +198,35 @@ impl<'a> Pair<'a> {
                 "put another key there, list both at the endpoint, and take the old one out after a run";
             return Err(self.refused("the SyncJob's key is in a Secret that you made", hint));
         }
+        let name = self.peer(&job);
+        if let Some(run) = half_rotated(&job, &endpoint, &name) {
+            let new = self.waits().key(&self.jobs, None).await?;
+            return self.change_over(&endpoint, &name, &run, new).await;
+        }
         self.check_idle(&job)?;
-        let (old, name) = (self.waits().key(&self.jobs, None).await?, self.peer(&job));
+        let old = self.waits().key(&self.jobs, None).await?;
         // A key that was listed by hand gets the name by which this command finds it, should it have to run again.
         let named = |peers: Vec<_>| with_key(others(&peers, &[old.to_string()]), &name, old);
         self.change_peers(&endpoint, named).await?;
         // The pods of later runs find no key and make one. A run in progress has its own copy.
         self.forget_key(&job).await?;
         let (run, new) = self.run_with_key_after(old).await?;
-        self.change_peers(&endpoint, |peers| with_key(peers, &name, new)).await?;
+        self.change_over(&endpoint, &name, &run, new).await
+    }
+
+    /// Lists the new key of a SyncJob, waits until a run has been accepted with it, and takes the old one out.
+    async fn change_over(
+        &self,
+        endpoint: &SyncEndpoint,
+        peer: &str,
+        run: &str,
+        new: PublicKey,
+    ) -> Result<(), PluginError> {
+        self.change_peers(endpoint, |peers| with_key(peers, peer, new)).await?;
         say("both keys are among the endpoint's peers");
-        self.until_met(&run).await?;
-        let only_new = |peers: Vec<_>| with_key(others(&peers, std::slice::from_ref(&name)), &name, new);
-        self.change_peers(&endpoint, only_new).await?;
+        self.until_met(run).await?;
+        let only_new = |peers: Vec<_>| with_key(others(&peers, &[peer.to_string()]), peer, new);
+        self.change_peers(endpoint, only_new).await?;
         say("the endpoint has accepted the new key; the old one is taken out");
         Ok(())
     }
@@ -403,6 +419,16 @@ impl<'a> Pair<'a> {
 /// Returns the endpoint that a SyncJob names.
 fn remote(job: &SyncJob) -> Option<&RemoteEndpoint> {
     job.spec.source.endpoint.as_ref().or(job.spec.destination.endpoint.as_ref())
+}
+
+/// Returns the run with a SyncJob's new key that a `rotate` has left which was stopped halfway: the endpoint still
+/// lists another key under the SyncJob's name.
+fn half_rotated(job: &SyncJob, endpoint: &SyncEndpoint, name: &str) -> Option<String> {
+    let status = job.status.as_ref()?;
+    let run = status.active_run.as_ref().filter(|_| !job.spec.suspend)?;
+    let own = status.identity.map(|identity| identity.public_key.to_string());
+    let is_old = |peer: &EndpointPeer| peer.name == name && Some(&peer.public_key) != own.as_ref();
+    endpoint.spec.peers.iter().any(is_old).then(|| run.id.clone())
 }
 
 /// Returns what a SyncRun that has ended reports.
