@@ -334,3 +334,12 @@ fn each_crd_stores_one_version_that_is_served_and_converts_without_a_webhook() {
         assert_eq!(strategy, "None", "{:?}", crd.metadata.name);
     }
 }
+
+#[test]
+fn the_plan_for_the_next_version_migrates_the_objects_of_every_crd() {
+    let plan = read("operator/doc/versions.md");
+    let list = plan.split_once("crds='").and_then(|(_, after)| after.split_once('\'')).unwrap().0;
+    let crds = operator::api::crds();
+    let plurals: BTreeSet<_> = crds.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
+    assert_eq!(list.split(' ').collect::<BTreeSet<_>>(), plurals);
+}

@@ -59,4 +59,5 @@ mod shards;
 mod snapshots;
 mod status;
 mod traces;
+mod versions;
 mod workload;
