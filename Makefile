@@ -150,7 +150,7 @@ check-book: check-tools
 	trap 'rm -rf "$$pages"' EXIT
 	$(CACHE)/tools/bin/mdbook build --dest-dir "$$pages" docs >"$$pages.log" 2>&1 || { cat "$$pages.log" >&2; exit 1; }
 	rm "$$pages.log"
-	.ci/pages "$$pages"
+	.ci/pages "$$pages" $(if $(SHOTS),"$(abspath $(SHOTS))")
 
 # Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny
