@@ -160,6 +160,7 @@ check-deny: check-tools
 .PHONY: check-scripts
 check-scripts: check-tools
 	git ls-files -z --cached --others --exclude-standard | { xargs -0 grep -d skip -lE '^#!.*\b(ba)?sh$$' || true; } | xargs shellcheck
+	syncer/fuzz/oss-fuzz/test
 
 .PHONY: check-prose
 check-prose:
