@@ -343,3 +343,20 @@ fn the_plan_for_the_next_version_migrates_the_objects_of_every_crd() {
     let plurals: BTreeSet<_> = crds.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
     assert_eq!(list.split(' ').collect::<BTreeSet<_>>(), plurals);
 }
+
+#[test]
+fn each_option_that_the_chart_can_switch_on_has_a_component_of_kustomize_with_a_row() {
+    let page = read("docs/src/howto/kustomize.md");
+    let values = documents("charts/volferry/values.yaml").remove(0);
+    let options: Vec<_> = leaves("", &values).into_iter().filter(|it| it.ends_with(".enabled")).collect();
+    assert!(options.len() > 5, "{options:?}");
+    for option in options {
+        assert!(page.contains(&format!("`{option}`")), "{option}");
+    }
+    let rows =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
+    let folders = fs::read_dir(repository("config/components")).unwrap();
+    let folders =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), folders);
+}
