@@ -190,6 +190,7 @@ check-manifests: check-tools
 	done
 	config/krew-test
 	config/sign-test
+	config/chart-test
 	config/bundle "$$bare/bundle" >/dev/null
 	olm "$$bare/bundle"
 

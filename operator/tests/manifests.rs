@@ -360,3 +360,14 @@ fn each_option_that_the_chart_can_switch_on_has_a_component_of_kustomize_with_a_
         folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>();
     assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), folders);
 }
+
+/// The fields are those that Artifact Hub reads; what only a release knows, `config/chart` adds.
+#[test]
+fn artifact_hub_is_told_to_leave_out_candidates_and_of_no_owner_who_is_made_up() {
+    let told = documents("charts/artifacthub-repo.yml").remove(0);
+    assert_eq!(told.as_object().unwrap().keys().collect::<Vec<_>>(), ["ignore"]);
+    let [rule] = &told["ignore"].as_array().unwrap()[..] else { panic!("{told}") };
+    assert_eq!(rule["name"], documents("charts/volferry/Chart.yaml")[0]["name"]);
+    let left_out = regex::Regex::new(&format!("^({})$", rule["version"].as_str().unwrap())).unwrap();
+    assert!(left_out.is_match("1.2.0-rc.1") && !left_out.is_match("1.2.0"), "{rule}");
+}
