@@ -371,3 +371,28 @@ fn artifact_hub_is_told_to_leave_out_candidates_and_of_no_owner_who_is_made_up()
     let left_out = regex::Regex::new(&format!("^({})$", rule["version"].as_str().unwrap())).unwrap();
     assert!(left_out.is_match("1.2.0-rc.1") && !left_out.is_match("1.2.0"), "{rule}");
 }
+
+#[test]
+fn each_package_of_others_that_the_workspace_names_has_a_row_that_says_what_it_is_for() {
+    let workspace = read("Cargo.toml");
+    let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
+    let members: Vec<String> = serde_json::from_str(members).unwrap();
+    let (mut ours, mut named) = (BTreeSet::new(), BTreeSet::new());
+    let manifests = members.iter().map(|folder| read(&format!("{folder}/Cargo.toml")));
+    for manifest in manifests.chain([workspace.clone()]) {
+        let mut of_packages = false;
+        for line in manifest.lines() {
+            if let Some(section) = line.strip_prefix('[') {
+                of_packages = section.ends_with("dependencies]");
+            } else if let Some((name, _)) = line.split_once(['.', ' ']).filter(|_| of_packages) {
+                let list = if line.contains("path = ") { &mut ours } else { &mut named };
+                list.insert(name.to_string());
+            }
+        }
+    }
+    let document = read(".github/DEPENDENCIES.md");
+    let table = document.split("\n## ").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows = rows.map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(&named - &ours, rows);
+}
