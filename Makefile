@@ -223,10 +223,10 @@ image: ## The container image, from static programs
 	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
 .PHONY: dist
-dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, and a krew manifest, in dist/ (TARGET=aarch64-unknown-linux-gnu)
+dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, a krew manifest, and the image as an OCI layout, in dist/ (TARGET=aarch64-unknown-linux-gnu)
 	@.ci/tools build dist
 	export PATH=$(CACHE)/tools/bin:$$PATH
-	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry
+	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry --bin volferry-operator
 	config/cross "$(TARGET)" config/dist "$(CARGO_TARGET_DIR)/$(TARGET)/$(PROFILE_DIR)" dist
 
 .PHONY: cluster
