@@ -86,7 +86,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-prose check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-prose check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-book check-manifests check-pack ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -189,10 +189,16 @@ check-manifests: check-tools
 	  grep -q '^kind: Deployment' "$$bare/built" || { echo "$$component cannot be added to config/default" >&2; exit 1; }
 	done
 	config/krew-test
-	config/sign-test
 	config/chart-test
 	config/bundle "$$bare/bundle" >/dev/null
 	olm "$$bare/bundle"
+
+# Compiling twice is for `make reproducible`.
+.PHONY: check-pack
+check-pack: check-tools
+	@.ci/tools dist
+	cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry
+	PATH=$(CACHE)/tools/bin:$$PATH config/pack-test "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
 
 # Not part of `make check`: it needs Node, and hundreds of npm packages the first time.
 .PHONY: check-panel
@@ -228,6 +234,11 @@ dist: ## Static programs with manual pages, completions, units, bills of materia
 	export PATH=$(CACHE)/tools/bin:$$PATH
 	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry --bin volferry-operator
 	config/cross "$(TARGET)" config/dist "$(CARGO_TARGET_DIR)/$(TARGET)/$(PROFILE_DIR)" dist
+
+# Not part of `make check`, which packs twice and compiles once.
+.PHONY: reproducible
+reproducible: ## Compile and pack twice, in two checkouts, and compare the files (half an hour of processor time)
+	PROFILE=$(PROFILE) config/reproducible
 
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
