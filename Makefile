@@ -152,10 +152,12 @@ check-book: check-tools
 	rm "$$pages.log"
 	.ci/pages "$$pages" $(if $(SHOTS),"$(abspath $(SHOTS))")
 
-# Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
+# Advisories are those of a list: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny
 check-deny: check-tools
 	$(CACHE)/tools/bin/cargo-deny --workspace check --hide-inclusion-graph bans licenses sources
+	packages=$$(awk '/^name = /{n=$$3} /^version = /{v=$$3} /^source = /{print n, v}' Cargo.lock | sha256sum | cut -c 1-64)
+	grep -q "$$packages" .github/ADVISORIES.md || { echo "Cargo.lock has other packages than .github/ADVISORIES.md, which says how to look them up; their hash is $$packages" >&2; exit 1; }
 
 .PHONY: check-scripts
 check-scripts: check-tools
