@@ -86,7 +86,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-prose check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-prose check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-book check-manifests check-pack ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -150,16 +150,19 @@ check-book: check-tools
 	trap 'rm -rf "$$pages"' EXIT
 	$(CACHE)/tools/bin/mdbook build --dest-dir "$$pages" docs >"$$pages.log" 2>&1 || { cat "$$pages.log" >&2; exit 1; }
 	rm "$$pages.log"
-	.ci/pages "$$pages"
+	.ci/pages "$$pages" $(if $(SHOTS),"$(abspath $(SHOTS))")
 
-# Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
+# Advisories are those of a list: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny
 check-deny: check-tools
 	$(CACHE)/tools/bin/cargo-deny --workspace check --hide-inclusion-graph bans licenses sources
+	packages=$$(awk '/^name = /{n=$$3} /^version = /{v=$$3} /^source = /{print n, v}' Cargo.lock | sha256sum | cut -c 1-64)
+	grep -q "$$packages" .github/ADVISORIES.md || { echo "Cargo.lock has other packages than .github/ADVISORIES.md, which says how to look them up; their hash is $$packages" >&2; exit 1; }
 
 .PHONY: check-scripts
 check-scripts: check-tools
 	git ls-files -z --cached --others --exclude-standard | { xargs -0 grep -d skip -lE '^#!.*\b(ba)?sh$$' || true; } | xargs shellcheck
+	syncer/fuzz/oss-fuzz/test
 
 .PHONY: check-prose
 check-prose:
@@ -188,9 +191,16 @@ check-manifests: check-tools
 	  grep -q '^kind: Deployment' "$$bare/built" || { echo "$$component cannot be added to config/default" >&2; exit 1; }
 	done
 	config/krew-test
-	config/sign-test
+	config/chart-test
 	config/bundle "$$bare/bundle" >/dev/null
 	olm "$$bare/bundle"
+
+# Compiling twice is for `make reproducible`.
+.PHONY: check-pack
+check-pack: check-tools
+	@.ci/tools dist
+	cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry
+	PATH=$(CACHE)/tools/bin:$$PATH config/pack-test "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
 
 # Not part of `make check`: it needs Node, and hundreds of npm packages the first time.
 .PHONY: check-panel
@@ -204,6 +214,15 @@ crds: ## Write crds/ and its copies from the types in operator/src/api, and the 
 	cargo run --bin crdgen -- $(CRD_FOLDERS)
 	$(REFERENCE) docs/src/reference
 
+MONITORING = charts/volferry/files/monitoring
+
+# kustomize reads no file outside of a component. operator/tests/monitoring.rs holds the copies to the chart's files.
+.PHONY: monitoring
+monitoring: ## Write the alerts and the dashboard of config/components from those of the chart
+	{ printf '%s\n' 'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata: {name: volferry-operator}' 'spec:'
+	  sed '1d; s/^./  &/' $(MONITORING)/alerts.yaml; } >config/components/alerts/rules.yaml
+	cp $(MONITORING)/dashboard.json config/components/dashboard/volferry.json
+
 .PHONY: image
 image: ## The container image, from static programs
 	@.ci/tools build
@@ -212,11 +231,16 @@ image: ## The container image, from static programs
 	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
 .PHONY: dist
-dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, and a krew manifest, in dist/ (TARGET=aarch64-unknown-linux-gnu)
+dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, a krew manifest, and the image as an OCI layout, in dist/ (TARGET=aarch64-unknown-linux-gnu)
 	@.ci/tools build dist
 	export PATH=$(CACHE)/tools/bin:$$PATH
-	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry
+	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry --bin volferry-operator
 	config/cross "$(TARGET)" config/dist "$(CARGO_TARGET_DIR)/$(TARGET)/$(PROFILE_DIR)" dist
+
+# Not part of `make check`, which packs twice and compiles once.
+.PHONY: reproducible
+reproducible: ## Compile and pack twice, in two checkouts, and compare the files (half an hour of processor time)
+	PROFILE=$(PROFILE) config/reproducible
 
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig

@@ -334,3 +334,65 @@ fn each_crd_stores_one_version_that_is_served_and_converts_without_a_webhook() {
         assert_eq!(strategy, "None", "{:?}", crd.metadata.name);
     }
 }
+
+#[test]
+fn the_plan_for_the_next_version_migrates_the_objects_of_every_crd() {
+    let plan = read("operator/doc/versions.md");
+    let list = plan.split_once("crds='").and_then(|(_, after)| after.split_once('\'')).unwrap().0;
+    let crds = operator::api::crds();
+    let plurals: BTreeSet<_> = crds.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
+    assert_eq!(list.split(' ').collect::<BTreeSet<_>>(), plurals);
+}
+
+#[test]
+fn each_option_that_the_chart_can_switch_on_has_a_component_of_kustomize_with_a_row() {
+    let page = read("docs/src/howto/kustomize.md");
+    let values = documents("charts/volferry/values.yaml").remove(0);
+    let options: Vec<_> = leaves("", &values).into_iter().filter(|it| it.ends_with(".enabled")).collect();
+    assert!(options.len() > 5, "{options:?}");
+    for option in options {
+        assert!(page.contains(&format!("`{option}`")), "{option}");
+    }
+    let rows =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
+    let folders = fs::read_dir(repository("config/components")).unwrap();
+    let folders =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), folders);
+}
+
+/// The fields are those that Artifact Hub reads; what only a release knows, `config/chart` adds.
+#[test]
+fn artifact_hub_is_told_to_leave_out_candidates_and_of_no_owner_who_is_made_up() {
+    let told = documents("charts/artifacthub-repo.yml").remove(0);
+    assert_eq!(told.as_object().unwrap().keys().collect::<Vec<_>>(), ["ignore"]);
+    let [rule] = &told["ignore"].as_array().unwrap()[..] else { panic!("{told}") };
+    assert_eq!(rule["name"], documents("charts/volferry/Chart.yaml")[0]["name"]);
+    let left_out = regex::Regex::new(&format!("^({})$", rule["version"].as_str().unwrap())).unwrap();
+    assert!(left_out.is_match("1.2.0-rc.1") && !left_out.is_match("1.2.0"), "{rule}");
+}
+
+#[test]
+fn each_package_of_others_that_the_workspace_names_has_a_row_that_says_what_it_is_for() {
+    let workspace = read("Cargo.toml");
+    let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
+    let members: Vec<String> = serde_json::from_str(members).unwrap();
+    let (mut ours, mut named) = (BTreeSet::new(), BTreeSet::new());
+    let manifests = members.iter().map(|folder| read(&format!("{folder}/Cargo.toml")));
+    for manifest in manifests.chain([workspace.clone()]) {
+        let mut of_packages = false;
+        for line in manifest.lines() {
+            if let Some(section) = line.strip_prefix('[') {
+                of_packages = section.ends_with("dependencies]");
+            } else if let Some((name, _)) = line.split_once(['.', ' ']).filter(|_| of_packages) {
+                let list = if line.contains("path = ") { &mut ours } else { &mut named };
+                list.insert(name.to_string());
+            }
+        }
+    }
+    let document = read(".github/DEPENDENCIES.md");
+    let table = document.split("\n## ").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows = rows.map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(&named - &ours, rows);
+}

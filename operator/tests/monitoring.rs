@@ -186,3 +186,11 @@ fn alerts_fire_when_they_should() {
         assert!(said.status.success(), "promtool {command} rules {file}: {text}");
     }
 }
+
+#[test]
+fn the_components_of_kustomize_have_the_alerts_and_the_dashboard_of_the_chart() {
+    let rules: Value = serde_saphyr::from_str(&read("config/components/alerts/rules.yaml")).unwrap();
+    let chart: Value = serde_saphyr::from_str(&read(ALERTS)).unwrap();
+    assert_eq!(rules["spec"], chart, "run make monitoring");
+    assert_eq!(read("config/components/dashboard/volferry.json"), read(DASHBOARD), "run make monitoring");
+}

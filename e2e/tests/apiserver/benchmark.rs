@@ -2,6 +2,11 @@
 
 use contract::{BenchFigures, BenchPlace, BenchStep, BenchStepName, BenchTree, Timings};
 
+use e2e::{
+    apiserver::{ApiServer, User},
+    tutorial::Tutorial,
+};
+
 use crate::plugin;
 use crate::prelude::*;
 
@@ -96,16 +101,32 @@ async fn a_benchmark_of_two_pods_says_what_it_found_and_counts_as_no_run() {
 async fn the_plugin_asks_for_a_benchmark_in_one_pod_and_prints_its_table() {
     let (stage, _controller) = Stage::with_controller("benchmark-plugin").await.unwrap();
     stage.sync("web", json!({"suspend": true, "transfer": {"placement": "Local"}})).await.unwrap();
-    let pods = async {
-        let pod = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-        stage.kubelet.start(&pod).await.unwrap();
-        let job = stage.jobs.get("web").await.unwrap();
-        let run = syncjob::text(&job, "/activeRun/id").to_string();
-        let report = found(&run, Some("/dev/a"), Some("/dev/b"));
-        stage.kubelet.end(&pod, 0, &serde_json::to_string(&report).unwrap()).await.unwrap();
-    };
     let asked = ["bench", "web", "--tree", "small", "--rounds", "2", "--wait"];
-    let (told, ()) = tokio::join!(plugin::told(&stage, &asked), pods);
+    let (told, ()) = tokio::join!(plugin::told(&stage, &asked), measures(&stage, "web", 1));
     let steps: Vec<_> = told.lines().filter(|line| line.contains("812 ms")).collect();
     assert!(told.contains(" on /dev/b ") && steps.len() == 3, "{told}");
+}
+
+/// Simulates the pods of that many benchmarks of a job, one after the other.
+async fn measures(stage: &Stage, job: &str, benchmarks: usize) {
+    let mut pods: Vec<Pod> = Vec::new();
+    for _ in 0..benchmarks {
+        let known: Vec<_> = pods.iter().collect();
+        let pod = stage.kubelet.new_pod(job, Side::Sink, &known).await.unwrap();
+        stage.kubelet.start(&pod).await.unwrap();
+        let active = stage.jobs.get(job).await.unwrap();
+        let report = found(syncjob::text(&active, "/activeRun/id"), Some("/dev/a"), Some("/dev/b"));
+        stage.kubelet.end(&pod, 0, &serde_json::to_string(&report).unwrap()).await.unwrap();
+        pods.push(pod);
+    }
+}
+
+#[tokio::test]
+async fn the_commands_of_the_page_on_benchmarks_are_carried_out() {
+    let (stage, _controller) = Stage::with_controller("benchmark-page").await.unwrap();
+    stage.sync("web-assets", json!({"suspend": true, "transfer": {"placement": "Local"}})).await.unwrap();
+    let (folder, kubeconfig) = (tempfile::tempdir().unwrap(), ApiServer::shared().kubeconfig(User::Admin));
+    let page = Tutorial::open("../benchmark", folder.path(), &kubeconfig, &stage.namespace).await.unwrap();
+    let (done, ()) = tokio::join!(page.follow(0..=0), measures(&stage, "web-assets", 2));
+    done.unwrap();
 }

@@ -61,4 +61,5 @@ mod shards;
 mod snapshots;
 mod status;
 mod traces;
+mod versions;
 mod workload;

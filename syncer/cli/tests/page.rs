@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -43,10 +43,12 @@ struct Browser {
 }
 
 impl Browser {
-    /// Starts the browser. Returns `None` and prints the reason where there is no chromium.
+    /// Starts the browser. Returns `None` and prints the reason where there is no chromium, unless the environment
+    /// requires it.
     fn start() -> Option<Self> {
         if Command::new("chromium").arg("--version").output().is_err() {
             eprintln!("skipped: there is no chromium; `.ci/tools browser` installs it");
+            assert_ne!(env::var("VOLFERRY_BROWSER").as_deref(), Ok("required"), "a browser is required");
             return None;
         }
         let profile = tempfile::tempdir().unwrap();

@@ -94,6 +94,11 @@ impl Sshd {
         write_known_hosts(self.dir.path(), &path).unwrap();
     }
 
+    /// Returns the folder whose programs the far end finds first.
+    pub fn programs(&self) -> PathBuf {
+        self.dir.path().join("bin")
+    }
+
     /// Returns the folder in which the far end keeps copies of programs.
     pub fn cache(&self) -> PathBuf {
         self.dir.path().join("cache/volferry")
@@ -117,7 +122,8 @@ fn write_files(dir: &Path, address: SocketAddr) -> anyhow::Result<()> {
     let (dir_name, ip, port) = (dir.display(), address.ip(), address.port());
     let server = format!(
         "Port {port}\nListenAddress {ip}\nHostKey {dir_name}/host\nPidFile {dir_name}/pid\n\
-         AuthorizedKeysFile {dir_name}/authorized\nSetEnv XDG_CACHE_HOME={dir_name}/cache\nUsePAM no\nStrictModes no\n\
+         AuthorizedKeysFile {dir_name}/authorized\n\
+         SetEnv XDG_CACHE_HOME={dir_name}/cache PATH={dir_name}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin\nUsePAM no\nStrictModes no\n\
          PasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\nPermitRootLogin yes\n"
     );
     fs::write(dir.join("sshd_config"), server)?;

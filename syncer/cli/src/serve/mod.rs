@@ -209,7 +209,7 @@ fn sockets(config: &ServiceConfig) -> Result<Sockets, ServeError> {
 
 /// Tells systemd the state of the service, if it has started it.
 fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "systemd cannot be told");
     }
 }

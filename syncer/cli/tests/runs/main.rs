@@ -80,4 +80,5 @@ mod several_peers;
 mod shards;
 mod single_files;
 mod terminal;
+mod two_machines;
 mod unprivileged;
