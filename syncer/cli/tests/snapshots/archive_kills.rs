@@ -1,5 +1,5 @@
-//! Archives, and runs that bring a history along, that are killed at any moment: what is there is whole, and the command
-//! that is run again does the rest.
+//! Archives, and runs that bring a history along, that are killed at any moment: what is there is whole, and the
+//! command that is run again does the rest.
 
 use std::{process::Stdio, time::Instant};
 
