@@ -3,7 +3,6 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
-use anyhow::Context as _;
 use benches::{
     small_files::{fill, let_files_age},
     steps::{Settings, Steps},
