@@ -280,6 +280,8 @@ impl Serving {
         let ByteString(key) = &former.data.unwrap()["service.key"];
         std::fs::write(self.dir.path().join("secret/former.key"), key).unwrap();
         let pod = self.run_pod(&next).await;
+        // Ready before it tells its key, the endpoint would seem to serve with the one before.
+        self.until_probed().await;
         self.set_available(&next, 1).await;
         pod
     }

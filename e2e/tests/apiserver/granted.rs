@@ -176,7 +176,7 @@ async fn a_run_whose_job_names_other_claims_meanwhile_still_ends_with_its_grant(
         let gone = pair.there.kubelet.deleted_pod("web", Side::Source).await.unwrap();
         assert_eq!(gone.uid(), source.uid(), "{way:?}");
         tokio::join!(pair.until_nothing_is_left(), async {
-            pair.here.kubelet.end(&sink, 143, "").await.unwrap()
+            pair.here.kubelet.end(&sink, 143, "").await.unwrap();
         });
         let is_told = |job: &DynamicObject| syncjob::text(job, "/lastRun/reason") == "NotGranted";
         pair.here.until("web", "its run is ended", is_told).await.unwrap();
