@@ -87,9 +87,8 @@ fn a_server_that_ignores_conditions_gets_no_change() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     fs::write(from.path().join("file"), "content").unwrap();
     let first = from.create(&[]);
-    let overwrite = |request: &Request| match request.is_conditional {
-        true => Fault::Overwrite,
-        false => Fault::None,
+    let overwrite = |request: &Request| {
+        if request.is_conditional { Fault::Overwrite } else { Fault::None }
     };
     bucket.fail(overwrite);
     let copy = || command(&bucket, &["copy", "--all", text(&from), URL]);
@@ -274,9 +273,10 @@ fn blobs_come_back_in_their_order_where_a_range_of_them_is_refused() {
     push(&bucket, &from);
     let refused = AtomicU32::new(0);
     // That of the 12 directories, which are then read one by one, and one of the contents.
-    bucket.fail(move |request| match request.is_range && is_pack(request) {
-        true if [1, 14].contains(&refused.fetch_add(1, SeqCst)) => Fault::Answer(INVALID_RANGE),
-        _ => Fault::None,
+    bucket.fail(move |request| {
+        let is_range = request.is_range && is_pack(request);
+        let is_it = is_range && [1, 14].contains(&refused.fetch_add(1, SeqCst));
+        if is_it { Fault::Answer(INVALID_RANGE) } else { Fault::None }
     });
     assert_eq!(count(&pull(&bucket, &to), "copied"), 1);
     assert_eq!(digests(&to), digests(&from));

@@ -13,6 +13,7 @@ mod bucket;
 mod bucket_answers;
 mod bucket_faults;
 mod bucket_kills;
+mod bucket_model;
 mod bucket_room;
 mod bucket_upkeep;
 mod commands;
