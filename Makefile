@@ -121,6 +121,7 @@ check-generated: check-tools
 	rm "$$fresh"/*.yaml
 	$(REFERENCE) "$$fresh"
 	diff -ru docs/src/reference "$$fresh" || { echo "docs/src/reference is not what the programs say: run make reference" >&2; exit 1; }
+	docs/recorded "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
 
 # Prints the help of the programs, and the tables of the CRDs and of the chart's values, into a folder.
 REFERENCE = cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry --bin docgen && \

@@ -15,7 +15,7 @@ use operator::{
     telemetry::metrics::{JobLabels, Metrics, Standing},
 };
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const ALERTS: &str = "charts/volferry/files/monitoring/alerts.yaml";
 const DASHBOARD: &str = "charts/volferry/files/monitoring/dashboard.json";
@@ -193,4 +193,21 @@ fn the_components_of_kustomize_have_the_alerts_and_the_dashboard_of_the_chart() 
     let chart: Value = serde_saphyr::from_str(&read(ALERTS)).unwrap();
     assert_eq!(rules["spec"], chart, "run make monitoring");
     assert_eq!(read("config/components/dashboard/volferry.json"), read(DASHBOARD), "run make monitoring");
+}
+
+/// Has Prometheus' own parser read the expressions, with values in the place of Grafana's variables.
+#[test]
+fn prometheus_understands_every_expression_of_the_dashboard() {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let rules = fields(&dashboard["panels"], "expr").into_iter().enumerate().map(|(at, expr)| {
+        let expr =
+            expr.replace("$__rate_interval", "5m").replace("$__range", "1h").replace("$namespace", "prod");
+        assert!(!expr.contains('$'), "a variable without a value: {expr}");
+        json!({"record": format!("panel:{at}"), "expr": expr})
+    });
+    let rules = json!({"groups": [{"name": "dashboard", "rules": rules.collect::<Vec<_>>()}]});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), rules.to_string()).unwrap();
+    let said = promtool().args(["check", "rules"]).arg(file.path()).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
