@@ -16,6 +16,7 @@ mod bucket_store;
 mod content_sender;
 mod credentials;
 mod index;
+pub mod internals;
 mod keep_unlisted;
 mod known_packs;
 mod objects;

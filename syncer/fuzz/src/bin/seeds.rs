@@ -10,6 +10,11 @@ use contract::{Reason,
     BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
     RunParams,
 };
+use bucket::internals::{pack, samples};
+use syncer::snapshot::{
+    copy::{CopiedHistory, HistorySource, NoHistory, RequestedContent, StreamedHistory, serve_history},
+    store::{ContentRef, Home},
+};
 use syncer::internals::{
     attrs::Attrs, kept_xattrs::Classes,
     delta::{
@@ -21,7 +26,7 @@ use syncer::internals::{
         name::ShortName,
     },
     entry::{Entry, Kind, Meta, Owner, Time},
-    hash::{TransferHash, TreeDigest},
+    hash::{ContentId, TransferHash, TreeDigest},
     listing::{Listing, ListingBuilder},
     owners::Owners,
     path::RelPath,
@@ -78,6 +83,15 @@ fn main() -> io::Result<()> {
     let answer = |number| BusyAnswer { peer: "10.0.0.1:7400".into(), since: "now".into(), number }.to_line();
     write("busy", "two", &[&b"\x07"[..], &answer(2), &answer(1)].concat())?;
     served(&write)?;
+    histories(&write)?;
+    for (nth, sample) in samples().into_iter().enumerate() {
+        // Two lists, and one of each other kind.
+        write("bucket", &nth.to_string(), &[&[nth.saturating_sub(1) as u8], &sample[..]].concat())?;
+    }
+    for (name, plain) in [("as-it-is", noise(100)), ("compressed", vec![7; 1000])] {
+        let len = (plain.len() as u32).to_le_bytes();
+        write("bucket", name, &[&[3], &len[..3], &pack(&plain)].concat())?;
+    }
     write("report", "report", &serde_json::to_vec(&Report::default())?)?;
     write("report", "progress", &serde_json::to_vec(&Event::Progress(Progress::default()))?)?;
     write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
@@ -101,6 +115,32 @@ fn served(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()>
         history: None,
     };
     write("request", "read", &serde_json::to_vec(&request)?)
+}
+
+/// Writes a request of each kind for the end that serves a history, and an answer for the one that asks.
+fn histories(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    let content = ContentRef { id: ContentId([7; 32]), home: Home::Pack { pack: 1, offset: 300 } };
+    // Nobody answers, and the request has been sent then.
+    for (nth, name) in ["offer", "allocated", "contents", "done"].into_iter().enumerate() {
+        let mut request = vec![0];
+        let mut ask = StreamedHistory::new(io::empty(), &mut request);
+        match nth {
+            0 => drop((ask.offer(), ask)),
+            1 => drop((ask.allocated(&[content]), ask)),
+            2 => {
+                let asked = RequestedContent { content, len: 100, granules: vec![Default::default(); 2] };
+                drop((ask.contents(&[asked], &mut |_, _| Ok(())), ask));
+            }
+            _ => ask.finish(&Ok(CopiedHistory::default())).map_err(io::Error::other)?,
+        }
+        write("history", name, &request)?;
+        if nth == 0 {
+            let mut answer = vec![1];
+            let _ = serve_history(&mut NoHistory, &request[1..], &mut answer);
+            write("history", "answer", &answer)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes seeds from the store's fixtures: records without their checksums, a directory without its checksum, and a
