@@ -192,10 +192,9 @@ fn no_type_and_no_file_of_the_engine_has_the_name_of_another() {
 }
 
 /// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
-const REMOVERS: [(&str, &str); 15] = [
+const REMOVERS: [(&str, &str); 14] = [
     ("destination::state::made_mark", "the name under which a mark is written"),
     ("destination::remove_old_versions", "entries of the destination"),
-    ("destination::metadata::set_xattrs", "a file in staging that attributes are tried on"),
     ("destination::state::dirty_mark", ".volferry/dirty-N"),
     ("destination::in_place::replay_journal", ".volferry/journal"),
     ("destination::state::leftovers", ".volferry/staging"),
@@ -204,7 +203,7 @@ const REMOVERS: [(&str, &str); 15] = [
     ("destination::staging::staged_dir", "new folders in staging, and files in them"),
     ("destination::state::state_dir", ".volferry/staging"),
     ("destination::state::state_names", ".volferry/staging"),
-    ("destination::metadata::time_precision", "a file in staging that times are tried on"),
+    ("destination::metadata::probe_file", "a file in staging that metadata is tried on"),
     ("destination::state::volume_id", ".volferry/volume"),
     ("source::remove_source_files", "entries of the source that a run moves"),
     ("snapshot", ".volferry/snapshots"),

@@ -9,10 +9,8 @@ use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
-    index::{ObjectName, PACKS, PackIndex},
-    known_packs::KnownPacks,
+    index::{NewerIndex, ObjectName, PackIndex},
     objects::{MAX_NEW_BYTES, Objects},
-    read_blobs::NewerIndex,
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -223,25 +221,8 @@ impl BucketStore {
         }
     }
 
-    /// Reads the newest list, its indexes, and the names of the packs that are there. A prune that replaces indexes
-    /// meanwhile has written a newer list before.
-    pub(crate) fn known_packs(&self) -> Result<KnownPacks, BucketError> {
-        let list = self.list()?;
-        let (list, packs) = match self.read_indexes(&list) {
-            Err(BucketError::Missing { .. }) => {
-                let list = self.list()?;
-                let packs = self.read_indexes(&list)?;
-                (list, packs)
-            }
-            packs => (list, packs?),
-        };
-        let listed = self.objects.list(PACKS, false)?.into_iter();
-        let there = listed.filter_map(|it| Some((ObjectName::parse(&it.name)?, it))).collect();
-        Ok(KnownPacks::new(list, &packs, there))
-    }
-
     /// Reads the indexes of a list, the newest first.
-    fn read_indexes(&self, list: &StoreList) -> Result<Vec<PackIndex>, BucketError> {
+    pub(crate) fn read_indexes(&self, list: &StoreList) -> Result<Vec<PackIndex>, BucketError> {
         let read: Result<Vec<_>, _> = list.indexes.iter().rev().map(|name| self.read_index(*name)).collect();
         Ok(read?.into_iter().flatten().collect())
     }

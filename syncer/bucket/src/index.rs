@@ -1,6 +1,6 @@
 //! Where each blob is: its pack, its offset and its lengths.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
@@ -116,6 +116,13 @@ pub(crate) struct BlobIndex {
     packs: Vec<ObjectName>,
     numbers: HashMap<ObjectName, u32>,
     blobs: HashMap<BlobId, BlobPlace>,
+}
+
+/// The index of a list that is newer than what a caller began with.
+pub(crate) struct NewerIndex {
+    /// The prunes before it.
+    pub collections: u64,
+    pub index: Arc<BlobIndex>,
 }
 
 impl BlobIndex {

@@ -8,7 +8,7 @@ use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts},
     bucket_error::BucketError,
     bucket_store::BucketStore,
-    index::{BlobIndex, ObjectName, PackIndex, PackOffset},
+    index::{BlobIndex, ObjectName, PACKS, PackIndex, PackOffset},
     objects::Listed,
     store_list::StoreList,
 };
@@ -55,6 +55,25 @@ impl KnownPacks {
         }
         self.index = index;
         Ok(broken)
+    }
+}
+
+impl BucketStore {
+    /// Reads the newest list, its indexes, and the names of the packs that are there. A prune that replaces indexes
+    /// meanwhile has written a newer list before.
+    pub(crate) fn known_packs(&self) -> Result<KnownPacks, BucketError> {
+        let list = self.list()?;
+        let (list, packs) = match self.read_indexes(&list) {
+            Err(BucketError::Missing { .. }) => {
+                let list = self.list()?;
+                let packs = self.read_indexes(&list)?;
+                (list, packs)
+            }
+            packs => (list, packs?),
+        };
+        let listed = self.objects.list(PACKS, false)?.into_iter();
+        let there = listed.filter_map(|it| Some((ObjectName::parse(&it.name)?, it))).collect();
+        Ok(KnownPacks::new(list, &packs, there))
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts, decompress},
     bucket_error::BucketError,
     bucket_store::{BucketStore, NOT_SEALED},
-    index::{BlobIndex, BlobPlace, ObjectName, pack_path},
+    index::{BlobIndex, BlobPlace, NewerIndex, ObjectName, pack_path},
     pack_writer::blob_place,
 };
 
@@ -63,13 +63,6 @@ pub(crate) type ReceiveBlob<'t> =
 
 /// Takes over blobs whose pack is missing, which is named, with the one who receives them.
 type TakeOverGone<'t> = dyn FnMut(&[BlobId], &str, &mut ReceiveBlob<'_>) -> Result<(), BucketError> + 't;
-
-/// The index of a list that is newer than what a caller began with.
-pub(crate) struct NewerIndex {
-    /// The prunes before it.
-    collections: u64,
-    index: Arc<BlobIndex>,
-}
 
 impl BucketStore {
     /// Reads blobs, decrypts each, and passes it on, in their order. Those that a prune has moved meanwhile are read at

@@ -156,12 +156,12 @@ mod tests {
 
     /// A store that notes the zeros that it takes, and does nothing else.
     #[derive(Default)]
-    struct Zeros {
+    struct CountedZeros {
         taken: u64,
         roots: Roots,
     }
 
-    impl OffsiteStore for Zeros {
+    impl OffsiteStore for CountedZeros {
         fn roots(&self) -> &Roots {
             &self.roots
         }
@@ -208,7 +208,7 @@ mod tests {
         file.set_len(1 << 40).unwrap();
         let (dir, time) = (std::fs::File::open(dir.path()).unwrap(), Time::default());
         let monitor = Monitor::canceled_at(3);
-        let mut store = Zeros::default();
+        let mut store = CountedZeros::default();
         let read = OffsiteReader::new(time, 0, &monitor).read(&mut store, dir.as_fd(), b"sparse");
         assert!(matches!(read, Err(NotRead::Store(_))));
         assert_eq!(store.taken, 2 * HOLE_BYTES);
