@@ -61,5 +61,4 @@ mod shards;
 mod snapshots;
 mod status;
 mod traces;
-mod versions;
 mod workload;

@@ -1,11 +1,16 @@
-//! The migration to the next version of the API, as operator/doc/versions.md plans it, on copies of the CRDs.
+//! The migration to the next version of the API, as operator/doc/versions.md plans it, on copies of the CRDs. It has a
+//! server of its own: kubectl would take `syncjob` for one of a copy.
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{fs, process::Command, thread, time::Duration};
 
-use e2e::apiserver::{ApiServer, User};
+use e2e::{
+    apiserver::{ApiServer, User},
+    programs,
+    scripted::Stage,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
-use crate::prelude::*;
+use serde_json::{Value, json};
 
 /// Another group than that of the CRDs, which the server's other tests use.
 const GROUP: &str = "versions.volferry.test";
