@@ -385,7 +385,10 @@ impl Stage {
 }
 
 /// Polls until `holds` is true of a state that cannot be watched.
-async fn poll(what: &str, holds: impl AsyncFn() -> bool) -> Result<()> {
+///
+/// # Errors
+/// [`PATIENCE`] passes before that; `what` finishes the sentence "waited in vain until …".
+pub async fn poll(what: &str, holds: impl AsyncFn() -> bool) -> Result<()> {
     let asked = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(50)).await;

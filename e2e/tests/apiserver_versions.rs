@@ -2,12 +2,12 @@
 //! server of its own: kubectl would take `syncjob` for one of a copy.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, process::Command};
 
 use e2e::{
     apiserver::{ApiServer, User},
     programs,
-    scripted::Stage,
+    scripted::{Stage, poll},
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -46,12 +46,37 @@ fn copy(mut crd: CustomResourceDefinition, served: &[&str], stored: &str) -> Val
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": crd.metadata, "spec": crd.spec})
 }
 
-/// Brings the copies of all CRDs to these versions.
-fn serve(stage: &Stage, served: &[&str], stored: &str) -> Result<String, String> {
+/// Asks the server to have the copies of all CRDs in these versions.
+fn ask_for(stage: &Stage, served: &[&str], stored: &str) -> Result<String, String> {
     let copies = operator::api::crds().into_iter().map(|crd| copy(crd, served, stored).to_string());
     let copies = copies.collect::<Vec<_>>().join("\n---\n");
     let done = stage.kubectl.pipe(&["apply", "--server-side", "-f", "-"], &copies);
     done.map_err(|error| error.to_string())
+}
+
+/// Brings the copies of all CRDs to these versions, and waits until the server tells kubectl so, with hashes of the
+/// stored version that are `right`: it serves and stores others a moment after it has taken the CRDs.
+async fn serve(stage: &Stage, served: &[&str], stored: &str, right: impl Fn(&[Value]) -> bool) {
+    ask_for(stage, served, stored).unwrap();
+    let is_told = async || {
+        let known = stage.kubectl.run(&["api-resources", "--api-group", GROUP, "-o", "name"]).unwrap();
+        let is_right = |version: &&str| match hashes(stage, version) {
+            Some(hashes) => served.contains(version) && right(&hashes),
+            None => !served.contains(version),
+        };
+        known.lines().count() == operator::api::crds().len() && ["v1alpha1", "v1beta1"].iter().all(is_right)
+    };
+    poll(&format!("{served:?} are served, and {stored} is stored"), is_told).await.unwrap();
+}
+
+/// Returns the hashes of the stored versions, which the server tells with each version that it serves.
+fn hashes(stage: &Stage, version: &str) -> Option<Vec<Value>> {
+    let list = stage.kubectl.run(&["get", "--raw", &format!("/apis/{GROUP}/{version}")]).ok()?;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let hashes = list["resources"].as_array().unwrap().iter().map(|it| it["storageVersionHash"].clone());
+    let mut hashes: Vec<Value> = hashes.filter(Value::is_string).collect();
+    hashes.sort_by_key(Value::to_string);
+    (hashes.len() == operator::api::crds().len()).then_some(hashes)
 }
 
 /// Returns the spec of every object, as a version tells it.
@@ -82,34 +107,18 @@ async fn each_object_outlives_the_version_that_it_was_stored_in_once_the_plan_is
     let examples: Vec<Value> = serde_saphyr::from_str(&examples).unwrap();
     assert_eq!(examples.len(), operator::api::crds().len());
 
-    serve(&stage, &["v1alpha1"], "v1alpha1").unwrap();
-    bash(
-        &stage,
-        &format!(
-            "kubectl get crd -o name | grep '{GROUP}$' | xargs kubectl wait --for=condition=Established"
-        ),
-    )
-    .unwrap();
-    // kubectl may look a moment before the server tells of the new kinds.
-    let applied = |example: &Value| {
-        let again = || {
-            thread::sleep(Duration::from_millis(500));
-            stage.kubectl.apply(&example.to_string())
-        };
-        (0..20).map(|_| again()).find(Result::is_ok)
-    };
-    examples.iter().for_each(|example| assert!(applied(example).is_some(), "{example}"));
+    serve(&stage, &["v1alpha1"], "v1alpha1", |_| true).await;
+    let first = hashes(&stage, "v1alpha1").unwrap();
+    examples.iter().for_each(|example| drop(stage.kubectl.apply(&example.to_string()).unwrap()));
     let before = specs(&stage, "v1alpha1").unwrap();
 
-    serve(&stage, &["v1alpha1", "v1beta1"], "v1alpha1").unwrap();
-    serve(&stage, &["v1alpha1", "v1beta1"], "v1beta1").unwrap();
-    let early = serve(&stage, &["v1beta1"], "v1beta1").unwrap_err();
+    serve(&stage, &["v1alpha1", "v1beta1"], "v1alpha1", |now| now == first).await;
+    serve(&stage, &["v1alpha1", "v1beta1"], "v1beta1", |now| now.iter().all(|hash| !first.contains(hash)))
+        .await;
+    let early = ask_for(&stage, &["v1beta1"], "v1beta1").unwrap_err();
     assert!(early.contains("storedVersions"), "{early}");
-    // The server stores the new version a moment after it has taken the CRD, and gives no sign of it.
-    thread::sleep(Duration::from_secs(3));
     bash(&stage, &commands).unwrap();
-    serve(&stage, &["v1beta1"], "v1beta1").unwrap();
-    thread::sleep(Duration::from_secs(3));
+    serve(&stage, &["v1beta1"], "v1beta1", |_| true).await;
 
     assert_eq!(specs(&stage, "v1beta1").unwrap(), before);
     assert!(specs(&stage, "v1alpha1").is_err(), "v1alpha1 is gone");

@@ -181,7 +181,7 @@ fn copies(steps: &mut Steps<'_>, all: u64) -> anyhow::Result<()> {
 }
 
 /// Mounts the history anew.
-const REMOUNT: &str = "umount mountpoint 2>/dev/null; rm -f ready; mkfifo ready
+const REMOUNT: &str = "umount mountpoint 2>/dev/null || true; rm -f ready; mkfifo ready
     $VOLFERRY snapshot mount volume mountpoint >ready 2>/dev/null & read -r line <ready";
 
 /// Measures how a mounted history is read for the first time and again, beside the files of the volume.

@@ -39,7 +39,7 @@ impl KnownPacks {
     /// Returns whether a blob is lost: with its pack, beyond the end of one that was cut off, or because a verify has
     /// found it damaged.
     pub(crate) fn is_lost(&self, pack: ObjectName, offset: u64, len: u64) -> bool {
-        self.there.get(&pack).is_none_or(|listed| offset + len > listed.bytes)
+        self.there.get(&pack).is_none_or(|listed| offset.saturating_add(len) > listed.bytes)
             || self.list.damaged.contains(&PackOffset { pack, offset })
     }
 
@@ -77,8 +77,22 @@ impl BucketStore {
     }
 }
 
-fn ids_of(index: &BlobIndex, kind: BlobKind) -> Vec<BlobId> {
-    index.in_order(|id| id.kind == kind).into_iter().map(|(id, _)| id).collect()
+/// Reads the blobs of a kind, and passes each to `visit`; `None` for one that is damaged.
+fn visit_blobs(
+    store: &BucketStore,
+    index: &BlobIndex,
+    kind: BlobKind,
+    visit: &mut dyn FnMut(BlobId, Option<Vec<u8>>),
+) -> Result<(), BucketError> {
+    let blobs = index.in_order(|id| id.kind == kind);
+    let ids: Vec<BlobId> = blobs.into_iter().map(|(id, _)| id).collect();
+    store.read_blobs(index, &ids, &mut |nth, bytes| {
+        match bytes {
+            Err(error) if error.is_of_an_object() => visit(ids[nth], None),
+            bytes => visit(ids[nth], Some(bytes?)),
+        }
+        Ok(())
+    })
 }
 
 /// Adds the lists of pieces that cannot be read, or name a piece that is not in the index.
@@ -87,13 +101,11 @@ fn add_broken_pieces(
     index: &BlobIndex,
     broken: &mut HashSet<BlobId>,
 ) -> Result<(), BucketError> {
-    let ids = ids_of(index, BlobKind::Pieces);
-    store.read_blobs(index, &ids, &mut |nth, bytes| {
-        let parts = readable(bytes)?.and_then(|bytes| decode_parts(&bytes).ok());
+    visit_blobs(store, index, BlobKind::Pieces, &mut |id, bytes| {
+        let parts = bytes.and_then(|bytes| decode_parts(&bytes).ok());
         if !parts.is_some_and(|parts| parts.iter().all(|part| has_part(index, part))) {
-            broken.insert(ids[nth]);
+            broken.insert(id);
         }
-        Ok(())
     })
 }
 
@@ -113,15 +125,12 @@ fn add_broken_folders(
     index: &BlobIndex,
     broken: &mut HashSet<BlobId>,
 ) -> Result<(), BucketError> {
-    let ids = ids_of(index, BlobKind::Folder);
     let mut above: HashMap<BlobId, Vec<BlobId>> = HashMap::new();
     let mut found = Vec::new();
-    store.read_blobs(index, &ids, &mut |nth, bytes| {
-        let id = ids[nth];
-        let folder = readable(bytes)?.and_then(|bytes| Folder::decode(&bytes).ok());
+    visit_blobs(store, index, BlobKind::Folder, &mut |id, bytes| {
+        let folder = bytes.and_then(|bytes| Folder::decode(&bytes).ok());
         let Some(folder) = folder.filter(|folder| BlobId::folder(folder.id()) == id) else {
-            found.push(id);
-            return Ok(());
+            return found.push(id);
         };
         let is_there = |id: &BlobId| index.get(id).is_some() && !broken.contains(id);
         let contents = folder.files().map(|file| BlobId::content(file.content.id, file.len));
@@ -130,7 +139,6 @@ fn add_broken_folders(
             found.push(id);
         }
         folders.into_iter().for_each(|child| above.entry(child).or_default().push(id));
-        Ok(())
     })?;
     while let Some(id) = found.pop() {
         if broken.insert(id) {
@@ -138,12 +146,4 @@ fn add_broken_folders(
         }
     }
     Ok(())
-}
-
-/// Returns the bytes of a blob; `None` if it is damaged.
-fn readable(bytes: Result<Vec<u8>, BucketError>) -> Result<Option<Vec<u8>>, BucketError> {
-    match bytes {
-        Err(error) if error.is_of_an_object() => Ok(None),
-        bytes => bytes.map(Some),
-    }
 }

@@ -109,12 +109,12 @@ impl<'a> StoreCheck<'a> {
         if self.found.is_empty() { Ok(()) } else { noted }
     }
 
-    fn is_right(&mut self, id: &BlobId) {
+    fn note_right(&mut self, id: &BlobId) {
         let place = self.index.get(id).map(|place| self.index.offset(&place));
         self.right.extend(place.filter(|at| self.known.list.damaged.contains(at)));
     }
 
-    fn is_bad(&mut self, id: BlobId, error: &BucketError) {
+    fn note_bad(&mut self, id: BlobId, error: &BucketError) {
         let name = match error {
             BucketError::Damaged { object, .. } | BucketError::Missing { object, .. } => object.clone(),
             BucketError::Lacks { id, .. } => id.clone(),
@@ -149,8 +149,8 @@ impl<'a> StoreCheck<'a> {
                 bytes => bytes.and_then(|bytes| self.content(&id, &place, &bytes)),
             };
             match checked {
-                Err(error) if error.is_of_an_object() => self.is_bad(id, &error),
-                checked => checked.map(|()| self.is_right(&id))?,
+                Err(error) if error.is_of_an_object() => self.note_bad(id, &error),
+                checked => checked.map(|()| self.note_right(&id))?,
             }
             Ok(())
         })
@@ -177,14 +177,14 @@ impl<'a> StoreCheck<'a> {
     fn folder(&mut self, id: FolderId, folder: Result<&Folder, BucketError>) -> Result<(), BucketError> {
         self.done.objects += 1;
         match folder {
-            Err(error) if error.is_of_an_object() => self.is_bad(BlobId::folder(id), &error),
+            Err(error) if error.is_of_an_object() => self.note_bad(BlobId::folder(id), &error),
             folder => {
-                self.is_right(&BlobId::folder(id));
+                self.note_right(&BlobId::folder(id));
                 for content in folder?.files().map(|file| file.content) {
                     let (data, pieces) = (BlobId::data(content.id), BlobId::pieces(content.id));
                     if self.index.get(&data).or_else(|| self.index.get(&pieces)).is_none() {
                         let error = lacks(self.store, &data);
-                        self.is_bad(data, &error);
+                        self.note_bad(data, &error);
                     }
                 }
             }

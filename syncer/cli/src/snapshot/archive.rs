@@ -74,7 +74,8 @@ fn to_file(
     Ok(())
 }
 
-/// Opens the file of an archive that is not whole yet, also one that an export left that was killed.
+/// Opens the file of an archive that is not whole yet, also one that an export left that was killed. Others may plant
+/// links and pipes under its name: neither is followed, and nobody is waited for.
 ///
 /// # Errors
 /// If another export writes to it, or it is no file of this user's alone.
@@ -82,7 +83,8 @@ fn open_part(part: &Path) -> io::Result<File> {
     loop {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(part)?;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = options.custom_flags(flags.bits() as i32).open(part)?;
         let there = file.metadata()?;
         if !there.is_file() || there.nlink() > 1 || there.uid() != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other("it is there, and is no file of this user's alone: remove it"));

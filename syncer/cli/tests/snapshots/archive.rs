@@ -363,7 +363,12 @@ fn an_export_goes_on_where_one_was_killed_and_not_where_one_writes_or_somebody_e
     drop(other);
     fs::remove_file(&part).unwrap();
     tree::files(place.path(), &["mine"], "kept");
-    for plant in [fs::hard_link, |mine: PathBuf, part: PathBuf| std::os::unix::fs::symlink(mine, part)] {
+    let plants: [fn(PathBuf, PathBuf) -> std::io::Result<()>; 3] =
+        [fs::hard_link, std::os::unix::fs::symlink, |_, part| {
+            tree::pipe(&part);
+            Ok(())
+        }];
+    for plant in plants {
         plant(place.path().join("mine"), part.clone()).unwrap();
         assert_eq!(export().code, Some(1));
         assert_eq!(fs::read_to_string(place.path().join("mine")).unwrap(), "kept");

@@ -1,10 +1,10 @@
 //! Archives, and runs that bring a history along, that are killed at any moment: what is there is whole, and the
 //! command that is run again does the rest.
 
-use std::{process::Stdio, time::Instant};
+use std::time::Instant;
 
 use crate::common::{prelude::*, process::program};
-use crate::{copy::digests, volume::Volume};
+use crate::{copy::digests, crash::kill, volume::Volume};
 
 /// The number of commands to kill, each as often. `VOLFERRY_KILLS` sets another number.
 const KILLS: usize = 20;
@@ -33,10 +33,8 @@ impl Killed {
     }
 
     fn kill(&mut self, rng: &mut Rng) {
-        let mut child = (self.command)().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        thread::sleep(self.usual.mul_f64(rng.below(1000) as f64 / 1000.0));
-        child.kill().unwrap();
-        self.cut_off += usize::from(child.wait().unwrap().code().is_none());
+        let after = self.usual.mul_f64(rng.below(1000) as f64 / 1000.0);
+        self.cut_off += usize::from(!kill((self.command)(), after));
     }
 }
 

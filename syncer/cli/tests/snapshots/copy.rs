@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::common::prelude::*;
 use crate::{
+    crash::kill,
     damage::{flip, only_file_below},
     volume::{Said, Volume},
 };
@@ -243,15 +244,8 @@ fn a_copy_that_is_killed_at_any_moment_leaves_whole_snapshots_and_is_continued()
     };
     let (mut rng, mut cut_off, mut to) = (Rng::new(23), 0, Volume::new());
     for round in 0..kills {
-        let mut child = from
-            .command("copy", &[path(&to), "--all"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        thread::sleep(within.mul_f64(rng.below(1000) as f64 / 1000.0));
-        child.kill().unwrap();
-        let ended = child.wait().unwrap().code().is_some();
+        let copy = from.command("copy", &[path(&to), "--all"]);
+        let ended = kill(copy, within.mul_f64(rng.below(1000) as f64 / 1000.0));
         cut_off += usize::from(!ended);
         // The machine's load varies: the moments stay within the time that a copy takes.
         within = within.mul_f64(if ended { 0.9 } else { 1.1 });

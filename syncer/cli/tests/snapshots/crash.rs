@@ -15,10 +15,10 @@ const LARGE: usize = 200_000;
 /// The number of commands to kill. `VOLFERRY_KILLS` sets another number.
 const KILLS: usize = 500;
 
-/// Runs a command and kills it after a part of its usual time. Returns true if it had ended before.
-fn kill(volume: &Volume, command: &str, args: &[&str], after: Duration) -> bool {
-    let mut child =
-        volume.command(command, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+/// Runs a command and kills it after a part of its usual time: the moment of a kill is what is tried. Returns true if
+/// it had ended before.
+pub fn kill(mut command: Command, after: Duration) -> bool {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     thread::sleep(after);
     child.kill().unwrap();
     child.wait().unwrap().code().is_some()
@@ -66,7 +66,7 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
         if command == "verify" {
             flip(&object, rng.below(LARGE as u64));
         }
-        let ended = kill(&volume, command, args, after);
+        let ended = kill(volume.command(command, args), after);
         cut_off += usize::from(!ended);
         // The machine's load varies: the moments stay within the time that the command takes.
         *usual = usual.mul_f64(if ended { 0.9 } else { 1.1 });

@@ -125,17 +125,22 @@ fn a_change_that_left_size_and_time_is_seen_if_it_was_recent_or_contents_are_com
     assert_eq!(content("old"), "two");
 }
 
+/// Makes a store with one snapshot of a volume, which has a file in a pack of its own.
+fn with_large() -> (Bucket, Volume) {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::create_dir(from.path().join("folder")).unwrap();
+    write(&from, "folder/file", "content", long_ago());
+    let large: String = Rng::new(4).bytes(3 << 20).into_iter().map(|byte| char::from(byte & 0x7f)).collect();
+    write(&from, "folder/large", &large, long_ago());
+    report(&bucket, &from, 0, &[]);
+    (bucket, from)
+}
+
 #[test]
 fn what_the_store_has_lost_is_sent_again_and_the_new_snapshot_is_whole() {
     // With the contents alone, the directories and the list of the large file's pieces are still there.
     for lost in ["all packs", "the contents"] {
-        let (bucket, from) = (Bucket::new(), Volume::new());
-        fs::create_dir(from.path().join("folder")).unwrap();
-        write(&from, "folder/file", "content", long_ago());
-        let large: String =
-            Rng::new(4).bytes(3 << 20).into_iter().map(|byte| char::from(byte & 0x7f)).collect();
-        write(&from, "folder/large", &large, long_ago());
-        report(&bucket, &from, 0, &[]);
+        let (bucket, from) = with_large();
         let packs = bucket.objects("of/web/packs");
         assert!(packs.len() >= 2, "{packs:?}");
         for (name, _) in packs.into_iter().filter(|(_, len)| lost == "all packs" || *len > 1 << 20) {
@@ -151,13 +156,7 @@ fn what_the_store_has_lost_is_sent_again_and_the_new_snapshot_is_whole() {
 #[test]
 fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_run() {
     for (args, is_of_contents) in [(&[][..], true), (&["--compare=content"], true), (&[], false)] {
-        let (bucket, from) = (Bucket::new(), Volume::new());
-        fs::create_dir(from.path().join("folder")).unwrap();
-        write(&from, "folder/file", "content", long_ago());
-        let large: String =
-            Rng::new(4).bytes(3 << 20).into_iter().map(|byte| char::from(byte & 0x7f)).collect();
-        write(&from, "folder/large", &large, long_ago());
-        report(&bucket, &from, 0, &[]);
+        let (bucket, from) = with_large();
         for (name, _) in
             bucket.objects("of/web/packs").into_iter().filter(|(_, len)| (*len > 1 << 20) == is_of_contents)
         {

@@ -144,8 +144,8 @@ pub fn selected<'o>(
     })
 }
 
-/// The most entries of a tree, more than a file system has inodes. Directories that refer to the same ones again and
-/// again make any number of a few bytes, and who walks the tree would never end.
+/// The most entries of a tree that is copied, as many as ext4 has inodes. A few directories that name each next one
+/// twice claim any number, and who walks such a tree never ends.
 const MAX_ENTRIES: u64 = 1 << 32;
 
 /// A copy that is going on.

@@ -7,11 +7,8 @@ use tempfile::TempDir;
 
 use super::{
     copy_snapshots::{CopiedHistory, copy_history},
-    copy_source::{
-        ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent,
-        StoredHistory,
-    },
-    lying_stores::{store, volume},
+    copy_source::StoredHistory,
+    lying_stores::{Lie, Lying, store, volume},
 };
 use crate::{
     attrs::Attrs,
@@ -27,42 +24,6 @@ use crate::{
         },
     },
 };
-
-/// A store whose contents begin with a hole of this length.
-struct Holes<'a> {
-    store: StoredHistory<'a>,
-    len: u64,
-}
-
-impl HistorySource for Holes<'_> {
-    fn offer(&mut self) -> Result<OfferedHistory, SnapshotError> {
-        self.store.offer()
-    }
-
-    fn folders(
-        &mut self,
-        wanted: &[FolderRef],
-        receive: &mut ReceiveFolder<'_>,
-    ) -> Result<(), SnapshotError> {
-        self.store.folders(wanted, receive)
-    }
-
-    fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
-        Ok(vec![0; wanted.len()])
-    }
-
-    fn wants_bases(&self) -> bool {
-        false
-    }
-
-    fn contents(
-        &mut self,
-        _: &[RequestedContent],
-        receive: &mut ReceivePiece<'_>,
-    ) -> Result<(), SnapshotError> {
-        receive(0, ContentPiece::Hole(self.len))
-    }
-}
 
 /// Makes a volume with one snapshot, of the tree that `build` writes.
 fn made_up(build: impl FnOnce(&Store, &Packing<'_>) -> FolderRef) -> TempDir {
@@ -95,30 +56,19 @@ fn folder(entries: &[(&str, Kind<'_>)], children: Vec<FolderRef>, contents: Vec<
     Folder { listing: listing.finish(), children, contents, stamps }
 }
 
-fn copy(
-    from: &Path,
-    to: &Path,
-    monitor: &Monitor,
-    hole: Option<u64>,
-) -> Result<CopiedHistory, SnapshotError> {
+fn copy(from: &Path, to: &Path, lie: Option<Lie>, monitor: &Monitor) -> Result<CopiedHistory, SnapshotError> {
     let there = store(from);
     let roots = there.roots().unwrap();
-    let mut honest = StoredHistory { store: &there, roots: &roots, volume: None };
+    let mut source = Lying { store: StoredHistory { store: &there, roots: &roots, volume: None }, lie };
     let destination = lock_volume(&TreeLocation::from(to)).unwrap();
     let mut writer = Writer::open(destination.state(), destination.root(), to, &Monitor::default()).unwrap();
-    match hole {
-        None => copy_history(&mut writer, &mut honest, &CopySelection::All, "test", monitor),
-        Some(len) => {
-            let mut source = Holes { store: honest, len };
-            copy_history(&mut writer, &mut source, &CopySelection::All, "test", monitor)
-        }
-    }
+    copy_history(&mut writer, &mut source, &CopySelection::All, "test", monitor)
 }
 
 #[track_caller]
 fn assert_refused(from: &TempDir, why: &str) {
     let to = TempDir::new().unwrap();
-    let done = copy(from.path(), to.path(), &Monitor::default(), None).unwrap();
+    let done = copy(from.path(), to.path(), None, &Monitor::default()).unwrap();
     assert_eq!((done.copied.len(), done.failed.len()), (0, 1));
     assert!(done.failed[0].1.contains(why), "{}", done.failed[0].1);
     assert_eq!(fs::read_dir(store(to.path()).path().join("packs")).unwrap().count(), 0);
@@ -158,7 +108,7 @@ fn a_copy_that_is_stopped_ends_within_a_hole() {
         write_folder(&file, None, store, packing).unwrap()
     });
     let (to, monitor) = (TempDir::new().unwrap(), Monitor::canceled_at(100));
-    let error = copy(from.path(), to.path(), &monitor, Some(LEN)).unwrap_err();
+    let error = copy(from.path(), to.path(), Some(Lie::AllHole), &monitor).unwrap_err();
     assert!(contract::chain(&error).contains("cancel"), "{}", contract::chain(&error));
     assert_eq!(monitor.checks(), 100);
 }

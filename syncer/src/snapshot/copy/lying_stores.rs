@@ -27,7 +27,7 @@ use crate::{
 
 /// How a store lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
+pub(super) enum Lie {
     OtherFolder,
     FewerFolders,
     MoreFolders,
@@ -40,14 +40,16 @@ enum Lie {
     OtherNumber,
     NoContents,
     Tags,
+    /// Each content is one hole, which has its length and not its hash.
+    AllHole,
 }
 
 use Lie::*;
 
 /// A store that lies.
-struct Lying<'a> {
-    store: StoredHistory<'a>,
-    lie: Option<Lie>,
+pub(super) struct Lying<'a> {
+    pub store: StoredHistory<'a>,
+    pub lie: Option<Lie>,
 }
 
 impl HistorySource for Lying<'_> {
@@ -78,7 +80,7 @@ impl HistorySource for Lying<'_> {
     }
 
     fn allocated(&mut self, _wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
-        Ok(vec![u64::MAX; 1])
+        Ok(vec![if self.lie == Some(AllHole) { 0 } else { u64::MAX }; 1])
     }
 
     fn wants_bases(&self) -> bool {
@@ -92,6 +94,9 @@ impl HistorySource for Lying<'_> {
     ) -> Result<(), SnapshotError> {
         if self.lie == Some(NoContents) {
             return Ok(());
+        }
+        if self.lie == Some(AllHole) {
+            return receive(0, ContentPiece::Hole(wanted[0].len));
         }
         let lie = self.lie;
         self.store.contents(wanted, &mut |nth, piece| match (lie, piece) {
@@ -172,6 +177,7 @@ fn no_lie_makes_a_snapshot_visible_or_leaves_anything_behind() {
         OtherNumber,
         NoContents,
         Tags,
+        AllHole,
     ] {
         let (_from, to, done) = copy(Some(lie));
         let done = done.unwrap_or_else(|error| panic!("{lie:?}: {error}"));

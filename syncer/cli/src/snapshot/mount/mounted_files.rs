@@ -97,7 +97,7 @@ impl MountedFiles {
             ctime: time,
             crtime: time,
             kind: kind_of(&node.what),
-            perm: mode & all_may(node.attrs.as_attrs().iter()),
+            perm: mode & left_by_acl(node.attrs.as_attrs().iter()),
             nlink: *names,
             uid: owner.uid,
             gid: owner.gid,
@@ -237,10 +237,11 @@ fn own_attr(number: u64, kind: FileType, size: u64) -> FileAttr {
     }
 }
 
-/// Returns what an ACL (`linux/posix_acl_xattr.h`) leaves to all who are not the owner: the kernel checks
-/// the mode alone, whose bits of the group are the most that anybody named has, and those of others do not exclude
-/// anybody named. So those get no more than each of these has.
-fn all_may<'a>(mut attrs: impl Iterator<Item = NamedValue<'a>>) -> u16 {
+/// Returns the bits of a mode that are safe to show where an ACL (`linux/posix_acl_xattr.h`) has more to say, because
+/// the kernel checks the mode alone here. In a mode, the group's bits are the mask, which may be more than the group
+/// has, and the bits of others let in users whom the ACL names and denies. So the group, and with named entries also
+/// all others, get only what each entry of the group and of a named user or group grants.
+fn left_by_acl<'a>(mut attrs: impl Iterator<Item = NamedValue<'a>>) -> u16 {
     const GROUP: u16 = 0x04;
     const NAMED: [u16; 2] = [0x02, 0x08];
     let Some((_, acl)) = attrs.find(|(name, _)| *name == ACCESS_ACL) else { return 0o7777 };
