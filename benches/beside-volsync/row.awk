@@ -1,4 +1,4 @@
-# Prints the row of one tree and step: medians of the figures of both tools. Lines: TOOL TREE STEP MILLISECONDS POD-SECONDS WRITES.
+# Prints the row of one tree and step: medians of the figures of two tools, ours and theirs. Lines: TOOL TREE STEP MILLISECONDS POD-SECONDS WRITES.
 $2 == tree && $3 == step { n = ++count[$1]; for (i = 4; i <= 6; i++) seen[$1, i, n] = $i }
 function median(tool, column,    n, i, j, kept, values) {
   n = count[tool]
@@ -11,6 +11,6 @@ END {
   names["small"] = "1,008 files, 20 MB"; names["many"] = "50,000 files of 1 KiB"; names["large"] = "one file of 1 GiB"
   steps["first"] = "first"; steps["none"] = "no change"; steps["changed"] = "1 % changed"
   printf "| %s | %s | %.1f | %.1f | %d | %d | %d | %d |\n", names[tree], steps[step],
-    median("volferry", 4) / 1000, median("volsync", 4) / 1000, median("volferry", 5), median("volsync", 5),
-    median("volferry", 6), median("volsync", 6)
+    median(ours, 4) / 1000, median(theirs, 4) / 1000, median(ours, 5), median(theirs, 5),
+    median(ours, 6), median(theirs, 6)
 }

@@ -43,7 +43,8 @@ async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
     let job = Dialling::new(&Arc::new(stage), "copy", Side::Source);
     mount_secret(&store, &job.dir.path().join("secret"));
     fill(&job.volume(), "hello");
-    let more = json!({"snapshots": {"retain": {"last": 2}}, "files": {"exclude": ["*.tmp"]}});
+    let snapshots = json!({"retain": {"last": 2}, "verify": {"parts": 2}});
+    let more = json!({"snapshots": snapshots, "files": {"exclude": ["*.tmp"]}});
     syncjob::create(&job.stage.jobs, manifest(more)).await.unwrap();
     let mut pods = vec![job.pod(&[]).await];
     let spec = pods[0].spec.clone().unwrap();
@@ -84,6 +85,8 @@ async fn each_run_takes_a_snapshot_into_the_bucket_and_the_rules_hold_there() {
         assert_eq!(syncjob::text(&done, "/lastRun/result"), "Succeeded", "{done:#?}");
         assert_eq!(*syncjob::status(&done, "/snapshots/count"), json!((nth + 1).min(2)));
         assert_eq!(syncjob::text(&done, "/lastRun/snapshot/made/id").len(), 16);
+        let part = format!("{}/2", nth % 2 + 1);
+        assert_eq!(syncjob::text(&done, "/lastRun/snapshot/verify/part"), part);
     }
     let done = job.until_ready().await;
     assert_eq!(syncjob::status(&done, "/lastRun/snapshot/droppedCount"), 1);
@@ -150,7 +153,7 @@ async fn what_goes_with_a_claim_only_is_refused_with_what_to_write_instead() {
     let abroad = json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}});
     refused(abroad, "does not go with destination.objectStore").await;
     refused(json!({"files": {"delete": true}}), "a snapshot has what the source has").await;
-    refused(json!({"snapshots": {"verify": {}}}), "snapshots has only retain").await;
+    refused(json!({"snapshots": {"minKeep": 1}}), "snapshots has only retain").await;
     refused(json!({"parallelism": 2}), "parallelism above 1 is for two claims").await;
     refused(json!({"transfer": {"placement": "Local"}}), "transfer.placement Local is one pod").await;
 

@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use contract::VerifyReport;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use testkit::s3_server::{ACCESS_KEY, S3Server, SECRET_KEY};
@@ -68,7 +69,8 @@ async fn a_claim_is_backed_up_into_object_storage_and_comes_back_as_the_page_say
     // The storage of this cluster takes no snapshots, and the test does not wait until the morning.
     syncjob::merge(
         &mut job,
-        json!({"spec": {"schedule": null, "trigger": "one", "source": {"pointInTime": null}}}),
+        json!({"spec": {"schedule": null, "trigger": "one", "source": {"pointInTime": null},
+            "snapshots": {"verify": {"parts": 2}}}}),
     );
     syncjob::create(&sandbox.jobs, job).await.unwrap();
     let one = sandbox.until_is("web-backup", "Ready").await.unwrap();
@@ -82,6 +84,8 @@ async fn a_claim_is_backed_up_into_object_storage_and_comes_back_as_the_page_say
     assert!(work.files_created == 1 && work.bytes_on_wire < 1 << 20, "only the change is sent: {work:?}");
 
     let name = format!("{}/web-backup", sandbox.namespace);
+    let checked: VerifyReport = syncjob::part(&two, "/lastRun/snapshot/verify").unwrap();
+    assert!(checked.part == "2/2" && checked.damaged == 0, "{checked:?}");
     let listed =
         volferry(&["snapshot", "list", "--json", "s3://backups/web", "--job", &name], &variables, &key);
     assert!(listed.contains(&second), "{listed}");

@@ -2,14 +2,34 @@
 //! reader apply it, and from there into a new one.
 
 use contract::HistoryReport;
+use kube::api::{Patch, PatchParams};
 use syncer::snapshot::Roots;
 
-use crate::{page, prelude::*};
+use crate::{
+    endpoint::endpoints,
+    page,
+    prelude::*,
+    push::{IMAGE, Laptop},
+};
 
 /// Returns the ids of the snapshots that a volume has, the oldest first.
 fn snapshots(volume: &Volume) -> Vec<String> {
     let roots = Roots::decode(&volume.shell("cat .volferry/snapshots/roots").unwrap()).unwrap();
     roots.snapshots.iter().map(|it| it.id.to_string()).collect()
+}
+
+/// Syncs `web` to `web-copy` twice, each time with a snapshot. Returns what `web` had first, and the ids.
+async fn two_snapshots(sandbox: &Sandbox, web: &Volume, copy: &Volume) -> (tree::Listing, Vec<String>) {
+    web.shell_as_syncer(tree::VARIED).unwrap();
+    let first = web.list().unwrap();
+    let spec = json!({"trigger": "one", "files": {"delete": true}, "snapshots": {"retain": {"last": 3}}});
+    syncjob::create(&sandbox.jobs, syncjob::manifest("copy", "web", "web-copy", spec)).await.unwrap();
+    sandbox.until_is("copy", "Ready").await.unwrap();
+    web.shell_as_syncer("rm -r site/img; echo new page > site/new.html").unwrap();
+    sandbox.run_again("copy", "two").await.unwrap();
+    let both = snapshots(copy);
+    assert_eq!(both.len(), 2, "{both:?}");
+    (first, both)
 }
 
 #[tokio::test]
@@ -18,16 +38,8 @@ async fn the_history_of_a_claim_travels_and_a_new_claim_comes_up_with_an_older_s
     let web = sandbox.volume("web", 0).await.unwrap();
     let copy = sandbox.volume("web-copy", 1).await.unwrap();
     let offsite = sandbox.volume("web-offsite", 0).await.unwrap();
-    web.shell_as_syncer(tree::VARIED).unwrap();
-    let first = web.list().unwrap();
-    let spec = json!({"trigger": "one", "files": {"delete": true}, "snapshots": {"retain": {"last": 3}}});
-    syncjob::create(&sandbox.jobs, syncjob::manifest("copy", "web", "web-copy", spec)).await.unwrap();
-    sandbox.until_is("copy", "Ready").await.unwrap();
-    web.shell_as_syncer("rm -r site/img; echo new page > site/new.html").unwrap();
-    sandbox.run_again("copy", "two").await.unwrap();
+    let (first, both) = two_snapshots(&sandbox, &web, &copy).await;
     let changed = web.list().unwrap();
-    let both = snapshots(&copy);
-    assert_eq!(both.len(), 2, "{both:?}");
 
     let mut job = page::manifest("howto/offsite-history", "SyncJob");
     syncjob::merge(&mut job, json!({"spec": {"schedule": null, "trigger": "one"}}));
@@ -53,4 +65,36 @@ async fn the_history_of_a_claim_travels_and_a_new_claim_comes_up_with_an_older_s
         .unwrap();
     sandbox.until_is("restore", "Ready").await.unwrap();
     assert_same(&first, &restored.list().unwrap());
+}
+
+#[tokio::test]
+async fn the_history_of_a_claim_goes_to_another_cluster_and_another_claim_gets_an_older_state_there() {
+    let (near, far) = (Sandbox::new("history-near").await, Sandbox::far("history-far").await);
+    let [web, copy] = [near.volume("web", 0).await.unwrap(), near.volume("web-copy", 0).await.unwrap()];
+    let offsite = far.volume("offsite", 0).await.unwrap();
+    let (first, both) = two_snapshots(&near, &web, &copy).await;
+    let laptop = Laptop::of_two_clusters();
+    let from = format!("--from={}/{}/web-copy", laptop.context, near.namespace);
+    let to = format!("--to=the/far/{}/offsite", far.namespace);
+    laptop.run(&["pair", &from, &to, "--apply", "--service=node-port", IMAGE]);
+    assert_eq!(snapshots(&offsite), [""; 0]);
+
+    // The endpoint's owner takes the history that the SyncJob of the other cluster sends.
+    let patch = |spec: Value| Patch::Merge(json!({ "spec": spec }));
+    let (endpoints, params) = (endpoints(&far), PatchParams::default());
+    let takes = patch(json!({"demands": {"history": "All"}}));
+    endpoints.patch("web-copy", &params, &takes).await.unwrap();
+    near.patch("web-copy", json!({"spec": {"source": {"history": "All"}}})).await.unwrap();
+    let done = near.run_again("web-copy", "with-history").await.unwrap();
+    let report: HistoryReport = syncjob::part(&done, "/lastRun/history").unwrap();
+    assert_eq!((report.copied + report.present, report.failed), (2, 0), "{report:?}");
+    assert_eq!(snapshots(&offsite), both);
+
+    endpoints.patch("web-copy", &params, &patch(json!({"suspend": true}))).await.unwrap();
+    let restored = far.volume("restored", 0).await.unwrap();
+    let source = json!({"source": {"snapshot": both[0]}});
+    let restore = syncjob::manifest("restore", "offsite", "restored", source);
+    syncjob::create(&far.jobs, restore).await.unwrap();
+    far.until_is("restore", "Ready").await.unwrap();
+    assert_same(&first.without_owners(), &restored.list().unwrap().without_owners());
 }

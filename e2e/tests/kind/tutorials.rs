@@ -1,6 +1,6 @@
 //! The tutorials of `docs/`: their commands run as written, and print the output that the pages show.
 
-use std::{env, fs, ops::RangeInclusive, path::Path};
+use std::{env, ops::RangeInclusive, path::Path};
 
 use e2e::{tree::VARIED, tutorial::Tutorial};
 use k8s_openapi::api::{
@@ -10,7 +10,6 @@ use k8s_openapi::api::{
 use kube::{
     Client,
     api::{ObjectMeta, Patch, PatchParams},
-    config::Kubeconfig,
 };
 
 use crate::{
@@ -36,23 +35,23 @@ async fn a_stateful_set_moves_to_another_storage_class() {
     follow("storage-class", &[ALL]).await;
 }
 
-/// Both clusters of the page are this one, in a namespace each.
+/// The clusters `first` and `second` of the page are the two, with a namespace in each.
 #[tokio::test]
 async fn a_cluster_is_lost_and_another_one_comes_up() {
-    let [first, second] = ["first", "second"].map(|name| Sandbox::with(name, json!({}), json!({})));
-    let (first, second) = (first.await, second.await);
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    let mut config = Kubeconfig::read_from(env::var_os("KUBECONFIG").unwrap()).unwrap();
-    for (name, sandbox) in [("first", &first), ("second", &second)] {
-        let mut named = config.contexts[0].clone();
-        name.clone_into(&mut named.name);
-        named.context.as_mut().unwrap().namespace = Some(sandbox.namespace.clone());
-        config.contexts.push(named);
+    let first = Sandbox::with("first", json!({}), json!({})).await;
+    let second = Sandbox::far("second").await;
+    // The page's pods say nothing of what the standard asks for.
+    let free = ["label", "namespace", &second.namespace, "pod-security.kubernetes.io/enforce-"];
+    second.kubectl.run(&free).unwrap();
+    let laptop = Laptop::of_two_clusters();
+    let contexts = [(laptop.context.as_str(), "first", &first), ("the/far", "second", &second)];
+    for (context, name, cluster) in contexts {
+        laptop.kubectl(&["config", "rename-context", context, name]);
+        laptop.kubectl(&["config", "set-context", name, "--namespace", &cluster.namespace]);
     }
-    fs::write(&kubeconfig, serde_json::to_string(&config).unwrap()).unwrap();
-    let tutorial = Tutorial::open("second-cluster", folder.path(), &kubeconfig, &first.namespace).await;
-    tutorial.unwrap().follow(ALL).await.unwrap();
+    let (folder, kubeconfig) = (laptop.folder(""), laptop.folder("kubeconfig"));
+    let page = Tutorial::open("second-cluster", &folder, &kubeconfig, &first.namespace).await.unwrap();
+    page.follow(ALL).await.unwrap();
 }
 
 /// The clusters `old` and `new` of the page are the two, with its namespaces and a claim in each.

@@ -170,13 +170,14 @@ pub const REMOTE_LIMITS: &[RemoteLimit] = &[
     },
     RemoteLimit {
         field: "snapshots",
-        problem: "has only retain with destination.objectStore: remove engine, minKeep and verify",
+        problem: "has only retain and verify with destination.objectStore: remove engine and minKeep",
         cel: "has(self.destination.objectStore) && has(self.snapshots) && (has(self.snapshots.minKeep) || \
-              has(self.snapshots.verify) || self.snapshots.engine != 'Auto')",
+              self.snapshots.engine != 'Auto')",
         is_asked: |spec| {
-            let asked = spec.snapshots.as_ref().is_some_and(|it| {
-                it.min_keep.is_some() || it.verify.is_some() || it.engine != SnapshotEngine::Auto
-            });
+            let asked = spec
+                .snapshots
+                .as_ref()
+                .is_some_and(|it| it.min_keep.is_some() || it.engine != SnapshotEngine::Auto);
             spec.destination.object_store.is_some() && asked
         },
     },

@@ -30,6 +30,7 @@ mod store_list;
 mod tree_walk;
 mod trusted_authorities;
 mod verify_store;
+mod verify_turn;
 
 pub use bucket_error::BucketError;
 pub use bucket_history::BucketHistory;
@@ -38,3 +39,4 @@ pub use offsite_bucket::{OffsiteBucket, offsite};
 pub use prune_store::{PrunedStore, forget, prune_store};
 pub use send_history::send_history;
 pub use verify_store::{VerifiedStore, verify_store};
+pub use verify_turn::verify_in_turn;

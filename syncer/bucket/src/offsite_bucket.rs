@@ -8,6 +8,7 @@ use std::{
 use contract::{BucketUrl, StoreKey, chain};
 use syncer::snapshot::{
     Roots, Snapshot, SnapshotError, SnapshotId,
+    check::{ReadPace, StoreShare, Verified},
     copy::ContentPiece,
     offsite::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder},
     store::{Folder, FolderId},
@@ -23,6 +24,7 @@ use super::{
     prune_store::prune_store,
     send_history::{Published, packs_of, publish_snapshot},
     store_list::StoreList,
+    verify_turn::verify_in_turn,
 };
 
 /// A store that is open for a snapshot.
@@ -164,5 +166,12 @@ impl OffsiteStore for OffsiteBucket {
         let pruned = prune_store(&self.store, judge, false).map_err(offsite)?;
         self.list = self.store.list().map_err(offsite)?;
         Ok((pruned.snapshots, pruned.bytes))
+    }
+
+    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError> {
+        let (part, checked) = verify_in_turn(&self.store, of, pace).map_err(offsite)?;
+        // What could not be noted is reported all the same, and found again in its turn.
+        drop(checked.noted);
+        Ok((part, checked.verified))
     }
 }

@@ -222,7 +222,7 @@ impl Monitor {
     /// `ECANCELED` if it was.
     pub fn check(&self) -> io::Result<()> {
         #[cfg(test)]
-        if self.checks.made.fetch_add(1, SeqCst) + 1 == self.checks.cancel_at {
+        if self.checks.made.fetch_add(1, SeqCst) + 1 >= self.checks.cancel_at {
             self.cancel();
         }
         if self.cancelled() { Err(Errno::CANCELED.into()) } else { Ok(()) }

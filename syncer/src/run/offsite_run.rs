@@ -85,7 +85,7 @@ fn run(
     watch.did(work);
     let made = taken?;
     watch.enter(Phase::Snapshot);
-    let snapshot = retain_offsite(&mut *store, asked, &made, &failures);
+    let snapshot = retain_offsite(&mut *store, asked, &made, &failures, monitor);
     let now = SystemTime::now();
     let mut report = Report {
         run: params.run.clone(),

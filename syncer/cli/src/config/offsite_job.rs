@@ -47,8 +47,8 @@ pub(super) fn offsite_job(source: PathBuf, url: BucketUrl, sync: SyncFlags) -> R
 
 /// Refuses what a store in object storage does not do with a snapshot.
 fn check_snapshot(asked: &SnapshotParams) -> Result<(), ConfigError> {
-    let SnapshotParams { tags, job, keep, engine: _, min_keep: _, verify: _ } = asked.clone();
-    let can_do = SnapshotParams { tags, job, keep, ..SnapshotParams::default() };
+    let SnapshotParams { tags, job, keep, verify, engine: _, min_keep: _ } = asked.clone();
+    let can_do = SnapshotParams { tags, job, keep, verify, ..SnapshotParams::default() };
     let known = can_do.to_args();
     match asked.to_args().into_iter().find(|arg| !known.contains(arg)) {
         Some(flag) => Err(ConfigError::NotForBucket(flag)),

@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let export = |to: &mut dyn Write| export_tar(&opened.store, snapshot, to);
+    let export = |to: &mut dyn Write| export_tar(&opened.store, snapshot, (&flags.tar, to));
     if !is_standard(&flags.tar) {
         to_file(&flags.tar, export)?;
     } else if io::stdout().is_terminal() {
@@ -64,8 +64,9 @@ fn to_file(
     }
     let part = part_of(path);
     let mut file = open_part(&part).map_err(failed("make", &part))?;
+    let not_written = |source| SnapshotError::ArchiveNotWritten { path: path.into(), source };
     let written = write(&mut file)
-        .and_then(|()| file.sync_all().map_err(failed("write", &part)))
+        .and_then(|()| file.sync_all().map_err(not_written))
         .and_then(|()| fs::rename(&part, path).map_err(failed("rename", &part)));
     written.inspect_err(|_| drop(fs::remove_file(&part)))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

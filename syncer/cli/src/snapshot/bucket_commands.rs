@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{BucketError, VerifiedStore, forget, prune_store, verify_store};
+use bucket::{BucketError, VerifiedStore, forget, prune_store, verify_in_turn, verify_store};
 use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
@@ -94,15 +94,15 @@ fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
 }
 
 fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError> {
-    if flags.in_turn.is_some() {
-        return Err(
-            SnapshotError::Invalid("nothing is noted in object storage: give --part N/M".into()).into()
-        );
-    }
     let store = flags.key.open(url)?;
     let monitor = Monitor::default();
-    let part = flags.part.unwrap_or_default();
-    let checked = verify_store(&store, part, &ReadPace::new(flags.bandwidth_limit, &monitor))?;
+    let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
+    let (part, checked) = if let Some(of) = flags.in_turn {
+        verify_in_turn(&store, of, &pace)?
+    } else {
+        let part = flags.part.unwrap_or_default();
+        (part, verify_store(&store, part, &pace)?)
+    };
     let VerifiedStore { verified, roots, noted } = checked;
     if flags.volume.json {
         let snapshots = print::damaged_snapshots(&verified, &roots);

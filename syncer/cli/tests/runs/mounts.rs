@@ -57,8 +57,9 @@ fn assert_done(ends: &[Ended; 2]) {
     ends.iter().for_each(|end| end.assert_exit(ExitCode::Done));
 }
 
-fn umount(flags: &[&str], path: &std::path::Path) {
-    run(Command::new("umount").args(flags).arg(path)).unwrap();
+/// Unmounts lazily: a process that another test starts may have inherited what was open there for a moment.
+fn umount(path: &std::path::Path) {
+    run(Command::new("umount").arg("-l").arg(path)).unwrap();
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_volume_that_is_mounted_over_the_destination_in_mid_run_gets_nothing() {
     run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&pair.destination)).unwrap();
     let ends = halted.finish();
     let covering = fs::read_dir(&pair.destination).unwrap().count();
-    umount(&[], &pair.destination);
+    umount(&pair.destination);
     assert_eq!(covering, 0);
     assert_done(&ends);
     pair.assert_copy("beneath what was mounted over it");
@@ -84,7 +85,7 @@ fn a_volume_that_is_mounted_over_the_source_in_mid_run_is_not_taken_for_it() {
     run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&pair.source)).unwrap();
     fs::write(pair.source.join("small0"), "of another volume").unwrap();
     let ends = halted.finish();
-    umount(&[], &pair.source);
+    umount(&pair.source);
     assert_done(&ends);
     pair.assert_copy("of what the run had opened");
 }
@@ -94,7 +95,7 @@ fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
     let Some(disk) = Disk::new("ext4", DISK_BYTES, "") else { return };
     let pair = pair_on(&disk, |pair| &mut pair.destination);
     let halted = Halted::start(&pair);
-    umount(&["-l"], &disk.path());
+    umount(&disk.path());
     assert_done(&halted.finish());
     disk.mount_again();
     pair.assert_copy("on the volume, mounted again");
@@ -179,7 +180,7 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
         pair.run(&flags).assert_exit(ExitCode::Done);
         pair.assert_copy("once the file can be replaced");
         pair.assert_staging_empty();
-        umount(&[], &mount);
+        umount(&mount);
     }
 }
 
@@ -199,7 +200,7 @@ fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
             run.assert_exit(ExitCode::Done);
             pair.assert_staging_empty();
         }
-        umount(&[], &mount);
+        umount(&mount);
     }
 }
 

@@ -3,7 +3,11 @@
 use contract::human_bytes;
 
 use crate::common::prelude::*;
-use crate::{common::mount::Mounted, volume::Volume};
+use crate::{
+    common::mount::Mounted,
+    copy::digests,
+    volume::{Said, Volume},
+};
 
 /// Makes a volume on a file system of 8 MiB. Returns `None` where that cannot be mounted.
 fn small() -> Option<(Mounted, Volume)> {
@@ -261,4 +265,60 @@ fn a_run_announces_no_copy_where_files_are_cloned() {
     fs::write(source.path().join("large"), vec![3; 2_000_000]).unwrap();
     let (code, said, report) = run_with_snapshot(source.path(), volume.path(), &[]);
     assert!(code == Some(0) && !said.contains("snapshot copies") && report.notes.is_empty(), "{report:?}");
+}
+
+#[test]
+fn an_export_onto_a_full_file_system_says_so_and_is_done_once_there_is_room() {
+    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
+        eprintln!("skipped: only root may mount");
+        return;
+    };
+    let (folder, volume) = (mounted.folder(), Volume::new());
+    fs::write(volume.path().join("large"), Rng::new(5).bytes(6 << 20)).unwrap();
+    volume.create(&[]);
+    let [ballast, to] = ["ballast", "a.tar"].map(|name| folder.path().join(name));
+    let export = || volume.run("export", &["latest", "--tar", to.to_str().unwrap()]);
+    fs::write(&ballast, vec![1; 4 << 20]).unwrap();
+    let said = export();
+    assert!(
+        said.code == Some(1) && said.stderr.contains("a.tar") && said.stderr.contains("os error 28"),
+        "{said:?}"
+    );
+    assert!(!to.exists());
+    fs::remove_file(ballast).unwrap();
+    assert_eq!(export().code, Some(0));
+    let elsewhere = scratch::scratch();
+    let whole = elsewhere.path().join("a.tar");
+    volume.ok("export", &["latest", "--tar", whole.to_str().unwrap()]);
+    assert!(fs::read(&to).unwrap() == fs::read(&whole).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_history_without_room_leaves_the_files_and_the_snapshots_that_fit_and_comes_once_there_is_room() {
+    let Some((_mounted, to)) = small() else { return };
+    let from = Volume::new();
+    for round in 0..3 {
+        fs::write(from.path().join("large"), Rng::new(round).bytes(1_000_000)).unwrap();
+        from.create(&["--engine", "copy"]);
+    }
+    fs::write(from.path().join("large"), "small now").unwrap();
+    let sync = || {
+        let mut command = Command::new(program());
+        Said::from(command.args(["sync", "--history=all"]).args([from.path(), to.path()]).output().unwrap())
+    };
+    let ballast = fill(&to, 2_500_000);
+    let said = sync();
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert_eq!(fs::read_to_string(to.path().join("large")).unwrap(), "small now");
+    let (all, some) = (digests(&from), digests(&to));
+    assert!(
+        !some.is_empty() && some.len() < 3 && some.iter().all(|it| all.get(it.0) == Some(it.1)),
+        "{said:?}"
+    );
+    to.ok("verify", &["--no-heal"]);
+    fs::remove_file(ballast).unwrap();
+    assert_eq!(sync().code, Some(0));
+    assert_eq!(digests(&to), all);
+    to.ok("verify", &["--no-heal"]);
 }

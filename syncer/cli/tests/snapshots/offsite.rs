@@ -153,18 +153,22 @@ fn what_the_store_has_lost_is_sent_again_and_the_new_snapshot_is_whole() {
     }
 }
 
+/// Damages the first blob of each pack of contents, or of each other pack.
+fn damage_packs(bucket: &Bucket, is_of_contents: bool) {
+    let packs = bucket.objects("of/web/packs").into_iter();
+    for (name, _) in packs.filter(|(_, len)| (*len > 1 << 20) == is_of_contents) {
+        let path = bucket.path("of/web/packs").join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[30] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+}
+
 #[test]
 fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_run() {
     for (args, is_of_contents) in [(&[][..], true), (&["--compare=content"], true), (&[], false)] {
         let (bucket, from) = with_large();
-        for (name, _) in
-            bucket.objects("of/web/packs").into_iter().filter(|(_, len)| (*len > 1 << 20) == is_of_contents)
-        {
-            let path = bucket.path("of/web/packs").join(name);
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[30] ^= 1;
-            fs::write(path, bytes).unwrap();
-        }
+        damage_packs(&bucket, is_of_contents);
         assert_eq!(run(&bucket, &["verify", URL]).code, Some(3));
         let next = report(&bucket, &from, 0, args);
         assert!(next.work.bytes_on_wire > 0 && next.snapshot.unwrap().count == 2);
@@ -172,6 +176,30 @@ fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_run() {
         let (_to, folder) = restored(&bucket);
         Snapshot::of(&folder).assert_like(&Snapshot::of(from.path()), COPY, "what came back");
     }
+}
+
+#[test]
+fn a_part_of_the_store_is_checked_after_each_run_and_what_is_damaged_is_sent_again() {
+    let (bucket, from) = with_large();
+    let checked = || {
+        let said = sync(&bucket, &from, &["--report=-", "--snapshot", "--snapshot-verify=2"]);
+        let report: Report = serde_json::from_str(&said.stdout).unwrap();
+        let found = report.snapshot.unwrap().verify.unwrap();
+        (said.code, report.reason, found)
+    };
+    let (code, reason, found) = checked();
+    assert_eq!((code, reason, found.part.as_str(), found.damaged), (Some(0), None, "1/2", 0));
+    assert!(found.checked > 0);
+    damage_packs(&bucket, true);
+    // The damage is in one of the two parts.
+    let turns = [checked(), checked()];
+    assert_eq!(turns.each_ref().map(|(.., found)| found.part.as_str()), ["2/2", "1/2"]);
+    let damaged: Vec<_> = turns.iter().filter(|(code, ..)| *code == Some(3)).collect();
+    let [(_, reason, found)] = damaged[..] else { panic!("{turns:?}") };
+    assert_eq!(reason.as_deref(), Some("SnapshotsDamaged"));
+    assert!(found.damaged == 1 && found.files[0].starts_with("folder/"), "{found:?}");
+    report(&bucket, &from, 0, &[]);
+    ok(&bucket, &["verify", URL, "--in-turn", "1"]);
 }
 
 #[test]
@@ -313,7 +341,7 @@ fn flags_that_mean_nothing_to_a_snapshot_are_refused() {
         &["--write=in-place"],
         &["--backup-dir=old"],
         &["--destination-path=x"],
-        &["--snapshot", "--snapshot-verify=3"],
+        &["--snapshot", "--snapshot-min-keep=3"],
         &["--dry-run"],
         &["--compression=none"],
     ] {

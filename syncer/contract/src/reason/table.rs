@@ -408,7 +408,8 @@ reasons! {
               restore` has --path for a part";
     /// A check found damage in the snapshots that has no good copy.
     SnapshotsDamaged(Partial, once)
-        next "Bring a good copy of the named files to the destination, or forget the snapshots that need them.";
+        next "Bring a good copy of the named files to the destination, or forget the snapshots that need them. In \
+              object storage, the next run replaces what the source still has.";
     /// Snapshots of the SyncJob that no rule has dropped are not on the destination any more.
     SnapshotsGone
         next "Bring `.volferry/snapshots` back from a backup of the volume, if there is one, and find out who may \

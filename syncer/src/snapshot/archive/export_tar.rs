@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
     ops::Range,
+    path::Path,
 };
 
 use parking_lot::Mutex;
@@ -31,12 +32,16 @@ use crate::{
 /// Zeros in a row that are left out.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 
-/// Writes the archive of a snapshot. Every content is checked before it is written.
+/// Writes the archive of a snapshot, to the file of that name. Every content is checked before it is written.
 ///
 /// # Errors
 /// If an object cannot be read or is damaged, or the archive cannot be written; it then has no end.
-pub fn export_tar(store: &Store, snapshot: &Snapshot, to: &mut dyn Write) -> Result<(), SnapshotError> {
-    let mut export = TarExport { store, snapshot, to, early: BTreeMap::new(), metas: None };
+pub fn export_tar(
+    store: &Store,
+    snapshot: &Snapshot,
+    (path, to): (&Path, &mut dyn Write),
+) -> Result<(), SnapshotError> {
+    let mut export = TarExport { store, snapshot, path, to, early: BTreeMap::new(), metas: None };
     let mut stack = vec![(RelPath::root(), root_node(snapshot))];
     while let Some((path, node)) = stack.pop() {
         let folder = if let What::Dir(folder) = node.what { Some(folder) } else { None };
@@ -46,12 +51,13 @@ pub fn export_tar(store: &Store, snapshot: &Snapshot, to: &mut dyn Write) -> Res
         }
     }
     export.write(&[0; 2 * BLOCK_BYTES])?;
-    export.to.flush().map_err(written())
+    export.to.flush().map_err(not_written(path))
 }
 
 struct TarExport<'a> {
     store: &'a Store,
     snapshot: &'a Snapshot,
+    path: &'a Path,
     to: &'a mut dyn Write,
     /// Entries that were written at the path of an earlier name, by their own paths.
     early: BTreeMap<RelPath, RelPath>,
@@ -62,13 +68,13 @@ struct TarExport<'a> {
 /// The metadata of a directory's entries, by their names.
 type Metas = BTreeMap<Box<[u8]>, Meta>;
 
-fn written() -> impl FnOnce(io::Error) -> SnapshotError {
-    io_error("write", "the archive")
+fn not_written(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
+    |source| SnapshotError::ArchiveNotWritten { path: path.into(), source }
 }
 
 impl TarExport<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
-        self.to.write_all(bytes).map_err(written())
+        self.to.write_all(bytes).map_err(not_written(self.path))
     }
 
     /// Returns the entries of a directory, the last one first.
@@ -142,7 +148,7 @@ impl TarExport<'_> {
                 let piece = &mut buffer[..(end - at).min(PIECE_BYTES) as usize];
                 let read = open.slice().read_exact_at(piece, at);
                 read.map_err(|error| io_error("read", self.store.name_of(content))(error))?;
-                self.to.write_all(piece).map_err(written())?;
+                self.to.write_all(piece).map_err(not_written(self.path))?;
                 at += piece.len() as u64;
             }
         }

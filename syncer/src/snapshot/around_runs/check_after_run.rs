@@ -22,7 +22,12 @@ pub(crate) fn verify_after_run(
     monitor: &Monitor,
     report: &mut SnapshotReport,
 ) {
-    let (reason, message) = match check(writer, live, (asked, by), monitor) {
+    report_check(check(writer, live, (asked, by), monitor), report);
+}
+
+/// Adds the result of a check to the report.
+pub(super) fn report_check(found: Result<VerifyReport, SnapshotError>, report: &mut SnapshotReport) {
+    let (reason, message) = match found {
         Ok(found) => {
             let damage = found.damage();
             report.verify = Some(found);
@@ -55,7 +60,7 @@ fn check(
     Ok(report_of(turn.part, &verified))
 }
 
-fn report_of(part: StoreShare, verified: &Verified) -> VerifyReport {
+pub(super) fn report_of(part: StoreShare, verified: &Verified) -> VerifyReport {
     let is_list_damaged =
         verified.damaged_records > 0 || (verified.list.is_some() && !verified.is_list_healed);
     let lists = u64::from(is_list_damaged) + u64::from(verified.audit_broken_at.is_some());

@@ -1,14 +1,20 @@
-//! Reports the snapshot that a run has taken into a store elsewhere, and drops those that the job's rules do not keep.
+//! Reports the snapshot that a run has taken into a store elsewhere, drops those that the job's rules do not keep, and
+//! checks the next part of the store.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, SnapshotParams, SnapshotReport};
+use contract::{MAX_SNAPSHOTS, SnapshotParams, SnapshotReport, SnapshotVerify};
 use jiff::tz::TimeZone;
 
-use super::after_run::{entry, list, of_job, report_error, report_failures};
+use super::{
+    after_run::{entry, list, of_job, report_error, report_failures},
+    check_after_run::{report_check, report_of},
+};
 use crate::{
+    monitor::Monitor,
     report::Failures,
     snapshot::{
+        check::ReadPace,
         offsite::OffsiteStore,
         retention::{judge, not_kept},
         store::{Roots, Snapshot, SnapshotError, SnapshotId},
@@ -16,12 +22,14 @@ use crate::{
     },
 };
 
-/// Reports a snapshot that was taken, and drops what the rules do not keep.
+/// Reports a snapshot that was taken, drops what the rules do not keep, and checks a part of the store if that is asked
+/// for.
 pub(crate) fn retain_offsite(
     store: &mut dyn OffsiteStore,
     asked: &SnapshotParams,
     made: &Snapshot,
     failures: &Failures,
+    monitor: &Monitor,
 ) -> SnapshotReport {
     let mut report = SnapshotReport::default();
     report_failures(&mut report, made, failures);
@@ -31,6 +39,10 @@ pub(crate) fn retain_offsite(
         && let Err(error) = apply_rules(store, asked, &mut report)
     {
         report_error(&mut report, &error);
+    }
+    if let Some(SnapshotVerify { parts, bandwidth_limit }) = asked.verify {
+        let checked = store.verify(parts, &ReadPace::new(bandwidth_limit, monitor));
+        report_check(checked.map(|(part, verified)| report_of(part, &verified)), &mut report);
     }
     report
 }

@@ -41,6 +41,12 @@ impl StoreShare {
         (1..=share.of).contains(&share.nth).then_some(share)
     }
 
+    /// Returns the part of `of` that follows the last one that was checked in turn.
+    pub fn after(last: Option<Self>, of: u64) -> Self {
+        let before = last.filter(|last| last.of == of && last.nth < of);
+        Self { nth: before.map_or(1, |last| last.nth + 1), of }
+    }
+
     /// Returns whether the content belongs to this part.
     pub fn has(self, id: &ContentId) -> bool {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -74,9 +80,7 @@ impl Turn {
     pub fn next(store: &Store, of: u64) -> Result<Self, SnapshotError> {
         let last = read_text_file(store, CHECKED, MAX_CHECKED_BYTES)?;
         let last = last.strip_suffix('\n').and_then(StoreShare::parse);
-        let before = last.filter(|last| last.of == of && last.nth < of);
-        let part = StoreShare { nth: before.map_or(1, |last| last.nth + 1), of };
-        Ok(Self { is_in_turn: true, ..Self::of(store, part)? })
+        Ok(Self { is_in_turn: true, ..Self::of(store, StoreShare::after(last, of))? })
     }
 
     /// Returns whether this check reads the content.

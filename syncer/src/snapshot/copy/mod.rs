@@ -9,6 +9,8 @@ pub(crate) mod fetch_tree;
 mod hostile_stores;
 #[cfg(test)]
 mod lying_stores;
+#[cfg(test)]
+mod round_trips;
 pub(crate) mod stream_client;
 pub(crate) mod stream_frames;
 pub(crate) mod stream_server;

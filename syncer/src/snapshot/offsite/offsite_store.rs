@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     hash::ContentId,
     snapshot::{
+        check::{ReadPace, StoreShare, Verified},
         copy::ContentPiece,
         store::{Folder, FolderId, Roots, Snapshot, SnapshotError, SnapshotId},
     },
@@ -82,4 +83,10 @@ pub trait OffsiteStore {
     /// # Errors
     /// If a snapshot that stays cannot be read, or the list not be changed.
     fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError>;
+
+    /// Checks the next of `of` parts of it. What is damaged is sent again by the next runs that have it.
+    ///
+    /// # Errors
+    /// If it does not answer, or its list is damaged.
+    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError>;
 }

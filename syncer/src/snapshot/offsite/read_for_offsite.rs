@@ -150,6 +150,7 @@ mod tests {
     use super::*;
     use crate::snapshot::{
         SnapshotId,
+        check::{ReadPace, StoreShare, Verified},
         offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder},
         store::{Folder, FolderId, Roots, Snapshot},
     };
@@ -198,6 +199,9 @@ mod tests {
         }
         fn remove(&mut self, _: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError> {
             Ok((BTreeSet::new(), 0))
+        }
+        fn verify(&mut self, of: u64, _: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError> {
+            Ok((StoreShare { nth: 1, of }, Verified::default()))
         }
     }
 

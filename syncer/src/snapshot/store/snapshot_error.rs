@@ -140,6 +140,14 @@ pub enum SnapshotError {
         "the restore would do something else than the plan that was shown, its plan is {0}: nothing was changed"
     )]
     OtherPlan(String),
+    /// An archive cannot be written to its end.
+    #[error("the archive {path} cannot be written", path = .path.display())]
+    ArchiveNotWritten {
+        /// Its file, or `-`.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// An archive cannot be imported.
     #[error("the archive cannot be imported, and nothing was changed: {0}")]
     Archive(String),
@@ -227,6 +235,9 @@ impl SnapshotError {
             Self::Io { source, .. } if is_full(source) => {
                 "`volferry snapshot prune` needs no room, and gives back that of the snapshots that it drops"
                     .into()
+            }
+            Self::ArchiveNotWritten { source, .. } if is_full(source) => {
+                "make room where it goes, or write it to a pipe by `--tar -`".into()
             }
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
             Self::NoList(_) | Self::OnlyCopy(_) => {
