@@ -77,7 +77,6 @@ async fn the_history_of_a_claim_goes_to_another_cluster_and_another_claim_gets_a
     let from = format!("--from={}/{}/web-copy", laptop.context, near.namespace);
     let to = format!("--to=the/far/{}/offsite", far.namespace);
     laptop.run(&["pair", &from, &to, "--apply", "--service=node-port", IMAGE]);
-    assert_eq!(snapshots(&offsite), [""; 0]);
 
     // The endpoint's owner takes the history that the SyncJob of the other cluster sends.
     let patch = |spec: Value| Patch::Merge(json!({ "spec": spec }));
