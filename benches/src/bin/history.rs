@@ -76,7 +76,7 @@ const OTHERS: [Other; 3] = [
     Other {
         name: "kopia",
         remedy: "go install github.com/kopia/kopia",
-        version: "kopia --version",
+        version: "kopia --version | cut -d' ' -f1",
         init: "mkdir kopia
             kopia repository create filesystem --path \"$PWD/kopia\"
             kopia policy set --add-ignore .volferry volume",

@@ -236,9 +236,9 @@ pub struct Snapshots {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub min_keep: Option<i32>,
-    /// After the snapshot of each run, check the next part of the volume's or the object store's snapshots, and repair
-    /// damage of a volume from good copies. What is damaged in an object store is sent again by the next run that has
-    /// it. Damage without a good copy raises the condition Corrupt. Absent: no check.
+    /// After the snapshot of each run, check the next part of the snapshots there, and repair damage from good copies.
+    /// Damage that is left raises the condition Corrupt. In an object store that is all damage; the next run sends
+    /// again what the claim still has of it. Absent: no check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySnapshots>,
 }

@@ -39,4 +39,4 @@ pub use offsite_bucket::{OffsiteBucket, offsite};
 pub use prune_store::{PrunedStore, forget, prune_store};
 pub use send_history::send_history;
 pub use verify_store::{VerifiedStore, verify_store};
-pub use verify_turn::verify_in_turn;
+pub use verify_turn::{CheckedTurn, verify_in_turn};

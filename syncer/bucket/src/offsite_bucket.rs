@@ -24,7 +24,7 @@ use super::{
     prune_store::prune_store,
     send_history::{Published, packs_of, publish_snapshot},
     store_list::StoreList,
-    verify_turn::verify_in_turn,
+    verify_turn::{CheckedTurn, verify_in_turn},
 };
 
 /// A store that is open for a snapshot.
@@ -169,9 +169,9 @@ impl OffsiteStore for OffsiteBucket {
     }
 
     fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError> {
-        let (part, checked) = verify_in_turn(&self.store, of, pace).map_err(offsite)?;
-        // What could not be noted is reported all the same, and found again in its turn.
-        drop(checked.noted);
+        // Where nothing can be noted, the next run checks this part again.
+        let CheckedTurn { part, checked, noted: _ } =
+            verify_in_turn(&self.store, of, pace).map_err(offsite)?;
         Ok((part, checked.verified))
     }
 }

@@ -1,10 +1,13 @@
 //! Checks a store: that each pack is as long as its blobs need, that each blob is what was sealed for its place and has
 //! its hash, and that each snapshot has all that it needs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+};
 
 use syncer::snapshot::{
-    Roots,
+    Roots, SnapshotError,
     check::{Damage, DamageNames, ReadPace, StoreShare, Verified},
     store::{ContentRef, Folder, FolderId},
 };
@@ -32,10 +35,11 @@ pub struct VerifiedStore {
     pub noted: Result<(), BucketError>,
 }
 
-/// Checks the contents of a part of a store, and all directories, and names in its list what is damaged.
+/// Checks the contents of a part of a store, those that its list names as damaged, and all directories, and names in
+/// the list what is damaged.
 ///
 /// # Errors
-/// If the store does not answer, or its list or an index is damaged.
+/// If the store does not answer, or its list or an index is damaged; if `pace` is told to stop.
 pub fn verify_store(
     store: &BucketStore,
     share: StoreShare,
@@ -49,7 +53,11 @@ pub fn verify_store(
     roots.snapshots.retain(|it| it.forgotten.is_none() && now.get(it.id).is_some());
     let mut walk = TreeWalk::new(store, &known.index);
     for snapshot in &roots.snapshots {
-        walk.walk(snapshot.tree.id, &mut |_, id, folder| check.folder(id, folder))?;
+        walk.walk(snapshot.tree.id, &mut |_, id, folder| {
+            let bytes = folder.as_ref().map_or(0, |folder| folder.listing.encoded_len() as u64);
+            pace.spend(bytes).map_err(|error| stopped(store, error))?;
+            check.folder(id, folder)
+        })?;
     }
     if !check.bad.is_empty() {
         let mut names = DamageNames::at_most(MAX_NAMED);
@@ -132,15 +140,20 @@ impl<'a> StoreCheck<'a> {
         self.found.extend(place.map(|place| self.index.offset(&place)));
     }
 
-    /// Reads the contents of a part of the store in the order of their places.
+    /// Reads the contents of a part of the store, and those that are known to be damaged, in the order of their places.
     fn contents(&mut self, share: StoreShare, pace: &ReadPace<'_>) -> Result<(), BucketError> {
-        let is_of_part = |id: &BlobId| id.kind != BlobKind::Folder && share.has(&ContentId(id.hash));
+        let is_known = |id: &BlobId| {
+            let place = self.index.get(id).map(|place| self.index.offset(&place));
+            place.is_some_and(|at| self.known.list.damaged.contains(&at))
+        };
+        let is_of_part =
+            |id: &BlobId| id.kind != BlobKind::Folder && (share.has(&ContentId(id.hash)) || is_known(id));
         let blobs = self.index.in_order(is_of_part);
         let ids: Vec<BlobId> = blobs.iter().map(|(id, _)| *id).collect();
         self.store.read_blobs(self.index, &ids, &mut |nth, bytes| {
             let id = ids[nth];
             let (len, place) = (blobs[nth].1.len, blobs[nth].1);
-            pace.spend(len.into()).map_err(BucketError::Runtime)?;
+            pace.spend(len.into()).map_err(|error| stopped(self.store, error))?;
             self.done.objects += 1;
             self.done.bytes += u64::from(len);
             let checked = match bytes {
@@ -208,6 +221,10 @@ impl<'a> StoreCheck<'a> {
             Ok(())
         })
     }
+}
+
+fn stopped(store: &BucketStore, source: io::Error) -> BucketError {
+    SnapshotError::Io { operation: "check", path: store.url().to_string().into(), source }.into()
 }
 
 /// Returns the number of the damaged object that content needs a blob of, if any.

@@ -33,12 +33,13 @@ pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Resul
     let (monitor, screen) = (Arc::clone(monitor), Arc::clone(screen));
     let listen = move || {
         for signal in signals.forever() {
-            monitor.cancel();
+            // Shows the hint first: a run that is told to stop may print its end at once.
             if signal == SIGINT {
                 screen.hint(
                     "Stopping in order, and the next run continues; press Ctrl-C again to stop at once.\n",
                 );
             }
+            monitor.cancel();
         }
     };
     thread::Builder::new().name("signals".into()).spawn(listen)?;

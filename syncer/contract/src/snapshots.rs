@@ -172,7 +172,7 @@ pub struct SnapshotReport {
     pub verify: Option<VerifyReport>,
 }
 
-/// The result of a check of one part of the volume's snapshots, of all jobs.
+/// The result of a check of one part of the destination's snapshots, of all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VerifyReport {

@@ -217,10 +217,12 @@ impl<'a> Receiver<'a> {
             Some((assembly.arrivals.as_mut()?.came(offset, len, check?)?, staged))
         };
         let Some((batch, staged)) = lock_attempt(assembly, attempt).and_then(due) else { return };
-        let noted = self.writing.tree().and_then(|tree| batch.note(tree, &staged));
-        let log = noted.inspect_err(|error| tracing::debug!(%error, "no arrivals are noted")).ok();
-        if let Some(arrivals) = assembly.lock().arrivals.as_mut() {
-            arrivals.noted(log);
+        let mut next = Some(batch);
+        while let Some(batch) = next {
+            let noted = self.writing.tree().and_then(|tree| batch.note(tree, &staged));
+            let log = noted.inspect_err(|error| tracing::debug!(%error, "no arrivals are noted")).ok();
+            let of_attempt = lock_attempt(assembly, attempt);
+            next = of_attempt.and_then(|mut assembly| assembly.arrivals.as_mut()?.noted(log));
         }
     }
 

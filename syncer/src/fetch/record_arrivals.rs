@@ -68,6 +68,11 @@ impl Arrivals {
         }
         self.pending.push((offset, check.value));
         self.pending_bytes += len;
+        self.due()
+    }
+
+    /// Returns the batch that is due, unless a worker records one.
+    fn due(&mut self) -> Option<Batch> {
         let is_due = self.pending_bytes >= NOTED_AFTER_BYTES || self.noted.elapsed() >= NOTED_AFTER;
         if self.is_taken || !is_due {
             return None;
@@ -79,11 +84,13 @@ impl Arrivals {
         Some(Batch { version, file_len, log: self.log.take(), blocks: std::mem::take(&mut self.pending) })
     }
 
-    /// Takes the log back after a batch was recorded. If that failed, no more blocks of this file are recorded.
-    pub(crate) fn noted(&mut self, log: Option<ArrivalLog>) {
+    /// Takes the log back after a batch was recorded, and returns the one that is due by now. If recording failed, no
+    /// more blocks of this file are recorded.
+    pub(crate) fn noted(&mut self, log: Option<ArrivalLog>) -> Option<Batch> {
         self.is_taken = log.is_none();
         self.log = log;
         self.noted = Instant::now();
+        self.due()
     }
 
     /// Returns whether blocks of the file may have been recorded.

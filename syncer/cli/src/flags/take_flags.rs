@@ -78,8 +78,8 @@ pub(crate) struct TakeFlags {
 
     /// After the snapshot, check the next of N parts of DST's snapshots, and heal damage: N runs check everything
     ///
-    /// As `volferry snapshot verify --in-turn N` does. If there is damage without a good copy, the exit code is 3. DST
-    /// stays locked meanwhile.
+    /// As `volferry snapshot verify --in-turn N` does. If damage is left, the exit code is 3. A volume stays locked
+    /// meanwhile; in object storage nothing is healed at once, and the next run sends damaged files again.
     #[arg(long, value_name = "N", requires = "snapshot", value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_verify: Option<u64>,
 

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{BucketError, VerifiedStore, forget, prune_store, verify_in_turn, verify_store};
+use bucket::{BucketError, CheckedTurn, VerifiedStore, forget, prune_store, verify_in_turn, verify_store};
 use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
@@ -97,11 +97,11 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     let store = flags.key.open(url)?;
     let monitor = Monitor::default();
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
-    let (part, checked) = if let Some(of) = flags.in_turn {
+    let CheckedTurn { part, checked, noted: turn_noted } = if let Some(of) = flags.in_turn {
         verify_in_turn(&store, of, &pace)?
     } else {
         let part = flags.part.unwrap_or_default();
-        (part, verify_store(&store, part, &pace)?)
+        CheckedTurn { part, checked: verify_store(&store, part, &pace)?, noted: Ok(()) }
     };
     let VerifiedStore { verified, roots, noted } = checked;
     if flags.volume.json {
@@ -109,6 +109,9 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
         say_json(&VerifyJson::new(part, &verified, &snapshots));
     } else {
         say(&print::verified(part, &verified, &roots));
+    }
+    if let Err(error) = turn_noted {
+        print::complain(&format!("error: the next check in turn is of the same part: {}\n", chain(&error)));
     }
     if let Err(error) = noted {
         print::complain(&format!("error: no copy or run will replace what is damaged: {}\n", chain(&error)));

@@ -9,6 +9,8 @@ use std::{
     time::SystemTime,
 };
 
+use contract::{Reason, VerifyReport};
+
 use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command as snapshot_command, ok, pull, push, run, text},
@@ -178,21 +180,22 @@ fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_run() {
     }
 }
 
+/// Runs, with a check of the next of two parts of the store. Returns the exit code, the reason, and what was found.
+fn run_and_check(bucket: &Bucket, from: &Volume) -> (Option<i32>, Option<Reason>, VerifyReport) {
+    let said = sync(bucket, from, &["--report=-", "--snapshot", "--snapshot-verify=2"]);
+    let report: Report = serde_json::from_str(&said.stdout).unwrap();
+    (said.code, report.reason, report.snapshot.unwrap().verify.unwrap())
+}
+
 #[test]
 fn a_part_of_the_store_is_checked_after_each_run_and_what_is_damaged_is_sent_again() {
     let (bucket, from) = with_large();
-    let checked = || {
-        let said = sync(&bucket, &from, &["--report=-", "--snapshot", "--snapshot-verify=2"]);
-        let report: Report = serde_json::from_str(&said.stdout).unwrap();
-        let found = report.snapshot.unwrap().verify.unwrap();
-        (said.code, report.reason, found)
-    };
-    let (code, reason, found) = checked();
+    let (code, reason, found) = run_and_check(&bucket, &from);
     assert_eq!((code, reason, found.part.as_str(), found.damaged), (Some(0), None, "1/2", 0));
     assert!(found.checked > 0);
     damage_packs(&bucket, true);
     // The damage is in one of the two parts.
-    let turns = [checked(), checked()];
+    let turns = [0, 1].map(|_| run_and_check(&bucket, &from));
     assert_eq!(turns.each_ref().map(|(.., found)| found.part.as_str()), ["2/2", "1/2"]);
     let damaged: Vec<_> = turns.iter().filter(|(code, ..)| *code == Some(3)).collect();
     let [(_, reason, found)] = damaged[..] else { panic!("{turns:?}") };
@@ -200,6 +203,16 @@ fn a_part_of_the_store_is_checked_after_each_run_and_what_is_damaged_is_sent_aga
     assert!(found.damaged == 1 && found.files[0].starts_with("folder/"), "{found:?}");
     report(&bucket, &from, 0, &[]);
     ok(&bucket, &["verify", URL, "--in-turn", "1"]);
+}
+
+#[test]
+fn damage_that_no_run_can_mend_is_told_after_each_of_them_whatever_part_has_its_turn() {
+    let (bucket, from) = with_large();
+    damage_packs(&bucket, true);
+    fs::remove_dir_all(from.path().join("folder")).unwrap();
+    let turns = [0; 5].map(|_| run_and_check(&bucket, &from).2.damaged);
+    // It is in one of the two parts.
+    assert!(turns[0] <= 1 && turns[1..] == [1; 4], "{turns:?}");
 }
 
 #[test]

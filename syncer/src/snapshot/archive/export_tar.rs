@@ -32,7 +32,8 @@ use crate::{
 /// Zeros in a row that are left out.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 
-/// Writes the archive of a snapshot, to the file of that name. Every content is checked before it is written.
+/// Writes the archive of a snapshot to `to`, which errors name by `path`. Every content is checked before it is
+/// written.
 ///
 /// # Errors
 /// If an object cannot be read or is damaged, or the archive cannot be written; it then has no end.

@@ -50,6 +50,8 @@ fn requests(from: &Path, to: &Path) -> usize {
     let roots = there.roots().unwrap();
     let mut history = StoredHistory { store: &there, roots: &roots, volume: None };
     thread::scope(|scope| {
+        // Closed by a panic as well, so that the other end does not wait.
+        let near = near;
         scope.spawn(move || serve_history(&mut history, &far, &far).unwrap());
         let mut source = StreamedHistory::new(&near, CountedRequests { to: &near, sent: &sent });
         let destination = lock_volume(&TreeLocation::from(to)).unwrap();

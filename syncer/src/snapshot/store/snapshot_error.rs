@@ -141,9 +141,9 @@ pub enum SnapshotError {
     )]
     OtherPlan(String),
     /// An archive cannot be written to its end.
-    #[error("the archive {path} cannot be written", path = .path.display())]
+    #[error("cannot write the archive to {path}", path = .path.display())]
     ArchiveNotWritten {
-        /// Its file, or `-`.
+        /// Where it goes.
         path: PathBuf,
         /// The reason.
         source: io::Error,
@@ -236,9 +236,7 @@ impl SnapshotError {
                 "`volferry snapshot prune` needs no room, and gives back that of the snapshots that it drops"
                     .into()
             }
-            Self::ArchiveNotWritten { source, .. } if is_full(source) => {
-                "make room where it goes, or write it to a pipe by `--tar -`".into()
-            }
+            Self::ArchiveNotWritten { source, .. } if is_full(source) => "make room there".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
             Self::NoList(_) | Self::OnlyCopy(_) => {
                 "`volferry snapshot repair DIR` shows what it would bring back and what it would forget"
