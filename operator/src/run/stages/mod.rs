@@ -2,9 +2,9 @@
 //! Pure.
 
 pub mod capturing;
+pub mod due_run;
 pub mod finishing;
 pub mod hook_stage;
-pub mod idle;
 pub mod imaging;
 pub mod plan;
 pub mod preparing;

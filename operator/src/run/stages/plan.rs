@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use contract::Side;
 
-pub use super::idle::next_run;
+pub use super::due_run::next_run;
 use super::{
-    capturing, finishing, hook_stage, idle, imaging, preparing, queued, running,
+    capturing, due_run, finishing, hook_stage, imaging, preparing, queued, running,
     situation::{SLOW_PERIOD, Situation, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
     step::{Decision, Step},
@@ -30,7 +30,7 @@ pub fn next(situation: &Situation<'_>) -> Decision {
     match (&situation.status.active_run, &situation.demand) {
         (Some(run), _) => active(situation, run),
         (None, Err(fault)) => Step::Refuse(fault.clone()).again(after(situation, SLOW_PERIOD)),
-        (None, Ok(demand)) => idle::next(situation, demand),
+        (None, Ok(demand)) => due_run::next(situation, demand),
     }
 }
 
@@ -68,7 +68,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
     if let Some(fault) = situation.facts.withdrawn.as_ref().filter(|_| !is_done) {
         return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
-    let idle::Replacement { cause, due } = idle::replacing(situation, run);
+    let due_run::Replacement { cause, due } = due_run::replacing(situation, run);
     if let Some(cause) = cause.filter(|_| !matches!(stand, Stand::Over(_))) {
         return Step::Finish(Outcome::canceled(finishing::replaced(run, cause))).into();
     }

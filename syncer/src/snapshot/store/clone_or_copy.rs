@@ -1,4 +1,4 @@
-//! Chooses the engine of a store, and which contents it packs.
+//! Chooses the engine of a store: whether files get into it by clones or by copies.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,23 +7,6 @@ use rustix::fs::{Mode, OFlags};
 
 use super::snapshot_list::Engine;
 use crate::destination::never_clones;
-
-/// Contents up to this length in bytes are packed if files are cloned: a clone takes an inode, which is about as large.
-const PACKED_BESIDE_CLONES: u64 = 1 << 10;
-
-/// Contents up to this length in bytes are packed if files are copied.
-const PACKED_BESIDE_COPIES: u64 = 64 << 10;
-
-impl Engine {
-    /// Returns whether content of `len` bytes goes into a pack. Empty content goes nowhere.
-    pub(crate) fn packs(self, len: u64) -> bool {
-        let most = match self {
-            Engine::Clone => PACKED_BESIDE_CLONES,
-            Engine::Copy => PACKED_BESIDE_COPIES,
-        };
-        (1..=most).contains(&len)
-    }
-}
 
 /// Chooses an engine that the file system of `dir` supports. Returns `None` if cloning is required and not supported.
 pub(crate) fn choose_engine(wanted: SnapshotEngine, dir: BorrowedFd<'_>) -> Option<Engine> {

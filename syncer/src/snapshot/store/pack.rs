@@ -16,6 +16,7 @@ use super::{
     folder::ObjectRef,
     read_store::Store,
     snapshot_id::SnapshotId,
+    snapshot_list::Engine,
     store_files::{OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, PART, make_dir, own_name},
 };
 use crate::{
@@ -25,6 +26,23 @@ use crate::{
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// Contents up to this length in bytes are packed if files are cloned: a clone takes an inode, which is about as large.
+const PACKED_BESIDE_CLONES: u64 = 1 << 10;
+
+/// Contents up to this length in bytes are packed if files are copied.
+const PACKED_BESIDE_COPIES: u64 = 64 << 10;
+
+impl Engine {
+    /// Returns whether content of `len` bytes goes into a pack. Empty content goes nowhere.
+    pub(crate) fn packs(self, len: u64) -> bool {
+        let most = match self {
+            Engine::Clone => PACKED_BESIDE_CLONES,
+            Engine::Copy => PACKED_BESIDE_COPIES,
+        };
+        (1..=most).contains(&len)
+    }
+}
 
 /// A pack that is being written, and its folder. Both are created with the first object.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The stage Done: no run is under way, and the next one is awaited. Pure.
+//! The stage Done, in which no run is under way: decides whether one is due, and when the next one will be. Pure.
 
 use contract::{Reason, RunResult};
 use jiff::{SignedDuration, Timestamp};
