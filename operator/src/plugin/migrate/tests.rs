@@ -4,7 +4,7 @@ use super::*;
 use crate::api::admission::{Admitted, admit};
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/plugin/migrate/fixtures").join(name)
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("src/plugin/migrate/fixtures").join(name)
 }
 
 fn text(drafts: &[Draft]) -> String {

@@ -150,7 +150,8 @@ struct ErrorMessage {
 
 /// Returns the messages of all errors below `syncer`.
 fn error_messages() -> Vec<ErrorMessage> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let package = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let root = Path::new(&package).parent().unwrap();
     let mut all = Vec::new();
     for folder in ["contract/src", "core/src", "trend/src", "src", "cli/src"] {
         add_messages(root, &root.join(folder), &mut all);

@@ -17,7 +17,8 @@ use crate::remote::Far;
 
 /// Returns the commands of the page, in order.
 fn commands() -> Vec<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/two-machines.md");
+    let page =
+        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../docs/src/two-machines.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|after| after.split_once("```").unwrap().0);
     blocks.flat_map(str::lines).map(str::to_owned).collect()

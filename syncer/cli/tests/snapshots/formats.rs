@@ -18,7 +18,9 @@ const LARGE_NAME: &str = "content/07/07876663625233f0fdb11bcd1d90741d6e1809e1f03
 
 fn volume_of(version: &str) -> Volume {
     let volume = Volume::new();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/fixtures").join(version);
+    let fixture = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+        .join("tests/snapshots/fixtures")
+        .join(version);
     let own = volume.path().join(".volferry");
     fs::create_dir(&own).unwrap();
     for folder in ["", "packs", "content", "content/07"] {
