@@ -87,8 +87,8 @@ const MAX_LABEL: usize = 63;
 /// The maximum length of the readable part of a child's name. With the rest, and with the suffix that Kubernetes
 /// appends to a Job's name for its pod, the name stays below [`MAX_LABEL`].
 const MAX_SLUG: usize = 32;
-/// More tries than a run makes in a month of waiting for a volume.
-const MAX_PAST_TRIES: i32 = 10_000;
+/// The greatest number of earlier tries of a run: more than it makes in a month of waiting for a volume.
+pub const MAX_PAST_TRIES: i32 = 10_000;
 const HASH_DIGITS: usize = 10;
 
 /// The names of the objects of one try of one run.

@@ -5,6 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::{JsonSchema, generate::SchemaSettings, transform::AddNullable};
+use serde_json::Value;
 
 /// The bounds of all numbers and texts that have none of their own: a number fits into its type, whatever program reads
 /// it, and no text or list fills the object.
@@ -15,7 +16,7 @@ const MOST_BYTES: i64 = 65_536;
 const MOST_ITEMS: i64 = 4096;
 
 /// Returns the schema of a type, as a CRD has it for a field of that type; `None` if it has no such form.
-pub(super) fn of<T: JsonSchema>() -> Option<JSONSchemaProps> {
+pub(crate) fn of<T: JsonSchema>() -> Option<JSONSchemaProps> {
     let settings = SchemaSettings::openapi3().with(|it| {
         it.inline_subschemas = true;
         it.meta_schema = None;
@@ -42,6 +43,23 @@ pub(super) fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut J
         _ => None,
     };
     schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).chain(items).chain(values)
+}
+
+/// Brings the numbers of an object into the bounds of 64-bit ones, which sums and quotients of numbers within them may
+/// exceed: the API server would refuse the whole object.
+pub(crate) fn clamp(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(clamp),
+        Value::Array(items) => items.iter_mut().for_each(clamp),
+        Value::Number(number) if number.is_f64() => {
+            let bounded = number.as_f64().map(|number| number.clamp(-MOST_F64, MOST_F64));
+            *value = bounded.into();
+        }
+        Value::Number(number) if number.as_u64().is_some_and(|number| number > MOST_I64 as u64) => {
+            *value = (MOST_I64 as u64).into();
+        }
+        _ => {}
+    }
 }
 
 /// Converts a schema derived from Rust types to the form that the API server expects: `null` means an absent field (a

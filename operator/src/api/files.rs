@@ -9,7 +9,8 @@ use super::rules;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = rules::files()))]
 pub struct Files {
-    /// Remove from the destination what the source does not have.
+    /// Remove from the destination what the source does not have. In the first run, that is also what others put there
+    /// before, within `deleteLimit`: the status names the first entries that went.
     pub delete: bool,
     /// When `delete` removes entries. After: once all content has arrived. Before: before any content is written, which
     /// makes room for it.

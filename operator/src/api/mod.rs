@@ -9,7 +9,8 @@ pub mod admission;
 mod benchmark;
 pub mod conditions;
 mod crd;
-mod crd_schema;
+pub(crate) mod crd_schema;
+mod duration;
 mod ends;
 mod files;
 mod grant;
@@ -32,6 +33,7 @@ pub use active_run::{
 };
 pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
+pub use duration::parse_duration;
 pub use ends::{
     AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, IdentitySecret, ObjectStore,
     ObjectStoreSecret, RemoteEndpoint, SourceEndpoint,

@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules;
+use super::{duration, rules};
 
 /// How the source is captured at one instant, from which a run then reads.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct PointInTime {
     /// How long the capture may take before the run fails: the application may be held by `hooks.before` meanwhile.
     /// With the method Group, waiting for the set's other runs counts.
     #[serde(default = "ten_minutes")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub timeout: String,
 }
 

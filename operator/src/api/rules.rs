@@ -12,8 +12,9 @@ mod schedule;
 use schemars::Schema;
 use serde_json::Value;
 
+use self::rule::each;
+pub(super) use self::rule::quoting;
 pub(super) use self::rule::{Rule, rule};
-use self::rule::{each, quoting};
 pub(crate) use self::schedule::{IS_NOT_CRON, cron_form};
 pub(super) use self::{
     endpoint::{endpoint_service, host_name, key_version, peer_name, public_key, sync_endpoint},
@@ -80,15 +81,6 @@ pub(super) fn schedule() -> [Rule; 2] {
             "timeZone goes with cron: remove it, or write a cron schedule in place of interval",
         ),
     ]
-}
-
-/// Requires a duration between one second and 9999 hours.
-pub(super) fn duration() -> [Rule; 1] {
-    quoting(
-        "self.matches(r'^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$') && duration(self) >= duration('1s')"
-            .into(),
-        "is not a duration of a second or more: write hours, minutes and seconds such as 90s, 10m or 1h30m",
-    )
 }
 
 /// Returns the pattern of a number of bytes, so that the rules accept what `contract::parse_bytes` parses. The number
@@ -296,7 +288,8 @@ pub(super) fn spec() -> Vec<Rule> {
 pub(super) fn remote_address() -> [Rule; 1] {
     quoting(
         [
-            r"self.matches(r'^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?",
+            r"self.matches(r'^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])",
+            r"(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?",
             r"::[A-Za-z0-9_][A-Za-z0-9._@-]*(/[^/\x00]+)*$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')",
         ]
         .concat(),

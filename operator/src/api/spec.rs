@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     active_run::MAX_PARALLELISM,
+    duration,
     ends::{ClaimReference, DestinationEndpoint, SourceEndpoint},
     files::Files,
     pods::PodSettings,
@@ -192,7 +193,7 @@ pub struct Schedule {
     pub cron: Option<String>,
     /// Starts a run this long after the last one began, for example `30m`; the first one at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub interval: Option<String>,
     /// The IANA time zone that `cron` is read in, for example `Europe/Berlin`. Absent: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,12 +202,12 @@ pub struct Schedule {
     /// Delays each run by a fraction of this duration that is derived from the job's UID, so that jobs with the same
     /// schedule do not all start at once. An interval becomes longer by that fraction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub jitter: Option<String>,
     /// Leaves out a run that could not begin this long after its time, for example because the operator was away or
     /// another run of the job took longer: the next time counts. Absent: it is made up for once, however late.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub starting_deadline: Option<String>,
 }
 
@@ -286,7 +287,7 @@ pub struct Retain {
     pub yearly: i32,
     /// All snapshots that were taken at most this long before the newest one are kept, for example `48h`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub within: Option<String>,
     /// All snapshots that have one of these tags are kept; people assign tags with `volferry snapshot tag`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -328,7 +329,7 @@ impl Default for Regression {
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
     /// The longest that a run may take, retries included, for example `90s`, `10m` or `6h`.
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub timeout: String,
     /// How often a failed run is tried again before it counts as failed.
     #[schemars(range(min = 0, max = 100))]
@@ -384,7 +385,7 @@ pub struct Hook {
     pub command: Vec<String>,
     /// How long the command may take, in all pods together.
     #[serde(default = "one_minute")]
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub timeout: String,
     /// What a failed command means for the run. Fail: the run fails; if the hook is `before`, nothing is synced, and
     /// `after` still runs. Continue: the run goes on, and an event names the failure.

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules;
+use super::{duration, rules};
 
 /// The VolumeSnapshots of the destination: one after each run that succeeded.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct VolumeSnapshots {
     pub volume_snapshot_class_name: Option<String>,
     /// How long the storage may take for one. The next run waits meanwhile.
     #[serde(default = "ten_minutes")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = duration::rule()))]
     pub timeout: String,
 }
 

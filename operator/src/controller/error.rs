@@ -61,6 +61,15 @@ pub(crate) enum Error {
     TimedOut,
 }
 
+/// Returns the pause before another attempt, after that number of earlier failures in a row.
+pub(crate) fn pause_after(failures: u32) -> Duration {
+    growing(ERROR_PAUSE, failures)
+}
+
+fn growing(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_PAUSE)
+}
+
 impl Error {
     /// Returns how long to wait before the reconciliation is tried again, after that number of earlier failures in a
     /// row.
@@ -70,7 +79,7 @@ impl Error {
             Self::Unwatched(_) => ERROR_PAUSE,
             _ => {
                 let first = if self.is_conflict() { CONFLICT_PAUSE } else { ERROR_PAUSE };
-                first.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_PAUSE)
+                growing(first, failures)
             }
         }
     }

@@ -99,6 +99,15 @@ impl<T: Clone> Recent<T> {
     }
 }
 
+impl Recent<u32> {
+    /// Counts a failure of that key. Returns the number of those before it in a row: a success forgets the key.
+    pub fn failed(&self, key: &str) -> u32 {
+        let before = self.get(key, Duration::MAX).unwrap_or(0);
+        self.put(key, before.saturating_add(1));
+        before
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

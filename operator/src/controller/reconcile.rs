@@ -118,9 +118,7 @@ fn path(job: &Guarded) -> String {
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
 pub(crate) fn on_error(job: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-    let failures = context.failures.get(&path(&job), Duration::MAX).unwrap_or(0);
-    context.failures.put(&path(&job), failures.saturating_add(1));
-    let pause = error.pause(failures);
+    let pause = error.pause(context.failures.failed(&path(&job)));
     if error.is_conflict() {
         tracing::debug!(namespace, name, "somebody else has written to the job; reconciling anew");
         return Action::requeue(pause);
@@ -298,7 +296,9 @@ async fn act(
     };
     // Objects that were created before the rejection become known in the next reconciliation.
     let is_known = refused.is_none();
-    let step = refused.map_or(step, Refusal::step);
+    let step = refused.map_or(step, |refusal| {
+        stages::plan::refused(&view.situation(valid, *now), refusal.step())
+    });
     Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
 }
 

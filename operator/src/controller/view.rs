@@ -93,7 +93,7 @@ impl<'a> View<'a> {
 
     /// Returns the tries that are over and still have objects.
     fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active_names.as_ref(), &self.subject.name, &self.subject.uid)
+        self.found.children.leftovers(self.active_names.as_ref(), &self.owner())
     }
 
     /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
@@ -103,7 +103,7 @@ impl<'a> View<'a> {
         let mut children = self.found.children.clone();
         kept_for_logs::take(&mut children, &job, &self.found.claims);
         let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
-        children.leftovers(current, &self.subject.name, &self.subject.uid).is_empty()
+        children.leftovers(current, &self.owner()).is_empty()
     }
 
     /// Returns the status message about the remaining objects of earlier tries; `None` if none remain.
@@ -183,7 +183,10 @@ impl<'a> View<'a> {
             && matches!(step, Step::Hook(HookStep::Await(Point::Before)));
         let stops =
             matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. }));
-        if stops || ends_waiting {
+        // Pods that were made before the API server refused another one are known only now.
+        let is_stopped = matches!(step, Step::Hook(HookStep::Await(Point::After)))
+            && self.active().and_then(|(run, _)| run.hooks.as_ref()).is_some_and(|it| it.stopped.is_some());
+        if stops || ends_waiting || is_stopped {
             tries.extend(self.active_names.clone());
         }
         let mut doomed = cleanup::due(&self.owner(), &self.found.children, &tries);

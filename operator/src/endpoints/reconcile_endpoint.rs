@@ -32,7 +32,7 @@ use crate::{
     controller::{
         apply::{ApplyError, apply},
         context::Context,
-        error::TIMEOUT,
+        error::{TIMEOUT, pause_after},
         read::{DereferenceError, GuardedEndpoint, reading},
         stores::WatchError,
     },
@@ -51,8 +51,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(10);
 /// How long to wait before one that is ready is looked at again: no watch tells of its namespace's annotations.
 const IDLE: Duration = Duration::from_secs(300);
-/// The pause after an error, and that while another release holds the namespace.
-const PAUSE: Duration = Duration::from_secs(5);
 const OTHERS_PERIOD: Duration = Duration::from_secs(20);
 /// The HTTP status codes by which the API server rejects an object as it is.
 const REFUSALS: [u16; 3] = [400, 403, 422];
@@ -90,15 +88,23 @@ pub(crate) async fn reconcile(
     endpoint: Arc<GuardedEndpoint>,
     context: Arc<Context>,
 ) -> Result<Action, EndpointError> {
-    timeout(TIMEOUT, known(&endpoint, &context)).await.unwrap_or(Err(EndpointError::TimedOut))
+    let done = timeout(TIMEOUT, known(&endpoint, &context)).await.unwrap_or(Err(EndpointError::TimedOut));
+    if done.is_ok() {
+        context.failures.forget(&path(&endpoint));
+    }
+    done
 }
 
-/// Logs a failed reconciliation, and returns when to try it again.
+fn path(endpoint: &GuardedEndpoint) -> String {
+    format!("SyncEndpoint {}/{}", endpoint.namespace().unwrap_or_default(), endpoint.name_any())
+}
+
+/// Logs a failed reconciliation, and returns when to try it again: the later, the more have failed in a row.
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
 pub(crate) fn on_error(
     endpoint: Arc<GuardedEndpoint>,
     error: &EndpointError,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 ) -> Action {
     let (namespace, name) = (endpoint.namespace().unwrap_or_default(), endpoint.name_any());
     tracing::warn!(
@@ -107,7 +113,7 @@ pub(crate) fn on_error(
         error = chain(error),
         "reconciling a SyncEndpoint failed and is tried again"
     );
-    Action::requeue(PAUSE)
+    Action::requeue(pause_after(context.failures.failed(&path(&endpoint))))
 }
 
 async fn known(endpoint: &GuardedEndpoint, context: &Context) -> Result<Action, EndpointError> {

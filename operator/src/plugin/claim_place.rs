@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use clap::Args;
 
+use crate::api::parse_duration;
+
 /// Which cluster and namespace; the kubeconfig is the one of kubectl.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Scope {
@@ -62,8 +64,5 @@ impl FromStr for ClaimPlace {
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    match text.parse::<kube::core::Duration>() {
-        Ok(time) if !time.is_negative() && time >= Duration::from_secs(1) => Ok(time.into()),
-        _ => Err("write a time such as 90s, 10m or 1h30m".into()),
-    }
+    parse_duration(text).ok_or_else(|| "write a time such as 90s, 10m or 1h30m".into())
 }

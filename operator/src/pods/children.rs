@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
+    cleanup::Owner,
     placement::Placements,
     pod_state::{self, EndState},
     pod_warnings::Warnings,
@@ -39,10 +40,10 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// Returns the names of the tries that these children belong to, except `current`, for the job with that name and
-    /// UID. Pods count even if their label is another job's, since they may write to the volume.
-    pub fn leftovers(&self, current: Option<&TryNames>, job: &str, uid: &str) -> Vec<TryNames> {
-        let made = tries(self.jobs.iter().map(ResourceExt::labels)).filter(|names| names.is_of(job, uid));
+    /// Returns the names of the tries that these children belong to, except `current`: of the owner's Jobs, and of all
+    /// pods, since those may write to the volume whoever made them.
+    pub fn leftovers(&self, current: Option<&TryNames>, owner: &Owner) -> Vec<TryNames> {
+        let made = tries(self.jobs.iter().filter(|job| owner.owns(*job)).map(ResourceExt::labels));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
         let mut others: Vec<TryNames> = others.filter(|names| Some(names) != current).collect();
         others.sort_unstable();
@@ -233,10 +234,15 @@ mod tests {
                 "name": of.job(Side::Sink),
                 "labels": {names::LABEL_TRY: of.label()},
                 "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
+                "ownerReferences": [{"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "name": "web-1", "uid": "r"}],
             },
             "spec": {"template": {"spec": {"containers": [{"name": "syncer", "image": image}]}}},
         }))
         .unwrap()
+    }
+
+    fn owner() -> Owner {
+        Owner { namespace: "prod".into(), uid: "u".into(), runs: vec!["r".into()] }
     }
 
     fn labelled<K: serde::de::DeserializeOwned>(of: &TryNames) -> K {
@@ -247,8 +253,16 @@ mod tests {
     #[test]
     fn children_of_the_try_under_way_are_no_leftovers() {
         let children = Children { jobs: vec![job(&names(2), 4, "i")], pods: vec![labelled(&names(2))] };
-        assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), []);
-        assert_eq!(children.leftovers(None, "web", "u"), [names(2)]);
+        assert_eq!(children.leftovers(Some(&names(2)), &owner()), []);
+        assert_eq!(children.leftovers(None, &owner()), [names(2)]);
+    }
+
+    #[test]
+    fn a_job_that_somebody_else_labelled_is_no_leftover() {
+        let mut foreign = job(&names(1), 4, "i");
+        foreign.metadata.owner_references = None;
+        let children = Children { jobs: vec![foreign], ..Children::default() };
+        assert_eq!(children.leftovers(None, &owner()), []);
     }
 
     #[test]
@@ -305,7 +319,7 @@ mod tests {
         let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
         for children in [by_job, by_pod] {
-            assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), [names(1)]);
+            assert_eq!(children.leftovers(Some(&names(2)), &owner()), [names(1)]);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Takes the steps of the populator, one after the other, for each claim.
 
-use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use contract::{Reason, chain};
@@ -24,7 +24,6 @@ use kube::{
 };
 use serde_json::json;
 use thiserror::Error;
-use tokio::sync::Mutex;
 
 use super::{
     choose_content,
@@ -35,7 +34,9 @@ use crate::{
     api::SyncJob,
     controller::{
         apply::Applicable,
+        error::pause_after,
         read::{DereferenceError, Guarded},
+        recent::Recent,
         watches::{await_kind, scoped},
     },
     fault::Fault,
@@ -50,8 +51,6 @@ use crate::{
     },
 };
 
-/// How long a failed step waits before it is tried again.
-const ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// How often a claim that cannot be filled is looked at again, although no watch told of a change.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -122,8 +121,10 @@ struct Populator {
     client: Client,
     events: Events,
     health: Arc<Health>,
-    /// What each claim was last told, by its UID, so that it is told once.
-    told: Mutex<HashMap<String, Fault>>,
+    /// What each claim was last told, by its UID, so that it is told once an hour.
+    told: Recent<Fault>,
+    /// How often in a row each claim could not be advanced.
+    failures: Recent<u32>,
 }
 
 /// Fills claims until SIGTERM or SIGINT, or until leadership is lost.
@@ -150,7 +151,8 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
         events: Events::reporting_as(client.clone(), POPULATOR, &identity),
         client,
         health,
-        told: Mutex::default(),
+        told: Recent::default(),
+        failures: Recent::default(),
     });
     let work = populator.work(&args.watch_namespaces);
     if !args.leader_elect {
@@ -409,10 +411,11 @@ impl Populator {
     /// Publishes why a claim is not filled, unless it was told the same before.
     async fn publish_fault(&self, claim: &PersistentVolumeClaim, fault: &Fault) {
         self.health.metrics.claim_waits(&labels(claim), true);
-        let before = self.told.lock().await.insert(claim.uid().unwrap_or_default(), fault.clone());
-        if before.as_ref() == Some(fault) {
+        let uid = claim.uid().unwrap_or_default();
+        if self.told.get(&uid, Duration::MAX).as_ref() == Some(fault) {
             return;
         }
+        self.told.put(&uid, fault.clone());
         let (namespace, name) = (claim.namespace(), claim.name_any());
         tracing::warn!(namespace, name, reason = fault.reason.as_str(), "{}", fault.message);
         let note = Note { warning: true, reason: fault.reason.clone(), message: fault.message.clone() };
@@ -462,10 +465,12 @@ async fn reconcile(
     if choose_content::source(&claim).is_none() {
         return Ok(Action::await_change());
     }
-    Ok(match populator.advance(&claim).await? {
+    let step = populator.advance(&claim).await?;
+    populator.failures.forget(&claim.uid().unwrap_or_default());
+    Ok(match step {
         Step::Done => {
             populator.health.metrics.claim_waits(&labels(&claim), false);
-            populator.told.lock().await.remove(&claim.uid().unwrap_or_default());
+            populator.told.forget(&claim.uid().unwrap_or_default());
             Action::await_change()
         }
         Step::Tell(fault) if fault.reason == Reason::NotFilled => Action::await_change(),
@@ -476,8 +481,8 @@ async fn reconcile(
 }
 
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
-fn on_error(claim: Arc<PersistentVolumeClaim>, error: &StepError, _: Arc<Populator>) -> Action {
+fn on_error(claim: Arc<PersistentVolumeClaim>, error: &StepError, populator: Arc<Populator>) -> Action {
     let of = ObjectRef::from_obj(&*claim);
     tracing::warn!(claim = %of, error = chain(error), "a claim is not filled yet, and tried again");
-    Action::requeue(ERROR_PAUSE)
+    Action::requeue(pause_after(populator.failures.failed(&claim.uid().unwrap_or_default())))
 }

@@ -11,7 +11,7 @@ use super::{
     write_record::{self, RecordError},
 };
 use crate::{
-    api::{ActiveRun, Stage, SyncJob, SyncJobStatus, SyncRun},
+    api::{ActiveRun, Run, Stage, SyncJob, SyncJobStatus, SyncRun, SyncRunStatus},
     controller::{context::Context, dereference::Found, error::Error, view::View},
     fault::Fault,
 };
@@ -106,7 +106,7 @@ pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -
     }
 }
 
-/// Writes into the SyncRuns of the last run and the last benchmark how these ended, and deletes the SyncRuns that the
+/// Writes into the SyncRuns of the last run, the last benchmark and earlier ones how these ended, and deletes the SyncRuns that the
 /// history no longer keeps. Returns whether the ended runs are done: their objects are removed, or kept for readers of
 /// logs, and their SyncRuns say so. A run can only be done if `is_known`: all objects that were created are known.
 pub(crate) async fn settle_runs(
@@ -117,8 +117,12 @@ pub(crate) async fn settle_runs(
     now: Timestamp,
 ) -> Result<bool, RecordError> {
     let runs = view.found.runs.iter().map(|run| &**run);
+    let newest = [&status.last_run, &status.last_benchmark].into_iter().flatten();
+    // The next run may have ended before all objects of an earlier one were removed.
+    let earlier = runs.clone().filter_map(|run| finishing(run.status.as_ref()?));
+    let earlier = earlier.filter(|run| newest.clone().all(|newest| newest.number != run.number));
     let mut is_settled = true;
-    for last in [&status.last_run, &status.last_benchmark].into_iter().flatten() {
+    for last in newest.clone().chain(earlier) {
         let is_its = |run: &&SyncRun| run.spec.number == Some(last.number);
         let fresh =
             view.found.run.as_ref().filter(|run| view.found.facts.record == Record::Kept && is_its(run));
@@ -135,6 +139,11 @@ pub(crate) async fn settle_runs(
         write_record::delete(&context.client, run).await?;
     }
     Ok(is_settled)
+}
+
+/// Returns how a run ended of whose objects some may be left.
+fn finishing(status: &SyncRunStatus) -> Option<&Run> {
+    status.report.as_ref().filter(|_| status.stage == Some(Stage::Finishing))
 }
 
 fn generation(run: &SyncRun) -> i64 {

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use regex::Regex;
 use thiserror::Error;
 
-use crate::api;
+use crate::api::{self, parse_duration};
 
 /// The reasons why a schedule is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -185,10 +185,7 @@ fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
 }
 
 fn duration(field: &'static str, text: &str) -> Result<Duration, ScheduleError> {
-    match text.parse::<kube::core::Duration>() {
-        Ok(duration) if !duration.is_negative() && duration >= Duration::from_secs(1) => Ok(duration.into()),
-        _ => Err(ScheduleError::Duration { field, text: text.into() }),
-    }
+    parse_duration(text).ok_or_else(|| ScheduleError::Duration { field, text: text.into() })
 }
 
 fn signed(duration: Duration) -> SignedDuration {

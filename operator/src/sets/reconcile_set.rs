@@ -85,9 +85,7 @@ pub(crate) async fn reconcile(set: Arc<GuardedSet>, context: Arc<Context>) -> Re
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
 pub(crate) fn on_error(set: Arc<GuardedSet>, error: &Error, context: Arc<Context>) -> Action {
     let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
-    let key = path(&namespace, &name);
-    let failures = context.failures.get(&key, Duration::MAX).unwrap_or(0);
-    context.failures.put(&key, failures.saturating_add(1));
+    let failures = context.failures.failed(&path(&namespace, &name));
     if !error.is_conflict() {
         tracing::warn!(
             namespace,

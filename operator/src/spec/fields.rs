@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use contract::Reason;
 use thiserror::Error;
 
-use crate::{fault::Fault, run::schedule::ScheduleError};
+use crate::{api::parse_duration, fault::Fault, run::schedule::ScheduleError};
 
 /// The reasons why a spec cannot be run. Only a change of the spec can help.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -37,12 +37,10 @@ impl From<ValidationError> for Fault {
     }
 }
 
-/// Parses a duration greater than 0. Fails if the text is no such duration.
+/// Parses a duration of a second or more. Fails if the text is no such duration.
 pub(crate) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
-    match text.parse::<kube::core::Duration>() {
-        Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
-        _ => Err(invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
-    }
+    let unknown = || invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"));
+    parse_duration(text).ok_or_else(unknown)
 }
 
 /// Converts a number of a field. Fails if it does not fit the type.

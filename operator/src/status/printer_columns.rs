@@ -19,13 +19,8 @@ pub fn summary_of_progress(progress: &Progress) -> Summary {
 /// Returns the values of the printer columns for a run that ended.
 pub fn summary_of(run: &Run) -> Summary {
     Summary {
-        files: format!("{}/{}", changed(run), run.work.files_scanned),
+        files: format!("{}/{}", run.work.changed(), run.work.files_scanned),
         transferred: human::bytes(run.work.bytes_changed),
         duration: Some(human::milliseconds(run.timings.running())),
     }
-}
-
-/// Returns the number of entries that a run changed.
-pub fn changed(run: &Run) -> u64 {
-    run.work.files_created + run.work.files_updated + run.work.files_deleted
 }

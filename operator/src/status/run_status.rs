@@ -13,6 +13,7 @@ use crate::{
         ActiveRun, EarlierTries, HistoryEntry, HookRun, JobIdentity, Run, RunCause, RunHooks, Stage,
         StoppedRun, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause},
+        crd_schema::clamp,
     },
     fault::Fault,
     hooks::hook_state::{self, Point},
@@ -340,9 +341,11 @@ pub fn patch(
     Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
 }
 
-/// Returns the JSON merge patch from `old` to `new`; `None` if they are equal.
+/// Returns the JSON merge patch from `old` to `new`, within the bounds of numbers of the CRDs; `None` if they are equal.
 pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
-    Ok(merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?))
+    let mut new = serde_json::to_value(new)?;
+    clamp(&mut new);
+    Ok(merge_patch(&serde_json::to_value(old)?, &new))
 }
 
 fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
@@ -370,7 +373,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let completed = report.completion_time.parse().unwrap_or(now).min(now).max(started);
     let EarlierTries { mut timings, work, usage, notes } = tries_until(active, report, now);
     timings.queue = ms_between(started, completed).saturating_sub(timings.total);
-    timings.total += timings.queue;
+    timings.total = timings.total.saturating_add(timings.queue);
     Run {
         id: active.id.clone(),
         number: active.number,
@@ -434,7 +437,7 @@ fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timing
     let unreported =
         if report.timings.total == 0 { ready.map_or(0, |ready| ms_between(ready, now)) } else { 0 };
     let pod_start = ms_between(began, ran.unwrap_or(now));
-    let total = pod_start + unreported + report.timings.total;
+    let total = report.timings.total.saturating_add(pod_start + unreported);
     Timings { queue: 0, pod_start, total, ..report.timings }
 }
 
@@ -455,7 +458,7 @@ fn history_entry(run: &Run) -> HistoryEntry {
         completion_time: run.completion_time.clone(),
         kind: is_comparable(run).then(|| RunKind::of(&run.work)),
         files_scanned: run.work.files_scanned,
-        files_changed: printer_columns::changed(run),
+        files_changed: run.work.changed(),
         files_failed: run.work.files_failed,
         bytes_changed: run.work.bytes_changed,
         bytes_on_wire: run.work.bytes_on_wire,

@@ -251,7 +251,7 @@ impl Report {
     /// Sets [`Rates`] from `work` and `timings`.
     pub fn fill_rates(&mut self) {
         let seconds = (self.timings.total.max(1)) as f64 / 1000.0;
-        let files = self.work.files_created + self.work.files_updated;
+        let files = self.work.files_created.saturating_add(self.work.files_updated);
         self.rates = Rates {
             files_per_second: (files as f64 / seconds).round(),
             bytes_per_second: (self.work.bytes_changed as f64 / seconds).round(),

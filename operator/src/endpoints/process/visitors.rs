@@ -20,6 +20,7 @@ use crate::{
     api::{
         EndpointAccess, EndpointRun, EndpointVisitor, SnapshotStatus, SyncEndpoint, SyncEndpointStatus,
         conditions::reason_word,
+        crd_schema::clamp,
     },
     human::clipped,
     snapshots::engine_snapshots,
@@ -77,7 +78,8 @@ impl Recorder {
     }
 
     /// Writes fields of the status. Returns whether another attempt would be of no use.
-    async fn try_write(&self, fields: Value) -> bool {
+    async fn try_write(&self, mut fields: Value) -> bool {
+        clamp(&mut fields);
         let patch = Patch::Merge(json!({"metadata": {"uid": self.uid}, "status": fields}));
         let params =
             PatchParams { field_manager: Some("volferry-endpoint".into()), ..PatchParams::default() };
@@ -158,7 +160,7 @@ fn entry(served: ServedRun) -> EndpointRun {
         completion_time: time(completion_time),
         link: link.map(|link| link.kind.to_string()),
         files_scanned: work.files_scanned,
-        files_changed: work.files_created + work.files_updated + work.files_deleted,
+        files_changed: work.changed(),
         files_failed: work.files_failed,
         bytes_changed: work.bytes_changed,
         bytes_on_wire: work.bytes_on_wire,

@@ -185,7 +185,10 @@ fn a_run_without_a_place_or_of_a_job_that_goes_is_in_nobodys_way() {
     deleted.metadata.deletion_timestamp = Some(now);
     assert_eq!(ahead(&own, &[homeless, deleted.clone()]), None);
     deleted.status.as_mut().unwrap().active_run = Some(started(run("x", "a", 1)));
-    assert!(ahead(&own, &[deleted]).is_some(), "its pods may still run");
+    assert_eq!(ahead(&own, std::slice::from_ref(&deleted)), None, "a finalizer may hold it for ever");
+    let stray = vec![pod("other", "a", false, "Running")];
+    let waits = Rivals::new("prod", "own", &[deleted], stray).ahead_of(&own, "own", "u", at(9));
+    assert!(waits.is_some(), "its pod still runs");
 }
 
 #[test]

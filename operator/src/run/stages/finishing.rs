@@ -13,6 +13,7 @@ use crate::{
     api::{ActiveRun, RunCause},
     fault::Fault,
     human,
+    names::MAX_PAST_TRIES,
     run::{outcome::Outcome, retry},
 };
 
@@ -40,14 +41,14 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outc
     }
 }
 
-/// Waits for a volume that is in use, for as long as a run may take.
+/// Waits for a volume that is in use, for as long as a run may take, and no longer than its tries can be counted.
 fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
     let since = run.busy_since.as_ref().map_or(situation.now, |since| since.0);
     let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
     let limit = since.checked_add(timeout).unwrap_or(Timestamp::MAX);
-    if situation.now >= limit {
+    if situation.now >= limit || run.past_tries() >= MAX_PAST_TRIES {
         let message = human::sentence(&outcome.report.message);
-        let waited = human::duration(timeout);
+        let waited = human::duration(situation.now.duration_since(since).unsigned_abs().min(timeout));
         outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
         return Step::Finish(outcome).into();
     }

@@ -5,7 +5,7 @@ use contract::{ExitCode, Reason, Report, RunResult};
 
 use super::{
     situation::{Situation, WARNINGS_PERIOD, after},
-    step::{ClaimStep, Decision, HookStep, Step},
+    step::{Decision, HookStep, Step},
 };
 use crate::{
     api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun},
@@ -85,7 +85,7 @@ fn ends_turn(step: &Step) -> bool {
             | Step::Halt(_)
             | Step::Block(_)
             | Step::Wait(_)
-            | Step::Claim(ClaimStep::Create)
+            | Step::Claim(_)
             | Step::Begin(_)
             | Step::Suspend
     )

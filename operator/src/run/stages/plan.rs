@@ -34,6 +34,14 @@ pub fn next(situation: &Situation<'_>) -> Decision {
     }
 }
 
+/// Returns the step after one that the API server has refused: an owed hook `after` comes before the end of the run.
+pub fn refused(situation: &Situation<'_>, step: Step) -> Step {
+    match &situation.status.active_run {
+        Some(run) => hook_stage::around(situation, run, false, step.into()).step,
+        None => step,
+    }
+}
+
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if let Some(waiting) = hook_stage::under_way(situation, run) {
         return waiting;

@@ -353,3 +353,23 @@ fn what_no_operator_can_read_of_an_end_is_removed_by_the_next_try() {
     let removed = json!({"ends": {"source": null, "sink": null}});
     assert_eq!(difference(&old, &read(json!({}))).unwrap(), Some(removed));
 }
+
+/// The greatest numbers that the schema of a report lets pass, whose sums and quotients no status could hold.
+#[test]
+fn a_run_of_any_report_can_be_written() {
+    let most = 9_200_000_000_000_000_000_u64;
+    let work = json!({"filesCreated": most, "filesUpdated": most, "bytesChanged": 1, "bytesOnWire": most});
+    let fast = json!({"work": {"bytesChanged": most}, "timings": {"total": 1}});
+    for told in [json!({"work": work, "timings": {"total": most}}), fast] {
+        let report = crate::api::reports::read(told).unwrap();
+        let outcome = Outcome { report, may_retry: true, exit: contract::ExitCode::Failed };
+        let mut status = begun();
+        retry(&mut status, &outcome, at(3000), at(3000));
+        finish(&mut status, &outcome, KEEP, at(9000));
+        let written = difference(&SyncJobStatus::default(), &status).unwrap().unwrap();
+        let schema = crate::api::crd_schema::of::<SyncJobStatus>().unwrap();
+        let schema = jsonschema::validator_for(&serde_json::to_value(schema).unwrap()).unwrap();
+        let refused: Vec<String> = schema.iter_errors(&written).map(|error| error.to_string()).collect();
+        assert_eq!(refused, Vec::<String>::new());
+    }
+}

@@ -220,3 +220,37 @@ fn a_run_without_after_ends_as_ever() {
     let failed = opened(Some("no"));
     assert_eq!(finished(step(&with(&failed, &hooks))).reason.as_deref(), Some("HookFailed"));
 }
+
+#[test]
+fn a_destination_that_grows_before_a_retry_lets_the_application_go_first() {
+    let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
+    fn grows<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks) -> Situation<'a> {
+        Situation { claim_step: Some(ClaimStep::Grow), ..with(status, hooks) }
+    }
+    let next = step(&grows(&status, &hooks));
+    assert_eq!(next, begins(Point::After, true));
+    done(&mut status, &next);
+    over(&mut status, Point::After, None);
+    assert_eq!(step(&grows(&status, &hooks)), Step::Claim(ClaimStep::Grow));
+}
+
+#[test]
+fn a_job_that_the_api_server_refuses_ends_the_run_after_its_hook() {
+    let (mut status, hooks) = (opened(None), both(OnHookFailure::Fail));
+    let fault = Fault::new(Reason::ChildRefused, "The API server refuses the Job.");
+    let refusal = || Step::Finish(Outcome::stopped(fault.clone()));
+    let next = crate::run::stages::plan::refused(&with(&status, &hooks), refusal());
+    let Step::Hook(HookStep::Begin { point: Point::After, stops: true, stopped: Some(stopped) }) = &next
+    else {
+        panic!("{next:?}")
+    };
+    assert_eq!((stopped.reason.as_str(), &*stopped.message), ("ChildRefused", &*fault.message));
+    done(&mut status, &next);
+    over(&mut status, Point::After, None);
+    assert_eq!(finished(step(&with(&status, &hooks))).reason.as_deref(), Some("ChildRefused"));
+    assert_eq!(
+        crate::run::stages::plan::refused(&with(&status, &hooks), refusal()),
+        refusal(),
+        "nothing is owed any more"
+    );
+}
