@@ -90,7 +90,7 @@ impl Policy {
 impl Policy {
     /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
     /// doubt.
-    fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+    pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
         let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
         let newest = Time { seconds: seconds.max(!seconds), nanos };

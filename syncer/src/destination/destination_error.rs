@@ -69,7 +69,8 @@ pub enum ApplyError {
     },
     /// The run has to keep owners, and the process may not set them.
     #[error(
-        "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
+        "owners shall be kept or set, but this process may not change them: run it as root, or leave out --chown, or \
+         `--ownership always`"
     )]
     Owners,
 }

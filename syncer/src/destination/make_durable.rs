@@ -11,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 
 use crate::{
-    destination::{Destination, destination_error::ApplyError},
+    destination::{Destination, Scope, destination_error::ApplyError},
     entry::Time,
     measure::monitor::Monitor,
 };
@@ -38,24 +38,29 @@ impl Destination {
         self.state.dirty().since()
     }
 
+    /// Returns whether doubt stays after a run of this scope, since it leaves out what earlier runs may have changed.
+    pub(crate) fn keeps_doubt(&self, scope: &Scope) -> bool {
+        self.state.dirty().outlives(scope)
+    }
+
     /// Marks the volume as being changed. Callers do this before they change any content.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when the mark cannot be made.
-    pub fn begin(&self) -> Result<(), ApplyError> {
+    pub(crate) fn begin(&self, scope: &Scope) -> Result<(), ApplyError> {
         self.still_held()?;
-        let marked = self.state.dirty().mark(self.state.dir());
+        let marked = self.state.dirty().mark(self.state.dir(), scope);
         marked.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
     /// Makes all changes durable, those of this run and of earlier runs that were cut off, and removes the mark.
-    /// `is_whole` says that the destination now equals the source.
+    /// `settled` is the scope of a run after which all of it equals the source.
     ///
     /// # Errors
     /// When a sync fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile.
     /// Then the mark stays.
-    pub fn commit(&self, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
-        self.commit_within(Duration::ZERO, is_whole, monitor)
+    pub(crate) fn commit(&self, settled: Option<&Scope>, monitor: &Monitor) -> io::Result<()> {
+        self.commit_within(Duration::ZERO, settled, monitor)
     }
 
     /// Makes the changes of an unfinished run durable, as [`Self::commit`] does. A run that was told to stop waits for
@@ -64,19 +69,24 @@ impl Destination {
     /// # Errors
     /// The errors of [`Self::commit`].
     pub fn commit_unfinished(&self, monitor: &Monitor) -> io::Result<()> {
-        self.commit_within(STOP_PATIENCE, false, monitor)
+        self.commit_within(STOP_PATIENCE, None, monitor)
     }
 
-    fn commit_within(&self, patience: Duration, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
+    fn commit_within(
+        &self,
+        patience: Duration,
+        settled: Option<&Scope>,
+        monitor: &Monitor,
+    ) -> io::Result<()> {
         if !self.state.dirty().is_marked() {
             return Ok(());
         }
         self.sync(monitor, patience)?;
-        // Without `is_whole`, files that an earlier run left in doubt may not have been synced: their mark stays.
-        if is_whole || self.doubtful_since().is_none() {
+        // Unless that is settled, files that an earlier run left in doubt may not have been synced: their mark stays.
+        if settled.is_some() || self.doubtful_since().is_none() {
             self.state.check()?;
             let shards = self.state.shard_board().map_or(1, |team| team.shard().count);
-            self.state.dirty().clear(self.state.dir(), shards)?;
+            self.state.dirty().clear(self.state.dir(), settled, shards)?;
         }
         Ok(())
     }

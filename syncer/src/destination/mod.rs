@@ -38,11 +38,13 @@ pub(crate) use staging::arrived_blocks::{ArrivalLog, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};
+pub(crate) use state::dirty_mark::{Scope, settles_doubt};
 pub(crate) use state::leftovers::Leftover;
 pub(crate) use state::shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub(crate) use state::state_dir::StateDir;
 pub use state::state_dir::VolumeLock;
 pub use state::state_names::remove_folder;
+pub(crate) use state::unsettled::{doubt_in, is_half_written};
 
 pub(crate) use metadata::set_metadata::KEPT;
 pub(crate) use state::volume_id::of as volume_of;

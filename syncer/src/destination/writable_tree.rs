@@ -88,6 +88,7 @@ impl Destination {
     pub fn keep_old(&mut self, backup: BackupDir) {
         let backup = Arc::new(backup);
         self.retire.kept_by = Some(Arc::clone(&backup) as _);
+        self.retire.doubt = self.state.dirty().since();
         self.backup = Some(backup);
     }
 

@@ -12,9 +12,13 @@ use rustix::{
 };
 
 use crate::{
+    destination::{doubt_in, is_half_written},
     path::OWN_DIR,
     session_error::SessionError,
-    sys::root::{Root, TreeLocation, each_name},
+    sys::{
+        in_motion::Doubt,
+        root::{Root, TreeLocation, each_name},
+    },
 };
 
 const FILE_FLAGS: OFlags =
@@ -34,10 +38,19 @@ impl SourceLock {
     /// works on a volume that is mounted read-only.
     ///
     /// # Errors
-    /// [`SessionError::SourceBusy`] when a run writes to the source.
+    /// [`SessionError::SourceBusy`] when a run writes to the source; [`SessionError::SourceHalfWritten`] when one was
+    /// cut off in the middle of a file.
     pub(crate) fn hold(root: &Root, place: &TreeLocation) -> Result<Self, SessionError> {
         match lock(root) {
-            Ok(lock) => Ok(Self { lock, note: None }),
+            Ok(None) => Ok(Self { lock: None, note: None }),
+            Ok(Some(found)) if found.is_half_written => {
+                Err(SessionError::SourceHalfWritten { path: place.path() })
+            }
+            Ok(Some(Shared { lock, doubt, .. })) => {
+                let is_cut_off = doubt.as_ref().is_some_and(|doubt| doubt.since.is_some());
+                doubt.into_iter().for_each(|doubt| root.set_doubt(doubt));
+                Ok(Self { lock: Some(lock), note: is_cut_off.then(|| CUT_OFF.into()) })
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(SessionError::SourceBusy { path: place.path() })
             }
@@ -60,8 +73,19 @@ impl SourceLock {
     }
 }
 
-/// Takes the source's lock, shared with other readers; `None` if the source is not a destination.
-fn lock(root: &Root) -> io::Result<Option<OwnedFd>> {
+/// A source's lock, shared with other readers, and what a run that was cut off has left there.
+struct Shared {
+    lock: OwnedFd,
+    is_half_written: bool,
+    doubt: Option<Doubt>,
+}
+
+/// What the report says of a source that a run was cut off from.
+const CUT_OFF: &str = "a run into the source was cut off, and files that it wrote may lack some of their content: they \
+                       are compared again until another run into it has completed them";
+
+/// Takes the source's lock; `None` if the source is not a destination.
+fn lock(root: &Root) -> io::Result<Option<Shared>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = match rustix::fs::openat(root, OWN_DIR, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -76,7 +100,8 @@ fn lock(root: &Root) -> io::Result<Option<OwnedFd>> {
         Err(Errno::NOENT) => {}
         shards => look_at_seats(&shards?)?,
     }
-    Ok(Some(lock))
+    let (is_half_written, doubt) = (is_half_written(own.as_fd())?, doubt_in(own.as_fd())?);
+    Ok(Some(Shared { lock, is_half_written, doubt }))
 }
 
 fn look_at_seats(shards: &OwnedFd) -> io::Result<()> {

@@ -40,6 +40,7 @@ pub(crate) fn settle(
     links.claim_by_others(planned, policy)?;
     links.give_up_parted(planned, policy)?;
     links.follow(planned)?;
+    links.spare_newer(planned, policy)?;
     links.follow_elsewhere(planned)
 }
 
@@ -104,9 +105,10 @@ impl<'a> Links<'a> {
     }
 
     /// Gives a file that is not claimed to the first of its names under which the source has an equal file, and cuts
-    /// that name off its leader. Does nothing where equal metadata does not prove equal content.
+    /// that name off its leader. Does nothing where equal metadata does not prove equal content, unless all contents
+    /// are compared afterwards.
     fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
-        if policy.content != Content::Trusted {
+        if !matches!(policy.content, Content::Trusted | Content::Verified) {
             return Ok(());
         }
         for dir in planned {
@@ -130,7 +132,12 @@ impl<'a> Links<'a> {
                     settled.push((at, left));
                 }
             }
-            settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
+            for (at, left) in settled {
+                dir.plan.set_step(at, left);
+                if let (Content::Verified, Err(place)) = (policy.content, dir.plan.checks.binary_search(&at)) {
+                    dir.plan.checks.insert(place, at);
+                }
+            }
         }
         Ok(())
     }
@@ -211,6 +218,23 @@ impl<'a> Links<'a> {
             }
             settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
+        Ok(())
+    }
+
+    /// Spares names of the sink's files that are newer than the source's, where those are left alone.
+    fn spare_newer(&self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
+        if !policy.update {
+            return Ok(());
+        }
+        let mut spared = Vec::new();
+        self.each_member(planned, |at, group, source, _| {
+            if let (Some((nth, entry)), Some(there)) = (source, self.sink.groups[group].entry())
+                && policy.spares_newer(&entry, &there)
+            {
+                spared.push((at, nth));
+            }
+        })?;
+        spared.into_iter().for_each(|(at, nth)| planned[at].plan.set_step(nth, None));
         Ok(())
     }
 

@@ -118,7 +118,7 @@ fn options(params: &RunParams, side: Side) -> Result<ScanOptions, FilterError> {
 /// Returns whether names of one file at the source become names of one file. They do not if the first of them may be
 /// left out for what the destination has.
 fn links_names(params: &RunParams) -> bool {
-    params.preserve.hard_links && !params.existing && !params.ignore_existing
+    params.preserve.hard_links && !params.existing && !params.ignore_existing && !params.update
 }
 
 fn filter(params: &RunParams) -> Result<Filter, FilterError> {

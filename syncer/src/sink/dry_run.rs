@@ -6,9 +6,7 @@ use crate::{
     destination::{ApplyError, Candidate, Settings, visible_attrs},
     plan::{
         compare_params::count_owners,
-        guards::{
-            self, expected_volume, first_run_deletes, first_snapshot_room, free_space::Room, renamed_file,
-        },
+        guards::{self, expected_volume, first_snapshot_room, free_space::Room, renamed_file},
         planned::{NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
@@ -163,10 +161,7 @@ impl<'a> DryTree<'a> {
     /// Has the guards check the plan, given the number of entries that could not be listed or read.
     fn guard(&self, plan: &Planned, room: Option<&Room>, known: u64) -> Result<Vec<String>, SessionError> {
         let Run { params, monitor, .. } = self.run;
-        let Planned { head, compared, sink, .. } = plan;
-        let mut notes = guards::check(params, head, sink, compared, room, known, monitor)?;
-        notes.extend(first_run_deletes::check(params, self.destination.root(), sink, compared)?);
-        Ok(notes)
+        guards::check(params, plan, self.destination.root(), room, known, monitor)
     }
 
     /// Records a failure for each folder that cannot be replaced, because not all entries in it may be deleted.

@@ -4,7 +4,7 @@
 use contract::DeleteTiming;
 
 use crate::{
-    destination::Destination,
+    destination::{Destination, Scope, settles_doubt},
     plan::{
         compare_params::count_owners,
         planned::{Planned, PlannedDir, to_transfer},
@@ -22,6 +22,10 @@ use crate::{
     transport::{Control, TransportError},
     wire::Forecast,
 };
+
+/// What a run says that leaves files in doubt.
+const DOUBT: &str = "an earlier run was cut off, and files that this one did not compare may lack some of their content: a \
+                     run of all files, without patterns or limits, compares them";
 
 /// The approximate number of bytes that a new file takes on the disk besides its content.
 const FILE_BYTES: u64 = 4096;
@@ -77,7 +81,7 @@ impl<'a> TreeChanges<'a> {
             destination.adopt()?;
         }
         if !compared.dirs.is_empty() {
-            destination.begin()?;
+            destination.begin(&Scope::of(run.params))?;
         }
         if leads {
             note_in_motion(destination, &plan.checked)?;
@@ -164,8 +168,12 @@ impl<'a> TreeChanges<'a> {
         }
         self.run.note(destination.motion_sentence());
         // A run of one file has not checked other files that may be in doubt.
-        let is_whole = self.failed + failures.count() == 0 && !self.keeps_root;
-        destination.commit(is_whole, monitor).map_err(|error| {
+        let is_whole = self.failed + failures.count() == 0 && !self.keeps_root && settles_doubt(params);
+        let scope = Scope::of(params);
+        if destination.keeps_doubt(&scope) || destination.doubtful_since().is_some() && !is_whole {
+            self.run.note(Some(DOUBT.into()));
+        }
+        destination.commit(is_whole.then_some(&scope), monitor).map_err(|error| {
             if monitor.cancelled() { TransportError::Canceled.into() } else { SessionError::Commit(error) }
         })?;
         if let Some(shards) = &self.shards {

@@ -8,7 +8,7 @@ use crate::{
     destination::{Destination, Settings},
     plan::{
         changed_dirs::changed_dirs,
-        guards::{self, first_run_deletes, first_snapshot_room, free_space::Room, renamed_file},
+        guards::{self, first_snapshot_room, free_space::Room, renamed_file},
         plan_id::PlanHasher,
         planned::{Planned, PlannedDir, to_transfer},
         run_state::Run,
@@ -114,11 +114,9 @@ impl TreeSink<'_> {
     /// notes for the report.
     pub(crate) fn guard(&self, plan: &Planned, room: Option<&Room>) -> Result<Vec<String>, SessionError> {
         let Run { params, failures, monitor, .. } = self.run;
-        let Planned { head, compared, sink, .. } = plan;
         let (root, path) = (self.destination.root(), self.subject.place.path());
-        let mut notes = guards::check(params, head, sink, compared, room, failures.count(), monitor)?;
-        notes.extend(renamed_file::check_renamed(self.subject, params, compared)?);
-        notes.extend(first_run_deletes::check(params, Some(root), sink, compared)?);
+        let mut notes = guards::check(params, plan, Some(root), room, failures.count(), monitor)?;
+        notes.extend(renamed_file::check_renamed(self.subject, params, &plan.compared)?);
         notes.extend(first_snapshot_room::announce(root, &path, params.demands.snapshot.as_ref(), plan));
         Ok(notes)
     }

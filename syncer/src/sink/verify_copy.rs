@@ -60,11 +60,11 @@ impl Verifier<'_> {
         let policy = Policy { ignore_existing: policy.ignore_existing && !moves, ..policy };
         let spared = (&owners_filter(self.run.params)?, rules_of_root(self.run.params)?);
         let mut compared = compare(source, head, &sink, policy, false, spared, self.run.monitor)?;
+        // Links may connect directories of different shards.
+        compared.settle(&sink, policy, self.run.monitor)?;
         let shard = self.run.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let Checked { changed, unlike, .. } = self.checker().check(&mut compared.dirs, source, None)?;
-        // Links may connect directories of different shards.
-        compared.settle(&sink, policy, self.run.monitor)?;
         compared.dirs.retain(|dir| verifies(shard, dir));
         let copied = if moves { copied(&compared, &sink, policy, &unlike) } else { Vec::new() };
         if moves && self.run.params.ignore_existing {

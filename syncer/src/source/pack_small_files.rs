@@ -57,7 +57,8 @@ impl SendWorker<'_> {
         if let Origin::Stored(stored) = self.origin {
             return self.read_stored(stored, file, pack);
         }
-        let dir = self.dir.open(self.origin.root()?, batch.dir, &batch.path)?;
+        let root = self.origin.root()?;
+        let dir = self.dir.open(root, batch.dir, &batch.path)?;
         let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
         for _ in 0..MAX_ATTEMPTS {
@@ -66,7 +67,7 @@ impl SendWorker<'_> {
             if size > MAX_PACKED_BYTES {
                 return Ok(SmallRead::Large);
             }
-            let in_motion = is_in_motion(&fd, &before);
+            let in_motion = root.doubts(&batch.path, &file.name, &before) || is_in_motion(&fd, &before);
             let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
             let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {

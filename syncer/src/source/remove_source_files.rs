@@ -46,7 +46,8 @@ pub(crate) fn release(
                 return Err(NONE);
             }
             let file = file_of(tree, &entry).ok_or(NONE)?;
-            let removed = dir.as_ref().map_err(again).and_then(|dir| remove(dir, entry.name, &file));
+            let removed =
+                dir.as_ref().map_err(again).and_then(|dir| remove(root, dir, (&path, entry.name), &file));
             if let Err(error) = removed {
                 let path = path.join(entry.name).unwrap_or_else(|_| path.clone());
                 failures.add(&path, "remove at the source", &error);
@@ -74,10 +75,15 @@ fn file_of<'a>(tree: &'a Tree, entry: &Entry<'a>) -> Option<Entry<'a>> {
 }
 
 /// Removes the entry `name`, if it still is the listed `file` and nobody is writing to it.
-fn remove(dir: &OwnedFd, name: &[u8], file: &Entry<'_>) -> io::Result<()> {
+fn remove(root: &Root, dir: &OwnedFd, (path, name): (&RelPath, &[u8]), file: &Entry<'_>) -> io::Result<()> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if !is_as_listed(&stat, file) {
         return Err(io::Error::other("it has changed since it was copied, and stays"));
+    }
+    if root.doubts(path, name, &stat) {
+        return Err(io::Error::other(
+            "a run that wrote to it was cut off, and it stays until one has completed it",
+        ));
     }
     // A long write, or one to a mapping, changes no time.
     if let Kind::File { .. } = file.kind

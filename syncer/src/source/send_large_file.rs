@@ -68,6 +68,9 @@ impl SendWorker<'_> {
     }
 }
 
+/// The longest hole of one frame, a multiple of every block: its length shares 64 bits with other fields.
+const MAX_HOLE_BYTES: u64 = 1 << 60;
+
 /// A large file that is being sent by several workers.
 pub(crate) struct Large {
     path: RelPath,
@@ -228,7 +231,8 @@ impl Large {
         let hole_end = self.data.next(opened.content(), start).map_or(self.len, |data| data.start);
         if hole_end >= end {
             let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % self.block };
-            return Taken { start, end: whole, data: Some(Vec::new()), basis: None };
+            let end = whole.min(start.saturating_add(MAX_HOLE_BYTES));
+            return Taken { start, end, data: Some(Vec::new()), basis: None };
         }
         let data = self.data.within(opened.content(), start, end);
         Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data), basis: None }

@@ -133,8 +133,8 @@ impl<'a> Origin<'a> {
         monitor: &Monitor,
     ) -> io::Result<SourceFile> {
         match self {
-            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name, monitor),
-            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own, monitor),
+            Self::Tree(root) => SourceFile::open(root, dir.open(root, id, path)?, (path, name), monitor),
+            Self::File(root, own) => SourceFile::open(root, dir.open(root, id, path)?, (path, own), monitor),
             Self::Device(device) => SourceFile::part(device, name),
             Self::Stored(stored) => stored.open(id, name),
         }
@@ -182,8 +182,8 @@ pub(crate) struct SourceFile {
 /// The place of a file's content.
 #[derive(Debug)]
 enum Of {
-    /// The file itself.
-    Itself,
+    /// The file itself, which may be in doubt.
+    Itself { in_doubt: bool },
     /// A device.
     Device(OfDevice),
     /// An object of a store, which never changes.
@@ -218,14 +218,20 @@ impl AsFd for SourceFile {
 }
 
 impl SourceFile {
-    /// Opens `name` in `dir` without following a link.
+    /// Opens `name` in the directory at `path`, which is open as `dir`, without following a link.
     ///
     /// # Errors
     /// When the system cannot open or read it, and when it is not a regular file any more.
-    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8], monitor: &Monitor) -> io::Result<Self> {
+    pub(crate) fn open(
+        root: &Root,
+        dir: BorrowedFd<'_>,
+        (path, name): (&RelPath, &[u8]),
+        monitor: &Monitor,
+    ) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
         let stat = settled(&fd, monitor)?;
-        Ok(Self { fd, stat, of: Of::Itself })
+        let in_doubt = root.doubts(path, name, &stat);
+        Ok(Self { fd, stat, of: Of::Itself { in_doubt } })
     }
 
     /// Opens the part of a device that has this name.
@@ -254,7 +260,7 @@ impl SourceFile {
     /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match &self.of {
-            Of::Itself => self.stat.st_size as u64,
+            Of::Itself { .. } => self.stat.st_size as u64,
             Of::Device(of) => of.part.len,
             Of::Store(of) => of.len,
         }
@@ -263,7 +269,7 @@ impl SourceFile {
     /// Returns the place of its content, for reading.
     pub(crate) fn content(&self) -> Slice<'_> {
         let (start, row) = match &self.of {
-            Of::Itself => (0, None),
+            Of::Itself { .. } => (0, None),
             Of::Device(of) => (of.part.start, of.row.as_deref()),
             Of::Store(of) => (of.start, None),
         };
@@ -280,7 +286,7 @@ impl SourceFile {
     /// of a store.
     pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
         match self.of {
-            Of::Itself => as_listed.fresh(&self.fd, &self.stat, listed),
+            Of::Itself { .. } => as_listed.fresh(&self.fd, &self.stat, listed),
             Of::Device(_) | Of::Store(_) => Ok(None),
         }
     }
@@ -288,7 +294,7 @@ impl SourceFile {
     /// Returns its modification time.
     pub(crate) fn mtime(&self) -> Time {
         match &self.of {
-            Of::Itself => modified(&self.stat),
+            Of::Itself { .. } => modified(&self.stat),
             Of::Device(_) => Time::default(),
             Of::Store(of) => of.mtime,
         }
@@ -302,7 +308,7 @@ impl SourceFile {
         let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
         let state: Vec<u8> = state.iter().flat_map(|part| part.to_le_bytes()).collect();
         match &self.of {
-            Of::Itself => Some(FileVersion(digest(&[&state]))),
+            Of::Itself { .. } => Some(FileVersion(digest(&[&state]))),
             Of::Device(_) => None,
             Of::Store(of) => of.id.map(|id| FileVersion(digest(&[&id.0]))),
         }
@@ -319,10 +325,11 @@ impl SourceFile {
         }
     }
 
-    /// Returns whether another process may be writing to the file without a change of its times that would show it.
-    /// Callers ask before they read.
+    /// Returns whether another process may be writing to the file without a change of its times that would show it, or
+    /// its content is in doubt. Callers ask before they read.
     pub(crate) fn is_in_motion(&self) -> bool {
-        matches!(self.of, Of::Itself) && in_motion::is_in_motion(&self.fd, &self.stat)
+        let Of::Itself { in_doubt } = self.of else { return false };
+        in_doubt || in_motion::is_in_motion(&self.fd, &self.stat)
     }
 
     /// Returns whether the file has not changed since it was opened. A change of content always moves the change time,

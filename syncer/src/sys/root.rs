@@ -16,12 +16,15 @@ use std::{
 
 use parking_lot::RwLock;
 use rustix::{
-    fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom},
+    fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat},
     io::Errno,
 };
 use thiserror::Error;
 
-use crate::{path::RelPath, sys::stat::device_of_stat};
+use crate::{
+    path::RelPath,
+    sys::{in_motion::Doubt, stat::device_of_stat},
+};
 
 /// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.
 const MAX_HOP_BYTES: usize = 4000;
@@ -104,6 +107,7 @@ pub enum RootError {
 pub struct Root {
     fd: OwnedFd,
     elsewhere: Elsewhere,
+    doubt: OnceLock<Doubt>,
 }
 
 /// Folders that are filled in another place before they move to their own.
@@ -160,13 +164,23 @@ impl Elsewhere {
 impl Root {
     /// Makes a root of an open directory, which was opened without following a link.
     pub(crate) fn of_dir(fd: OwnedFd) -> Self {
-        Self { fd, elsewhere: Elsewhere::default() }
+        Self { fd, elsewhere: Elsewhere::default(), doubt: OnceLock::new() }
     }
 
     /// Opens `path` as a root. Symbolic links in `path` itself are followed, because it is the user's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self::of_dir(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Notes which files of a source are in doubt.
+    pub(crate) fn set_doubt(&self, doubt: Doubt) {
+        let _ = self.doubt.set(doubt);
+    }
+
+    /// Returns whether the file `name` of the directory at `dir` is in doubt. `stat` is its state.
+    pub(crate) fn doubts(&self, dir: &RelPath, name: &[u8], stat: &Stat) -> bool {
+        self.doubt.get().is_some_and(|doubt| doubt.covers(dir, name, stat))
     }
 
     /// Duplicates the root.

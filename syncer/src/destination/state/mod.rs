@@ -10,4 +10,5 @@ pub(super) mod shard_board;
 pub(super) mod staging_names;
 pub(super) mod state_dir;
 pub(super) mod state_names;
+pub(super) mod unsettled;
 pub(super) mod volume_id;

@@ -4,7 +4,7 @@ use contract::plural;
 
 use crate::{
     attrs::AttrsBuf,
-    destination::FolderMeta,
+    destination::{FolderMeta, Scope},
     entry::Kind,
     path::RelPath,
     session_error::SessionError,
@@ -36,7 +36,7 @@ impl Executor<'_> {
             Ok(opened) => {
                 // The root's own metadata may be the only change of a run.
                 if path.is_root() {
-                    destination.begin()?;
+                    destination.begin(&Scope::of(self.run.params))?;
                 }
                 let has_deleted = self.run.params.delete && !self.kept_back;
                 let looked = opened.map(|dir| self.owner_change.inspect(path, &dir, has_deleted));
