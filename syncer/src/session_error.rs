@@ -92,6 +92,12 @@ pub enum SessionError {
         /// The source's root.
         path: PathBuf,
     },
+    /// The source is a destination, and a run into it was cut off in the middle of a file.
+    #[error("a run that writes in place into the source {path} was cut off in the middle of a file: run it again first")]
+    SourceHalfWritten {
+        /// The source's root.
+        path: PathBuf,
+    },
     /// The folder of a single file cannot be opened at the destination.
     #[error("cannot use the destination")]
     Folder(#[source] RootError),
@@ -212,6 +218,7 @@ impl SessionError {
             Self::FilesFrom(_) => Reason::InvalidPath,
             Self::Source(_) | Self::Scan { .. } => Reason::TreeUnreadable,
             Self::SourceBusy { .. } => Reason::SourceBusy,
+            Self::SourceHalfWritten { .. } => Reason::SourceHalfWritten,
             Self::Folder(_) => Reason::DestinationUnusable,
             Self::SourceDevice(_) => Reason::DeviceUnreadable,
             Self::Device(DeviceError::Busy { .. } | DeviceError::InUse { .. }) => Reason::DestinationBusy,
@@ -231,22 +238,39 @@ impl SessionError {
                 return Refusal { message: STOPPED.into(), ..(**refusal).clone() };
             }
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
-            Self::Transport(TransportError::Identity(_)) => Reason::IdentityRefused,
+            Self::Transport(TransportError::Identity(_)) => Reason::IdentityUnusable,
+            Self::Transport(TransportError::OtherKey(_)) => Reason::IdentityRefused,
             Self::Transport(TransportError::NotAccepted(_)) => Reason::KeyNotAccepted,
             Self::Transport(TransportError::OtherJob) => Reason::OtherJob,
             Self::Transport(TransportError::OtherProtocol) => Reason::OtherProtocol,
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
             Self::Transport(TransportError::Address { .. }) => Reason::AddressUnusable,
             Self::Transport(
-                TransportError::Lost(_) | TransportError::NoAnswer(_) | TransportError::NoContact(_),
+                TransportError::Lost(_)
+                | TransportError::NoAnswer(_)
+                | TransportError::NoContact(_)
+                | TransportError::NameUnknown { .. },
             ) => Reason::PeerLost,
             Self::Transport(_) => Reason::ProtocolViolation,
         };
         let exit = match self {
             Self::BackupPlace { .. } => ExitCode::Usage,
+            Self::Snapshot(SnapshotError::Offsite { exit, .. }) => *exit,
             _ => reason.exit(),
         };
-        Refusal { exit, reason, message: chain(self) }
+        let message = match self {
+            // The hint of the reason does not say where to look.
+            Self::Snapshot(error @ (SnapshotError::NoPath { .. } | SnapshotError::Ambiguous { .. })) => {
+                format!("{error}{}", error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default())
+            }
+            _ => chain(self),
+        };
+        Refusal { exit, reason, message }
+    }
+
+    /// Returns whether the peer said what is wrong, at its end.
+    pub(crate) fn is_of_peer(&self) -> bool {
+        matches!(self, Self::Transport(TransportError::Refused(_)))
     }
 
     pub(crate) fn is_canceled(&self) -> bool {

@@ -83,7 +83,7 @@ pub(crate) struct ParamFlags {
     /// name in each folder of SRC, and `!` forgets the rules before it. Patterns are rsync's, not gitignore's: they
     /// begin at SRC with a slash, else anywhere; ** crosses slashes, and DIR/*** is a folder with its content. An entry
     /// that --exclude or --include leaves out stays out.
-    #[arg(short = 'f', long, value_name = "RULE", conflicts_with = "ignore_files")]
+    #[arg(short = 'f', long, value_name = "RULE", allow_hyphen_values = true, conflicts_with = "ignore_files")]
     filter: Vec<String>,
 
     /// Read filter rules from this file, before those of --filter; - is standard input
@@ -131,7 +131,8 @@ pub(crate) struct ParamFlags {
 
     /// Leave files alone that have a later modification time at the destination
     ///
-    /// The flag does not protect a file from --delete, nor from a source's entry that is not a file.
+    /// The flag does not protect a file from --delete, nor from a source's entry that is not a file. Names of one file
+    /// are copied as files of their own, since one of them may be newer.
     #[arg(short, long)]
     update: bool,
 

@@ -152,7 +152,8 @@ reasons! {
     /// ssh does not know the far end's host key, or it has another one than the last time.
     HostKeyRefused(Identity)
         next "Compare the key with that of the machine. `ssh HOST` once by hand records a new one."
-        hint "if the machine is the right one, `ssh-keygen -R HOST` forgets its old key";
+        hint "`ssh HOST` once by hand shows and records the key of a machine that is new here; `ssh-keygen -R HOST` forgets \
+              one that has changed";
     /// The identity file is that of the other end.
     IdentityOfOtherSide(Identity) next "Use the file that `volferry keygen` wrote for this end.";
     /// The peer showed another key than the one that this end accepts, so nothing was read.
@@ -226,9 +227,9 @@ reasons! {
     NoRoom next "Make room, or choose a smaller `--tree`.";
     /// No run has written to the destination yet, and this one would delete what is in it.
     NotAdopted(Guard)
-        next "Name another folder, or leave `--delete` out. `--adopt` deletes what the message names."
-        hint "see that DST is the folder itself: its entries become those of SRC. --adopt or --force deletes the \
-              others";
+        next "Name another folder, or leave `--delete` out. `--adopt` deletes what the message names, together with \
+              `--delete-limit` where that is more than half of the folder."
+        hint "see that DST is the folder itself: its entries become those of SRC";
     /// A peer asked a service for a folder that it may not use in this way, or that the service does not have.
     NotAllowed(Identity)
         next "Give the peer the right in the configuration of the service, or in its line of the file of authorized \
@@ -425,6 +426,10 @@ reasons! {
         next "Check that the right volume is mounted. If the source is meant to be empty, set `files.deleteLimit` to \
               100 and force it once."
         hint "see what is mounted at SRC and DST; --force overrides this guard";
+    /// The source is the destination of a run that was cut off in the middle of a file that it writes in place.
+    SourceHalfWritten
+        next "Run the job that writes to the source: it completes the file. This run is tried again."
+        hint "run the command that writes to SRC once more: it completes the file";
     /// ssh could not connect or sign in.
     SshFailed(PeerLost)
         next "Its own words are above the error. `ssh HOST true` has to work without a question."
