@@ -1,6 +1,9 @@
 //! Errors of operations on a store in object storage.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use contract::{BucketUrl, ExitCode, IdentityError, NotABucket, Reason};
 use syncer::snapshot::SnapshotError;
@@ -26,6 +29,27 @@ pub enum BucketError {
     /// The file of the key cannot be used.
     #[error("cannot use the key of the store")]
     Key(#[source] IdentityError),
+    /// The file of the key cannot be read or made.
+    #[error("cannot {operation} the key of the store, {path}", path = .path.display())]
+    KeyFile {
+        /// `read` or `make`.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+    /// A new key would take the place of a file.
+    #[error("{} is there already, and a key is never overwritten", .0.display())]
+    KeyIsThere(PathBuf),
+    /// A variable of the environment has a value that nothing can be done with.
+    #[error("{name} {why}")]
+    Variable {
+        /// The variable.
+        name: String,
+        /// What is wrong with its value, and what to write instead.
+        why: String,
+    },
     /// The environment names nobody that the requests are of.
     #[error("the environment has no credentials for {0}")]
     NoCredentials(BucketUrl),
@@ -42,44 +66,48 @@ pub enum BucketError {
     NoAuthorities(PathBuf),
     /// The system refuses threads or sockets.
     #[error("cannot start requests")]
-    Runtime(#[source] std::io::Error),
+    Runtime(#[source] io::Error),
     /// The bucket does not exist.
     #[error("there is no bucket {0}")]
     NoBucket(String),
-    /// The store refuses these credentials.
-    #[error("{url} refuses to {operation} {object}: {code}")]
+    /// The store refuses what is asked of it.
+    #[error("{place} refuses to {operation} {object}: {why}", object = named(.object))]
     Refused {
-        /// The store.
-        url: BucketUrl,
+        /// The store, and where it was looked for.
+        place: String,
         /// The operation.
         operation: &'static str,
-        /// The object's name.
+        /// The object's name; empty for all of them.
         object: String,
         /// The store's own word for it.
-        code: String,
+        why: String,
+        /// The next step.
+        hint: &'static str,
     },
     /// The store shows a certificate of no authority that is trusted, or of another name, or an old one.
-    #[error("the certificate that {url} shows is not accepted: {why}")]
+    #[error("the certificate that {place} shows is not accepted: {why}")]
     Untrusted {
-        /// The store.
-        url: BucketUrl,
+        /// The store, and where it was looked for.
+        place: String,
         /// What is wrong with the certificate.
         why: String,
     },
     /// The clocks differ.
     #[error("{0} says that the clock of this machine differs from its own by more than it allows")]
-    Clock(BucketUrl),
+    Clock(String),
     /// The store does not answer, or not in time.
-    #[error("cannot {operation} {object} in {url}: {why}")]
+    #[error("cannot {operation} {object} in {place}: {why}", object = named(.object))]
     Lost {
-        /// The store.
-        url: BucketUrl,
+        /// The store, and where it was looked for.
+        place: String,
         /// The operation.
         operation: &'static str,
-        /// The object's name.
+        /// The object's name; empty for all of them.
         object: String,
         /// The last answer.
         why: String,
+        /// The next step.
+        hint: &'static str,
     },
     /// The store writes over an object that is there, although it is asked not to.
     #[error("{0} ignores If-None-Match, so writers would lose each other's snapshots: none was changed")]
@@ -142,14 +170,44 @@ pub enum BucketError {
     Snapshot(#[from] SnapshotError),
 }
 
+/// The operations on the file of a key.
+const READ_KEY: &str = "read";
+const MAKE_KEY: &str = "make";
+
 impl BucketError {
+    /// Returns the error for the file of a key that cannot be read.
+    pub fn of_key(path: &Path, error: IdentityError) -> Self {
+        match error {
+            IdentityError::Malformed(_) => Self::NotAKey(path.into()),
+            IdentityError::File { source, .. } => {
+                Self::KeyFile { operation: READ_KEY, path: path.into(), source }
+            }
+            error => Self::Key(error),
+        }
+    }
+
+    /// Returns the error for the file of a key that cannot be made.
+    pub fn of_new_key(path: &Path, error: IdentityError) -> Self {
+        match error {
+            IdentityError::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+                Self::KeyIsThere(path.into())
+            }
+            IdentityError::File { source, .. } => {
+                Self::KeyFile { operation: MAKE_KEY, path: path.into(), source }
+            }
+            error => Self::Key(error),
+        }
+    }
+
     /// Returns the exit code of a command that it ends.
     pub fn exit(&self) -> ExitCode {
         match self {
             Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => ExitCode::Partial,
             Self::Lost { .. } => ExitCode::PeerLost,
             Self::WrongKey(_) => ExitCode::Identity,
+            Self::Url { .. } | Self::Variable { .. } => ExitCode::Usage,
             Self::Snapshot(error) if error.needs_repair() => ExitCode::Partial,
+            Self::Snapshot(error) if error.is_usage() => ExitCode::Usage,
             _ => ExitCode::Failed,
         }
     }
@@ -174,20 +232,22 @@ impl BucketError {
             Self::NoKey => "name its file by --key-file or VOLFERRY_KEY_FILE; `volferry snapshot key FILE` makes one, \
                             for a new store"
                 .into(),
-            Self::NotAKey(_) => "`volferry snapshot key FILE` makes one, for a new store".into(),
+            Self::NotAKey(_) | Self::KeyFile { operation: READ_KEY, .. } => {
+                "name the file of the key by --key-file or VOLFERRY_KEY_FILE; `volferry snapshot key FILE` makes one, \
+                 for a new store"
+                    .into()
+            }
+            Self::KeyFile { .. } => "see that its folder is there, and that this user may write to it".into(),
+            Self::KeyIsThere(_) => "name a new file".into(),
             Self::NoCredentials(_) => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_WEB_IDENTITY_TOKEN_FILE \
                                        and AWS_ROLE_ARN"
                 .into(),
             Self::NoBucket(_) => "make the bucket first, or set AWS_ENDPOINT_URL and AWS_REGION to where it is".into(),
-            Self::Refused { .. } => {
-                "the credentials need the rights to list the bucket, and to get, put and delete objects below the prefix"
-                    .into()
-            }
+            Self::Refused { hint, .. } | Self::Lost { hint, .. } => (*hint).into(),
             Self::NoAuthorities(_) | Self::Untrusted { .. } => "SSL_CERT_FILE names the certificates of the authorities to trust; in a cluster, the \
                                        entry ca.crt of the Secret has them"
                 .into(),
             Self::Clock(_) => "set the clock of this machine, and run the command again".into(),
-            Self::Lost { .. } => "run the command again: what has arrived is not sent again".into(),
             Self::NotConditional(_) => {
                 "use a server that heeds it, such as Amazon S3, MinIO, Ceph from Squid on or Cloudflare R2, and nothing \
                  before it that drops headers"
@@ -207,12 +267,17 @@ impl BucketError {
     }
 }
 
+/// Returns the name of an object, or what there is in place of one.
+fn named(object: &str) -> &str {
+    if object.is_empty() { "the objects" } else { object }
+}
+
 impl From<BucketError> for SnapshotError {
     fn from(error: BucketError) -> Self {
         match error {
             BucketError::Snapshot(error) => error,
             error if error.is_of_an_object() => Self::Elsewhere(error.to_string()),
-            error => Self::Link(std::io::Error::other(error)),
+            error => Self::Link(io::Error::other(error)),
         }
     }
 }

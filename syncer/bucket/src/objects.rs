@@ -12,6 +12,7 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use super::{
+    answers,
     bucket_error::BucketError,
     credentials,
     trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
@@ -37,12 +38,17 @@ pub(crate) const MAX_NEW_BYTES: u64 = 256 << 20;
 /// The most objects of a folder: as packs of the usual length, 64 TiB.
 const MAX_LISTED: usize = 4 << 20;
 
+/// What the client says of an answer that there is no such object, whatever has answered.
+const HTTP_NOT_FOUND: &str = "status code: 404";
+
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
 
 /// The objects below a prefix of a bucket.
 pub(crate) struct Objects {
     pub url: BucketUrl,
+    /// Where requests go, unless they go to Amazon S3.
+    endpoint: Option<String>,
     store: Arc<dyn ObjectStore>,
     runtime: Runtime,
 }
@@ -65,7 +71,7 @@ impl Objects {
         }
         let retry =
             RetryConfig { max_retries: MAX_RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-        let mut builder = credentials::client(trust(url)?)
+        let mut builder = credentials::client(trust(url)?)?
             .with_bucket_name(&url.bucket)
             .with_retry(retry)
             .with_http_connector(OneTryIfRefused);
@@ -73,18 +79,23 @@ impl Objects {
         if builder.get_config_value(&timeout).is_none() {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
         }
+        let endpoint = credentials::endpoint(&builder);
         let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
-        Self::of(url.clone(), Arc::new(store))
+        Self::of(url.clone(), endpoint, Arc::new(store))
     }
 
-    fn of(url: BucketUrl, store: Arc<dyn ObjectStore>) -> Result<Self, BucketError> {
+    fn of(
+        url: BucketUrl,
+        endpoint: Option<String>,
+        store: Arc<dyn ObjectStore>,
+    ) -> Result<Self, BucketError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("bucket")
             .enable_all()
             .build()
             .map_err(BucketError::Runtime)?;
-        Ok(Self { url, store, runtime })
+        Ok(Self { url, endpoint, store, runtime })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -246,30 +257,68 @@ impl Objects {
 
     /// Returns the error for an answer that makes no sense.
     pub(crate) fn lost(&self, operation: &'static str, object: &str, why: &str) -> BucketError {
-        BucketError::Lost { url: self.url.clone(), operation, object: object.into(), why: why.into() }
+        self.lost_with(operation, object, why.into(), answers::AGAIN)
+    }
+
+    fn lost_with(
+        &self,
+        operation: &'static str,
+        object: &str,
+        why: String,
+        hint: &'static str,
+    ) -> BucketError {
+        BucketError::Lost { place: self.at(&self.url), operation, object: object.into(), why, hint }
+    }
+
+    /// Names a place with the server where it was looked for.
+    fn at(&self, place: &dyn std::fmt::Display) -> String {
+        match &self.endpoint {
+            Some(endpoint) => format!("{place} at {endpoint}"),
+            None => place.to_string(),
+        }
     }
 
     /// Says what an answer means.
     fn failed(&self, operation: &'static str, object: &str, source: &Error) -> BucketError {
-        let (url, object) = (self.url.clone(), object.to_owned());
         let text = source.to_string();
         let code = code_in(&text);
+        let refused = |why: &str, hint| {
+            let place = self.at(&self.url);
+            BucketError::Refused { place, operation, object: object.into(), why: why.into(), hint }
+        };
         match (source, code) {
-            (_, Some("NoSuchBucket")) => BucketError::NoBucket(url.bucket),
-            (_, Some("RequestTimeTooSkewed")) => BucketError::Clock(url),
-            (_, Some("InvalidRange")) => self.damaged(&object, SHORTER),
+            (_, Some("NoSuchBucket")) => BucketError::NoBucket(self.at(&self.url.bucket)),
+            (_, Some("RequestTimeTooSkewed")) => BucketError::Clock(self.at(&self.url)),
+            (_, Some("InvalidRange")) => self.damaged(object, SHORTER),
+            (Error::NotFound { .. }, Some("NoSuchKey")) => self.missing(object),
+            // A store in memory has no answers.
+            (Error::NotFound { .. }, None) if !text.contains(HTTP_NOT_FOUND) => self.missing(object),
+            (Error::NotFound { .. }, code) => {
+                let code = code.unwrap_or("404 Not Found, without a word of S3");
+                refused(code, answers::refusal(code).unwrap_or(answers::other_refusal(true)))
+            }
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, code) => {
-                let code = code.unwrap_or("the credentials are wrong or lack the right").to_owned();
-                BucketError::Refused { url, operation, object, code }
+                let code = code.unwrap_or("the credentials are wrong or lack the right");
+                refused(code, answers::refusal(code).unwrap_or(answers::other_refusal(false)))
             }
-            (Error::NotFound { .. }, _) => BucketError::Missing { url, object },
-            (_, Some(code)) => {
-                BucketError::Lost { url, operation, object, why: format!("it answers {code}") }
-            }
-            (_, None) => match refused_certificate(source) {
-                Some(why) => BucketError::Untrusted { url, why: why.to_string() },
-                None => BucketError::Lost { url, operation, object, why: innermost(source) },
+            (_, Some(code)) => match answers::refusal(code) {
+                Some(hint) => refused(code, hint),
+                None => self.lost(operation, object, &format!("it answers {code}")),
             },
+            (_, None) => self.unanswered(operation, object, source),
+        }
+    }
+
+    /// Says what it means that no store has answered.
+    fn unanswered(&self, operation: &'static str, object: &str, source: &Error) -> BucketError {
+        let why = innermost(source);
+        match (refused_certificate(source), answers::bare_redirect(&why)) {
+            (Some(why), _) => BucketError::Untrusted { place: self.at(&self.url), why: why.to_string() },
+            (None, Some(hint)) => {
+                let (place, object) = (self.at(&self.url), object.into());
+                BucketError::Refused { place, operation, object, why: "the bucket is elsewhere".into(), hint }
+            }
+            (None, None) => self.lost_with(operation, object, why, answers::no_answer(source)),
         }
     }
 }
@@ -306,7 +355,7 @@ mod tests {
         /// Makes a bucket that is gone with its process.
         pub(crate) fn in_memory() -> Self {
             let store = object_store::memory::InMemory::new();
-            Self::of("s3://memory/of/web".parse().unwrap(), Arc::new(store)).unwrap()
+            Self::of("s3://memory/of/web".parse().unwrap(), None, Arc::new(store)).unwrap()
         }
     }
 

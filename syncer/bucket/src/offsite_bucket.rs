@@ -85,7 +85,15 @@ pub fn offsite(error: BucketError) -> SnapshotError {
         BucketError::Snapshot(error) => error,
         error => {
             let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-            SnapshotError::Offsite { reason: error.reason(), message: format!("{}{hint}", chain(&error)) }
+            let exit = match error {
+                BucketError::Variable { .. } => error.exit(),
+                _ => error.reason().exit(),
+            };
+            SnapshotError::Offsite {
+                reason: error.reason(),
+                exit,
+                message: format!("{}{hint}", chain(&error)),
+            }
         }
     }
 }

@@ -36,12 +36,15 @@ pub(crate) fn trust(url: &BucketUrl) -> Result<ClientOptions, BucketError> {
     Ok(options)
 }
 
-/// Returns what is wrong with the certificate because of which a request failed, if that is the cause.
-pub(crate) fn refused_certificate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CertificateError> {
+/// Returns the first that `find` finds in an error and its causes.
+pub(crate) fn in_chain<'e, T>(
+    error: &'e (dyn Error + 'static),
+    find: impl Fn(&'e (dyn Error + 'static)) -> Option<&'e T>,
+) -> Option<&'e T> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
-            return Some(why);
+        if let Some(found) = find(error) {
+            return Some(found);
         }
         // An error of I/O does not name what it wraps as its source.
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -53,7 +56,23 @@ pub(crate) fn refused_certificate<'e>(error: &'e (dyn Error + 'static)) -> Optio
     None
 }
 
-/// Connects as the client does by itself, but makes no second try where a certificate was refused.
+/// Returns why no connection by TLS came about, which another try does not change: the certificate, or a server that
+/// does not speak it.
+pub(crate) fn tls_failure<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    in_chain(error, |cause| cause.downcast_ref()).filter(|error| {
+        matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidMessage(_))
+    })
+}
+
+/// Returns what is wrong with the certificate because of which a request failed, if that is the cause.
+pub(crate) fn refused_certificate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CertificateError> {
+    match tls_failure(error) {
+        Some(rustls::Error::InvalidCertificate(why)) => Some(why),
+        _ => None,
+    }
+}
+
+/// Connects as the client does by itself, but makes no second try where TLS cannot be spoken.
 #[derive(Debug)]
 pub(crate) struct OneTryIfRefused;
 
@@ -63,7 +82,7 @@ impl HttpConnector for OneTryIfRefused {
     }
 }
 
-/// A client whose failure for a certificate is final.
+/// A client whose failure of TLS is final.
 #[derive(Debug)]
 struct UntilRefused(HttpClient);
 
@@ -74,7 +93,7 @@ impl HttpService for UntilRefused {
         Self: 'f,
     {
         Box::pin(async move {
-            self.0.execute(request).await.map_err(|error| match refused_certificate(&error) {
+            self.0.execute(request).await.map_err(|error| match tls_failure(&error) {
                 Some(_) => HttpError::new(HttpErrorKind::Unknown, error),
                 None => error,
             })

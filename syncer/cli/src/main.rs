@@ -22,6 +22,7 @@ mod logging;
 mod messages;
 mod mounts;
 mod open_offsite;
+mod output;
 mod own_files;
 mod own_place;
 mod path_list;
@@ -61,7 +62,7 @@ use flags::{Flags, dashed_paths, rsync_flags};
 use syncer::buffers;
 
 fn main() -> process::ExitCode {
-    perform().into()
+    output::exit(perform()).into()
 }
 
 /// Carries out the command in the process's arguments.
@@ -190,8 +191,7 @@ fn show_defaults() -> ExitCode {
     let shown = Defaults::read().and_then(|defaults| defaults.show(&flags));
     match shown {
         Ok(text) => {
-            // It is no error if the reader, such as `head`, closes early.
-            let _ = io::stdout().write_all(text.as_bytes());
+            output::print(text.as_bytes());
             ExitCode::Done
         }
         Err(error) => answer(&usage_error("config", &error).into()),

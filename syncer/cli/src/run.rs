@@ -21,6 +21,7 @@ use super::{
     live::{Live, Look},
     logging,
     open_offsite::open_offsite,
+    output,
     remote::near_end::RemoteError,
     report_file, run_log,
     screen::Screen,
@@ -165,7 +166,7 @@ fn show(screen: &Arc<Screen>, output: &Output) -> impl Fn(&PlannedAction) + Send
             }
         };
         if let Err(error) = shown {
-            tracing::debug!(%error, "standard output is gone");
+            output::failed(&error);
         }
     }
 }

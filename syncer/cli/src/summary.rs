@@ -129,7 +129,7 @@ fn moved(work: &Work) -> String {
 fn time(report: &Report) -> String {
     let ms = Duration::from_millis;
     let mut time = format!("Took {}", measured(ms(report.timings.total)));
-    if report.work.bytes_changed > 0 {
+    if report.work.bytes_changed > 0 && !report.dry_run {
         time += &format!(", {}/s", bytes(report.rates.bytes_per_second as u64));
     }
     let phases: Vec<String> = phases(&report.timings)
@@ -222,6 +222,7 @@ mod tests {
     fn a_dry_run_says_that_nothing_was_changed() {
         let summary = summary(&Report { dry_run: true, ..report() });
         assert!(summary.starts_with("Dry run, nothing was changed: 1,000 created"), "{summary}");
+        assert!(!summary.contains("/s"), "nothing was moved: {summary}");
     }
 
     #[test]

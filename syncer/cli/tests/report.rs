@@ -40,7 +40,12 @@ fn runs_that_were_reported_are_told_in_every_form() {
 #[test]
 fn a_file_that_is_no_report_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, content, says) in [("a", "{\"runs\": 3", "is not a report"), ("b", "", "has no report")] {
+    for (name, content, says) in [
+        ("a", "{\"runs\": 3", "is not a report"),
+        ("b", "", "has no report"),
+        ("c", "{}", "is not a report"),
+        ("d", "[]", "is not a report"),
+    ] {
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
         let refused = volferry(&["report", path.to_str().unwrap()]);

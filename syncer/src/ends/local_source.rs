@@ -1,6 +1,6 @@
 //! A source in the same process: a tree, one file of a tree, or a device.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, os::fd::AsFd as _};
 
 use contract::{RunParams, Side};
 
@@ -151,7 +151,7 @@ impl SourceEnd for LocalSource<'_> {
     }
 
     fn room(&self, root: &Root) -> Option<Room> {
-        Room::of(root, Some(self.root))
+        Room::of(root, Some(self.root.as_fd()))
     }
 
     fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {

@@ -1,11 +1,13 @@
 //! A snapshot as the source of a run.
 
+use std::{collections::HashMap, sync::OnceLock};
+
 use contract::human_bytes::bytes as human_bytes;
 
 use crate::{
     ends::{
         local_tree::LocalHashes,
-        stored_tree::{Restore, StoredTree, damaged, leave_out, needed, not_whole},
+        stored_tree::{Restore, StoredTree, damaged, leave_out, needed, not_whole, written},
     },
     fetch::copy_local::copy_all,
     measure::monitor::Monitor,
@@ -38,17 +40,34 @@ pub(crate) struct StoredSource<'a> {
     restore: &'a Restore<'a>,
     tree: StoredTree<'a>,
     monitor: &'a Monitor,
+    /// Bytes that the files which are written have as holes, once that is known.
+    holes: OnceLock<u64>,
 }
 
 impl<'a> StoredSource<'a> {
     pub(crate) fn new(restore: &'a Restore<'a>, run: &Run<'a>) -> Self {
         let Restore { store, snapshot, paths, .. } = restore;
         let tree = StoredTree::new(store, snapshot, paths, run.params);
-        Self { restore, tree, monitor: run.monitor }
+        Self { restore, tree, monitor: run.monitor, holes: OnceLock::new() }
     }
 
     fn origin(&self) -> Origin<'_> {
         Origin::Stored(&self.tree)
+    }
+
+    /// Adds up the holes of the files that are written and that have files of their own in the store.
+    fn holes_of(&self, compared: &Compared) -> u64 {
+        let mut known = HashMap::new();
+        let mut holes = 0_u64;
+        for dir in &compared.dirs {
+            for (_, entry, len) in written(dir) {
+                let Some((Some(content), _)) = self.tree.file(dir.source, entry.name) else { continue };
+                let look = || self.restore.store.allocated(&content).ok().flatten();
+                let allocated = known.entry(content.id).or_insert_with(look);
+                holes = holes.saturating_add(allocated.map_or(0, |bytes| len.saturating_sub(bytes)));
+            }
+        }
+        holes
     }
 
     /// Describes the snapshot. If only paths of it are restored, the root has the sink's metadata and stays as it is.
@@ -112,9 +131,11 @@ impl SourceEnd for StoredSource<'_> {
         Ok((self.head(&sink)?, sink))
     }
 
-    /// Returns nothing: a restore may share blocks with the snapshot, and their number is unknown.
-    fn room(&self, _: &Root) -> Option<Room> {
-        None
+    /// Returns nothing for a restore in place, which no guard holds back.
+    fn room(&self, root: &Root) -> Option<Room> {
+        let Restore { store, before, .. } = self.restore;
+        let room = Room::of(root, Some(store.dir())).filter(|_| !before.in_place)?;
+        Some(room.with_holes(self.holes.get().copied().unwrap_or_default()))
     }
 
     /// Checks every object that is needed, so that nothing is changed from a damaged snapshot. A restore that keeps
@@ -141,6 +162,7 @@ impl SourceEnd for StoredSource<'_> {
         } else if let Some(error) = not_whole(snapshot.id, &needed, &damaged) {
             return Err(error.into());
         }
+        let _ = self.holes.set(self.holes_of(compared));
         let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
         Ok(free.map(|free| {
             let (bytes, free) = (human_bytes(bytes), human_bytes(free));

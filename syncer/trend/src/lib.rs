@@ -138,6 +138,10 @@ impl Reports {
     }
 
     fn add(&mut self, value: Value) -> Result<(), serde_json::Error> {
+        // All fields of a report have defaults, and a list without any is one for serde, too.
+        if value.as_object().is_none_or(serde_json::Map::is_empty) {
+            return Err(serde::de::Error::custom("it has no field of a report"));
+        }
         if value.get("bench").is_none() {
             self.runs.push(serde_json::from_value(value)?);
             return Ok(());

@@ -6,10 +6,7 @@ use std::{fs::File, path::PathBuf};
 use contract::{ExitCode, chain};
 
 use super::history_request::{OFFER, TAKE, read_take_args};
-use crate::snapshot::{
-    history_ends::{into, offering},
-    waiting,
-};
+use crate::snapshot::history_ends::{into, offering};
 use syncer::{
     monitor::Monitor,
     snapshot::{
@@ -59,8 +56,7 @@ fn take(path: &std::path::Path, args: &[String], from: File, to: File) -> Result
     let mut source = StreamedHistory::new(from, to);
     let asked = read_take_args(args);
     let asked = asked.ok_or_else(|| SnapshotError::Invalid("the other end names no snapshots".into()));
-    let done = asked.and_then(|(selection, wait)| {
-        waiting(wait, || into(path, &mut source, &selection, &Monitor::default()))
-    });
+    let done =
+        asked.and_then(|(selection, wait)| into(path, &mut source, &selection, wait, &Monitor::default()));
     source.finish(&done)
 }

@@ -121,8 +121,25 @@ pub(crate) enum PlaceError {
     NotUtf8(PathBuf),
     #[error("{0}: a service knows its users by their keys\nhint: leave the name before the @ out")]
     UserOfService(String),
-    #[error("{} is a URL\nhint: write HOST:PATH, which goes there by ssh", .0.display())]
+    #[error("{} is a URL\nhint: {hint}", .0.display(), hint = in_place_of(.0))]
     Url(PathBuf),
+}
+
+/// Returns what to write in the place of a URL.
+fn in_place_of(url: &Path) -> String {
+    let url = url.to_string_lossy();
+    match url.split_once("://") {
+        Some(("s3", _)) => format!(
+            "`volferry snapshot copy {url} DIR latest` brings a snapshot from there, and `volferry snapshot restore DIR \
+             latest --to DST` its files"
+        ),
+        Some(("rsync", rest)) => {
+            let (host, path) = rest.split_once('/').unwrap_or((rest, "FOLDER"));
+            format!("a folder of `volferry serve` is written {host}::{path}; no daemon of rsync is spoken to")
+        }
+        Some(("file", path)) if path.starts_with('/') => format!("write the path, {path}"),
+        _ => "write HOST:PATH, which goes there by ssh".into(),
+    }
 }
 
 impl Place {
@@ -216,7 +233,19 @@ mod tests {
     fn a_host_that_ssh_would_take_for_a_flag_is_refused() {
         let refused = Place::read("-oProxyCommand=x:/y".into());
         assert!(matches!(refused, Err(PlaceError::Flag(_))), "{refused:?}");
-        assert!(matches!(Place::read("rsync://nas/data".into()), Err(PlaceError::Url(_))));
+    }
+
+    #[test]
+    fn a_url_says_what_to_write_in_its_place() {
+        for (url, words) in [
+            ("rsync://nas/data/x", "nas::data/x"),
+            ("s3://backups/web", "snapshot copy s3://backups/web DIR latest"),
+            ("file:///srv/data", "write the path, /srv/data"),
+            ("https://nas/data", "HOST:PATH"),
+        ] {
+            let error = Place::read(url.into()).unwrap_err();
+            assert!(matches!(error, PlaceError::Url(_)) && error.to_string().contains(words), "{error}");
+        }
     }
 
     #[test]

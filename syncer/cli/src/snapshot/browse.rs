@@ -1,7 +1,5 @@
 //! `volferry snapshot show`, `ls`, `cat`, `diff`, `history` and `log`.
 
-use std::io::{self, Write as _};
-
 use contract::ExitCode;
 
 use super::{
@@ -10,6 +8,7 @@ use super::{
     look_flags::{CatFlags, DiffFlags, HistoryFlags, LsFlags},
     open, open_for_reading, print, say, say_json, text_diff,
 };
+use crate::output;
 use syncer::{
     path::RelPath,
     snapshot::{
@@ -81,12 +80,14 @@ pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
     let Some(content) = content else { return Ok(ExitCode::Done) };
     opened.store.check(&content, len)?;
     let file = opened.store.content(&content)?;
-    let failed = |source| SnapshotError::Io { operation: "write", path: "standard output".into(), source };
+    let name = opened.store.name_of(&content);
     let mut at = 0;
-    while at < len {
+    let mut is_read = true;
+    while at < len && is_read {
         let mut bytes = vec![0; (len - at).min(PIECE_BYTES) as usize];
+        let failed = |source| SnapshotError::Io { operation: "read", path: (&name).into(), source };
         file.slice().read_exact_at(&mut bytes, at).map_err(failed)?;
-        io::stdout().write_all(&bytes).map_err(failed)?;
+        is_read = output::print(&bytes);
         at += bytes.len() as u64;
     }
     Ok(ExitCode::Done)

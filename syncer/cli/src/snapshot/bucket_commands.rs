@@ -7,8 +7,8 @@ use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
     snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, browse::select_snapshot, check::ReadPace,
-        retention::removed_by, typed_time::time_of,
+        Roots, Snapshot, SnapshotError, SnapshotId, check::ReadPace, retention::removed_by,
+        typed_time::time_of,
     },
 };
 
@@ -51,8 +51,7 @@ fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketE
     let when = (!flags.undo).then(|| time_of(SystemTime::now()));
     let chosen = RefCell::new(BTreeSet::new());
     let choose = |roots: &Roots| {
-        let ids = flags.ids.iter().map(|id| Ok(select_snapshot(roots, id)?.id));
-        let ids = ids.collect::<Result<BTreeSet<SnapshotId>, SnapshotError>>()?;
+        let ids: BTreeSet<SnapshotId> = flags.choose(roots)?;
         chosen.borrow_mut().clone_from(&ids);
         Ok(ids)
     };
@@ -63,6 +62,7 @@ fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketE
     } else {
         changed.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
     }
+    flags.hint();
     Ok(ExitCode::Done)
 }
 
@@ -104,6 +104,9 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
         CheckedTurn { part, checked: verify_store(&store, part, &pace)?, noted: Ok(()) }
     };
     let VerifiedStore { verified, roots, noted } = checked;
+    if roots.snapshots.is_empty() && !verified.is_damaged() {
+        return Err(BucketError::NoStore(url.clone()));
+    }
     if flags.volume.json {
         let snapshots = print::damaged_snapshots(&verified, &roots);
         say_json(&VerifyJson::new(part, &verified, &snapshots));

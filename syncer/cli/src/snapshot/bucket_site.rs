@@ -6,14 +6,17 @@ use bucket::{BucketError, BucketHistory, BucketStore, send_history};
 use contract::{BucketUrl, CopySelection, ExitCode, StoreKey, chain};
 use syncer::{
     monitor::Monitor,
-    snapshot::{SnapshotError, copy::CopiedHistory},
+    snapshot::{
+        SnapshotError,
+        copy::{CopiedHistory, HistorySource as _},
+    },
 };
 
 use super::{
     flags::CopyFlags,
     history_ends::{into, offering},
     key_flags::NewKeyFlags,
-    print, say, tell_failure, waiting,
+    print, say, tell_failure,
 };
 
 /// Reads a place in object storage; `None` if it is another one.
@@ -47,7 +50,10 @@ pub(super) fn pull(
 ) -> Result<CopiedHistory, BucketError> {
     let store = flags.key.open(from)?;
     let mut history = BucketHistory::open(&store)?;
-    let copied = waiting(flags.wait_lock, || into(to, &mut history, selection, &Monitor::default()));
+    if history.offer()?.snapshots.is_empty() {
+        return Err(BucketError::NoStore(from.clone()));
+    }
+    let copied = into(to, &mut history, selection, flags.wait_lock, &Monitor::default());
     match history.failed.take() {
         Some(error) => Err(error),
         None => Ok(copied?),
@@ -63,7 +69,7 @@ pub(super) fn new_key(flags: &NewKeyFlags) -> Result<ExitCode, SnapshotError> {
             print::complain("hint: keep a copy of it apart: what is encrypted by it is lost without it\n");
             Ok(ExitCode::Done)
         }
-        Err(error) => finish(Err(BucketError::Key(error)), false),
+        Err(error) => finish(Err(BucketError::of_new_key(&flags.file, error)), false),
     }
 }
 

@@ -7,14 +7,14 @@ use contract::ExitCode;
 use super::{
     flags::{ForgetFlags, OneFlags, TagFlags},
     json::SnapshotJson,
-    say, say_json, user,
+    print, say, say_json, user,
 };
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId,
-        browse::select_snapshot,
+        browse::{select_forgotten, select_snapshot},
         create::lock_volume,
         store::{Writer, check_tag},
         typed_time::time_of,
@@ -85,8 +85,25 @@ pub(super) fn pin(flags: &OneFlags, pinned: bool) -> Result<ExitCode, SnapshotEr
 pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
     let (action, when) =
         if flags.undo { ("unforget", None) } else { ("forget", Some(time_of(SystemTime::now()))) };
-    let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select_snapshot(roots, id)?.id)).collect();
-    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| snapshot.forget(when))
+    let choose = |roots: &Roots| flags.choose(roots);
+    let done = change(&flags.volume.dir, action, flags.volume.json, choose, |it| it.forget(when))?;
+    flags.hint();
+    Ok(done)
+}
+
+impl ForgetFlags {
+    /// Returns the snapshots that are to be forgotten or brought back.
+    pub(super) fn choose<C: FromIterator<SnapshotId>>(&self, roots: &Roots) -> Result<C, SnapshotError> {
+        let select = if self.undo { select_forgotten } else { select_snapshot };
+        self.ids.iter().map(|id| Ok(select(roots, id)?.id)).collect()
+    }
+
+    /// Says after a change how it can be undone.
+    pub(super) fn hint(&self) {
+        if !self.undo && !self.volume.json {
+            print::complain("hint: until the next prune, `forget --undo` brings them back by these ids\n");
+        }
+    }
 }
 
 fn one(roots: &Roots, id: &str) -> Result<Vec<SnapshotId>, SnapshotError> {

@@ -11,7 +11,7 @@ use super::{
     copied_json::CopiedJson,
     flags::CopyFlags,
     history_ends::{into, offering},
-    print, say, say_json, service_copy, waiting,
+    print, say, say_json, service_copy,
 };
 use crate::{
     remote::{
@@ -118,7 +118,7 @@ fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
     }
     match (read(&flags.from)?, read(&flags.to)?) {
         (Place::Here(from), Place::Here(to)) => Ok(offering(&from, |history| {
-            waiting(flags.wait_lock, || into(&to, history, &selection, &Monitor::default()))
+            into(&to, history, &selection, flags.wait_lock, &Monitor::default())
         })?),
         (Place::There(from), Place::Here(to)) => pull(flags, from, &to, &selection),
         (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection),
@@ -159,7 +159,7 @@ fn pull(
     let far = far_end(flags, from, vec![OFFER.into()]);
     let (from, back, ssh) = far.start_stream(&screen).map_err(NotCopied::Way)?;
     let mut source = StreamedHistory::new(from, back);
-    let done = waiting(flags.wait_lock, || into(to, &mut source, selection, &Monitor::default()));
+    let done = into(to, &mut source, selection, flags.wait_lock, &Monitor::default());
     let told = source.finish(&done);
     ssh.end();
     let done = done?;

@@ -152,9 +152,13 @@ impl SnapshotCommand {
         }
     }
 
-    /// Returns how many seconds it waits for the lock of its volume. A copy waits itself.
+    /// Returns how many seconds it waits for the lock of its volume. A copy waits itself, and so does `create`, which
+    /// first looks for room.
     pub(super) fn wait_seconds(&self) -> u64 {
-        self.common().map_or(0, |volume| volume.wait_lock)
+        match self {
+            Self::Create(_) => 0,
+            other => other.common().map_or(0, |volume| volume.wait_lock),
+        }
     }
 
     /// Returns the flags that all commands on a volume have.
@@ -264,7 +268,7 @@ pub(crate) struct ForgetFlags {
     #[command(flatten)]
     pub(crate) key: KeyFlags,
 
-    /// Ids or their first digits; with --undo whole ids
+    /// Ids or their first digits, tags, `latest` or `as-of:TIME`; with --undo ids or first digits of forgotten ones
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
 
@@ -318,7 +322,10 @@ pub(crate) struct PruneFlags {
     pub(crate) max_bytes: Option<u64>,
 
     /// Apply no policy: only collect what was forgotten
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = [
+        "keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly", "keep_within", "keep_tag",
+        "max_bytes", "job",
+    ])]
     pub(crate) forgotten: bool,
 
     /// Only judge the snapshots of this job: NAMESPACE/NAME of a SyncJob
@@ -351,7 +358,7 @@ pub(crate) struct VerifyFlags {
     pub(crate) part: Option<StoreShare>,
 
     /// Read the contents of the next of M parts: M calls read all. A call that is cut off leaves its part to the next
-    #[arg(long, value_name = "M", conflicts_with = "part", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "M", conflicts_with = "part", value_parser = parts)]
     pub(crate) in_turn: Option<u64>,
 
     /// Read at most this many bytes per second, such as 100Mi [default: no limit]
@@ -480,6 +487,10 @@ pub(crate) struct RestoreFlags {
     /// What decides that a file is as the snapshot has it: size and modification time, or its content's hash
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     pub(crate) compare: Compare,
+}
+
+fn parts(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|parts| *parts > 0).ok_or_else(|| "write the number of parts, 1 or more".into())
 }
 
 fn part(text: &str) -> Result<StoreShare, String> {

@@ -4,7 +4,7 @@ use std::{env, ffi::OsString, path::PathBuf};
 
 use bucket::{BucketError, BucketStore};
 use clap::Args;
-use contract::{BucketUrl, IdentityError, StoreKey};
+use contract::{BucketUrl, StoreKey};
 
 /// The variable that names the file of the key.
 const KEY_FILE: &str = "VOLFERRY_KEY_FILE";
@@ -29,10 +29,7 @@ impl KeyFlags {
     pub(crate) fn key(&self) -> Result<StoreKey, BucketError> {
         let named = || env::var_os(KEY_FILE).filter(|file: &OsString| !file.is_empty()).map(PathBuf::from);
         let file = self.key_file.clone().or_else(named).ok_or(BucketError::NoKey)?;
-        StoreKey::read(&file).map_err(|error| match error {
-            IdentityError::Malformed(_) => BucketError::NotAKey(file),
-            error => BucketError::Key(error),
-        })
+        StoreKey::read(&file).map_err(|error| BucketError::of_key(&file, error))
     }
 
     /// Opens the store at `url`.

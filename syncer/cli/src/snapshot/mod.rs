@@ -43,6 +43,7 @@ use contract::{ExitCode, chain};
 use jiff::tz::TimeZone;
 
 use self::flags::{CreateFlags, ListFlags, SnapshotCommand};
+use crate::output;
 use syncer::{
     report::Failures,
     root::{Root, TreeLocation},
@@ -85,6 +86,7 @@ pub(super) fn run(command: &SnapshotCommand) -> ExitCode {
             match error {
                 error if error.needs_repair() => ExitCode::Partial,
                 error if error.is_lost() => ExitCode::PeerLost,
+                error if error.is_usage() => ExitCode::Usage,
                 _ => ExitCode::Failed,
             }
         }
@@ -144,9 +146,9 @@ fn tell_failure(message: String, hint: Option<String>, json: bool) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints text on standard output. Ignores a reader that has closed it.
+/// Prints text on standard output.
 fn say(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
+    output::print(text.as_bytes());
 }
 
 fn say_json(value: &impl serde::Serialize) {
@@ -207,7 +209,7 @@ fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
         ));
     }
     let failures = Failures::default();
-    let snapshot = create_snapshot(&place, labels, how, &failures)?;
+    let snapshot = waiting(volume.wait_lock, || create_snapshot(&place, labels.clone(), how, &failures))?;
     if volume.json {
         say_json(&json::SnapshotJson::from(&snapshot));
     } else {

@@ -28,22 +28,37 @@ pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
     if snapshots.is_empty() {
         return "no snapshots\n".into();
     }
-    let width =
-        snapshots.iter().map(|(snapshot, _)| labels(snapshot).chars().count()).max().unwrap_or(0).max(4);
+    let widest = |of: &dyn Fn(&Snapshot) -> String| {
+        snapshots.iter().map(|(snapshot, _)| of(snapshot).chars().count()).max().unwrap_or(0)
+    };
+    let job_of = |snapshot: &Snapshot| printable(&snapshot.job).into_owned();
+    // A volume that no job writes to needs no column for jobs.
+    let job_width = Some(widest(&job_of)).filter(|width| *width > 0).map(|width| width.max(3));
+    let job = |job: &str| job_width.map(|width| format!("{job:width$}  ")).unwrap_or_default();
+    let width = widest(&labels).max(4);
     let mut text = format!(
-        "{:16}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {:width$}  {}\n",
-        "ID", "TAKEN", "ENTRIES", "SIZE", "ADDED", "ENGINE", "TAGS", "KEPT BY"
+        "{:16}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {}{:width$}  {}\n",
+        "ID",
+        "TAKEN",
+        "ENTRIES",
+        "SIZE",
+        "ADDED",
+        "ENGINE",
+        job("JOB"),
+        "TAGS",
+        "KEPT BY"
     );
     for (snapshot, verdict) in snapshots {
         let _ = writeln!(
             text,
-            "{}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {:width$}  {}",
+            "{}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {}{:width$}  {}",
             snapshot.id,
             rfc3339(snapshot.taken),
             count(snapshot.entries),
             bytes(snapshot.bytes),
             bytes(snapshot.added_bytes),
             engine_name(snapshot.engine),
+            job(&job_of(snapshot)),
             labels(snapshot),
             verdict.map(kept_by).unwrap_or_default()
         );
@@ -232,7 +247,10 @@ pub(super) fn repair(repair: &Repair, is_done: bool) -> String {
 pub(super) fn verified(part: StoreShare, verified: &Verified, roots: &Roots) -> String {
     let mut text = String::new();
     for damage in &verified.damaged {
-        let _ = writeln!(text, "damaged: {}: {}", damage.object, damage.error);
+        // Most errors name the object themselves.
+        let error = damage.error.strip_prefix(&damage.object).unwrap_or(&damage.error);
+        let error = error.strip_prefix(" is damaged: ").unwrap_or(error);
+        let _ = writeln!(text, "damaged: {}: {error}", damage.object);
         for DamagedPath { path, first, last, snapshots } in &damage.files {
             let more =
                 if *snapshots > 1 { format!(" to {last} ({snapshots} snapshots)") } else { String::new() };

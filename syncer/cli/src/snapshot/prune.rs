@@ -6,6 +6,7 @@ use contract::{ExitCode, Retention};
 use jiff::tz::TimeZone;
 
 use super::{
+    enter,
     flags::PruneFlags,
     json::{PruneJson, VerdictJson},
     print, say, say_json, user,
@@ -52,6 +53,8 @@ impl PruneFlags {
 /// Applies the policy, collects, and prints the removed snapshots and the reasons for the others.
 pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
+    // A writer would make a store where there is none.
+    enter(dir)?;
     let destination = lock_volume(&TreeLocation::from(dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let verdicts = flags.judge(&writer.roots)?;

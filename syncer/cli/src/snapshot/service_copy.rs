@@ -17,7 +17,6 @@ use syncer::{
 use super::{
     flags::CopyFlags,
     history_ends::{into, offering},
-    waiting,
 };
 use crate::{
     asks::Asks,
@@ -37,8 +36,7 @@ pub(super) fn pull(
 ) -> Result<CopiedHistory, LinkError> {
     let monitor = monitor()?;
     let link = link(flags, from, FolderAccess::Read, selection, RunParams::default())?;
-    let take =
-        |source: &mut dyn HistorySource| waiting(flags.wait_lock, || into(to, source, selection, &monitor));
+    let take = |source: &mut dyn HistorySource| into(to, source, selection, flags.wait_lock, &monitor);
     Ok(take_from_service(&link, &monitor, take)?)
 }
 

@@ -25,6 +25,9 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
     let mut verified = verify(&opened.store, &opened.roots, &turn, &pace)?;
     let part = turn.part;
+    if opened.roots.snapshots.is_empty() && verified.objects == 0 && !verified.is_damaged() {
+        return Err(SnapshotError::None(flags.volume.dir.clone()));
+    }
     if verified.may_heal() && !flags.no_heal {
         put_right(flags, &mut verified);
     }

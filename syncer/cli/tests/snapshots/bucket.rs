@@ -82,6 +82,46 @@ fn a_tree_of_everything_comes_back_as_it_was_and_the_bucket_learns_no_name() {
 }
 
 #[test]
+fn a_key_is_never_overwritten_and_a_copy_of_nothing_makes_no_folder() {
+    let bucket = Bucket::new();
+    let key = bucket.beside("key");
+    drop(command(&bucket, &[]));
+    let before = fs::read(&key).unwrap();
+    let said = run(&bucket, &["key", key.to_str().unwrap()]);
+    assert!(said.code == Some(1) && said.stderr.contains("a key is never overwritten\nhint: "), "{said:?}");
+    assert_eq!(fs::read(&key).unwrap(), before);
+    let missing = bucket.beside("missing/key");
+    let said = run(&bucket, &["key", missing.to_str().unwrap()]);
+    assert!(said.stderr.contains("cannot make the key of the store") && said.stderr.contains("its folder"));
+    let mut list = command(&bucket, &["list", URL]);
+    let said: Said = list.env("VOLFERRY_KEY_FILE", &missing).output().unwrap().into();
+    assert!(said.stderr.contains("cannot read the key of the store, ") && said.stderr.contains("--key-file"));
+
+    let from = Volume::new();
+    fs::write(from.path().join("file"), "content").unwrap();
+    let id = from.create(&[]);
+    push(&bucket, &from);
+    let new = bucket.beside("new");
+    for wanted in ["nosuch", "as-of:2001-01-01"] {
+        let said = run(&bucket, &["copy", URL, new.to_str().unwrap(), wanted]);
+        assert!(said.code == Some(1) && said.stderr.contains("there is no snapshot"), "{said:?}");
+        assert!(!new.exists());
+    }
+    ok(&bucket, &["forget", URL, "latest"]);
+    for text in ["latest", &id[..3]] {
+        let said = run(&bucket, &["forget", "--undo", URL, text]);
+        assert_eq!(said.code == Some(0), text != "latest", "{said:?}");
+    }
+    ok(&bucket, &["forget", URL, &id]);
+    ok(&bucket, &["prune", "--forgotten", URL]);
+    for args in [&["verify", URL][..], &["copy", "--all", URL, new.to_str().unwrap()]] {
+        let said = run(&bucket, args);
+        assert!(said.code == Some(1) && said.stderr.contains("has no snapshots"), "{said:?}");
+    }
+    assert!(!new.exists());
+}
+
+#[test]
 fn only_what_changed_is_sent_and_what_is_there_is_not_sent_again() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     tree::many(from.path(), 400, 3000);

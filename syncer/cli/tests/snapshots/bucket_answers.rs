@@ -1,12 +1,21 @@
 //! A store that answers something else than it was asked: nothing of it arrives, and the program says so and ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+};
+
+use testkit::s3_server::ACCESS_KEY;
 
 use crate::{
     bucket::{command, ok, run, text},
     bucket_kills::{copy_files, with_snapshots},
     common::{
         object_storage::{Bucket, Fault},
+        process::program,
         rng::Rng,
     },
     copy::digests,
@@ -73,12 +82,117 @@ fn what_comes_back_is_right_or_named_whatever_the_store_answers() {
             refused += usize::from(said.code != Some(0));
             if to.path().join(".volferry").exists() {
                 let known = digests(&from);
-                assert!(digests(&to).iter().all(|(id, tree)| known.get(id) == Some(tree)), "{said:?}");
-                to.ok("verify", &["--no-heal"]);
+                let copied = digests(&to);
+                assert!(copied.iter().all(|(id, tree)| known.get(id) == Some(tree)), "{said:?}");
+                if !copied.is_empty() {
+                    to.ok("verify", &["--no-heal"]);
+                }
             }
         }
     }
     assert!(refused > requests, "{refused} answers to {requests} requests were refused");
+}
+
+/// Runs a command whose every request is answered so, and returns what it says, which has to name the server.
+#[track_caller]
+fn answered(answer: &'static str, args: &[&str]) -> Said {
+    let bucket = Bucket::new();
+    let mut command = command(&bucket, args);
+    bucket.fail(move |_| Fault::Answer(answer));
+    let said = Said::from(command.output().unwrap());
+    assert!(said.stderr.contains(&format!(" at http://{}", bucket.address())), "{said:?}");
+    said
+}
+
+#[test]
+fn a_refusal_names_the_server_and_the_variable_to_look_at() {
+    let answers = [
+        (
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 46\r\nConnection: close\r\n\r\n\
+             <Error><Code>XAdminUserNotFound</Code></Error>",
+            "AWS_ACCESS_KEY_ID",
+        ),
+        (
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 56\r\nConnection: close\r\n\r\n\
+             <Error><Code>AuthorizationHeaderMalformed</Code></Error>",
+            "AWS_REGION",
+        ),
+        (
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 40\r\nConnection: close\r\n\r\n\
+             <Error><Code>InvalidToken</Code></Error>",
+            "AWS_SESSION_TOKEN",
+        ),
+        (
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 45\r\nConnection: close\r\n\r\n\
+             <Error><Code>InvalidBucketName</Code></Error>",
+            "3 to 63",
+        ),
+        // A server of something else.
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n", "AWS_ENDPOINT_URL"),
+        ("HTTP/1.1 301 Moved\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", "AWS_REGION"),
+    ];
+    for (answer, variable) in answers {
+        let said = answered(answer, &["list", URL]);
+        assert_eq!(said.code, Some(1), "{answer}: {said:?}");
+        let hint = said.stderr.lines().find(|line| line.starts_with("hint: "));
+        assert!(hint.is_some_and(|hint| hint.contains(variable)), "{answer}: {said:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_variable_is_said_before_any_request() {
+    let (bucket, from) = (Bucket::new(), with_snapshots(1));
+    bucket.fail(|_| panic!("a request"));
+    let address = bucket.address().to_string();
+    let plain = format!("http://{address}");
+    let wrong: [(&str, &str, &str); 6] = [
+        ("AWS_ENDPOINT_URL", "s3.example.org", "https://HOST"),
+        ("AWS_ENDPOINT_URL", &address, "https://HOST"),
+        ("AWS_ENDPOINT_URL_S3", "foo", "https://HOST"),
+        ("AWS_ALLOW_HTTP", "", "AWS_ALLOW_HTTP=true"),
+        ("AWS_ACCESS_KEY_ID", "one\ntwo", "line break"),
+        ("AWS_SESSION_TOKEN", "one\ntwo", "line break"),
+    ];
+    for (variable, value, words) in wrong {
+        let list = command(&bucket, &["list", URL]);
+        let copy = command(&bucket, &["copy", text(&from), URL, "--all"]);
+        let mut sync = Command::new(program());
+        sync.args(["sync", text(&from), URL]);
+        for (name, value) in list.get_envs() {
+            sync.env(name, value.unwrap());
+        }
+        for mut command in [list, copy, sync] {
+            let said = Said::from(command.env(variable, value).output().unwrap());
+            assert_eq!(said.code, Some(2), "{variable}={value}: {said:?}");
+            let name = if value.is_empty() { "AWS_ENDPOINT_URL" } else { variable };
+            assert!(
+                said.stderr.contains(name) && said.stderr.contains(words),
+                "{variable}={value}: {said:?}"
+            );
+        }
+    }
+    bucket.fail(|_| Fault::None);
+    // Files of variables have empty ones, and line breaks at the end.
+    let mut list = command(&bucket, &["list", URL]);
+    list.env("AWS_ENDPOINT_URL", format!(" {plain}/\n")).env("AWS_ENDPOINT_URL_S3", "");
+    list.env("AWS_ACCESS_KEY_ID", format!("{ACCESS_KEY}\n")).env("AWS_SESSION_TOKEN", "\n");
+    let said = Said::from(list.output().unwrap());
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "no snapshots\n"), "{said:?}");
+}
+
+#[test]
+fn a_server_without_tls_is_named_with_its_address() {
+    let (bucket, listener) = (Bucket::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let https = format!("https://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let _ = (&client).read(&mut [0; 1024]);
+            let _ = (&client).write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let said = Said::from(command(&bucket, &["list", URL]).env("AWS_ENDPOINT_URL", &https).output().unwrap());
+    assert_eq!(said.code, Some(5), "{said:?}");
+    assert!(said.stderr.contains(&https) && said.stderr.contains("hint: write http:// in"), "{said:?}");
 }
 
 #[test]

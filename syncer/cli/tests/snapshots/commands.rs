@@ -1,7 +1,7 @@
 //! The output and the effect of each command.
 
 use crate::common::prelude::*;
-use crate::volume::Volume;
+use crate::volume::{Said, Volume};
 
 fn three_versions() -> (Volume, Vec<String>) {
     let volume = Volume::new();
@@ -91,7 +91,7 @@ fn labels_change_and_every_change_is_in_the_log() {
 fn a_prune_says_why_and_gives_the_room_back() {
     let (volume, ids) = three_versions();
     let said = volume.run("prune", &[]);
-    assert_eq!(said.code, Some(1));
+    assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("hint: give a rule"), "{said:?}");
     let before = volume.allocated();
     let plan = volume.run("prune", &["--keep-last", "1", "--keep-tag", "v1", "-n", "--json"]).json();
@@ -107,6 +107,97 @@ fn a_prune_says_why_and_gives_the_room_back() {
     volume.ok("verify", &[]);
     assert_eq!(volume.ok("cat", &["v1", "dir/file"]), "version 1");
     assert!(volume.run("forget", &[&ids[1], "--undo"]).code == Some(1), "it was collected");
+    let said = volume.run("prune", &["--forgotten", "--keep-last", "1"]);
+    assert!(said.code == Some(2) && said.stderr.contains("cannot be used with"), "{said:?}");
+}
+
+#[test]
+fn only_what_is_forgotten_can_be_brought_back() {
+    let (volume, ids) = three_versions();
+    let said = volume.run("forget", &["latest"]);
+    assert!(said.stdout.contains(&ids[2]) && said.stderr.contains("hint: until the next prune"), "{said:?}");
+    for text in ["latest", "v2", &ids[1], &ids[1][..5]] {
+        let said = volume.run("forget", &["--undo", text]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        assert!(said.stderr.contains(&format!("there is no forgotten snapshot {text}\nhint: ")), "{said:?}");
+    }
+    let said = volume.run("forget", &["--undo", &ids[2][..12]]);
+    assert!(said.code == Some(0) && said.stdout.contains(&ids[2]) && said.stderr.is_empty(), "{said:?}");
+    volume.ok("prune", &["--forgotten"]);
+    assert_eq!(volume.list().len(), 3);
+}
+
+#[test]
+fn a_folder_without_snapshots_gets_no_store_by_a_prune_and_an_empty_store_is_not_said_to_be_whole() {
+    let volume = Volume::new();
+    for args in [&["--keep-last", "1"][..], &["--forgotten"], &["--forgotten", "-n"]] {
+        let said = volume.run("prune", args);
+        assert!(said.code == Some(1) && said.stderr.contains("has no snapshots\nhint: "), "{said:?}");
+    }
+    assert!(!volume.path().join(".volferry").exists());
+    fs::write(volume.path().join("file"), "content").unwrap();
+    let id = volume.create(&[]);
+    volume.ok("forget", &[&id]);
+    volume.ok("prune", &["--forgotten"]);
+    let other = volume.path().with_file_name("other");
+    for (command, args) in [("verify", &[][..]), ("copy", &[other.to_str().unwrap(), "--all"])] {
+        let said = volume.run(command, args);
+        assert!(said.code == Some(1) && said.stderr.contains("has no snapshots"), "{command}: {said:?}");
+    }
+    assert!(!other.exists());
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error_and_a_reader_that_left_is_none() {
+    let (volume, _) = three_versions();
+    let commands: [(&str, &[&str]); 6] = [
+        ("list", &[]),
+        ("list", &["--json"]),
+        ("create", &[]),
+        ("show", &["v1"]),
+        ("cat", &["v2", "dir/new"]),
+        ("prune", &["--keep-last", "9", "-n"]),
+    ];
+    for (command, args) in commands {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let said: Said = volume.command(command, args).stdout(full).output().unwrap().into();
+        assert_eq!(said.code, Some(1), "{command}: {said:?}");
+        let told = said.stderr.matches("cannot write to standard output").count();
+        assert!(told == 1 && !said.stderr.contains("hint: `volferry snapshot prune`"), "{command}: {said:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let said: Said = volume.command(command, args).stdout(writer).output().unwrap().into();
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
+    }
+}
+
+#[test]
+fn a_list_names_the_jobs_where_there_are_any() {
+    let (volume, _) = three_versions();
+    assert!(!volume.ok("list", &[]).contains("  JOB"));
+    let from = scratch::scratch();
+    let mut run = Command::new(program());
+    run.arg("sync").arg(from.path()).arg(volume.path()).args(["--snapshot", "--snapshot-job=prod/web"]);
+    assert!(run.output().unwrap().status.success());
+    let listed = volume.ok("list", &[]);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines[0].contains("  JOB       TAGS"), "{listed}");
+    assert!(lines[1].contains("            v1") && lines[4].contains("  prod/web  "), "{listed}");
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_as_everywhere() {
+    let (volume, _) = three_versions();
+    let commands: [(&str, &[&str]); 4] = [
+        ("tag", &["latest", "a b"]),
+        ("find", &["["]),
+        ("create", &["--exclude", "["]),
+        ("show", &["as-of:yesterday"]),
+    ];
+    for (command, args) in commands {
+        let said = volume.run(command, args);
+        assert_eq!(said.code, Some(2), "{command}: {said:?}");
+    }
 }
 
 #[test]
@@ -227,6 +318,17 @@ fn a_command_waits_for_the_lock_as_long_as_it_is_told_to() {
     drop(lock);
     assert!(waiting.wait().unwrap().success());
     assert_eq!(volume.list().len(), 4);
+    // Without a snapshot, the room for the first one is looked at, once however often the lock is tried.
+    let volume = Volume::new();
+    fs::write(volume.path().join("file"), "content").unwrap();
+    let id = volume.create(&["--engine", "copy"]);
+    volume.ok("forget", &[&id]);
+    volume.ok("prune", &["--forgotten"]);
+    let lock = fs::File::open(volume.path().join(".volferry/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let said = volume.run("create", &["--engine", "copy", "--wait-lock", "1s"]);
+    assert!(said.code == Some(1) && said.stderr.contains("another run"), "{said:?}");
+    assert_eq!(said.stderr.matches("note: ").count(), 1, "{said:?}");
 }
 
 /// Returns whether a process has a file of this name open.

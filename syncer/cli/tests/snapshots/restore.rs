@@ -1,9 +1,10 @@
 //! What a restore changes, what it leaves alone, and what it keeps so that it can be undone.
 
-use std::os::unix::net::UnixListener;
+use std::os::unix::{fs::FileExt as _, net::UnixListener};
 
 use crate::common::prelude::*;
 use crate::{
+    common::mount::FileSystem,
     damage::{flip, only_file_below, position},
     volume::Volume,
 };
@@ -294,7 +295,7 @@ fn a_restore_that_keeps_going_restores_all_that_is_whole_and_names_the_rest() {
     let said = volume.run("restore", &["mine", "--keep-going"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(said.stderr.contains("large") && said.stderr.contains("bad/file"), "{said:?}");
-    assert!(said.stderr.contains("read lost"), "{said:?}");
+    assert!(said.stderr.contains("lost: read: "), "{said:?}");
     let read = |path: &str| fs::read_to_string(at(path)).unwrap();
     assert_eq!(
         [read("bad/file"), read("good/file"), read("large")],
@@ -344,5 +345,46 @@ fn what_a_snapshot_leaves_out_stays_when_it_is_restored() {
     let read = |path: &str| fs::read_to_string(at(path)).unwrap();
     assert_eq!([read("dir/core.tmp"), read("dir/kept"), read("cache/deep/file")], ["new", "old", "new"]);
     let said = volume.run("create", &["--exclude", "a[b"]);
-    assert!(said.code == Some(1) && said.stderr.contains("a[b"), "{said:?}");
+    assert!(said.code == Some(2) && said.stderr.contains("a[b"), "{said:?}");
+}
+
+#[test]
+fn a_restore_elsewhere_without_room_is_refused_and_holes_need_none() {
+    let small = match FileSystem::Tmpfs.mount_of("4m") {
+        Ok(small) => small,
+        Err(reason) => return eprintln!("not tested: {reason}"),
+    };
+    let volume = Volume::new();
+    let sparse = fs::File::create(volume.path().join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 1 << 30).unwrap();
+    volume.create(&["--tag", "holes"]);
+    fs::write(volume.path().join("large"), vec![7; 6 << 20]).unwrap();
+    volume.create(&["--tag", "large"]);
+    let to = small.folder();
+    let place = to.path().join("restored");
+    let restore = |id: &str, more: &[&str]| {
+        volume.run("restore", &[&[id, "--to", place.to_str().unwrap()], more].concat())
+    };
+    for more in [&[][..], &["-n"]] {
+        let said = restore("large", more);
+        assert_eq!(said.code, Some(4), "{said:?}");
+        assert!(said.stderr.contains("needs at least") && said.stderr.contains("--force"), "{said:?}");
+        assert!(!place.join("sparse").exists() && !place.join("large").exists());
+    }
+    let said = restore("holes", &[]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::metadata(place.join("sparse")).unwrap().len(), (1 << 30) + 3);
+    // What is there already needs no room, and a restore in place is not held back.
+    assert_eq!(restore("large", &["--path", "sparse"]).code, Some(0));
+    let said = volume.run("restore", &["holes"]);
+    assert!(said.code == Some(0) && !said.stderr.contains("needs at least"), "{said:?}");
+}
+
+#[test]
+fn a_path_that_the_snapshot_lacks_is_looked_for_in_the_snapshot() {
+    let (volume, _) = changed_since();
+    let said = volume.run("restore", &["mine", "--path", "nosuch"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("has no nosuch\nhint: `volferry snapshot ls DIR "), "{said:?}");
+    assert_eq!(said.stderr.matches("hint: ").count(), 1, "{said:?}");
 }

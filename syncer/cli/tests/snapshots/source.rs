@@ -135,6 +135,11 @@ fn a_snapshot_that_is_not_there_is_named_and_nothing_is_changed() {
     missing.assert_exit(ExitCode::Failed);
     assert_eq!(missing.reason(), "SnapshotNotFound");
     assert!(missing.report().message.contains("there is no snapshot v9"), "{:?}", missing.report());
+    let wrong = ["--progress=json", "--source-snapshot=as-of:yesterday"];
+    let wrong =
+        pair.start(&[&["sync", text(&pair.destination), text(&restored)], &wrong[..]].concat()).wait();
+    assert_eq!(wrong.reason(), "SnapshotNotFound");
+    assert!(wrong.report().message.contains("write it as 2026-11-22"), "{:?}", wrong.report());
     let none =
         pair.start(&["sync", text(&pair.source), text(&restored), "--progress=json", "--source-snapshot=v1"]);
     let none = none.wait();

@@ -47,6 +47,8 @@ pub(crate) struct Room {
     /// The length of a block in bytes, at least 1.
     block: u64,
     sharing: Sharing,
+    /// Bytes of holes in the files that are written, as far as the totals of the source do not have them.
+    holes: u64,
 }
 
 /// Whether files can share blocks.
@@ -70,7 +72,7 @@ pub(crate) struct TooFewBytes {
 impl Room {
     /// Reads the state of `root`'s file system. `None` where no lower bound holds: it compresses, is remote, or is of
     /// an unknown type.
-    pub(crate) fn of(root: &Root, source: Option<&Root>) -> Option<Self> {
+    pub(crate) fn of(root: &Root, source: Option<BorrowedFd<'_>>) -> Option<Self> {
         let stat = rustix::fs::fstatfs(root).ok()?;
         let is_local = source.is_some();
         let shares_with_source = source.is_some_and(|source| device(source) == device(root));
@@ -90,7 +92,12 @@ impl Room {
         }
         let free = blocks.saturating_mul(block).saturating_add(staged_bytes(root).ok()?);
         let root = Arc::new(root.again().ok()?);
-        Some(Self { root, free, block, sharing })
+        Some(Self { root, free, block, sharing, holes: 0 })
+    }
+
+    /// Lets a run leave so many bytes as holes.
+    pub(crate) fn with_holes(self, holes: u64) -> Self {
+        Self { holes, ..self }
     }
 
     /// Returns what is missing if fewer bytes are free than a run needs.
@@ -106,7 +113,7 @@ impl Room {
         deletes: bool,
         monitor: &Monitor,
     ) -> Result<Option<TooFewBytes>, SessionError> {
-        let holes = if params.preserve.sparse { source.sparse } else { 0 };
+        let holes = if params.preserve.sparse { source.sparse.saturating_add(self.holes) } else { 0 };
         let needed = |elsewhere: &HashSet<&RelPath>| {
             let mut needed = NeededBytes::new(self, params, sink);
             for dir in planned.dirs.iter().filter(|dir| !elsewhere.contains(&dir.path)) {

@@ -83,7 +83,7 @@ impl TarExport<'_> {
         let folder = self.store.folder(folder)?;
         let below = nodes(&folder).map(|(name, node)| match path.join(name) {
             Ok(path) => Ok((path, node)),
-            Err(_) => Err(SnapshotError::Invalid(format!("a path below {path} is longer than any"))),
+            Err(_) => Err(SnapshotError::NoArchive(format!("a path below {path} is longer than any"))),
         });
         let mut below = below.collect::<Result<Vec<_>, _>>()?;
         below.reverse();
@@ -188,7 +188,7 @@ impl TarExport<'_> {
 }
 
 fn no_target(path: &RelPath) -> SnapshotError {
-    SnapshotError::Invalid(format!("{path} is a hard link to what the snapshot does not have"))
+    SnapshotError::NoArchive(format!("{path} is a hard link to what the snapshot does not have"))
 }
 
 /// Joins ranges of data between which a hole would save little. An empty range at the end shows where a last hole ends.

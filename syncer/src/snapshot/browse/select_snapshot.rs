@@ -5,7 +5,7 @@ use contract::{AS_OF, LATEST};
 use crate::{
     entry::Time,
     snapshot::{
-        store::{Roots, Snapshot, SnapshotError, SnapshotId},
+        store::{Roots, Snapshot, SnapshotError},
         typed_time,
     },
 };
@@ -30,12 +30,31 @@ pub fn select_snapshot<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot,
     if let Some(named) = named {
         return Ok(named);
     }
-    let fits: Vec<&Snapshot> = roots.kept().filter(|snapshot| snapshot.id.begins_with(text)).collect();
+    one_of(roots.kept().filter(|snapshot| snapshot.id.begins_with(text)), text)?
+        .ok_or_else(|| SnapshotError::Unknown(text.into()))
+}
+
+/// Finds the forgotten snapshot that `text` selects: an id or its first digits.
+///
+/// # Errors
+/// If no forgotten snapshot matches, or several do.
+pub fn select_forgotten<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
+    let forgotten = roots.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_some());
+    one_of(forgotten.filter(|snapshot| snapshot.id.begins_with(text)), text)?
+        .ok_or_else(|| SnapshotError::NotForgotten(text.into()))
+}
+
+/// Returns the only one of these snapshots, which fit a user's text; `None` if there are none.
+fn one_of<'r>(
+    fits: impl Iterator<Item = &'r Snapshot>,
+    text: &str,
+) -> Result<Option<&'r Snapshot>, SnapshotError> {
+    let fits: Vec<&Snapshot> = fits.collect();
     match fits[..] {
-        [] => Err(SnapshotError::Unknown(text.into())),
-        [one] => Ok(one),
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
         _ => {
-            let fits: Vec<SnapshotId> = fits.iter().map(|snapshot| snapshot.id).collect();
+            let fits = fits.iter().map(|snapshot| snapshot.id).collect();
             Err(SnapshotError::Ambiguous { text: text.into(), fits })
         }
     }
@@ -87,6 +106,19 @@ mod tests {
         assert!(select_snapshot(&roots, "bb").is_err());
         assert_eq!(select_snapshot(&roots, "latest").unwrap().id.0 >> 48, 0xaa20);
         assert_eq!(select_snapshot(&roots, "bb30000000000000").unwrap().id.0 >> 48, 0xbb30);
+    }
+
+    #[test]
+    fn what_is_brought_back_is_found_among_the_forgotten_only() {
+        let mut roots = roots();
+        let found = |roots: &Roots, text: &str| select_forgotten(roots, text).map(|it| it.id.0 >> 48);
+        roots.snapshots[0].forgotten = Some(Time::default());
+        assert_eq!(found(&roots, "aa").unwrap(), 0xaa10);
+        for text in ["latest", "tag0", "aa2", "aa20000000000000", "as-of:2030-01-01"] {
+            assert!(matches!(found(&roots, text), Err(SnapshotError::NotForgotten(_))), "{text}");
+        }
+        roots.snapshots[1].forgotten = Some(Time::default());
+        assert!(matches!(found(&roots, "aa"), Err(SnapshotError::Ambiguous { .. })));
     }
 
     #[test]

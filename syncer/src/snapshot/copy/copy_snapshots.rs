@@ -77,7 +77,10 @@ pub fn copy_history(
 }
 
 /// Copies these snapshots of an offer, whether they were forgotten here or not if they are named.
-pub(crate) fn copy_selected(
+///
+/// # Errors
+/// As [`copy_history`].
+pub fn copy_selected(
     writer: &mut Writer<'_>,
     source: &mut dyn HistorySource,
     (offer, selected, are_named): (&OfferedHistory, &[&Snapshot], bool),

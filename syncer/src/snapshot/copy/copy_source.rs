@@ -156,13 +156,7 @@ impl HistorySource for StoredHistory<'_> {
     }
 
     fn allocated(&mut self, wanted: &[ContentRef]) -> Result<Vec<u64>, SnapshotError> {
-        let one = |content: &ContentRef| {
-            let open = self.store.content(content)?;
-            let stat = rustix::fs::fstat(&open.file)
-                .map_err(|error| io_error("look at", self.store.name_of(content))(error.into()))?;
-            Ok(if open.is_alone { stat.st_blocks as u64 * 512 } else { 0 })
-        };
-        wanted.iter().map(one).collect()
+        wanted.iter().map(|content| Ok(self.store.allocated(content)?.unwrap_or_default())).collect()
     }
 
     fn contents(

@@ -85,7 +85,8 @@ pub(crate) fn take_offsite(
     }
     let message =
         "others keep removing snapshots there, so that this one cannot be finished: run again".into();
-    Err(SnapshotError::Offsite { reason: Reason::ObjectStoreLost, message })
+    let reason = Reason::ObjectStoreLost;
+    Err(SnapshotError::Offsite { exit: reason.exit(), reason, message })
 }
 
 /// Returns the newest snapshot that runs of this job took: files are compared with it.

@@ -362,6 +362,17 @@ impl Store {
         }
     }
 
+    /// Returns the bytes that content takes on the disk, without its holes; `None` if it is in a pack.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub(crate) fn allocated(&self, content: &ContentRef) -> Result<Option<u64>, SnapshotError> {
+        let open = self.content(content)?;
+        let stat = rustix::fs::fstat(&open.file);
+        let stat = stat.map_err(|error| io_error("look at", self.name_of(content))(error.into()))?;
+        Ok(open.is_alone.then_some(stat.st_blocks as u64 * 512))
+    }
+
     /// Names an object for messages.
     pub fn name_of(&self, content: &ContentRef) -> String {
         match content.home {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use contract::{Reason, human_bytes::bytes as human_bytes, plural};
+use contract::{ExitCode, Reason, human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
 use super::{full_disk_reserve::is_full, snapshot_id::SnapshotId};
@@ -16,6 +16,8 @@ pub enum SnapshotError {
     Offsite {
         /// The word for programs.
         reason: Reason,
+        /// The exit code of a run that it ends.
+        exit: ExitCode,
         /// What happened, with its causes and the next step.
         message: String,
     },
@@ -68,6 +70,9 @@ pub enum SnapshotError {
     /// No snapshot has this id or tag.
     #[error("there is no snapshot {0}")]
     Unknown(String),
+    /// No forgotten snapshot has this id.
+    #[error("there is no forgotten snapshot {0}")]
+    NotForgotten(String),
     /// Several snapshots match.
     #[error("{text} fits {} snapshots: {}", .fits.len(), .fits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Ambiguous {
@@ -148,6 +153,9 @@ pub enum SnapshotError {
         /// The reason.
         source: io::Error,
     },
+    /// A snapshot cannot be written as an archive.
+    #[error("the snapshot cannot be written as an archive: {0}")]
+    NoArchive(String),
     /// An archive cannot be imported.
     #[error("the archive cannot be imported, and nothing was changed: {0}")]
     Archive(String),
@@ -194,7 +202,19 @@ impl SnapshotError {
 
     /// Returns whether there is no such snapshot, so that another try finds none either.
     pub(crate) fn is_missing(&self) -> bool {
-        matches!(self, Self::Unknown(_) | Self::Ambiguous { .. } | Self::None(_) | Self::NoPath { .. })
+        matches!(
+            self,
+            Self::Unknown(_)
+                | Self::Ambiguous { .. }
+                | Self::None(_)
+                | Self::NoPath { .. }
+                | Self::Invalid(_)
+        )
+    }
+
+    /// Returns whether the command itself is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::EmptyPolicy | Self::Invalid(_))
     }
 
     /// Returns whether another run or command holds the volume.
@@ -247,6 +267,9 @@ impl SnapshotError {
             }
             Self::NoHistory(_) => "`volferry snapshot ls DIR ID` shows what a snapshot has".into(),
             Self::Unknown(_) => "`volferry snapshot list` shows all snapshots".into(),
+            Self::NotForgotten(_) => {
+                "`volferry snapshot list --all` shows those that were forgotten, until the next prune".into()
+            }
             Self::Ambiguous { .. } => "give more digits of the id".into(),
             Self::None(_) => "`volferry snapshot create` makes one".into(),
             Self::NoPath { id, .. } => format!("`volferry snapshot ls DIR {id}` shows what it has"),

@@ -137,9 +137,8 @@ pub(crate) fn write_data(to: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::R
     })
 }
 
-/// Returns the free bytes of a file system that this user may take.
+/// Returns the free bytes of a file system, as `df` shows them: without those that are reserved for root.
 pub(crate) fn free_bytes(dir: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = rustix::fs::fstatvfs(dir)?;
-    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
-    Ok(blocks.saturating_mul(stat.f_frsize))
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -60,10 +60,12 @@ pub(super) fn run(flags: &MountFlags) -> Result<ExitCode, SnapshotError> {
 /// Refuses a place in the volume itself: a run would copy what is mounted there.
 fn check_place(dir: &Path, mountpoint: &Path) -> Result<(), SnapshotError> {
     let real = |path: &Path| {
-        fs::canonicalize(path).map_err(|source| SnapshotError::Io {
-            operation: "look at",
-            path: path.into(),
-            source,
+        fs::canonicalize(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => SnapshotError::Invalid(format!(
+                "{} is not there: make that folder first, and the snapshots are mounted at it",
+                path.display()
+            )),
+            _ => SnapshotError::Io { operation: "look at", path: path.into(), source },
         })
     };
     if real(mountpoint)?.starts_with(real(dir)?) {
