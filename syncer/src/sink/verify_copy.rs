@@ -8,7 +8,7 @@ use contract::{Shard, Side, plural};
 use crate::{
     compare_entries::{Content, Policy, Step, step},
     destination::Settings,
-    entry::Kind,
+    entry::{Entry, Kind},
     measure::report::Failures,
     plan::{
         compare_contents::Checker,
@@ -121,6 +121,9 @@ fn copied(
     policy: Policy,
     unlike: &HashSet<(usize, u32)>,
 ) -> Vec<FileGroup> {
+    // A further name of the destination's file has no metadata of its own. Without a step, the file has the source's,
+    // unless it was left alone.
+    let is_settled = |copy: &Entry<'_>| matches!(copy.kind, Kind::HardLink { .. }) && !policy.update;
     let (mut groups, policy) = (Vec::new(), Policy { update: false, ..policy });
     for (nth, dir) in compared.dirs.iter().enumerate() {
         let Some(there) = dir.sink.map(|id| &sink.dirs[id as usize]).filter(|_| dir.is_asked()) else {
@@ -134,7 +137,8 @@ fn copied(
                 Kind::HardLink { .. } => true,
                 Kind::File { .. } => {
                     let is_compared = dir.plan.checks.binary_search(&index).is_ok();
-                    is_compared && !unlike.contains(&(nth, index)) && step(&entry, &copy, policy).is_none()
+                    let is_alike = is_settled(&copy) || step(&entry, &copy, policy).is_none();
+                    is_compared && !unlike.contains(&(nth, index)) && is_alike
                 }
                 _ => step(&entry, &copy, policy).is_none(),
             };

@@ -469,3 +469,21 @@ fn a_destination_that_takes_no_labels_is_said_once_and_is_not_changed_again() {
     let work = again.report().work;
     assert_eq!((work.files_created, work.files_updated, &again.report().notes[..]), (0, 0, &[][..]));
 }
+
+/// Its length shares 64 bits with other fields where it crosses. Few file systems besides tmpfs have files of this
+/// size.
+#[test]
+fn a_hole_of_more_than_four_exbibytes_arrives() {
+    for way in Way::ALL {
+        let pair = Pair::in_dir(tempfile::tempdir_in("/dev/shm").unwrap(), way);
+        let file = fs::File::create(pair.source.join("file")).unwrap();
+        file.set_len(7 << 60).unwrap();
+        file.write_all_at(b"end", (7 << 60) - 3).unwrap();
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        let copy = fs::File::open(pair.destination.join("file")).unwrap();
+        assert_eq!(copy.metadata().unwrap().len(), 7 << 60, "{way:?}");
+        let mut end = [0; 3];
+        copy.read_exact_at(&mut end, (7 << 60) - 3).unwrap();
+        assert_eq!(&end, b"end");
+    }
+}

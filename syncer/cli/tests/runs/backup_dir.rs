@@ -430,3 +430,25 @@ fn no_old_version_is_lost_to_a_kill() {
         }
     }
 }
+
+#[test]
+fn a_run_that_is_repeated_keeps_the_old_version_that_the_cut_off_one_has_saved() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        let (file, mut rng) = (pair.destination.join("file"), Rng::new(5));
+        let old = rng.bytes(3 * MIB);
+        tree::file(&pair.source.join("file"), &old);
+        pair.sync("the old version");
+        tree::file(&pair.source.join("file"), &rng.bytes(3 * MIB));
+        let kept = pair.dir().join("kept");
+        let keeping = || run_with(&pair, &[], &["--backup-dir", text(&kept)]).assert_exit(ExitCode::Done);
+        keeping();
+        // As after a kill before all was durable: the mark is older than the file's last change.
+        fs::File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        fs::File::open(&file).unwrap().set_modified(time).unwrap();
+        keeping();
+        assert!(fs::read(kept.join("file")).unwrap() == old, "{way:?}");
+        pair.sync_unchanged("after that");
+    }
+}

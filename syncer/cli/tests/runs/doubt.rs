@@ -70,3 +70,56 @@ fn a_run_that_is_killed_leaves_a_mark_and_the_next_removes_it() {
     pair.sync("after the kill");
     pair.sync_unchanged("after that");
 }
+
+#[test]
+fn a_run_that_does_not_look_at_what_is_in_doubt_leaves_it_to_one_that_does() {
+    for way in [Way::Local, Way::SinkListens] {
+        for flags in [&["--ignore-existing"][..], &["--size-only"], &["--exclude", "/small"], &["-x"]] {
+            let pair = in_step(way);
+            File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+            lose_the_end(&pair.destination.join("small"));
+            let partial = pair.run(flags);
+            partial.assert_exit(ExitCode::Done);
+            assert_eq!(pair.marks().len(), 1, "{way:?} {flags:?}");
+            let is_told = partial.report().notes.iter().any(|note| note.contains("was cut off"));
+            assert!(is_told, "{way:?} {flags:?}: {:?}", partial.report().notes);
+            pair.sync("all of it");
+            assert!(pair.marks().is_empty(), "{way:?} {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_in_doubt_at_a_source_is_compared_again_once_it_was_repaired() {
+    let pair = in_step(Way::Local);
+    let next = pair.dir().join("next");
+    let chained = || {
+        let run = pair.output(&["sync", text(&pair.destination), text(&next)]);
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap() + &String::from_utf8(run.stderr).unwrap()
+    };
+    File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+    FILES.iter().for_each(|(name, _)| lose_the_end(&pair.destination.join(name)));
+    let told = chained();
+    assert!(told.contains("a run into the source was cut off"), "{told}");
+    // Nothing tells the damaged files apart from whole ones yet.
+    chained();
+    pair.sync("the repair");
+    chained();
+    for (name, _) in FILES {
+        assert!(fs::read(next.join(name)).unwrap() == fs::read(pair.source.join(name)).unwrap(), "{name}");
+    }
+    let told = chained();
+    assert!(told.contains("Nothing to change") && !told.contains("cut off"), "{told}");
+}
+
+#[test]
+fn a_source_with_a_half_written_file_is_not_read() {
+    let pair = in_step(Way::Local);
+    fs::write(pair.destination.join(".volferry/journal/0-f"), "").unwrap();
+    let next = pair.dir().join("next");
+    let run = pair.output(&["sync", text(&pair.destination), text(&next)]);
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(!run.status.success() && told.contains("cut off in the middle of a file"), "{told}");
+    assert!(!next.join("small").exists());
+}

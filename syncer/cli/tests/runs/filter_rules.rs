@@ -223,3 +223,17 @@ fn a_rule_that_is_none_of_ours_is_refused_before_the_run() {
         assert!(run.stderr.contains(rule) || run.stderr.contains("/no/such/file"), "{}", run.stderr);
     }
 }
+
+#[test]
+fn a_rule_is_typed_as_for_rsync() {
+    for flags in [&["-f", "- left"][..], &["--filter", "- left"], &["--filter=- left"]] {
+        let pair = Pair::new(Way::Local);
+        tree::file(&pair.source.join("left"), b"out");
+        tree::file(&pair.source.join("taken"), b"along");
+        pair.run(flags).assert_exit(ExitCode::Done);
+        assert!(
+            pair.destination.join("taken").exists() && !pair.destination.join("left").exists(),
+            "{flags:?}"
+        );
+    }
+}

@@ -259,3 +259,51 @@ fn a_file_that_gets_rights_and_loses_a_name_is_not_taken_for_another_process_wor
         pair.sync_unchanged("again");
     }
 }
+
+#[test]
+fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
+    let newer = |path: &Path| {
+        tree::file(path, b"newer");
+        tree::set_mtime(path, 2_000_000, 0);
+    };
+    for way in [Way::Local, Way::SinkListens] {
+        let linked_source = || {
+            let pair = Pair::new(way);
+            tree::file(&pair.source.join("a"), &CONTENT);
+            tree::set_mtime(&pair.source.join("a"), 1_000_000, 0);
+            fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
+            pair
+        };
+        for (own, other) in [("b", "a"), ("a", "b")] {
+            let pair = linked_source();
+            newer(&pair.destination.join(own));
+            pair.run(&["--update"]).assert_exit(ExitCode::Done);
+            assert_eq!(fs::read(pair.destination.join(own)).unwrap(), b"newer", "{way:?} {own}");
+            assert_eq!(fs::read(pair.destination.join(other)).unwrap(), CONTENT, "{way:?} {other}");
+        }
+        let pair = Pair::new(way);
+        for name in ["a", "b"] {
+            tree::file(&pair.source.join(name), &CONTENT);
+            tree::set_mtime(&pair.source.join(name), 1_000_000, 0);
+        }
+        newer(&pair.destination.join("a"));
+        fs::hard_link(pair.destination.join("a"), pair.destination.join("b")).unwrap();
+        pair.run(&["--update"]).assert_exit(ExitCode::Done);
+        assert_eq!(fs::read(pair.destination.join("b")).unwrap(), b"newer", "{way:?}: both names are newer");
+    }
+}
+
+#[test]
+fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("a"), &CONTENT);
+        fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
+        pair.sync("both names");
+        fs::remove_file(pair.source.join("a")).unwrap();
+        pair.run(&["--verify"]).assert_exit(ExitCode::Done);
+        pair.run(&["--remove-source-files"]).assert_exit(ExitCode::Done);
+        assert!(!pair.source.join("b").exists() && pair.destination.join("b").exists(), "{way:?}");
+        pair.assert_staging_empty();
+    }
+}
