@@ -54,6 +54,11 @@ impl Asks {
         };
         let unknown = || AskError::Unknown { address: address.clone(), host: host.clone() };
         let service = known.ok_or_else(unknown)?.fingerprint();
+        // A process that names both keys uses none of these files.
+        let reached = match (&self.identity, self.service_key) {
+            (Some(_), Some(_)) => None,
+            _ => files()?.reached(),
+        };
         let path = self.identity.map_or_else(|| files().map(|files| files.key()), Ok)?;
         let own = match OwnKey::read(&path) {
             Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -62,6 +67,7 @@ impl Asks {
             read => read?,
         };
         let identity = Identity::of_key(own, self.side, &service_job(service), service)?;
+        let address = reached.map_or(address, |reached| format!("{reached}:{}", self.place.port));
         let endpoint = Endpoint::Ask { address, request: Box::new(self.request) };
         Ok(LinkOptions {
             endpoint,

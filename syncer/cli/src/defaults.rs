@@ -87,7 +87,11 @@ const FLAGS: [(&str, Needs); 35] = [
 /// Why defaults cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum DefaultsError {
-    #[error("cannot read the defaults in {path}: {source}", path = .path.display())]
+    #[error(
+        "cannot read the defaults in {path}: {source}\nhint: see that this user may read it, or set VOLFERRY_CONFIG=none to go \
+         without",
+        path = .path.display()
+    )]
     Read { path: PathBuf, source: io::Error },
     #[error(transparent)]
     File(#[from] ConfigFileError),

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::ToSocketAddrs as _,
     sync::Arc,
     time::Duration,
 };
@@ -19,6 +20,7 @@ use thiserror::Error;
 
 use crate::{
     flags::{CONNECT_TIMEOUT, EnrollAccess, EnrollFlags},
+    messages::{self, hint_at},
     own_files::{OwnFiles, OwnFilesError},
     peers::{ANSWER, REVOKED, ServiceContact},
     remote::{
@@ -27,6 +29,7 @@ use crate::{
         near_end::{self, RemoteError, explain},
         place::SERVICE_PORT,
         ssh::Ssh,
+        ssh_settings,
     },
     screen::Screen,
 };
@@ -73,8 +76,16 @@ enum EnrollError {
 pub(super) fn run(flags: &EnrollFlags) -> ExitCode {
     match enroll(flags) {
         Ok(()) => ExitCode::Done,
+        // The line is on the screen, as the far end has written it.
+        Err(EnrollError::Remote(RemoteError::Ended { told: Some(exit), .. })) => exit,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", chain(&error));
+            let mut message = chain(&error);
+            if let EnrollError::Remote(error) = &error
+                && let Some(hint) = hint_at(&error.reason(), &flags.place.reached.to_string_lossy())
+            {
+                message += &format!("\nhint: {hint}");
+            }
+            let _ = io::stderr().write_all(messages::lines("error", &message).as_bytes());
             match error {
                 EnrollError::Remote(error) => error.reason().exit(),
                 EnrollError::OtherService { .. } => ExitCode::Identity,
@@ -106,7 +117,18 @@ fn add(flags: &EnrollFlags, files: &OwnFiles) -> Result<u16, EnrollError> {
     let contact = ask(flags, &format!("add --json {key} {peer}{}", folders.collect::<String>()))?;
     let port = flags.place.port.unwrap_or(contact.port);
     pin(files, port, contact.key)?;
+    files.note_reached(reached(flags).as_deref())?;
     Ok(port)
+}
+
+/// Returns the address that ssh reaches the host by, if only ssh knows the host by its name.
+fn reached(flags: &EnrollFlags) -> Option<String> {
+    let host = &flags.place.host;
+    if (host.as_str(), SERVICE_PORT).to_socket_addrs().is_ok() {
+        return None;
+    }
+    let rsh = near_end::shell(flags.rsh.as_deref());
+    ssh_settings::address(&rsh, &flags.place.reached).filter(|address| !address.eq_ignore_ascii_case(host))
 }
 
 /// Puts a new key in the place of this user's. Both are accepted from the time when the new one is added until it has
@@ -121,8 +143,9 @@ fn renew(flags: &EnrollFlags, files: &OwnFiles) -> Result<u16, EnrollError> {
     let contact = ask(flags, &format!("add --json {} {} --like={old}", new.public(), user()))?;
     let port = flags.place.port.unwrap_or(contact.port);
     pin(files, port, contact.key)?;
-    let timeout = flags.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-    prove(format!("{}:{port}", flags.place.host), timeout, new, contact.key)?;
+    let (reached, timeout) = (reached(flags), flags.connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+    files.note_reached(reached.as_deref())?;
+    prove(format!("{}:{port}", reached.as_ref().unwrap_or(&flags.place.host)), timeout, new, contact.key)?;
     fs::rename(files.next_key(), files.key()).map_err(EnrollError::Replace)?;
     let host = flags.place.host.clone();
     let is_done = |line: &str| line.starts_with(REVOKED) && line.ends_with(&format!(" {old}"));

@@ -17,6 +17,8 @@ enum KeygenError {
         path = .0.display()
     )]
     Exists(PathBuf),
+    #[error("{path} is no folder, and the keys are two files in one: choose another --out", path = .0.display())]
+    NoFolder(PathBuf),
     #[error("cannot make keys there")]
     Place(#[from] io::Error),
     #[error(transparent)]
@@ -45,6 +47,9 @@ pub(super) fn run(out: &Path) -> ExitCode {
 /// Writes a pair of identities to `out`, unless a file of it exists: a new half must never join an old one.
 fn generate(out: &Path) -> Result<(), KeygenError> {
     own_place::check(out)?;
+    if out.exists() && !out.is_dir() {
+        return Err(KeygenError::NoFolder(out.into()));
+    }
     let taken = ["source", "sink"]
         .map(|name| out.join(name))
         .into_iter()

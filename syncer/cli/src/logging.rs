@@ -7,18 +7,20 @@ use std::{
 };
 
 use contract::Escaping;
-use tracing::{field::Field, level_filters::LevelFilter};
+use syncer::report::{FAILED_FILES, NOTES};
+use tracing::{Event, Subscriber, field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer,
     field::MakeExt as _,
     filter::Targets,
     fmt::{
-        FormatFields,
+        FmtContext, FormatEvent, FormatFields,
         format::{Writer, debug_fn},
         layer,
     },
     layer::SubscriberExt as _,
     registry,
+    registry::LookupSpan,
     util::SubscriberInitExt as _,
 };
 
@@ -29,9 +31,9 @@ use super::{
     screen::Screen,
 };
 
-/// The module that warns of each failed file. The first of them are named at the end of the run, so these warnings are
-/// only shown with `-v`.
-const FAILED_FILES: &str = "syncer::report";
+/// The module that logs each damaged object that a restore needs. The end of the run names the first, as it does with
+/// failed files.
+const DAMAGED_OBJECTS: &str = "syncer::ends::stored_tree";
 
 /// The modules that log an error which the report tells of: the stream below a connection ends, which is no error after
 /// a run, or a certificate is refused.
@@ -40,13 +42,34 @@ const REPORTED: [&str; 2] = ["quinn::endpoint", "rustls_platform_verifier"];
 /// The crates of this program: its engine, the engine's core, and the command line.
 const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
 
+/// What the lines of a log are read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// A person waits for the end of the run, which has the notes, the failures and the error.
+    Waits,
+    /// A person or program looks at what a service did, and when.
+    LooksBack,
+}
+
 /// Starts the log: warnings of this program and a line for each run, and more with each `-v`; the libraries log one
 /// level less. Writes above the bar, and the lines of runs and failed files to the log file in any case.
-pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
+pub(super) fn start(output: &Output, reader: Reader, screen: &Arc<Screen>) {
+    let is_terse = (output.log_format, output.verbosity) == (LogFormat::Text, 0);
+    let is_plain = is_terse && reader == Reader::Waits;
     let filter = filter(output.verbosity, output.quiet).with_target(FILE_ONLY, LevelFilter::OFF);
+    let named_at_end = [FAILED_FILES, DAMAGED_OBJECTS].map(|name| (name, LevelFilter::OFF));
+    let filter = match is_terse {
+        true if is_plain && output.quiet => {
+            filter.with_targets(named_at_end).with_target(NOTES, LevelFilter::OFF)
+        }
+        true => filter.with_targets(named_at_end),
+        false => filter,
+    };
     let screen = Arc::clone(screen);
-    let lines = layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
+    let writer = move || ScreenWriter { screen: Arc::clone(&screen), is_plain };
+    let lines = layer().with_ansi(output.color).with_writer(writer);
     let lines = match output.log_format {
+        LogFormat::Text if is_plain => lines.event_format(PlainLines).fmt_fields(escaped_fields()).boxed(),
         LogFormat::Text => lines.fmt_fields(escaped_fields()).boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
@@ -73,17 +96,37 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
     .delimited(" ")
 }
 
+/// The form of lines for a person who waits: like an error, without the time and the module.
+struct PlainLines;
+
+impl<S, F> FormatEvent<S, F> for PlainLines
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    F: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, F>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        writer.write_str(match *event.metadata().level() {
+            tracing::Level::ERROR => "error: ",
+            _ if event.metadata().target() == NOTES => "note: ",
+            _ => "warning: ",
+        })?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
 /// Returns the log levels of each crate.
 fn filter(verbosity: u8, quiet: bool) -> Targets {
     let (own, others) = levels(verbosity);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
     let quiet_ones = REPORTED.map(|name| (name, LevelFilter::OFF));
     let filter = if verbosity == 0 { filter.with_targets(quiet_ones) } else { filter };
-    match verbosity {
-        0 if quiet => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
-        0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR).with_target(RUNS, LevelFilter::INFO),
-        _ => filter,
-    }
+    if verbosity == 0 && !quiet { filter.with_target(RUNS, LevelFilter::INFO) } else { filter }
 }
 
 fn levels(verbosity: u8) -> (LevelFilter, LevelFilter) {
@@ -96,11 +139,20 @@ fn levels(verbosity: u8) -> (LevelFilter, LevelFilter) {
 }
 
 /// Writes each log line to the screen; the layer writes a line at once.
-struct ScreenWriter(Arc<Screen>);
+struct ScreenWriter {
+    screen: Arc<Screen>,
+    /// Whether the lines are for a person, who does not want to read them again in the summary.
+    is_plain: bool,
+}
 
 impl io::Write for ScreenWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.say(&String::from_utf8_lossy(line));
+        let text = String::from_utf8_lossy(line);
+        if self.is_plain {
+            self.screen.warn(&text);
+        } else {
+            self.screen.say(&text);
+        }
         Ok(line.len())
     }
 
@@ -135,9 +187,7 @@ mod tests {
         for own in [module_path!(), "volferry_core::tree::rules", "syncer::session"] {
             assert!(filter.would_enable(own, &tracing::Level::WARN), "{own}");
         }
-        for other in ["quinn::connection", FAILED_FILES] {
-            assert!(!filter.would_enable(other, &tracing::Level::WARN), "{other}");
-        }
+        assert!(!filter.would_enable("quinn::connection", &tracing::Level::WARN));
     }
 
     #[test]

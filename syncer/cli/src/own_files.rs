@@ -84,6 +84,29 @@ impl OwnFiles {
         report_file::write(&path, &format!("{key}\n")).map_err(|source| OwnFilesError::File { path, source })
     }
 
+    /// Returns the address of the machine, if it is noted because only ssh knows the machine by its name.
+    pub(crate) fn reached(&self) -> Option<String> {
+        let text = fs::read_to_string(self.address()).ok()?;
+        Some(text.trim().to_owned()).filter(|address| !address.is_empty())
+    }
+
+    /// Notes the address of the machine, or that its name is one.
+    pub(crate) fn note_reached(&self, address: Option<&str>) -> Result<(), OwnFilesError> {
+        let path = self.address();
+        let noted = match address {
+            Some(address) => report_file::write(&path, &format!("{address}\n")),
+            None => fs::remove_file(&path).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+        };
+        noted.map_err(|source| OwnFilesError::File { path, source })
+    }
+
+    fn address(&self) -> PathBuf {
+        self.folder.join("address")
+    }
+
     /// Reads a key of these files. Makes it if it is not there.
     pub(crate) fn read_or_make(&self, path: &Path) -> Result<OwnKey, OwnFilesError> {
         self.make_folder()?;

@@ -19,7 +19,8 @@ use super::{
     flags::LogFormat,
     itemize,
     live::{Live, Look},
-    logging,
+    logging::{self, Reader},
+    messages,
     open_offsite::open_offsite,
     output,
     remote::near_end::RemoteError,
@@ -96,7 +97,8 @@ pub(super) fn run(run: Run) -> ExitCode {
     let (listens, is_far) = (any(Job::listens), any(Job::is_far));
     let serves = any(|job| matches!(job, Job::Receive { once: false, .. } | Job::Send { once: false, .. }));
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
-    logging::start(&output, &screen);
+    let reader = if !is_far && (listens || serves) { Reader::LooksBack } else { Reader::Waits };
+    logging::start(&output, reader, &screen);
     let monitor = Monitor::new(announce(&screen))
         .with_planned(show(&screen, &output))
         .with_waiting(say_busy(&screen, &output));
@@ -105,7 +107,9 @@ pub(super) fn run(run: Run) -> ExitCode {
         Ok(live) => {
             let reports = (jobs.len() > 1).then(String::new);
             let (told, is_unwritten) = (None, false);
-            let mut teller = Teller { output, screen, live, serves, is_far, told, is_unwritten, reports };
+            let far_end = None;
+            let mut teller =
+                Teller { output, screen, live, serves, far_end, is_far, told, is_unwritten, reports };
             let exit = work_all(jobs, &monitor, &mut teller);
             if exit == ExitCode::Done && teller.is_unwritten { ExitCode::Failed } else { exit }
         }
@@ -205,6 +209,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     if teller.output.check_free {
         return check_free(&job, monitor, teller);
     }
+    teller.far_end = job.far_end();
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
         Job::Offsite { source, url, key, params } => {
@@ -315,7 +320,7 @@ fn refused(run: &str, reason: Reason, exit: ExitCode, message: String) -> Outcom
         completion_time: now,
         ..Report::default()
     };
-    Outcome { report, exit, peer: None }
+    Outcome { report, exit, peer: None, is_told_by_peer: false }
 }
 
 /// Reports runs that are over: as an event, in the report's file, and to people.
@@ -325,6 +330,8 @@ struct Teller {
     live: Live,
     /// Whether this end serves run after run, so that the log has a line for each, with its peer and the time.
     serves: bool,
+    /// The name of the other end's machine, if this end has started or asked it.
+    far_end: Option<String>,
     /// Whether another machine started this end, and tells of the run.
     is_far: bool,
     told: Option<Report>,
@@ -336,12 +343,13 @@ struct Teller {
 
 impl Teller {
     fn report(&mut self, outcome: &Outcome) {
+        self.told = Some(outcome.report.clone());
+        let outcome = &self.naming_far_end(outcome);
         let report = &outcome.report;
         self.write(report);
         self.live.finish(report);
         let Output { log_format, quiet, verbosity, .. } = self.output;
         if self.is_far && report.link.is_some() {
-            self.told = Some(report.clone());
             return;
         }
         if self.serves || log_format == LogFormat::Json {
@@ -350,13 +358,36 @@ impl Teller {
             run_log::log_to_file(outcome);
         }
         match log_format {
-            // With `-v`, each failed file was logged when it failed.
+            // Each file that failed at this end was logged then.
             LogFormat::Json if verbosity > 0 => {}
             LogFormat::Json => run_log::log_failures(report),
-            LogFormat::Text if quiet || self.serves => self.screen.say(&summary::trouble(report)),
-            LogFormat::Text => self.screen.say(&summary::summary(report)),
+            LogFormat::Text if quiet || self.serves => {
+                self.screen.say(&summary::trouble(&self.shown(report)))
+            }
+            LogFormat::Text => self.screen.say(&summary::summary(&self.shown(report))),
         }
-        self.told = Some(report.clone());
+    }
+
+    /// Returns the report as a person wants to read it: without the notes that were warnings before, and with the name
+    /// of the far end in the hint.
+    fn shown(&self, report: &Report) -> Report {
+        let mut shown = report.clone();
+        shown.notes.retain(|note| !self.screen.has_warned(note));
+        let has_hint = shown.message.is_empty() || messages::has_hint(&shown.message);
+        let far = self.far_end.as_deref().filter(|_| !has_hint);
+        if let Some(hint) = far.and_then(|far| messages::hint_at(report.reason.as_ref()?, far)) {
+            shown.message += &format!("\nhint: {hint}");
+        }
+        shown
+    }
+
+    /// Returns the outcome with the name of the far end before what that end has told.
+    fn naming_far_end(&self, outcome: &Outcome) -> Outcome {
+        let mut outcome = outcome.clone();
+        if let Some(far) = self.far_end.as_ref().filter(|_| outcome.is_told_by_peer) {
+            outcome.report.message = format!("{far}: {}", outcome.report.message);
+        }
+        outcome
     }
 
     /// Writes the report to its file. A failure to do so does not change the run; a run that is done then exits with 1.
@@ -372,7 +403,15 @@ impl Teller {
                 }
             });
         if let Err(error) = written {
-            tracing::error!(path = %path.display(), %error, "the report cannot be written");
+            match self.output.log_format {
+                LogFormat::Json => {
+                    tracing::error!(path = %path.display(), %error, "the report cannot be written");
+                }
+                LogFormat::Text => {
+                    let what = format!("the report cannot be written to {}: {error}", path.display());
+                    self.screen.say(&messages::lines("error", &what));
+                }
+            }
             self.is_unwritten = true;
         }
     }

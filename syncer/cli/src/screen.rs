@@ -14,11 +14,13 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 pub(super) struct Screen {
     /// The line at the bottom of the terminal, if there is to be one; empty while none is shown.
     bar: Option<Mutex<String>>,
+    /// The warnings so far, which nobody wants to read twice.
+    warned: Mutex<String>,
 }
 
 impl Screen {
     pub(super) fn new(with_bar: bool) -> Self {
-        Self { bar: with_bar.then(Mutex::default) }
+        Self { bar: with_bar.then(Mutex::default), warned: Mutex::default() }
     }
 
     /// Prints `event` as one line on standard output.
@@ -39,6 +41,17 @@ impl Screen {
     /// Prints `text`, whole lines, on standard error. Errors are ignored, because they could not be reported.
     pub(super) fn say(&self, text: &str) {
         let _ = self.beside_bar(|| io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// Prints `text` as [`say`](Self::say) does, and remembers it.
+    pub(super) fn warn(&self, text: &str) {
+        self.warned.lock().push_str(text);
+        self.say(text);
+    }
+
+    /// Returns whether a warning has said this already.
+    pub(super) fn has_warned(&self, of: &str) -> bool {
+        self.warned.lock().contains(of)
     }
 
     /// Prints `text` as [`say`](Self::say) does, if there is a bar, and so a person who watches it.

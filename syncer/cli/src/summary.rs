@@ -31,7 +31,7 @@ pub(super) fn trouble(report: &Report) -> String {
         RunResult::Failed => add(&mut text, "error", what_happened(report)),
         RunResult::Canceled => add(&mut text, "canceled", what_happened(report)),
     }
-    for failure in &report.failures {
+    for failure in report.failures.iter().filter(|failure| !names(&report.message, failure)) {
         add(&mut text, &format!("  {} {}", failure.operation, failure.path), &failure.error);
     }
     let unnamed = report.work.files_failed.saturating_sub(report.failures.len() as u64);
@@ -43,6 +43,11 @@ pub(super) fn trouble(report: &Report) -> String {
         add(&mut text, "hint", hint);
     }
     text
+}
+
+/// Returns whether a message has all of a failure.
+fn names(message: &str, Failure { path, operation, error }: &Failure) -> bool {
+    message.contains(&format!("{path}: {operation}: {error}"))
 }
 
 /// Returns the option that helps if a folder is in the place of another entry.
@@ -290,7 +295,14 @@ mod tests {
         let message = "1 delete kept back because 1 file failed, first a: read: Permission denied";
         let mut report = Report { result: RunResult::PartiallyFailed, message: message.into(), ..report() };
         report.work.files_failed = 1;
+        let failure = |path: &str| {
+            let (operation, error) = ("read".into(), "Permission denied".into());
+            Failure { path: path.into(), operation, error }
+        };
+        report.failures = vec![failure("a")];
         assert_eq!(trouble(&report), format!("error: {message}\n"));
+        report.failures.push(failure("b"));
+        assert_eq!(trouble(&report), format!("error: {message}\n  read b: Permission denied\n"));
     }
 
     #[test]

@@ -129,6 +129,11 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
         (&["receive", "a", "--identity", "i", "--listen", "localhost:0"], "such as 0.0.0.0:7400"),
         (&["send", "a", "--identity", "i", "--connect", "h"], "such as copy.example.org:7400"),
         (&["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "0"], "1 or more"),
+        (
+            &["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "18446744073709551615"],
+            "at most 3153600000",
+        ),
+        (&["sync", "localhost::music/../x", "d"], "localhost:7400::music/../x names nothing in the folder: "),
         (&["sync", "a", "b", "--report", "no/such/r.json"], "the folder no/such is not there"),
         (&["sync", "a", "b", "--report", "/"], "name a file"),
         (&["sync", "a", "b", "--report=-", "--progress=json"], "leave --report out"),
@@ -194,7 +199,7 @@ fn an_identity_that_cannot_be_used_is_refused_with_the_cause() {
     let missing = keys.path().join("missing");
     for (path, cause, code) in [
         (&exposed, "chmod 600", ExitCode::Identity),
-        (&garbled, "not an identity file", ExitCode::Identity),
+        (&garbled, "garbled is not an identity file", ExitCode::Identity),
         (&missing, "No such file or directory", ExitCode::Usage),
     ] {
         let run = volferry(["send", "a", "--connect", "127.0.0.1:1", "--identity", text(path)]);
@@ -203,6 +208,31 @@ fn an_identity_that_cannot_be_used_is_refused_with_the_cause() {
         assert!(stderr(&run).contains("\nhint: `volferry keygen --out DIR`"), "{}", stderr(&run));
         assert_eq!(stdout(&run), "");
     }
+}
+
+#[test]
+fn keys_are_not_made_in_the_place_of_a_file() {
+    let keys = keys();
+    let run = volferry(["keygen", "--out", text(&keys.path().join("source"))]);
+    assert_eq!(exit(&run), ExitCode::Failed, "{}", stderr(&run));
+    assert!(stderr(&run).contains("source is no folder, and the keys are two files"), "{}", stderr(&run));
+}
+
+#[test]
+fn a_host_that_no_name_service_knows_is_a_lost_peer() {
+    let keys = keys();
+    let identity = keys.path().join("source");
+    let run = volferry([
+        "send",
+        text(keys.path()),
+        "--connect=no-such-host.invalid:1",
+        "--identity",
+        text(&identity),
+    ]);
+    assert_eq!(exit(&run), ExitCode::PeerLost, "{}", stderr(&run));
+    let told = stderr(&run);
+    assert!(told.contains("the name in no-such-host.invalid:1 is not known here: "), "{told}");
+    assert_eq!(told.matches("hint: ").count(), 1, "{told}");
 }
 
 #[test]
@@ -364,9 +394,12 @@ fn a_folder_of_another_machine_is_told_from_one_of_this() {
         assert_eq!(exit(&run), ExitCode::Usage, "{}", stderr(&run));
         stderr(&run)
     };
-    for [source, destination] in [["rsync://web/module", "copy"], ["a", "ssh://web/srv"]] {
+    for (source, destination, hint) in [
+        ("rsync://web/module", "copy", "a folder of `volferry serve` is written web::module"),
+        ("a", "ssh://web/srv", "write HOST:PATH"),
+    ] {
         let said = refused(["sync", source, destination]);
-        assert!(said.contains("\nhint: write HOST:PATH"), "{said}");
+        assert!(said.contains(&format!("\nhint: {hint}")), "{said}");
     }
     assert!(refused(["sync", "web:a", "user@web:b"]).contains("run this on one of them"));
     for [source, destination] in

@@ -114,7 +114,8 @@ impl Identity {
     /// bits for the group are accepted on a file of another user, and on one of root if this process is root and in the
     /// group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
-        read_private(path)?.parse()
+        let read = read_private(path).and_then(|text| text.parse());
+        read.map_err(|error: IdentityError| error.in_file(path))
     }
 
     /// Returns the file's text, which contains the private key.

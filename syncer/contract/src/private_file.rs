@@ -83,7 +83,10 @@ fn group_may(owner: u32, group: u32) -> bool {
 /// Reads a file with a private key, if no other user may use it.
 pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     let in_file = |source| IdentityError::File { path: path.into(), source };
-    let mut file = File::open(path).map_err(in_file)?;
+    let mut file = File::open(path).map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => IdentityError::NotPermitted { path: path.into() },
+        _ => in_file(source),
+    })?;
     let metadata = file.metadata().map_err(in_file)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o007 != 0 || mode & 0o070 != 0 && !group_may(metadata.uid(), metadata.gid()) {

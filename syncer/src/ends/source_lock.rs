@@ -13,6 +13,7 @@ use rustix::{
 
 use crate::{
     destination::{doubt_in, is_half_written},
+    measure::report::NOTES,
     path::OWN_DIR,
     session_error::SessionError,
     sys::{
@@ -59,7 +60,7 @@ impl SourceLock {
                     "whether another run writes to the source {} cannot be found out, as its .volferry/lock cannot be locked: {error}",
                     place.path().display()
                 );
-                tracing::warn!("{note}");
+                tracing::warn!(target: NOTES, "{note}");
                 Ok(Self { lock: None, note: Some(note) })
             }
         }

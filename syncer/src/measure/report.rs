@@ -33,6 +33,12 @@ struct Used {
     peak_rss: u64,
 }
 
+/// The module that logs each failed file, for programs that show those lines or not.
+pub const FAILED_FILES: &str = module_path!();
+
+/// The target of what is logged at once and is a note of the report, too.
+pub const NOTES: &str = "syncer::notes";
+
 /// Entries that could not be synced. Each is counted once, and the first few are named.
 #[derive(Debug, Default)]
 pub struct Failures {

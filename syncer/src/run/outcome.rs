@@ -22,12 +22,14 @@ pub struct Outcome {
     pub exit: ExitCode,
     /// The address of the other end, once the two had met, if it has one.
     pub peer: Option<SocketAddr>,
+    /// Whether the message of the report is the other end's, about paths and flags of its own.
+    pub is_told_by_peer: bool,
 }
 
 impl Outcome {
     /// Returns the outcome of an end that serves runs and was told to stop between two of them, which is not a failure.
     pub(crate) fn between_runs() -> Self {
-        Self { report: Report::default(), exit: ExitCode::Done, peer: None }
+        Self { report: Report::default(), exit: ExitCode::Done, peer: None, is_told_by_peer: false }
     }
 
     /// Reports that an unsuccessful run took no snapshot, if it was to take one.
@@ -83,7 +85,9 @@ impl<'a> Clock<'a> {
 
     pub(crate) fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {
         match result {
-            Ok(report) => Outcome { exit: exit_of(report.result), report, peer: self.peer },
+            Ok(report) => {
+                Outcome { exit: exit_of(report.result), report, peer: self.peer, is_told_by_peer: false }
+            }
             Err(error) => self.failed(run, &error),
         }
     }
@@ -103,7 +107,7 @@ impl<'a> Clock<'a> {
             ..Report::default()
         };
         report.fill_rates();
-        Outcome { report, exit, peer: self.peer }
+        Outcome { report, exit, peer: self.peer, is_told_by_peer: error.is_of_peer() && !error.is_canceled() }
     }
 }
 

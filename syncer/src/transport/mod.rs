@@ -41,11 +41,14 @@ const QUEUE_FRAMES: usize = 16;
 /// Why an end cannot communicate with its peer.
 #[derive(Debug, Error, Clone)]
 pub enum TransportError {
-    /// The peer showed a key that is not the pinned one.
-    #[error("the peer showed another key than the one that this end accepts ({0})")]
+    /// The keys of this end cannot be used.
+    #[error("the keys of this end cannot be used: {0}")]
     Identity(String),
-    /// The peer has the pinned key, and refused ours.
-    #[error("the peer does not accept this end's key ({0})")]
+    /// The peer, which is named by its address if it was dialled, showed a key that is not the pinned one.
+    #[error("{0} showed another key than the one that this end accepts")]
+    OtherKey(String),
+    /// The peer, named likewise, has the pinned key, and refused ours.
+    #[error("{0} does not accept this end's key")]
     NotAccepted(String),
     /// The peer has the right key and belongs to another job.
     #[error(
@@ -87,6 +90,17 @@ pub enum TransportError {
     /// The peer stopped, and gave the reason.
     #[error("the peer stopped: {}", .0.message)]
     Refused(Box<Refusal>),
+    /// The name of the peer's machine cannot be resolved.
+    #[error(
+        "the name in {address} is not known here: {error}\nhint: see that it is right, and that this machine's name service \
+         answers"
+    )]
+    NameUnknown {
+        /// The address as given.
+        address: String,
+        /// The reason.
+        error: String,
+    },
     /// The address cannot be used.
     #[error("cannot use the address {address}: {error}")]
     Address {
@@ -98,6 +112,28 @@ pub enum TransportError {
     /// This end was told to stop.
     #[error("stopped on request")]
     Canceled,
+}
+
+/// The name of a peer in errors, until its address is known.
+const THE_PEER: &str = "the peer";
+
+impl TransportError {
+    fn other_key() -> Self {
+        Self::OtherKey(THE_PEER.into())
+    }
+
+    fn not_accepted() -> Self {
+        Self::NotAccepted(THE_PEER.into())
+    }
+
+    /// Names the peer of an error about keys by the address that was dialled.
+    fn of_peer_at(self, address: &str) -> Self {
+        match self {
+            Self::OtherKey(_) if !address.is_empty() => Self::OtherKey(address.into()),
+            Self::NotAccepted(_) if !address.is_empty() => Self::NotAccepted(address.into()),
+            error => error,
+        }
+    }
 }
 
 impl From<WireError> for TransportError {

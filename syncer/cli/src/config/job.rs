@@ -98,6 +98,16 @@ impl Job {
         matches!(self, Self::Send { .. } | Self::Push { .. })
     }
 
+    /// Returns the name of the other end's machine, if this end starts or asks it.
+    pub(crate) fn far_end(&self) -> Option<String> {
+        match self {
+            Self::Push { far, .. } | Self::Pull { far, .. } => Some(far.host()),
+            Self::Send { link: LinkConfig::Asks(asks), .. }
+            | Self::Receive { link: LinkConfig::Asks(asks), .. } => Some(asks.place.typed_host()),
+            _ => None,
+        }
+    }
+
     /// Returns whether another machine started this end.
     pub(crate) fn is_far(&self) -> bool {
         let (Self::Send { link, .. } | Self::Receive { link, .. }) = self else { return false };

@@ -35,7 +35,7 @@ pub(super) fn ask(
     if reads && path.len() > 1 && path.ends_with('/') {
         path.pop();
     }
-    folder_below(&path).map_err(|why| PlaceError::Service(format!("{}: {why}", place.address())))?;
+    folder_below(&path).map_err(|why| place.wrong_path(&path, &why))?;
     let paths = params.files_from.take_if(|_| reads).map(|list| list.paths);
     if paths.as_ref().is_some_and(|paths| paths.len() > FolderRequest::MAX_PATHS) {
         return Err(ConfigError::NotForService("--files-from", TOO_MANY_PATHS));

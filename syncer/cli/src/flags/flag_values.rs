@@ -4,6 +4,9 @@ use std::{net::SocketAddr, time::Duration};
 
 use syncer::path::{OWN_DIR, RelPath};
 
+/// The longest time that a flag of seconds takes, 100 years: it can be added to the time of day.
+const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
+
 /// Parses a folder below another, written as in a SyncJob's `path`: with or without a leading slash.
 pub(crate) fn folder_below(s: &str) -> Result<RelPath, String> {
     let path = s.strip_prefix('/').unwrap_or(s);
@@ -57,8 +60,8 @@ fn is_host(host: &str) -> bool {
 
 pub(crate) fn seconds(s: &str) -> Result<Duration, String> {
     match s.parse() {
-        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
-        _ => Err("write a whole number of seconds, 1 or more".into()),
+        Ok(seconds @ 1..=MAX_SECONDS) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("write a whole number of seconds, 1 or more, and at most {MAX_SECONDS}")),
     }
 }
 
@@ -106,9 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_at_least_a_second() {
+    fn a_timeout_is_at_least_a_second_and_can_be_added_to_a_time() {
         assert_eq!(seconds("1"), Ok(Duration::from_secs(1)));
-        for bad in ["0", "-1", "1.5", "", "1s"] {
+        let longest = seconds(&MAX_SECONDS.to_string()).unwrap();
+        assert!(std::time::Instant::now().checked_add(longest).is_some());
+        for bad in ["0", "-1", "1.5", "", "1s", "3153600001", "18446744073709551615"] {
             assert!(seconds(bad).is_err(), "{bad:?}");
         }
     }

@@ -75,7 +75,7 @@ pub(crate) enum PeersCommand {
     List(ListPeersFlags),
     /// Accept a key
     Add(AddPeerFlags),
-    /// Accept a peer's keys, or one key, no more. A run of it that goes on ends within two seconds
+    /// Stop accepting a peer's keys, or one key; a run of it that goes on ends within two seconds
     Revoke(RevokePeerFlags),
 }
 

@@ -1,32 +1,19 @@
 //! The cipher that ssh is asked for. Its default is made for processors without instructions for AES; with them, a run
 //! over ssh takes two thirds of the time if ssh uses AES-GCM, which every OpenSSH since 6.2 also proposes.
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::ffi::{OsStr, OsString};
+
+use super::ssh_settings::{self, is_ssh};
 
 /// Returns the option of ssh that puts AES-GCM before the other ciphers, for a host that it reaches by the words of
 /// `rsh`; `None` if that is another program, if its settings name ciphers for this host, if it has no AES-GCM, or if
 /// this processor has no instructions for it.
 pub(super) fn preference(rsh: &[OsString], host: &OsStr) -> Option<OsString> {
-    let (program, words) = rsh.split_first()?;
-    if Path::new(program).file_name()? != "ssh" || !has_aes() {
-        return None;
-    }
-    let of_host = ciphers(program, words, host)?;
-    let of_nobody = ciphers(program, &["-F".into(), "none".into()], host)?;
+    let (program, words) = rsh.split_first().filter(|_| is_ssh(rsh) && has_aes())?;
+    let of_host = ssh_settings::of_host(program, words, host, "ciphers")?;
+    let of_nobody = ssh_settings::of_host(program, &["-F".into(), "none".into()], host, "ciphers")?;
     let ordered = (of_host == of_nobody).then(|| gcm_first(&of_host))?;
     (ordered != of_host).then(|| format!("-oCiphers={ordered}").into())
-}
-
-/// Returns the ciphers that ssh would propose to a host, separated by commas. It does not connect for that.
-fn ciphers(program: &OsStr, words: &[OsString], host: &OsStr) -> Option<String> {
-    let mut command = Command::new(program);
-    command.args(words).arg("-G").arg(host).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = String::from_utf8(command.output().ok()?.stdout).ok()?;
-    output.lines().find_map(|line| line.strip_prefix("ciphers ")).map(str::to_string)
 }
 
 /// Orders ciphers so that those with AES-GCM come first; all stay, for servers that lack them.

@@ -10,4 +10,5 @@ pub(crate) mod history_request;
 pub(crate) mod near_end;
 pub(crate) mod place;
 pub(crate) mod ssh;
+pub(crate) mod ssh_settings;
 pub(crate) mod started;

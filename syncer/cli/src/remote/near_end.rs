@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Contact, Reason, Side};
+use contract::{Contact, ExitCode, Reason, Side};
 use parking_lot::Mutex;
 use syncer::{
     monitor::Monitor,
@@ -63,8 +63,8 @@ pub(crate) enum RemoteError {
     Session(#[from] SessionError),
     #[error("cannot start `{program}`")]
     Start { program: String, source: io::Error },
-    #[error("ssh refuses the key of {host}: {last}")]
-    HostKey { host: String, last: String },
+    #[error("ssh refuses the key of {host}: {why}")]
+    HostKey { host: String, why: &'static str },
     #[error("ssh to {host} failed: {last}")]
     Ssh { host: String, last: String },
     #[error("{program} did not get through to {host}: {last}")]
@@ -78,7 +78,7 @@ pub(crate) enum RemoteError {
     #[error("this program cannot be copied to {host}")]
     Copy { host: String, source: CopyError },
     #[error("{host} ended before it answered ({status}): {last}")]
-    Ended { host: String, status: String, last: String },
+    Ended { host: String, status: String, last: String, told: Option<ExitCode> },
     #[error("{host} did not answer as volferry does")]
     Greeting { host: String, source: GreetingError },
 }
@@ -161,7 +161,8 @@ impl FarEnd {
         watch.map_err(|source| self.not_started(source))
     }
 
-    fn host(&self) -> String {
+    /// Returns the name of the machine, as ssh takes it.
+    pub(crate) fn host(&self) -> String {
         self.place.host.to_string_lossy().into_owned()
     }
 
@@ -280,9 +281,18 @@ pub(crate) fn explain(
     let other_program = ssh.other_program().map(String::from);
     let (status, errors) = ssh.end();
     let has = |text: &str| errors.iter().any(|line| line.contains(text));
-    let last = errors.last().cloned().unwrap_or_else(|| "it gave no reason".into());
-    match status.and_then(|status| status.code()) {
-        Some(OF_SSH) if has("Host key verification failed") => RemoteError::HostKey { host, last },
+    // What volferry says itself there, or else the last line.
+    let said = errors.iter().find_map(|line| line.strip_prefix("error: "));
+    let last = said.or(errors.last().map(String::as_str)).unwrap_or("it gave no reason").to_owned();
+    let code = status.and_then(|status| status.code());
+    let told = said.and(code).and_then(ExitCode::from_status);
+    match code {
+        Some(OF_SSH) if has("HOST IDENTIFICATION HAS CHANGED") => {
+            RemoteError::HostKey { host, why: "it is another one than the last time" }
+        }
+        Some(OF_SSH) if has("Host key verification failed") => {
+            RemoteError::HostKey { host, why: "it is not known here" }
+        }
         Some(OF_SSH) => match other_program {
             Some(program) => RemoteError::Shell { program, host, last },
             None => RemoteError::Ssh { host, last },
@@ -296,7 +306,7 @@ pub(crate) fn explain(
         }
         _ => {
             let status = status.map_or_else(|| "it did not end".into(), |status| status.to_string());
-            RemoteError::Ended { host, status, last }
+            RemoteError::Ended { host, status, last, told }
         }
     }
 }

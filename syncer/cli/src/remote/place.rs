@@ -38,6 +38,18 @@ impl ServicePlace {
         format!("{}:{}", self.host, self.port)
     }
 
+    /// Returns the machine as it is typed: without the port that services usually have.
+    pub(crate) fn typed_host(&self) -> String {
+        if self.port == SERVICE_PORT { self.host.clone() } else { self.address() }
+    }
+
+    /// Returns the error of a path in the folder that cannot be used.
+    pub(crate) fn wrong_path(&self, path: &str, why: &str) -> PlaceError {
+        // The hint has the rest.
+        let why = why.split(": write ").next().unwrap_or_default().into();
+        PlaceError::BelowService { place: format!("{}::{}/{path}", self.address(), self.folder), why }
+    }
+
     /// Reads `HOST[:PORT]` and `FOLDER[/PATH]`.
     fn read(host: &str, folder: &str) -> Result<Self, PlaceError> {
         let wrong = || PlaceError::Service(format!("{host}::{folder}"));
@@ -117,6 +129,10 @@ pub(crate) enum PlaceError {
         "{0} names no folder of a service\nhint: write HOST::FOLDER or HOST:PORT::FOLDER, or ./ before a path of this machine"
     )]
     Service(String),
+    #[error(
+        "{place} names nothing in the folder: {why}\nhint: write a path below the folder, such as HOST::FOLDER/2026/march"
+    )]
+    BelowService { place: String, why: String },
     #[error("{} is not UTF-8, and all names of a service are\nhint: rename it, or name the folder above it", .0.display())]
     NotUtf8(PathBuf),
     #[error("{0}: a service knows its users by their keys\nhint: leave the name before the @ out")]

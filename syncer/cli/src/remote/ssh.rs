@@ -2,10 +2,14 @@
 
 use std::{
     convert::Infallible,
+    env,
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
-    os::fd::{AsFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -73,6 +77,9 @@ impl Ssh {
         command: &OsStr,
         screen: &Arc<Screen>,
     ) -> io::Result<Self> {
+        if !rsh.first().is_some_and(|program| is_there(program)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let mut process = Command::new("sh");
         process.args(["-c", UNINTERRUPTED, "sh"]).args(rsh).arg(host).arg(command);
         let mut child =
@@ -171,6 +178,15 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns whether the shell finds a program: by its path, or below a folder of `PATH`.
+fn is_there(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).is_file();
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
 fn dev_null() -> io::Result<OwnedFd> {

@@ -14,6 +14,7 @@ mod visit;
 use std::{
     io,
     net::SocketAddr,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -40,7 +41,8 @@ use thiserror::Error;
 use crate::{
     config::{ChangeForm, Output, ProgressMode, Surroundings},
     flags::ServeFlags,
-    logging,
+    logging::{self, Reader},
+    messages,
     own_files::read_or_make,
     run_log::RUNS,
     screen::Screen,
@@ -90,12 +92,8 @@ enum Asked {
 /// Serves folders until the process is told to stop.
 pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
     let screen = Arc::new(Screen::new(false));
-    logging::start(&output(flags, surroundings), &screen);
-    let served = if flags.check {
-        Rules::read(&flags.config).map(drop).map_err(ServeError::from)
-    } else {
-        serve(flags, &screen)
-    };
+    logging::start(&output(flags, surroundings), Reader::LooksBack, &screen);
+    let served = if flags.check { check(&flags.config, &screen) } else { serve(flags, &screen) };
     match served {
         Ok(()) => ExitCode::Done,
         Err(error) => {
@@ -103,6 +101,15 @@ pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
             error.exit()
         }
     }
+}
+
+/// Reads all files of the service, and warns of paths that are not there.
+fn check(config: &Path, screen: &Screen) -> Result<(), ServeError> {
+    let rules = Rules::read(config)?;
+    for missing in rules.config.missing() {
+        screen.say(&messages::lines("warning", &missing));
+    }
+    Ok(())
 }
 
 fn output(flags: &ServeFlags, surroundings: Surroundings) -> Output {

@@ -9,16 +9,16 @@ use std::{
 
 use clap::{
     CommandFactory as _, Parser,
-    error::{ContextKind, ContextValue},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
-use contract::{Demands, FolderAccess, is_name, parse_bytes};
-use syncer::{path::RelPath, session::LinkMode};
+use contract::{Demands, FolderAccess, chain, is_name, parse_bytes};
+use syncer::{filter::Filter, path::RelPath, session::LinkMode};
 
 use super::trusted_file::read_trusted;
 use crate::{
     flags::{BackupFlags, DemandFlags, TakeFlags, folder_below, listen_address, seconds},
     remote::place::SERVICE_PORT,
-    toml_file::{ConfigFileError, Field, Fields, TomlFile},
+    toml_file::{ConfigFileError, Field, Fields, FlagValue, TomlFile},
 };
 
 /// The most peers that wait for a folder, unless its configuration says otherwise, and the most that it may say.
@@ -117,6 +117,16 @@ impl ServiceConfig {
             folders: folders.rest().map(folder).collect::<Result<_, _>>()?,
         })
     }
+
+    /// Names the paths of the configuration that are not there, of which a mount may bring some later.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = String> {
+        let folders =
+            self.folders.iter().map(|(name, served)| (format!("folders.{name}.path"), &*served.path));
+        // A key is made if it is not there, but no folder for it.
+        let of_keys = self.keys.iter().filter_map(|key| Some(("identity".to_owned(), key.parent()?)));
+        let missing = folders.chain(of_keys).filter(|(_, path)| *path != Path::new("") && !path.is_dir());
+        missing.map(|(field, path)| format!("`{field}`: there is no folder {}", path.display()))
+    }
 }
 
 fn link_mode(text: &str) -> Result<LinkMode, &'static str> {
@@ -206,27 +216,49 @@ fn demands(fields: Fields<'_>) -> Result<Demands, ConfigFileError> {
     let mut args = Vec::new();
     let known = FolderFlags::command();
     for (name, field) in &fields {
-        if !known.get_arguments().any(|arg| arg.get_long() == Some(name)) {
-            return Err(field.error("there is no such field"));
+        let arg = known.get_arguments().find(|arg| arg.get_long() == Some(name));
+        let is_switch = match arg {
+            Some(arg) => !arg.get_action().takes_values(),
+            None => return Err(field.error("there is no such field")),
+        };
+        match field.value()? {
+            FlagValue::Switch(_) if !is_switch => return Err(field.error("write a text or a number")),
+            value if is_switch && !matches!(value, FlagValue::Switch(_)) => {
+                return Err(field.error("write true or false"));
+            }
+            value => args.extend(value.words(name)),
         }
-        args.extend(field.value()?.words(name));
     }
     let flags = FolderFlags::try_parse_from(args).map_err(|error| wrong_flag(&error, &fields))?;
     let (snapshot, backup) = (flags.snapshot.into(), flags.backup);
-    Ok(backup.add_to(Demands { snapshot, ..flags.demands.into() }))
+    let demands = backup.add_to(Demands { snapshot, ..flags.demands.into() });
+    match Filter::default().sparing(&demands.exclude) {
+        Ok(_) => Ok(demands),
+        Err(error) => Err(of_field(fields.iter().find(|(name, _)| name == "exclude"), chain(&error))),
+    }
 }
 
-/// Finds the field that an error of the flags is about.
+/// Finds the field that an error of the flags is about, and says what is wrong with it.
 fn wrong_flag(error: &clap::Error, fields: &[(String, Field<'_>)]) -> ConfigFileError {
     let named = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) => flag.clone(),
+        Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
         _ => String::new(),
     };
-    let flag_of = |text: &str| text.trim_start_matches('-').split([' ', '=']).next().map(str::to_owned);
-    let is_it = |(name, _): &&(String, Field<'_>)| flag_of(&named).as_deref() == Some(name.as_str());
+    let flag = named.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        // A field's name begins with that of the one that it needs.
+        let field = fields.iter().find(|(name, _)| name.starts_with(flag));
+        let value = if named.contains(' ') { "" } else { " = true" };
+        return of_field(field, format!("it needs `{flag}{value}`: add that, or leave this out"));
+    }
     let what = error.to_string();
     let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    match fields.iter().find(is_it).or(fields.first()) {
+    of_field(fields.iter().find(|(name, _)| name == flag).or(fields.first()), what)
+}
+
+fn of_field(field: Option<&(String, Field<'_>)>, what: String) -> ConfigFileError {
+    match field {
         Some((_, field)) => field.error(what),
         None => ConfigFileError::At { path: PathBuf::new(), line: 1, what },
     }

@@ -151,6 +151,29 @@ fn a_renewed_key_shows_that_it_works_before_the_old_one_is_revoked() {
 }
 
 #[test]
+fn a_name_that_only_ssh_knows_leads_to_the_service_too() {
+    let near = Near::new();
+    let port = near.served.address.rsplit_once(':').unwrap().1;
+    let remote = format!("--remote-program={}", program().display());
+    let config = format!("--config={}", text(&near.served.path("serve.toml")));
+    let place = format!("far:{port}::photos");
+    let line = said(&near.command(&["enroll", &place, &near.sshd.rsh(), &remote, &config]).output().unwrap());
+    assert_eq!(line, format!("volferry sync SRC {place}\n"));
+    near.served.wait_for_metric("volferry_serve_authorized_keys 1");
+    near.run_line(line.trim(), ExitCode::Done);
+    oracle::assert_copy(&near.served.path("photos"), &near.source, "by the name in ssh's settings");
+}
+
+#[test]
+fn what_the_service_refuses_is_told_once_with_its_exit_code() {
+    let near = Near::new();
+    let enroll = near.enroll("::nosuch", &["--name=me"]);
+    refused(&enroll, ExitCode::Usage, "the service has no folder `nosuch`");
+    let stderr = String::from_utf8_lossy(&enroll.stderr);
+    assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
+}
+
+#[test]
 fn without_ssh_the_printed_line_goes_into_the_file_of_keys() {
     let near = Near::new();
     let place = format!("{}::photos", near.served.address);

@@ -100,6 +100,23 @@ fn a_first_run_does_not_delete_what_no_run_has_put_there() {
 }
 
 #[test]
+fn a_first_run_names_what_it_would_delete_before_it_measures_how_much_that_is() {
+    let pair = never_written(Way::Local);
+    let deletes = ["sync", text(&pair.source), text(&pair.destination), "--delete"];
+    for (flags, expected) in [
+        (&[][..], &["delete 4 of its 5 entries: photos/, z", "--adopt together with --delete-limit=100"][..]),
+        (&["--adopt"], &["delete 4 of 5 entries, more than the limit of 50 %"]),
+    ] {
+        let output = pair.output(&[&deletes[..], flags].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{flags:?}: {stderr}");
+        assert!(expected.iter().all(|part| stderr.contains(part)), "{flags:?}: {stderr}");
+    }
+    assert!(pair.output(&[&deletes[..], &["--adopt", "--delete-limit=100"]].concat()).status.success());
+    pair.assert_copy("after a run with both flags");
+}
+
+#[test]
 fn a_first_run_that_deletes_nothing_makes_the_folder_known() {
     let pair = never_written(Way::Local);
     let run = ["sync", text(&pair.source), text(&pair.destination)];
@@ -235,6 +252,17 @@ fn a_folder_that_another_job_writes_to_is_not_deleted_or_replaced() {
         );
         pair.assert_copy("after a forced run");
     }
+}
+
+#[test]
+fn a_source_that_only_had_a_snapshot_taken_is_no_destination_of_runs() {
+    let pair = Pair::new(Way::Local);
+    tree::file(&pair.source.join("a"), b"content");
+    let created = Command::new(program()).args(["snapshot", "create", text(&pair.source)]).output().unwrap();
+    assert!(created.status.success(), "{created:?}");
+    let run = pair.run(&["--delete"]);
+    run.assert_exit(ExitCode::Done);
+    assert_eq!(run.report().notes, [""; 0]);
 }
 
 #[test]

@@ -183,9 +183,33 @@ fn errors_of_ssh_are_passed_on_with_a_hint() {
     wrong.assert_exit(ExitCode::Identity);
     assert_eq!(wrong.reason(), "HostKeyRefused");
     assert!(wrong.stderr.contains("Host key verification failed"), "{}", wrong.stderr);
-    let missing = far.start_bare(Push, &["--rsh=/nonexistent/ssh"]).wait();
-    assert_ne!(missing.exit, Some(ExitCode::Done));
-    assert!(missing.stderr.contains("hint: "), "{}", missing.stderr);
+    assert!(wrong.report().message.contains("it is another one than the last time"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("`ssh-keygen -R far`"), "{}", wrong.stderr);
+    let unknown = far.start_bare(Pull, &[&far.sshd.rsh_with("-o UserKnownHostsFile=/dev/null")]).wait();
+    unknown.assert_exit(ExitCode::Identity);
+    assert!(unknown.report().message.contains("the key of far: it is not known here"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("hint: `ssh far` once by hand"), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_command_that_is_not_on_this_machine_is_not_taken_for_a_program_of_the_other() {
+    let far = Far::new();
+    for rsh in ["/nonexistent/ssh", "nosuchssh -p 22"] {
+        let missing = far.start_bare(Push, &[&format!("--rsh={rsh}")]).wait();
+        assert_eq!(missing.reason(), "RemoteShellMissing", "{}", missing.stderr);
+        assert!(missing.report().message.starts_with("cannot start `"), "{}", missing.stderr);
+        assert!(missing.stderr.contains("hint: "), "{}", missing.stderr);
+    }
+}
+
+#[test]
+fn what_the_far_end_says_of_its_paths_begins_with_its_name() {
+    let far = Far::new();
+    fs::remove_dir_all(&far.pair.source).unwrap();
+    let missing = far.start(Pull, &[]).wait();
+    missing.assert_exit(ExitCode::Failed);
+    let message = &missing.report().message;
+    assert!(message.starts_with("far: ") && message.contains(" is not there"), "{message}");
 }
 
 /// The list of paths is more than fits into the pipe to ssh, which reads none of it before it is connected.

@@ -232,6 +232,8 @@ fn a_service_that_shows_another_key_is_refused() {
     served.key = other.parse().unwrap();
     let ended = served.sync(&user, [text(&source), &photos], &[]);
     ended.assert_exit(ExitCode::Identity);
+    let expected = format!("{} showed another key than the one that this end accepts", served.address);
+    assert_eq!(ended.report().message, expected);
     assert!(!served.path("photos").exists());
 }
 
@@ -438,8 +440,24 @@ fn a_wrong_configuration_is_refused_with_file_line_and_field() {
         ),
         ("[folders.a]\npath = \"x\"\ndelete-limit = 101\n", "serve.toml:5: `folders.a.delete-limit`: "),
         (
-            "[folders.a]\npath = \"x\"\n\nsnapshot-keep-daily = 7\n",
-            "serve.toml:6: `folders.a.snapshot-keep-daily`: ",
+            "[folders.a]\npath = \"x\"\ndelete-limit = 9\nsnapshot-keep-daily = 7\n",
+            "serve.toml:6: `folders.a.snapshot-keep-daily`: it needs `snapshot = true`",
+        ),
+        (
+            "[folders.a]\npath = \"x\"\nsnapshot = true\nsnapshot-verify-bandwidth-limit = 7\n",
+            "serve.toml:6: `folders.a.snapshot-verify-bandwidth-limit`: it needs `snapshot-verify`:",
+        ),
+        (
+            "[folders.a]\npath = \"x\"\nsnapshot = \"yes\"\n",
+            "serve.toml:5: `folders.a.snapshot`: write true or false",
+        ),
+        (
+            "[folders.a]\npath = \"x\"\nbackup-dir = true\n",
+            "serve.toml:5: `folders.a.backup-dir`: write a text or a number",
+        ),
+        (
+            "[folders.a]\npath = \"x\"\nexclude = [\"[\"]\n",
+            "serve.toml:5: `folders.a.exclude`: the pattern `[` can match nothing",
         ),
         ("[folders.a]\npath = \"x\"\nwrit = []\n", "serve.toml:5: `folders.a.writ`: there is no such field"),
         ("link = \"ssh\"\n[folders]\n", "serve.toml:3: `link`: write auto, udp or tcp"),
@@ -462,5 +480,18 @@ fn a_wrong_configuration_is_refused_with_file_line_and_field() {
         let ended = Running::start(command).wait();
         assert_eq!(ended.exit, Some(ExitCode::Usage), "{folders}: {}", ended.stderr);
         assert!(ended.stderr.contains(expected), "{folders}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_check_warns_of_folders_that_are_not_there() {
+    let served = Served::prepare("");
+    served.configure("identity = \"nosuch/key\"\n[folders.a]\npath = \"absent\"\n");
+    let mut command = std::process::Command::new(program());
+    command.arg("serve").arg(served.path("serve.toml")).arg("--check");
+    let ended = Running::start(command).wait();
+    ended.assert_exit(ExitCode::Done);
+    for missing in ["`folders.a.path`: there is no folder ", "`identity`: there is no folder "] {
+        assert!(ended.stderr.contains(&format!("warning: {missing}")), "{}", ended.stderr);
     }
 }

@@ -140,6 +140,31 @@ fn the_log_file_has_each_run_each_failed_file_and_the_changes_that_are_shown() {
 }
 
 #[test]
+fn what_went_wrong_is_read_once_and_without_the_form_of_a_log() {
+    let pair = Pair::new(Way::Local);
+    tree::file(&pair.source.join("in-the-way"), b"x");
+    let folder = scratch::dir(&pair.destination, "in-the-way");
+    tree::file(&folder.join("stays"), b"x");
+    let line = ["sync", text(&pair.source), text(&pair.destination)];
+    let run = pair.output(&line);
+    let stderr = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(3), "{stderr}");
+    assert_eq!((stderr.matches("in-the-way").count(), stderr.matches("WARN").count()), (1, 0), "{stderr}");
+    fs::remove_file(pair.source.join("in-the-way")).unwrap();
+    let run = pair.output(&[&line[..], &["--report=/dev/full"]].concat());
+    let stderr = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: the report cannot be written to /dev/full: "), "{stderr}");
+    let quiet = pair.output(&[&line[..], &["--quiet", "--snapshot"]].concat());
+    assert_eq!(String::from_utf8(quiet.stderr).unwrap(), "");
+    for way in [&[][..], &["--dry-run"]] {
+        let said = pair.output(&[&line[..], &["--snapshot"], way].concat());
+        let stderr = String::from_utf8(said.stderr).unwrap();
+        assert!(stderr.matches("its first snapshot copies").count() < 2, "{stderr}");
+    }
+}
+
+#[test]
 fn a_log_file_that_cannot_be_written_is_refused_before_the_run() {
     let pair = Pair::new(Way::Local);
     let run = pair.start_sync(&["--log-file=/no/such/folder/log"]).wait();

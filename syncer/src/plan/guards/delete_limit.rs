@@ -5,68 +5,79 @@ use contract::{Reason, RunParams};
 use crate::{
     measure::monitor::Monitor,
     plan::{
-        guards::refused::Refused,
-        planned::{Compared, deletes_in},
+        guards::{counted_deletes::CountedDeletes, first_run_deletes, refused::Refused},
+        planned::Planned,
     },
-    session_error::{SessionError, go_on},
-    tree::{Tree, dir::Totals},
+    session_error::SessionError,
+    sys::root::Root,
 };
 
-/// Checks the deletes of a plan against the limits. Returns notes of overridden guards.
+/// Checks the deletes of a plan: that the source is not empty, that the destination is known, and the limits. Returns
+/// notes of overridden guards.
 pub(super) fn check_deletes(
     params: &RunParams,
-    source: &Totals,
-    sink: &Tree,
-    planned: &Compared,
+    plan: &Planned,
+    root: Option<&Root>,
     monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
-    let mut deletes = 0;
-    for dir in planned.dirs.iter().filter(|_| params.delete) {
-        go_on(monitor)?;
-        deletes += deletes_in(dir, sink, &planned.kept);
-    }
-    let entries = sink.totals.entries;
-    let exceeds = |limit: &u64| deletes * 100 > limit * entries;
-    if deletes == 0 {
+    let deletes = CountedDeletes::of(params, plan, monitor)?;
+    if deletes.count == 0 {
         return Ok(Vec::new());
     }
-    let limit = u64::from(params.delete_limit.0);
-    let most = params.max_delete.filter(|most| deletes > *most);
-    let refused = most.map(|most| Refused {
+    let is_empty = plan.head.totals.entries == 0;
+    let mut notes = if is_empty { source_is_empty(deletes).unless(params.force)? } else { Vec::new() };
+    notes.extend(first_run_deletes::check(params, root, deletes, plan)?);
+    let limited = [above_number(params, deletes), above_limit(params, deletes).filter(|_| !is_empty)];
+    for refused in limited.into_iter().flatten() {
+        notes.extend(refused.unless(params.force)?);
+    }
+    above_demanded(params, deletes).map_or(Ok(notes), |refused| refused.unless(false))
+}
+
+fn source_is_empty(CountedDeletes { of, .. }: CountedDeletes) -> Refused {
+    Refused {
+        reason: Reason::SourceEmpty,
+        problem: format!(
+            "the source is empty and the destination has {of} entries: a volume that was not mounted or was wiped looks like \
+             this"
+        ),
+        remedy: "if the destination shall be emptied, remove its files yourself",
+    }
+}
+
+fn above_number(params: &RunParams, CountedDeletes { count, .. }: CountedDeletes) -> Option<Refused> {
+    let most = params.max_delete.filter(|most| count > *most)?;
+    Some(Refused {
         reason: Reason::DeleteLimitExceeded,
-        problem: format!("the run would delete {deletes} entries, more than the {most} of --max-delete"),
+        problem: format!("the run would delete {count} entries, more than the {most} of --max-delete"),
         remedy: "raise the number if that is what you want",
-    });
-    let mut notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
-    let refused = match () {
-        () if source.entries == 0 => Some(Refused {
-            reason: Reason::SourceEmpty,
-            problem: format!(
-                "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
-                 looks like this"
-            ),
-            remedy: "if the destination shall be emptied, remove its files yourself",
-        }),
-        () if exceeds(&limit) => Some(Refused {
-            reason: Reason::DeleteLimitExceeded,
-            problem: format!(
-                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
-            ),
-            remedy: "raise the limit if that is what you want",
-        }),
-        () => None,
-    };
-    notes.extend(refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?);
-    let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
-    let Some(limit) = demanded else { return Ok(notes) };
-    let refused = Refused {
+    })
+}
+
+fn above_limit(params: &RunParams, deletes: CountedDeletes) -> Option<Refused> {
+    let (limit, CountedDeletes { count, of }) = (params.delete_limit, deletes);
+    deletes.exceed(limit).then(|| Refused {
         reason: Reason::DeleteLimitExceeded,
         problem: format!(
-            "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
+            "the run would delete {count} of {of} entries, more than the limit of {} %",
+            limit.0
+        ),
+        remedy: "raise the limit if that is what you want",
+    })
+}
+
+/// Returns the objection of the destination's owner, which `--force` does not override.
+fn above_demanded(params: &RunParams, deletes: CountedDeletes) -> Option<Refused> {
+    let limit = params.demands.delete_limit.filter(|limit| deletes.exceed(*limit))?;
+    let CountedDeletes { count, of } = deletes;
+    Some(Refused {
+        reason: Reason::DeleteLimitExceeded,
+        problem: format!(
+            "the run would delete {count} of {of} entries, more than the limit of {} % that the receiving end sets",
+            limit.0
         ),
         remedy: "raise the limit there if that is what you want; --force at the source does not",
-    };
-    refused.unless(false)
+    })
 }
 
 #[cfg(test)]
@@ -80,8 +91,12 @@ mod tests {
         entry::{Entry, Kind, Meta},
         listing::ListingBuilder,
         path::RelPath,
-        plan::planned::{PlannedDir, SparedEntries},
-        tree::dir::Dir,
+        plan::planned::{Checked, Compared, PlannedDir, SparedEntries},
+        tree::{
+            Tree,
+            dir::{Dir, Totals},
+        },
+        wire::TreeHead,
     };
 
     fn sink() -> Tree {
@@ -143,9 +158,13 @@ mod tests {
             plan,
         };
         let params = RunParams { delete: true, ..params.clone() };
-        let source = Totals { entries, ..Totals::default() };
-        let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
-        Refused::reason_of(super::check_deletes(&params, &source, &sink(), &planned, &Monitor::default()))
+        let plan = Planned {
+            head: TreeHead { totals: Totals { entries, ..Totals::default() }, ..TreeHead::default() },
+            compared: Compared { dirs: vec![planned], kept, ..Compared::default() },
+            sink: sink(),
+            checked: Checked::default(),
+        };
+        Refused::reason_of(super::check_deletes(&params, &plan, None, &Monitor::default()))
     }
 
     #[test]

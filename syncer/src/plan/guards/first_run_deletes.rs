@@ -7,8 +7,8 @@ use crate::{
     destination,
     entry::Kind,
     plan::{
-        guards::refused::Refused,
-        planned::{Compared, PlannedDir, deletes_in, path_in},
+        guards::{counted_deletes::CountedDeletes, refused::Refused},
+        planned::{Compared, Planned, PlannedDir, path_in},
     },
     session_error::SessionError,
     sys::root::Root,
@@ -18,38 +18,38 @@ use crate::{
 /// The most entries that a message names.
 const MAX_NAMED: usize = 10;
 
-/// Checks a plan against a destination that no run has written to. Returns a note that names what the run deletes, if
-/// the parameters allow it; nothing if the run deletes nothing, or the destination is known.
+/// Checks the `deletes` of a plan against a destination that no run has written to. Returns a note that names what the
+/// run deletes, if the parameters allow it; nothing if the destination is known.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with the first entries that would be deleted.
-pub(crate) fn check(
+pub(super) fn check(
     params: &RunParams,
     root: Option<&Root>,
-    sink: &Tree,
-    planned: &Compared,
+    deletes: CountedDeletes,
+    plan: &Planned,
 ) -> Result<Vec<String>, SessionError> {
-    let deletes_any = |dir: &PlannedDir| !dir.plan.deletes.is_empty() || dir.replaces_dirs();
-    if !params.delete || !planned.dirs.iter().any(deletes_any) || root.is_none_or(destination::is_adopted) {
+    if root.is_none_or(destination::is_adopted) {
         return Ok(Vec::new());
     }
-    let deletes: u64 = planned.dirs.iter().map(|dir| deletes_in(dir, sink, &planned.kept)).sum();
-    if deletes == 0 {
-        return Ok(Vec::new());
-    }
-    let (all, named) = (sink.totals.entries, named(planned, sink));
+    let CountedDeletes { count, of } = deletes;
+    let named = named(&plan.compared, &plan.sink);
     if params.adopt {
         let note = format!(
-            "the first run onto this destination deletes {deletes} of {all} entries that it had: {named}"
+            "the first run onto this destination deletes {count} of {of} entries that it had: {named}"
         );
         return Ok(vec![note]);
     }
     let refused = Refused {
         reason: Reason::NotAdopted,
         problem: format!(
-            "no run has written to the destination yet, and this one would delete {deletes} of its {all} entries: {named}"
+            "no run has written to the destination yet, and this one would delete {count} of its {of} entries: {named}"
         ),
-        remedy: "name another folder, or leave --delete out; --adopt deletes them",
+        remedy: if deletes.exceed(params.delete_limit) {
+            "name another folder, or leave --delete out; --adopt together with --delete-limit=100 deletes them"
+        } else {
+            "name another folder, or leave --delete out; --adopt deletes them"
+        },
     };
     refused.unless(params.force)
 }

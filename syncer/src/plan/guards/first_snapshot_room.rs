@@ -5,6 +5,7 @@ use std::path::Path;
 use contract::{SnapshotEngine, SnapshotParams, human_bytes::bytes as human_bytes};
 
 use crate::{
+    measure::report::NOTES,
     plan::planned::Planned,
     snapshot::{
         SnapshotError,
@@ -37,7 +38,7 @@ pub(crate) fn announce(
         human_bytes(bytes),
         human_bytes(free)
     );
-    tracing::warn!("{note}");
+    tracing::warn!(target: NOTES, "{note}");
     Some(note)
 }
 

@@ -1,9 +1,10 @@
 //! Refuses a run that would empty a volume, or write to another volume than the one it is meant for, before anything is
 //! changed. Each guard has a file.
 
+mod counted_deletes;
 mod delete_limit;
 pub(crate) mod expected_volume;
-pub(crate) mod first_run_deletes;
+mod first_run_deletes;
 pub(crate) mod first_snapshot_room;
 pub(crate) mod free_space;
 mod other_jobs_folder;
@@ -26,27 +27,29 @@ use crate::{
             refused::Refused,
             wrong_direction::wrong_direction,
         },
-        planned::Compared,
+        planned::{Compared, Planned},
     },
     session_error::SessionError,
+    sys::root::Root,
     tree::{Tree, dir::Mounts},
     wire::TreeHead,
 };
 
-/// Checks a plan before anything is changed. `room` is the state of the destination's file system, if known; `failed`
-/// is the number of entries that could not be read or listed. Returns notes, also of overridden guards.
+/// Checks a plan before anything is changed. `root` is the destination, if it is there; `room` is the state of its file
+/// system, if known; `failed` is the number of entries that could not be read or listed. Returns notes, also of
+/// overridden guards.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with the next step.
 pub(crate) fn check(
     params: &RunParams,
-    head: &TreeHead,
-    sink: &Tree,
-    planned: &Compared,
+    plan: &Planned,
+    root: Option<&Root>,
     room: Option<&Room>,
     failed: u64,
     monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
+    let Planned { head, compared: planned, sink, .. } = plan;
     let deletes = failed == 0 || params.deletes_anyway();
     let refused = [
         other_job(params, sink, planned, monitor)?,
@@ -60,7 +63,7 @@ pub(crate) fn check(
     notes.extend(mounts_note(params, &head.mounts));
     notes.extend(pattern_notes(params, head.source.patterns.as_ref(), sink.patterns.as_ref()));
     notes.extend(stay_note(params, &planned.beyond));
-    notes.extend(check_deletes(params, &head.totals, sink, planned, monitor)?);
+    notes.extend(check_deletes(params, plan, root, monitor)?);
     for refused in refused.into_iter().flatten() {
         notes.extend(refused.unless(params.force)?);
     }

@@ -85,7 +85,8 @@ pub(crate) fn dial(
             met = dialling.until_its_turn(mode, command, monitor) => met,
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
         }
-    })?;
+    });
+    let met = met.map_err(|error| error.of_peer_at(&address))?;
     drop(dialling);
     Ok(Link::start(port, met, end, LinkOrigin::Dialled, None))
 }
@@ -214,7 +215,7 @@ impl Dialling<'_> {
             let error = match self.attempt(carrier, patience.min(left)).await {
                 Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_))) => error,
                 // The peer refused an end without a key, because the other carrier's attempt shows it.
-                Err(TransportError::Identity(_) | TransportError::NotAccepted(_))
+                Err(TransportError::OtherKey(_) | TransportError::NotAccepted(_))
                     if !self.proof.is_of(carrier as u8) =>
                 {
                     self.no_answer()
@@ -236,8 +237,8 @@ impl Dialling<'_> {
     }
 
     async fn attempt(&self, carrier: Carrier, patience: Duration) -> Result<Proven, TransportError> {
-        let mut resolved = lookup_host(self.address).await.map_err(|error| self.unusable(&error))?;
-        let peer = resolved.next().ok_or_else(|| self.unusable(&io::ErrorKind::NotFound.into()))?;
+        let mut resolved = lookup_host(self.address).await.map_err(|error| self.unknown(&error))?;
+        let peer = resolved.next().ok_or_else(|| self.unknown(&io::ErrorKind::NotFound.into()))?;
         match carrier {
             Carrier::Udp => self.over_udp(peer, patience).await,
             Carrier::Stream => self.over_tcp(peer).await,
@@ -312,6 +313,10 @@ impl Dialling<'_> {
         self.answered.send_replace(true);
         let connected = timeout(HANDSHAKE, connecting).await.ok()?;
         Some(connected.map_err(|error| connection_error(&error)))
+    }
+
+    fn unknown(&self, error: &io::Error) -> TransportError {
+        TransportError::NameUnknown { address: self.address.into(), error: error.to_string() }
     }
 
     fn unusable(&self, error: &io::Error) -> TransportError {

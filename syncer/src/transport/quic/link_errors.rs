@@ -31,9 +31,13 @@ pub(super) fn connection_error(error: &ConnectionError) -> TransportError {
     match code {
         NO_APPLICATION_PROTOCOL => TransportError::OtherProtocol,
         0x100..0x200 if matches!(error, ConnectionError::ConnectionClosed(_)) => {
-            TransportError::NotAccepted(error.to_string())
+            tracing::debug!(%error, "the peer does not accept this end's key");
+            TransportError::not_accepted()
         }
-        0x100..0x200 => TransportError::Identity(error.to_string()),
+        0x100..0x200 => {
+            tracing::debug!(%error, "the peer's key is not accepted");
+            TransportError::other_key()
+        }
         _ => TransportError::Lost(match error {
             ConnectionError::TransportError(error) if error.code == TransportErrorCode::INTERNAL_ERROR => {
                 "what carried it ended".into()
