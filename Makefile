@@ -56,6 +56,14 @@ test-apiserver: ## The tests on an API server of their own, with no kubelet
 	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
 	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test 'apiserver*'
 
+# Not part of `make test`, which takes five writes of each of these tests, others each time.
+.PHONY: test-every-kill
+test-every-kill: ## The tests that kill an operator, at each of its writes (twenty minutes)
+	@.ci/tools build
+	e2e/cluster/build tools apiserver
+	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
+	VOLFERRY_EVERY_CUT=1 RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test apiserver -- killed
+
 .PHONY: test-cluster
 test-cluster: ## The tests on an API server and on a kind cluster
 	@.ci/tools build test

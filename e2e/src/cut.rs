@@ -1,11 +1,13 @@
 //! A proxy to the API server that breaks off at a chosen write.
 //!
 //! A killed program ends between two of its writes, or after a write whose answer it has not received. A program that
-//! uses a [`CutLine`] can be killed at each of these points, so a test can go through all of them.
+//! uses a [`CutLine`] can be killed at each of these points. A test goes through some of them, others each time, or
+//! through all.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, hash_map::RandomState},
     convert::Infallible,
+    hash::{BuildHasher as _, Hasher as _},
     net::SocketAddr,
     sync::{
         Arc,
@@ -36,6 +38,25 @@ pub enum Cut {
     After(usize),
     /// After this number of requests of any kind: the next request does not reach the API server.
     Request(usize),
+}
+
+/// The number of writes at which a test is cut, unless the environment variable `VOLFERRY_EVERY_CUT` is set: each such
+/// life takes seconds of an API server.
+const SAMPLE: usize = 5;
+
+/// Returns the writes before which the lives of a test are cut: one of each fifth of them, others in each call, or all
+/// where that was asked for.
+pub fn cut_writes(writes: usize) -> Vec<usize> {
+    if std::env::var_os("VOLFERRY_EVERY_CUT").is_some() || writes <= SAMPLE {
+        return (0..writes).collect();
+    }
+    let parts = (0..SAMPLE).map(|part| writes * part / SAMPLE..writes * (part + 1) / SAMPLE);
+    parts.map(|part| part.start + random_below(part.len())).collect()
+}
+
+/// Returns a number from 0 up to the limit.
+pub fn random_below(limit: usize) -> usize {
+    usize::try_from(RandomState::new().build_hasher().finish() % limit.max(1) as u64).unwrap_or_default()
 }
 
 /// A loopback address that passes requests on with the rights of one user, until the cut.
@@ -192,4 +213,17 @@ fn refusal(error: &anyhow::Error) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("{error:#}").into_bytes()));
     *response.status_mut() = hyper::StatusCode::BAD_GATEWAY;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_has_a_write_of_each_part_and_a_few_writes_are_all_taken() {
+        assert_eq!((cut_writes(0), cut_writes(3)), (vec![], vec![0, 1, 2]));
+        let sample = cut_writes(52);
+        let parts: Vec<usize> = sample.iter().map(|write| write * SAMPLE / 52).collect();
+        assert!(parts == [0, 1, 2, 3, 4] || sample.len() == 52, "{sample:?}");
+    }
 }

@@ -191,7 +191,7 @@ async fn what_a_job_is_deleted_with_or_suspended_before_is_removed() {
 async fn a_run_captures_once_and_leaves_nothing_wherever_the_controller_is_killed() {
     let writes = captured(Cut::Never).await.unwrap();
     assert!(writes > 11, "the capture's beginning, its objects and its end: more than {writes} writes");
-    let lives = (0..writes).map(|write| async move {
+    let lives = cut_writes(writes).into_iter().map(|write| async move {
         let cut = Cut::Before(write);
         captured(cut).await.with_context(|| format!("{cut:?}"))
     });

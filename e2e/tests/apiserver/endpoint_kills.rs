@@ -21,7 +21,11 @@ async fn an_endpoint_serves_with_one_object_of_each_kind_wherever_its_controller
         writes > KINDS,
         "its objects but for the Secret, its status, and the right: more than {writes} writes"
     );
-    stream::iter((0..writes).map(Cut::Before)).map(lived).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+    stream::iter(cut_writes(writes).into_iter().map(Cut::Before))
+        .map(lived)
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
 }
 
 /// Brings an endpoint up under a controller that is killed at the cut, and sends to it. Returns the number of writes of

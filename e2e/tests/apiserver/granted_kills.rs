@@ -14,7 +14,11 @@ const WRITES: usize = 9;
 async fn a_run_between_namespaces_is_the_same_run_wherever_its_controller_is_killed() {
     let writes = lived(Cut::Never).await;
     assert!(writes >= WRITES, "more than {writes} writes");
-    stream::iter((0..writes).map(Cut::Before)).map(lived).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+    stream::iter(cut_writes(writes).into_iter().map(Cut::Before))
+        .map(lived)
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
 }
 
 /// Takes a SyncJob to the end of its run with a controller that is killed at the cut, and another one after it. Returns

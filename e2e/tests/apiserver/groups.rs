@@ -192,7 +192,7 @@ async fn what_can_never_be_captured_together_stalls_before_anything_is_made() {
 async fn a_set_captures_once_and_leaves_nothing_wherever_the_controller_is_killed() {
     let writes = Box::pin(captured(Cut::Never)).await.unwrap();
     assert!(writes > 20, "of two captures with their group: more than {writes} writes");
-    let lives = (0..writes).map(|write| async move {
+    let lives = cut_writes(writes).into_iter().map(|write| async move {
         let cut = Cut::Before(write);
         Box::pin(captured(cut)).await.with_context(|| format!("{cut:?}"))
     });

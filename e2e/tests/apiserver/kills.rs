@@ -1,15 +1,10 @@
-//! A controller that is killed at every point of a run: between any two of its writes, after any write whose answer it
+//! A controller that is killed at any point of a run: between any two of its writes, after any write whose answer it
 //! has not received, at requests of any kind, and while the pods continue without it. Another controller takes over,
 //! with the same run and the same pods.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher as _, Hasher as _},
-};
-
 use anyhow::{Context as _, Result, bail, ensure};
 use contract::OwnKey;
-use e2e::witness::Witness;
+use e2e::{cut::random_below, witness::Witness};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::prelude::*;
@@ -21,7 +16,7 @@ const AT_ONCE_WAITING: usize = 12;
 /// The least number of writes until the pods of a next run are made.
 const TAKEOVER: usize = 9;
 /// The number of lives that are cut at a random request.
-const AT_RANDOM: usize = 12;
+const AT_RANDOM: usize = 5;
 /// The kinds of the objects that remain of a run, apart from its pods: its Jobs for their logs, and the rights of its
 /// pods.
 const OF_A_RUN: [&str; 5] = [
@@ -69,13 +64,13 @@ async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
 #[tokio::test]
 async fn a_run_into_an_endpoint_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(REMOTE, Cut::Never).await.unwrap().writes;
-    each(REMOTE, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
+    each(REMOTE, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_run_of_shards_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(SHARED, Cut::Never).await.unwrap().writes;
-    each(SHARED, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
+    each(SHARED, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -84,7 +79,13 @@ async fn a_run_is_tried_again_once_wherever_the_controller_is_killed_from_the_fa
     let writes = run(RETRIED, Cut::Never).await.unwrap().writes;
     assert!(writes > plain, "the failure, a sweep, and a second set of children: more than {writes} writes");
     // The writes before these are as in any run.
-    each(RETRIED, (writes - plain..writes).map(Cut::Before), AT_ONCE_WAITING).await.unwrap();
+    each(
+        RETRIED,
+        cut_writes(plain).into_iter().map(|write| Cut::Before(writes - plain + write)),
+        AT_ONCE_WAITING,
+    )
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -95,7 +96,7 @@ async fn a_run_has_both_its_hooks_and_is_let_go_wherever_the_controller_is_kille
         writes > plain + 4,
         "the beginning and the end of each hook, and the hold: more than {writes} writes"
     );
-    each(HOOKED, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
+    each(HOOKED, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +107,7 @@ async fn the_next_run_takes_over_once_wherever_the_controller_is_killed() {
         "what the last run left, the record, five children: more than {writes} writes"
     );
     // Later writes are the same as in any run.
-    let lives = (0..TAKEOVER).map(|write| async move {
+    let lives = cut_writes(TAKEOVER).into_iter().map(|write| async move {
         let cut = Cut::Before(write);
         taken_over(cut).await.with_context(|| format!("{cut:?}"))
     });
@@ -153,13 +154,9 @@ async fn a_run_is_the_same_run_at_whatever_request_the_controller_is_killed() {
     each(SHARED, cuts, AT_ONCE).await.unwrap();
 }
 
-/// Returns a cut before and after each write. The objects are the same in both cases, so one test tries both.
+/// Returns a cut before and after each of some writes. The objects are the same in both cases, so one test tries both.
 fn all_cuts(writes: usize) -> impl Iterator<Item = Cut> {
-    (0..writes).flat_map(|write| [Cut::Before(write), Cut::After(write)])
-}
-
-fn random_below(limit: usize) -> usize {
-    usize::try_from(RandomState::new().build_hasher().finish() % limit.max(1) as u64).unwrap_or_default()
+    cut_writes(writes).into_iter().flat_map(|write| [Cut::Before(write), Cut::After(write)])
 }
 
 /// Runs one scenario for each cut.

@@ -4,14 +4,12 @@
 
 /// Tests that stop or change the operator. They come first by their names, so that none waits until others have ended.
 mod alone {
-    mod image;
     mod operator_killed;
     mod uninstalled;
 }
 mod benchmark;
 mod browse;
 mod buckets;
-mod chain;
 mod clusters;
 mod create;
 mod deleted;
@@ -21,7 +19,6 @@ mod drained;
 mod endpoint;
 mod fsgroup;
 mod granted;
-mod guard;
 mod history;
 mod hooks;
 mod ipv6;

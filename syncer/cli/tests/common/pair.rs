@@ -37,6 +37,8 @@ pub enum Way {
 
 impl Way {
     pub const ALL: [Self; 3] = [Self::Local, Self::SinkListens, Self::SourceListens];
+    /// One without and one with a network, for what does not depend on who dials.
+    pub const EACH: [Self; 2] = [Self::Local, Self::SinkListens];
     pub const NETWORK: [Self; 2] = [Self::SinkListens, Self::SourceListens];
 }
 

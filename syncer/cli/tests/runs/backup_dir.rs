@@ -433,7 +433,7 @@ fn no_old_version_is_lost_to_a_kill() {
 
 #[test]
 fn a_run_that_is_repeated_keeps_the_old_version_that_the_cut_off_one_has_saved() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let (file, mut rng) = (pair.destination.join("file"), Rng::new(5));
         let old = rng.bytes(3 * MIB);

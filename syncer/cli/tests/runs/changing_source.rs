@@ -92,7 +92,7 @@ fn runs_while_changing(pair: &Pair, change: impl Fn() + Sync, judge: impl Fn(&[u
 
 #[test]
 fn a_file_that_grows_all_the_time_arrives_as_it_was_at_one_moment() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         SIZES.iter().for_each(|&size| fs::write(path(&pair.source, size), pattern(size)).unwrap());
         let grow = || {
@@ -121,7 +121,7 @@ fn version(number: u64, words: u64) -> Vec<u8> {
 
 #[test]
 fn a_file_that_is_replaced_all_the_time_arrives_as_one_of_its_versions() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let number = AtomicU64::new(0);
         let replace = || {
@@ -143,7 +143,7 @@ fn a_file_that_is_replaced_all_the_time_arrives_as_one_of_its_versions() {
 
 #[test]
 fn a_file_whose_end_is_cut_off_and_written_anew_all_the_time_arrives_as_it_was_at_one_moment() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let kept = |size: u64| size / 16 * 8;
         SIZES.iter().for_each(|&size| fs::write(path(&pair.source, size), pattern(kept(size))).unwrap());
@@ -174,7 +174,7 @@ fn a_file_whose_end_is_cut_off_and_written_anew_all_the_time_arrives_as_it_was_a
 
 #[test]
 fn files_that_come_and_go_all_the_time_arrive_whole_or_are_named() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let content = pattern(SIZES[5]);
         let content = |size: u64| &content[..size as usize];

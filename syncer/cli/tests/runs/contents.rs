@@ -39,7 +39,7 @@ fn drifted(way: Way) -> Pair {
 
 #[test]
 fn content_that_drifted_unseen_is_put_right() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = drifted(way);
         pair.sync_unchanged("size and time say nothing of it");
         let run = pair.run(&["--compare=content", "--delete"]);
@@ -56,7 +56,7 @@ fn content_that_drifted_unseen_is_put_right() {
 
 #[test]
 fn a_file_of_another_time_and_the_same_content_is_not_sent() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         for file in ["touched", "in/touched too"] {
             fs::create_dir_all(pair.source.join(file).parent().unwrap()).unwrap();
@@ -75,7 +75,7 @@ fn a_file_of_another_time_and_the_same_content_is_not_sent() {
 
 #[test]
 fn a_dry_run_finds_what_drifted() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = drifted(way);
         let run = pair.run(&["--compare=content", "--delete", "--dry-run"]);
         run.assert_exit(ExitCode::Done);
@@ -112,7 +112,7 @@ fn more_files_than_a_message_may_ask_for_are_compared() {
 
 #[test]
 fn names_of_a_file_stay_names_of_it_when_its_content_is_put_right() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::create_dir(pair.source.join("folder")).unwrap();
         tree::file(&pair.source.join("a"), b"content");
@@ -135,7 +135,7 @@ fn verified(report: &Report) -> Vec<(&str, &str)> {
 
 #[test]
 fn reading_back_a_destination_in_step_finds_nothing() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::gallery(&pair.source, Shape::Everything);
         for turn in ["first", "second"] {
@@ -153,7 +153,7 @@ fn reading_back_a_destination_in_step_finds_nothing() {
 
 #[test]
 fn reading_back_names_what_the_run_did_not_see() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = drifted(way);
         let before = Snapshot::of(&pair.destination);
         let run = pair.run(&["--verify", "--delete"]);
@@ -167,7 +167,7 @@ fn reading_back_names_what_the_run_did_not_see() {
 
 #[test]
 fn a_destination_is_verified_without_a_run() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = drifted(way);
         tree::file(&pair.source.join("missing"), b"");
         tree::file(&pair.destination.join("surplus"), b"");
@@ -191,7 +191,7 @@ fn a_destination_is_verified_without_a_run() {
 
 #[test]
 fn reading_back_finds_nothing_after_folders_moved_and_files_have_several_names() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::create_dir_all(pair.source.join("old/deep")).unwrap();
         fs::write(pair.source.join("old/deep/file"), b"content").unwrap();

@@ -111,7 +111,7 @@ fn assert_nothing_done(report: &Report, len: u64, what: &str) {
 #[test]
 fn a_device_or_an_image_becomes_the_source_and_an_unchanged_one_is_not_written_to() {
     use End::{Device, Image};
-    for way in Way::ALL {
+    for way in Way::EACH {
         for ends in [[Device, Device], [Device, Image], [Image, Device], [Image, Image]] {
             let what = format!("{way:?} {ends:?}");
             let Some(stage) = Stage::new(way, ends, [LEN; 2]) else { continue };
@@ -136,7 +136,7 @@ fn a_device_or_an_image_becomes_the_source_and_an_unchanged_one_is_not_written_t
 
 #[test]
 fn an_edit_costs_the_granules_that_it_touches() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let stage = devices(way, [LEN; 2]);
         let mut rng = Rng::new(12);
         fill(&stage.pair.source, LEN, &mut rng);
@@ -155,7 +155,7 @@ fn an_edit_costs_the_granules_that_it_touches() {
 
 #[test]
 fn what_has_become_zeros_is_zeros_and_takes_no_room_in_an_image() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         for to in [End::Device, End::Image] {
             let Some(stage) = Stage::new(way, [End::Image, to], [LEN; 2]) else { continue };
             let what = format!("{way:?} {to:?}");
@@ -176,7 +176,7 @@ fn what_has_become_zeros_is_zeros_and_takes_no_room_in_an_image() {
 
 #[test]
 fn zeros_are_bytes_as_any_others_where_that_is_asked_for() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let mut stage = Stage::new(way, [End::Image; 2], [8 * MIB; 2]).unwrap();
         write(&stage.pair.source, MIB, b"data");
         stage.sync(&["--no-sparse"], "first");
@@ -194,7 +194,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn a_smaller_device_is_refused_untouched_and_a_larger_one_keeps_its_tail() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let Some(small) = Stage::new(way, [End::Device; 2], [4 * MIB, 4 * MIB - 512]) else { return };
         write(&small.pair.source, 0, &[1; 4096]);
         let before = small.loops[1].as_ref().unwrap().sectors_written();
@@ -223,7 +223,7 @@ fn a_smaller_device_is_refused_untouched_and_a_larger_one_keeps_its_tail() {
 
 #[test]
 fn an_image_gets_the_length_of_the_device() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let stage = Stage::new(way, [End::Image; 2], [3 * MIB + 100; 2]).unwrap();
         write(&stage.pair.source, 0, &Rng::new(15).bytes(3 * MIB as usize + 100));
         for len in [0, 70_001, 9 * MIB] {
@@ -263,7 +263,7 @@ fn a_source_that_is_mounted_is_read() {
 
 #[test]
 fn what_was_killed_in_the_middle_converges_in_the_next_run() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let stage = devices(way, [16 * MIB; 2]);
         let mut rng = Rng::new(16);
         for turn in 0..4 {
@@ -314,7 +314,7 @@ fn run_below(pair: &Pair, source: &[&str], destination: &[&str]) -> Run {
 
 #[test]
 fn an_image_may_be_below_a_volume_where_no_link_leads_out() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let mut pair = Pair::new(way);
         pair.is_of_devices = true;
         let content = Rng::new(17).bytes(2 * MIB as usize);
@@ -349,7 +349,7 @@ fn told(run: &Run) -> Vec<PlannedAction> {
 
 #[test]
 fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let stage = devices(way, [LEN; 2]);
         fill(&stage.pair.source, LEN, &mut Rng::new(18));
         let run = stage.pair.run(&["--dry-run"]);
@@ -384,7 +384,7 @@ fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
 
 #[test]
 fn a_disk_that_is_full_fails_the_image_and_says_so() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let Some(disk) = Disk::new("ext4", 16 * MIB, "") else { return };
         let mut stage = Stage::new(way, [End::Image; 2], [24 * MIB; 2]).unwrap();
         write(&stage.pair.source, 0, &Rng::new(19).bytes(24 * MIB as usize));

@@ -73,7 +73,7 @@ fn a_run_that_is_killed_leaves_a_mark_and_the_next_removes_it() {
 
 #[test]
 fn a_run_that_does_not_look_at_what_is_in_doubt_leaves_it_to_one_that_does() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         for flags in [&["--ignore-existing"][..], &["--size-only"], &["--exclude", "/small"], &["-x"]] {
             let pair = in_step(way);
             File::create(pair.destination.join(".volferry/dirty-0")).unwrap();

@@ -266,7 +266,7 @@ fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
         tree::file(path, b"newer");
         tree::set_mtime(path, 2_000_000, 0);
     };
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let linked_source = || {
             let pair = Pair::new(way);
             tree::file(&pair.source.join("a"), &CONTENT);
@@ -295,7 +295,7 @@ fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
 
 #[test]
 fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("a"), &CONTENT);
         fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();

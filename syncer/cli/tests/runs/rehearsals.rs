@@ -46,7 +46,7 @@ fn pair(way: Way) -> Pair {
 
 #[test]
 fn a_dry_run_tells_all_that_a_run_does_and_touches_nothing() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = pair(way);
         fs::remove_dir_all(pair.destination.join(".volferry")).unwrap();
         let before = Snapshot::of(&pair.destination);
@@ -82,7 +82,7 @@ fn a_dry_run_tells_all_that_a_run_does_and_touches_nothing() {
 
 #[test]
 fn a_destination_that_is_not_there_is_told_and_not_made() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let mut pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
         pair.destination = pair.dir().join("missing");
@@ -105,7 +105,7 @@ fn a_destination_that_is_not_there_is_told_and_not_made() {
 
 #[test]
 fn a_dry_run_is_told_and_then_refused_where_a_run_would_be() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::file(&pair.destination.join("theirs"), b"content");
         let run = pair.run(&["--delete", "--dry-run"]);
@@ -118,7 +118,7 @@ fn a_dry_run_is_told_and_then_refused_where_a_run_would_be() {
 
 #[test]
 fn a_dry_run_that_is_larger_than_a_message_is_told_whole() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         for n in 0..1000 {
             tree::file(&pair.source.join(format!("file {n}")), b"");
@@ -146,7 +146,7 @@ fn people_get_a_line_an_action() {
 
 #[test]
 fn a_folder_that_is_renamed_is_told_as_a_move() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::create_dir_all(pair.source.join("old/deep")).unwrap();
         fs::write(pair.source.join("old/deep/file"), b"content").unwrap();
@@ -185,7 +185,7 @@ fn a_folder_that_is_renamed_is_told_as_a_move() {
 
 #[test]
 fn a_folder_that_holds_what_is_not_part_of_the_run_is_not_told_to_go() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
         fs::create_dir_all(pair.destination.join("gone/empty")).unwrap();
@@ -297,7 +297,7 @@ fn changes_are_itemized_as_rsync_itemizes_them() {
 #[test]
 fn a_run_that_shows_its_changes_shows_those_that_a_dry_run_does() {
     let flags = ["--delete", "--delete-limit=100"];
-    for way in Way::ALL {
+    for way in Way::EACH {
         let pair = changed_pair(way);
         let dry = told(&pair.run(&[&flags[..], &["--dry-run"]].concat()));
         assert!(!dry.is_empty());
@@ -382,7 +382,7 @@ fn same_times(dir: &Path) {
 
 #[test]
 fn a_dry_run_counts_as_a_run_does_where_some_names_of_a_file_go() {
-    for way in Way::ALL {
+    for way in Way::EACH {
         for delete in ["--delete", "--delete=before"] {
             let pair = Pair::new(way);
             groups(&pair.source, true);
