@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod human;
 pub mod leases;
 pub mod local_run;
+pub mod manifest_file;
 pub mod names;
 pub mod plugin;
 pub mod pods;

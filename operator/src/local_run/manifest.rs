@@ -1,10 +1,6 @@
 //! Reads manifests and prints statuses.
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -16,6 +12,7 @@ use crate::{
         GROUP, KnownDestination, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
     },
+    manifest_file::{ManifestFileError, documents},
     spec::{
         fields::ValidationError,
         validate::{self, ValidatedSyncJob},
@@ -25,22 +22,9 @@ use crate::{
 /// The reasons why a manifest cannot be run.
 #[derive(Debug, Error)]
 pub enum ManifestError {
-    /// The file cannot be read.
-    #[error("cannot read {file}")]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The file is not YAML.
-    #[error("{file} is not YAML")]
-    Yaml {
-        /// The file.
-        file: PathBuf,
-        /// The position and the error.
-        source: Box<serde_saphyr::Error>,
-    },
+    /// The file cannot be read, or is not YAML.
+    #[error(transparent)]
+    File(#[from] ManifestFileError),
     /// The file contains no SyncJob.
     #[error("{0} holds no SyncJob (apiVersion: {GROUP}/{VERSION}, kind: SyncJob)")]
     NoJob(PathBuf),
@@ -89,10 +73,7 @@ pub(super) struct Manifest {
 
 /// Reads the SyncJobs of a file, and validates each as the API server and then the controller would.
 pub(super) fn read(file: &Path) -> Result<Vec<Manifest>, ManifestError> {
-    let text = text_of(file).map_err(|source| ManifestError::Read { file: file.into(), source })?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|source| ManifestError::Yaml { file: file.into(), source: Box::new(source) })?;
-    let ours = documents.into_iter().enumerate().filter(|(_, document)| is_ours(document));
+    let ours = documents(file)?.into_iter().enumerate().filter(|(_, document)| is_ours(document));
     let jobs = ours.filter_map(|(at, document)| job(file, at + 1, document).transpose());
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     if jobs.is_empty() { Err(ManifestError::NoJob(file.into())) } else { Ok(jobs) }
@@ -126,15 +107,6 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>
 /// Returns whether a document belongs to Volferry's API. Other documents in the file are meant for a cluster.
 fn is_ours(document: &Value) -> bool {
     document["apiVersion"].as_str().is_some_and(|version| version.starts_with(&format!("{GROUP}/")))
-}
-
-fn text_of(file: &Path) -> io::Result<String> {
-    if file != Path::new("-") {
-        return fs::read_to_string(file);
-    }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[derive(Serialize)]
@@ -184,7 +156,7 @@ spec:
     fn read_text(text: &str) -> Result<Vec<ValidatedSyncJob>, ManifestError> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("job.yaml");
-        fs::write(&file, text).unwrap();
+        std::fs::write(&file, text).unwrap();
         Ok(read(&file)?.into_iter().map(|manifest| manifest.job).collect())
     }
 
@@ -215,8 +187,11 @@ spec:
     #[test]
     fn a_file_without_a_job_is_an_error() {
         assert!(matches!(read_text(CLAIM), Err(ManifestError::NoJob(_))));
-        assert!(matches!(read_text("a: ["), Err(ManifestError::Yaml { .. })));
-        assert!(matches!(read(Path::new("/no/such")), Err(ManifestError::Read { .. })));
+        assert!(matches!(read_text("a: ["), Err(ManifestError::File(ManifestFileError::Yaml { .. }))));
+        assert!(matches!(
+            read(Path::new("/no/such")),
+            Err(ManifestError::File(ManifestFileError::Read { .. }))
+        ));
     }
 
     #[test]

@@ -2,23 +2,21 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::Args;
 use kube::ResourceExt as _;
-use serde_json::Value;
 use thiserror::Error;
 use trend::{FormFlags, Reports, TrendError};
 
 use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
-use crate::api::{RunCause, SyncRun};
-
-/// The maximum number of bytes read from one file.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+use crate::{
+    api::{RunCause, SyncRun},
+    manifest_file::{ManifestFileError, objects},
+};
 
 /// Which SyncRuns are told, and how.
 #[derive(Debug, Args)]
@@ -37,12 +35,8 @@ pub struct ReportArgs {
 
 #[derive(Debug, Error)]
 enum ReportError {
-    #[error("cannot read {path}", path = .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{path} has more than {MAX_FILE_BYTES} bytes", path = .0.display())]
-    TooLong(PathBuf),
-    #[error("{path} is neither YAML nor JSON", path = .path.display())]
-    Yaml { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error(transparent)]
+    File(#[from] ManifestFileError),
     #[error("a SyncRun in {path} has an unknown form", path = .path.display())]
     Parse { path: PathBuf, source: serde_json::Error },
     #[error("no SyncRun that has ended was found")]
@@ -59,7 +53,7 @@ impl ReportError {
     /// Returns what the user can do next.
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Read { .. } | Self::TooLong(_) | Self::Yaml { .. } | Self::Parse { .. } => {
+            Self::File(_) | Self::Parse { .. } => {
                 Some("`kubectl get syncruns -o yaml` prints what this command reads".into())
             }
             Self::Nothing => Some("`kubectl get syncruns -A` lists those of all namespaces".into()),
@@ -102,24 +96,8 @@ async fn all_runs(args: &ReportArgs) -> Result<Vec<SyncRun>, ReportError> {
 
 /// Returns the SyncRuns in a file. Objects of other kinds are ignored.
 fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
-    let failed = |source| ReportError::Read { path: path.into(), source };
-    let mut text = String::new();
-    let length = if path == Path::new("-") {
-        io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
-    } else {
-        File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
-    };
-    if length.map_err(failed)? as u64 > MAX_FILE_BYTES {
-        return Err(ReportError::TooLong(path.into()));
-    }
-    let documents: Result<Vec<Value>, _> = serde_saphyr::from_multiple(&text);
-    let documents =
-        documents.map_err(|source| ReportError::Yaml { path: path.into(), source: Box::new(source) })?;
-    let objects = documents.into_iter().flat_map(|mut document| match document["items"].take() {
-        Value::Array(items) => items,
-        _ => vec![document],
-    });
-    let runs = objects.filter(|object| object["kind"] == "SyncRun").map(serde_json::from_value);
+    let runs =
+        objects(path)?.into_iter().filter(|object| object["kind"] == "SyncRun").map(serde_json::from_value);
     runs.collect::<Result<_, _>>().map_err(|source| ReportError::Parse { path: path.into(), source })
 }
 

@@ -67,6 +67,9 @@ fn standing(status: &SyncJobStatus, is_stalled: bool) -> Fault {
             " To try again, restore again (`kubectl volferry restore`); another run would sync forward."
                 .into()
         }
+        (_, None) if run.reason == Some(Reason::DeleteLimitExceeded) => {
+            " The limit is spec.files.deleteLimit; a change of the spec runs the job again.".into()
+        }
         (_, None) => " Change spec.trigger to run again.".into(),
     };
     let is_over = run.result == RunResult::Succeeded || is_stalled;

@@ -1,21 +1,16 @@
 //! The errors of the conversion of other tools' objects or command lines.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// The maximum size of the manifests to read, in bytes.
-pub(super) const MAX_BYTES: u64 = 64 << 20;
+use crate::manifest_file::ManifestFileError;
 
 /// The reasons why no SyncJob could be written.
 #[derive(Debug, Error)]
 pub(crate) enum MigrateError {
-    #[error("cannot read {}", .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{} has more than {MAX_BYTES} bytes", .path.display())]
-    TooLong { path: PathBuf },
-    #[error("{} is not YAML or JSON", .path.display())]
-    Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error(transparent)]
+    File(#[from] ManifestFileError),
     #[error("{} has no ReplicationSource and no ReplicationDestination", .path.display())]
     Nothing { path: PathBuf },
     #[error("{object}: {field} is not what VolSync has there")]
@@ -32,10 +27,10 @@ impl MigrateError {
     /// Returns what the user can do next.
     pub(crate) fn hint(&self) -> String {
         match self {
-            Self::Read { .. } | Self::TooLong { .. } => {
+            Self::File(ManifestFileError::Read { .. } | ManifestFileError::TooLong(_)) => {
                 "give a file with manifests, or - for standard input".into()
             }
-            Self::Parse { .. } | Self::Nothing { .. } | Self::Field { .. } => {
+            Self::File(_) | Self::Nothing { .. } | Self::Field { .. } => {
                 "`kubectl get replicationsources,replicationdestinations -o yaml` prints what this reads"
                     .into()
             }

@@ -9,17 +9,13 @@ mod pv_migrate;
 mod retain;
 mod volsync;
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    path::Path,
-};
+use std::path::Path;
 
 use draft::Draft;
-use migrate_error::{MAX_BYTES, MigrateError};
-use serde_json::Value;
+use migrate_error::MigrateError;
 
 use super::{args::MigrateCommand, error::PluginError, output};
+use crate::manifest_file::objects;
 
 /// Returns the note on a claim in another namespace than the SyncJob's.
 fn needs_grant(namespace: &str) -> String {
@@ -41,34 +37,8 @@ pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result
 }
 
 fn volsync_drafts(path: &Path) -> Result<Vec<Draft>, MigrateError> {
-    let objects = objects(&read(path)?)
-        .map_err(|source| MigrateError::Parse { path: path.into(), source: Box::new(source) })?;
-    let drafts = volsync::drafts(&objects)?;
+    let drafts = volsync::drafts(&objects(path)?)?;
     if drafts.is_empty() { Err(MigrateError::Nothing { path: path.into() }) } else { Ok(drafts) }
-}
-
-fn read(path: &Path) -> Result<String, MigrateError> {
-    let failed = |source| MigrateError::Read { path: path.into(), source };
-    let mut text = String::new();
-    let length = if path == Path::new("-") {
-        io::stdin().lock().take(MAX_BYTES + 1).read_to_string(&mut text)
-    } else {
-        fs::File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_string(&mut text)
-    };
-    if length.map_err(failed)? as u64 > MAX_BYTES {
-        return Err(MigrateError::TooLong { path: path.into() });
-    }
-    Ok(text)
-}
-
-/// Returns the objects of all documents, including the items of lists.
-fn objects(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    let items = documents.into_iter().flat_map(|mut document| match document["items"].take() {
-        Value::Array(items) => items,
-        _ => vec![document],
-    });
-    Ok(items.collect())
 }
 
 #[cfg(test)]

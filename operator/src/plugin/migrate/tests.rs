@@ -1,5 +1,7 @@
 use std::{fs, path::PathBuf};
 
+use serde_json::Value;
+
 use super::*;
 use crate::api::admission::{Admitted, admit};
 
@@ -13,7 +15,7 @@ fn text(drafts: &[Draft]) -> String {
 
 /// Validates each SyncJob as the API server would.
 fn judged(yaml: &str) -> Vec<Result<Admitted, String>> {
-    let objects = objects(yaml).unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
     objects.into_iter().map(|object| admit(object).map_err(|error| error.to_string())).collect()
 }
 
@@ -62,7 +64,7 @@ fn files_without_objects_of_volsync_are_refused() {
         volsync_drafts(&path).unwrap_err()
     };
     assert!(matches!(write("kind: ConfigMap"), MigrateError::Nothing { .. }));
-    assert!(matches!(write("a: ["), MigrateError::Parse { .. }));
+    assert!(matches!(write("a: ["), MigrateError::File(_)));
     let odd = write("kind: ReplicationSource\nmetadata: {name: a}\nspec: {sourcePVC: [1], rsync: {}}");
     assert_eq!(odd.to_string(), "ReplicationSource a: spec.sourcePVC is not what VolSync has there");
     let missing = volsync_drafts(&folder.path().join("none.yaml")).unwrap_err();

@@ -19,8 +19,12 @@ fn a_failure_stalls_and_says_what_to_do() {
     assert!(is_true(&status.conditions, STALLED));
     let (reason, message) = ready_of(&status);
     assert_eq!(reason, "DeleteLimitExceeded");
-    assert_eq!(message, "Run web-1 did not succeed. It broke. Change spec.trigger to run again.");
+    let limit = "The limit is spec.files.deleteLimit; a change of the spec runs the job again.";
+    assert_eq!(message, format!("Run web-1 did not succeed. It broke. {limit}"));
     assert_eq!(status.last_success_time, Some(Time(at(-5000))));
+    let mut other = begun();
+    finish(&mut other, &failed("NoRoute"), KEEP, at(3000));
+    assert_eq!(ready_of(&other).1, "Run web-1 did not succeed. It broke. Change spec.trigger to run again.");
 }
 
 #[test]
