@@ -9,7 +9,6 @@ mod buckets;
 mod captures;
 mod changed_blocks;
 mod claims;
-#[cfg(target_arch = "x86_64")]
 // The clock of a process is shifted by code for this architecture.
 #[cfg(target_arch = "x86_64")]
 mod clocks;

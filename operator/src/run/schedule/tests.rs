@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::api::admission::admit;
 
-/// Schedules, each marked `+` if valid and `-` if not; `e2e/tests/apiserver_crds.rs` asks an API server for the same.
+/// Schedules, each marked `+` if valid and `-` if not; `e2e/tests/apiserver/crds.rs` asks an API server for the same.
 const TABLE: &str = include_str!("table.txt");
 
 fn cron(text: &str, zone: &str) -> Schedule {

@@ -348,8 +348,8 @@ reasons! {
         hint "`ssh HOST true` has to work; -e gives ssh flags, such as -e 'ssh -p 2222'";
     /// The command that takes the place of ssh did not get through to the other machine or pod.
     RemoteShellFailed(PeerLost)
-        next "Its own words are in the message. It has to lead there as `ssh HOST COMMAND` does."
-        hint "see what it said; it has to lead there as `ssh HOST COMMAND` does";
+        next "Its own words are in the message. It has to run a command there, as `ssh HOST COMMAND` does."
+        hint "see what it said; it has to run a command at HOST, as ssh does";
     /// The remote shell cannot be started.
     RemoteShellMissing
         next "Install ssh, or name another one by `--rsh`."
