@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    bucket::{command, ok, text},
+    bucket::{command, ok, run, text},
     common::{
         object_storage::{Bucket, Fault, Request},
         process::{PATIENCE, program},
@@ -82,11 +82,11 @@ impl Killed<'_> {
             let ids: BTreeSet<_> = listed.as_array().unwrap().iter().map(|one| text(one, "id")).collect();
             assert!(self.stay.is_subset(&ids), "{:?} of {ids:?}", self.stay);
             trees.extend(listed.as_array().unwrap().iter().map(|one| text(one, "digest")));
-            ok(self.bucket, &["verify", url]);
+            run(self.bucket, &["verify", url]).assert_undamaged();
         }
         if own.path().join(".volferry").exists() {
             trees.extend(digests(own).into_values());
-            own.ok("verify", &["--no-heal"]);
+            own.run("verify", &["--no-heal"]).assert_undamaged();
         }
         assert!(trees.iter().all(|tree| self.known.contains(tree)), "{trees:?}");
         trees.sort_unstable();

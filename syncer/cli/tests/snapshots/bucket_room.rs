@@ -43,7 +43,7 @@ fn a_store_without_room_lists_nothing_new_and_is_continued() {
             let listed = ok(&bucket, &["list", "--json", url]).json();
             let listed = listed.as_array().unwrap().iter().map(|one| one["digest"].as_str().unwrap());
             assert!(listed.into_iter().all(|tree| digests(&from).values().any(|known| known == tree)));
-            ok(&bucket, &["verify", url]);
+            run(&bucket, &["verify", url]).assert_undamaged();
         }
     }
     panic!("no copy found room");

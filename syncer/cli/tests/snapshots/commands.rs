@@ -38,7 +38,7 @@ fn a_snapshot_can_be_looked_into() {
     assert!(volume.ok("show", &["v2"]).contains("a note"));
     for (args, error) in [
         (["v1", "dir/new"], "has no dir/new\nhint: `volferry snapshot ls"),
-        (["v1", "dir"], "is directory"),
+        (["v1", "dir"], "is no file, but a directory"),
         (["v9", "dir"], "there is no snapshot v9"),
     ] {
         let said = volume.run("cat", &args);

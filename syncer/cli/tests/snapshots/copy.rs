@@ -220,7 +220,7 @@ fn whatever_bit_is_wrong_there_nothing_wrong_becomes_visible_here() {
         if to.list().len() < all.len() {
             assert_eq!(said.code, Some(3), "round {round}: {said:?}");
         }
-        to.ok("verify", &["--no-heal"]);
+        to.run("verify", &["--no-heal"]).assert_undamaged();
         flip(pack, at);
     }
     assert!(refused > 5, "only {refused} flips were noticed");
@@ -252,12 +252,12 @@ fn a_copy_that_is_killed_at_any_moment_leaves_whole_snapshots_and_is_continued()
         if to.store("roots").exists() {
             let now = digests(&to);
             assert!(now.iter().all(|(id, digest)| expected.get(id) == Some(digest)), "round {round}");
-            to.ok("verify", &["--no-heal"]);
+            to.run("verify", &["--no-heal"]).assert_undamaged();
         }
         if round % 3 == 2 {
             copy_ok(&from, &to, &["--all"]);
             assert_eq!(digests(&to), expected, "round {round}");
-            to.ok("verify", &["--no-heal"]);
+            to.run("verify", &["--no-heal"]).assert_undamaged();
             assert_eq!(fs::read_dir(to.store("new")).unwrap().count(), 0, "round {round}");
             to = Volume::new();
         }

@@ -105,7 +105,10 @@ fn nothing_is_mounted_in_the_volume_itself() {
     volume.create(&[]);
     let at = scratch::dir(volume.path(), "mounted");
     let said = volume.run("mount", &[at.to_str().unwrap()]);
-    assert!(said.code == Some(1) && said.stderr.contains("outside of it"), "{said:?}");
+    assert!(said.code == Some(2) && said.stderr.contains("outside of it"), "{said:?}");
+    let missing = volume.path().with_file_name("missing");
+    let said = volume.run("mount", &[missing.to_str().unwrap()]);
+    assert!(said.code == Some(2) && said.stderr.contains("make that folder first"), "{said:?}");
 }
 
 #[test]

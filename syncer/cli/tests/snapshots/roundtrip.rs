@@ -64,13 +64,13 @@ fn small_files_share_a_pack_and_a_snapshot_of_the_same_tree_adds_nothing() {
 #[test]
 fn what_cannot_be_done_is_said_with_what_to_do_instead() {
     let volume = Volume::new();
-    for (command, args, error, hint) in [
-        ("restore", &["latest"][..], "has no snapshots", "hint: `volferry snapshot create`"),
-        ("create", &["--tag", "two words"], "cannot be a tag", ""),
-        ("create", &["--engine", "clone"], "cannot clone files", "hint: use `--engine copy`"),
+    for (command, args, code, error, hint) in [
+        ("restore", &["latest"][..], 1, "has no snapshots", "hint: `volferry snapshot create`"),
+        ("create", &["--tag", "two words"], 2, "cannot be a tag", ""),
+        ("create", &["--engine", "clone"], 1, "cannot clone files", "hint: use `--engine copy`"),
     ] {
         let said = volume.run(command, args);
-        assert_eq!(said.code, Some(1), "{said:?}");
+        assert_eq!(said.code, Some(code), "{said:?}");
         assert!(said.stderr.contains(error) && said.stderr.contains(hint), "{said:?}");
     }
     assert_eq!(volume.ok("list", &["--json"]), "[]\n");

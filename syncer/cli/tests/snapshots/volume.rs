@@ -26,6 +26,13 @@ pub struct Said {
 }
 
 impl Said {
+    /// Asserts that a verify found no damage, also where there is no snapshot yet.
+    #[track_caller]
+    pub fn assert_undamaged(&self) {
+        let is_empty = self.stderr.contains("has no snapshots\n");
+        assert_eq!(self.code, Some(i32::from(is_empty)), "{self:?}");
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }

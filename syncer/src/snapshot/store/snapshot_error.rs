@@ -96,7 +96,7 @@ pub enum SnapshotError {
     #[error("no snapshot has {0}")]
     NoHistory(String),
     /// A path of a snapshot is of another kind than the command needs.
-    #[error("{path} in snapshot {id} is {is}")]
+    #[error("{path} in snapshot {id} is no file, but a {is}")]
     WrongKind {
         /// The snapshot.
         id: SnapshotId,
