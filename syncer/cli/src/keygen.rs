@@ -17,7 +17,7 @@ enum KeygenError {
         path = .0.display()
     )]
     Exists(PathBuf),
-    #[error("{path} is no folder, and the keys are two files in one: choose another --out", path = .0.display())]
+    #[error("{path} is no folder, and two files go into one: choose another --out", path = .0.display())]
     NoFolder(PathBuf),
     #[error("cannot make keys there")]
     Place(#[from] io::Error),

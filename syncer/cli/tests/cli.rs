@@ -215,7 +215,7 @@ fn keys_are_not_made_in_the_place_of_a_file() {
     let keys = keys();
     let run = volferry(["keygen", "--out", text(&keys.path().join("source"))]);
     assert_eq!(exit(&run), ExitCode::Failed, "{}", stderr(&run));
-    assert!(stderr(&run).contains("source is no folder, and the keys are two files"), "{}", stderr(&run));
+    assert!(stderr(&run).contains("source is no folder, and two files go into one"), "{}", stderr(&run));
 }
 
 #[test]

@@ -75,6 +75,11 @@ pub(crate) enum ConfigError {
     )]
     ReportFolder { path: PathBuf, folder: PathBuf },
     #[error(
+        "--report {path}: this user may not write to the folder {folder}: choose another",
+        path = .path.display(), folder = .folder.display()
+    )]
+    ReportFolderClosed { path: PathBuf, folder: PathBuf },
+    #[error(
         "{} names another machine, and here only folders of this one can be named\nhint: `volferry sync SRC HOST:DST` \
          starts the other end by ssh; write ./ before the name of a folder with a colon", .0.display()
     )]

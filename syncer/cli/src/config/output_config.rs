@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 use super::config_error::ConfigError;
 use crate::flags::{LogFormat, OutputFlags, ProgressFlag};
 
@@ -124,8 +126,15 @@ fn check_report(path: &Path, progress: ProgressFlag) -> Result<(), ConfigError> 
         Some(folder) if folder != Path::new("") => folder,
         _ => return Ok(()),
     };
-    match fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        _ => Err(ConfigError::ReportFolder { path: path.into(), folder: folder.into() }),
+    let (path, folder) = (path.to_owned(), folder.to_owned());
+    // A file is replaced by a new one, and what is no file is written to.
+    let is_replaced = fs::metadata(&path).map_or(true, |found| found.is_file());
+    match fs::metadata(&folder) {
+        Ok(found) if !found.is_dir() => Err(ConfigError::ReportFolder { path, folder }),
+        Err(_) => Err(ConfigError::ReportFolder { path, folder }),
+        Ok(_) if is_replaced && accessat(CWD, &folder, Access::WRITE_OK, AtFlags::EACCESS).is_err() => {
+            Err(ConfigError::ReportFolderClosed { path, folder })
+        }
+        Ok(_) => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     stdio::dup2_stdout,
 };
@@ -78,7 +79,7 @@ impl Ssh {
         screen: &Arc<Screen>,
     ) -> io::Result<Self> {
         if !rsh.first().is_some_and(|program| is_there(program)) {
-            return Err(io::ErrorKind::NotFound.into());
+            return Err(Errno::NOENT.into());
         }
         let mut process = Command::new("sh");
         process.args(["-c", UNINTERRUPTED, "sh"]).args(rsh).arg(host).arg(command);

@@ -2,7 +2,10 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
-use crate::common::prelude::*;
+use crate::common::{
+    prelude::*,
+    process::{command, program_in},
+};
 
 /// Compares all but owners: every entry belongs to the user of the sink.
 const BUT_OWNERS: Aspects = Aspects { owners: false, ..COPY };
@@ -216,4 +219,50 @@ fn readable_to_all(path: &Path) {
     if path.is_dir() {
         fs::read_dir(path).unwrap().for_each(|entry| readable_to_all(&entry.unwrap().path()));
     }
+}
+
+#[test]
+fn files_that_a_user_may_not_use_are_named_with_what_to_do() {
+    if !scratch::is_root() {
+        return;
+    }
+    let pair = Pair::unprivileged(Way::Local);
+    tree::file(&pair.source.join("a"), b"content");
+    scratch::give_to_nobody(&pair.source);
+    let [open, closed] = ["open", "closed"].map(|name| scratch::dir(pair.dir(), name));
+    tree::set_mode(&closed, 0o700);
+    let key = pair.dir().join("key");
+    fs::write(&key, "").unwrap();
+    tree::set_mode(&key, 0o600);
+    let program = program_in(pair.dir());
+    let run = |args: &[&str]| {
+        let args: Vec<_> = args.iter().map(ToString::to_string).collect();
+        let mut command = command(&program, User::Nobody, &args);
+        if args.contains(&"-n".into()) {
+            command.env_remove("VOLFERRY_CONFIG").env("XDG_CONFIG_HOME", &closed);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (source, destination, report) = (text(&pair.source), text(&pair.destination), open.join("report"));
+    let report = format!("--report={}", report.display());
+    for (args, exit, expected) in [
+        (vec!["sync", source, destination, &report], 2, "this user may not write to the folder"),
+        (
+            vec!["send", source, "--connect=127.0.0.1:1", "--identity", text(&key)],
+            6,
+            "may not read the identity file",
+        ),
+        (
+            vec!["sync", source, destination, "-n"],
+            2,
+            "hint: see that this user may read it, or set VOLFERRY_CONFIG=none",
+        ),
+        (vec!["sync", source, destination, "--chown=0:0"], 1, "leave out --chown"),
+    ] {
+        let (code, stderr) = run(&args);
+        assert_eq!(code, Some(exit), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
+    }
+    assert_eq!(fs::read_dir(&pair.destination).unwrap().count(), 0);
 }
