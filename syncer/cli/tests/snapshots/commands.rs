@@ -169,6 +169,14 @@ fn what_cannot_be_printed_is_an_error_and_a_reader_that_left_is_none() {
         let said: Said = volume.command(command, args).stdout(writer).output().unwrap().into();
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
     }
+    let other = volume.path().with_file_name("other");
+    for args in [&["config"][..], &["sync", "-v", volume.path().to_str().unwrap(), other.to_str().unwrap()]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let said: Said = Command::new(program()).args(args).stdout(full).output().unwrap().into();
+        assert_eq!(said.code, Some(1), "{args:?}: {said:?}");
+        assert_eq!(said.stderr.matches("cannot write to standard output").count(), 1, "{said:?}");
+    }
+    assert!(other.join("steady").exists(), "the run goes on");
 }
 
 #[test]
