@@ -93,7 +93,9 @@ pub enum SessionError {
         path: PathBuf,
     },
     /// The source is a destination, and a run into it was cut off in the middle of a file.
-    #[error("a run that writes in place into the source {path} was cut off in the middle of a file: run it again first")]
+    #[error(
+        "a run that writes in place into the source {path} was cut off in the middle of a file: run it again first"
+    )]
     SourceHalfWritten {
         /// The source's root.
         path: PathBuf,

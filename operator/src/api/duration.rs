@@ -9,7 +9,8 @@ const UNITS: [(char, usize, u64); 3] = [('h', 4, 3600), ('m', 5, 60), ('s', 6, 1
 
 /// Requires a duration between one second and 9999 hours.
 pub(super) fn rule() -> [Rule; 1] {
-    let form: String = UNITS.iter().map(|(unit, digits, _)| format!("([0-9]{{1,{digits}}}{unit})?")).collect();
+    let form: String =
+        UNITS.iter().map(|(unit, digits, _)| format!("([0-9]{{1,{digits}}}{unit})?")).collect();
     quoting(
         format!("self.matches(r'^{form}$') && duration(self) >= duration('1s')"),
         "is not a duration of a second or more: write hours, minutes and seconds such as 90s, 10m or 1h30m",
@@ -37,7 +38,9 @@ mod tests {
 
     #[test]
     fn a_duration_is_hours_minutes_and_seconds_in_this_order() {
-        for (text, seconds) in [("90s", 90), ("10m", 600), ("1h30m", 5400), ("9999h", 35_996_400), ("1h1s", 3601)] {
+        for (text, seconds) in
+            [("90s", 90), ("10m", 600), ("1h30m", 5400), ("9999h", 35_996_400), ("1h1s", 3601)]
+        {
             assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)), "{text}");
         }
     }
@@ -45,9 +48,21 @@ mod tests {
     /// Some of these overflow, or are negative, where a parser of more forms computes with them.
     #[test]
     fn any_other_text_is_none() {
-        for text in
-            ["", "0s", "s", "5", "1.5h", "-5s", "+5s", "5s-5s", "10s1m", "1h1h", " 5s", "99999999999999999999h", "10000h"]
-        {
+        for text in [
+            "",
+            "0s",
+            "s",
+            "5",
+            "1.5h",
+            "-5s",
+            "+5s",
+            "5s-5s",
+            "10s1m",
+            "1h1h",
+            " 5s",
+            "99999999999999999999h",
+            "10000h",
+        ] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
     }

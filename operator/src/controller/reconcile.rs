@@ -296,9 +296,8 @@ async fn act(
     };
     // Objects that were created before the rejection become known in the next reconciliation.
     let is_known = refused.is_none();
-    let step = refused.map_or(step, |refusal| {
-        stages::plan::refused(&view.situation(valid, *now), refusal.step())
-    });
+    let step =
+        refused.map_or(step, |refusal| stages::plan::refused(&view.situation(valid, *now), refusal.step()));
     Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
 }
 

@@ -16,7 +16,7 @@ use crate::{
     names::{self, TryNames},
     pods::{
         Settings,
-        children::Seen,
+        children::{Children, Seen},
         cleanup::{self, CleanupError, Owner},
         kept_for_logs,
         pod_state::EndState,
@@ -93,7 +93,12 @@ impl<'a> View<'a> {
 
     /// Returns the tries that are over and still have objects.
     fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active_names.as_ref(), &self.owner())
+        self.leftovers_of(&self.found.children, self.active_names.as_ref())
+    }
+
+    fn leftovers_of(&self, children: &Children, current: Option<&TryNames>) -> Vec<TryNames> {
+        let owner = self.owner();
+        children.leftovers(current, |job| owner.owns(job))
     }
 
     /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
@@ -103,7 +108,7 @@ impl<'a> View<'a> {
         let mut children = self.found.children.clone();
         kept_for_logs::take(&mut children, &job, &self.found.claims);
         let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
-        children.leftovers(current, &self.owner()).is_empty()
+        self.leftovers_of(&children, current).is_empty()
     }
 
     /// Returns the status message about the remaining objects of earlier tries; `None` if none remain.

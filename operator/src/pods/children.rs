@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    cleanup::Owner,
     placement::Placements,
     pod_state::{self, EndState},
     pod_warnings::Warnings,
@@ -40,10 +39,10 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// Returns the names of the tries that these children belong to, except `current`: of the owner's Jobs, and of all
-    /// pods, since those may write to the volume whoever made them.
-    pub fn leftovers(&self, current: Option<&TryNames>, owner: &Owner) -> Vec<TryNames> {
-        let made = tries(self.jobs.iter().filter(|job| owner.owns(*job)).map(ResourceExt::labels));
+    /// Returns the names of the tries that these children belong to, except `current`: of the SyncJob's own Jobs, and of
+    /// all pods, since those may write to the volume whoever made them.
+    pub fn leftovers(&self, current: Option<&TryNames>, is_own: impl Fn(&Job) -> bool) -> Vec<TryNames> {
+        let made = tries(self.jobs.iter().filter(|job| is_own(job)).map(ResourceExt::labels));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
         let mut others: Vec<TryNames> = others.filter(|names| Some(names) != current).collect();
         others.sort_unstable();
@@ -241,8 +240,8 @@ mod tests {
         .unwrap()
     }
 
-    fn owner() -> Owner {
-        Owner { namespace: "prod".into(), uid: "u".into(), runs: vec!["r".into()] }
+    fn is_own(job: &Job) -> bool {
+        job.owner_references().iter().any(|owner| owner.uid == "r")
     }
 
     fn labelled<K: serde::de::DeserializeOwned>(of: &TryNames) -> K {
@@ -253,8 +252,8 @@ mod tests {
     #[test]
     fn children_of_the_try_under_way_are_no_leftovers() {
         let children = Children { jobs: vec![job(&names(2), 4, "i")], pods: vec![labelled(&names(2))] };
-        assert_eq!(children.leftovers(Some(&names(2)), &owner()), []);
-        assert_eq!(children.leftovers(None, &owner()), [names(2)]);
+        assert_eq!(children.leftovers(Some(&names(2)), is_own), []);
+        assert_eq!(children.leftovers(None, is_own), [names(2)]);
     }
 
     #[test]
@@ -262,7 +261,7 @@ mod tests {
         let mut foreign = job(&names(1), 4, "i");
         foreign.metadata.owner_references = None;
         let children = Children { jobs: vec![foreign], ..Children::default() };
-        assert_eq!(children.leftovers(None, &owner()), []);
+        assert_eq!(children.leftovers(None, is_own), []);
     }
 
     #[test]
@@ -319,7 +318,7 @@ mod tests {
         let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
         for children in [by_job, by_pod] {
-            assert_eq!(children.leftovers(Some(&names(2)), &owner()), [names(1)]);
+            assert_eq!(children.leftovers(Some(&names(2)), is_own), [names(1)]);
         }
     }
 

@@ -39,7 +39,8 @@ impl Place {
 /// Returns the run that a job records, and its place. A run that is neither started nor queued blocks no other, and
 /// neither does one of a deleted job, whose record nobody ends any more: its pods are waited for as long as they run.
 pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
-    let run = job.status.as_ref()?.active_run.as_ref().filter(|_| job.metadata.deletion_timestamp.is_none())?;
+    let run =
+        job.status.as_ref()?.active_run.as_ref().filter(|_| job.metadata.deletion_timestamp.is_none())?;
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
     let place = Place::of(run, &name, &uid);
     if run.is_started() {

@@ -327,9 +327,10 @@ impl OldVersions for BackupDir {
     }
 
     fn has(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<bool> {
-        let there = self.root.dir(path).and_then(|folder| {
-            Ok(rustix::fs::statat(&folder, at.name, AtFlags::SYMLINK_NOFOLLOW)?)
-        });
+        let there = self
+            .root
+            .dir(path)
+            .and_then(|folder| Ok(rustix::fs::statat(&folder, at.name, AtFlags::SYMLINK_NOFOLLOW)?));
         match there {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -47,7 +47,7 @@ impl SourceLock {
             Ok(Some(found)) if found.is_half_written => {
                 Err(SessionError::SourceHalfWritten { path: place.path() })
             }
-            Ok(Some(Shared { lock, doubt, .. })) => {
+            Ok(Some(SharedLock { lock, doubt, .. })) => {
                 let is_cut_off = doubt.as_ref().is_some_and(|doubt| doubt.since.is_some());
                 doubt.into_iter().for_each(|doubt| root.set_doubt(doubt));
                 Ok(Self { lock: Some(lock), note: is_cut_off.then(|| CUT_OFF.into()) })
@@ -75,7 +75,7 @@ impl SourceLock {
 }
 
 /// A source's lock, shared with other readers, and what a run that was cut off has left there.
-struct Shared {
+struct SharedLock {
     lock: OwnedFd,
     is_half_written: bool,
     doubt: Option<Doubt>,
@@ -86,7 +86,7 @@ const CUT_OFF: &str = "a run into the source was cut off, and files that it wrot
                        are compared again until another run into it has completed them";
 
 /// Takes the source's lock; `None` if the source is not a destination.
-fn lock(root: &Root) -> io::Result<Option<Shared>> {
+fn lock(root: &Root) -> io::Result<Option<SharedLock>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = match rustix::fs::openat(root, OWN_DIR, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -102,7 +102,7 @@ fn lock(root: &Root) -> io::Result<Option<Shared>> {
         shards => look_at_seats(&shards?)?,
     }
     let (is_half_written, doubt) = (is_half_written(own.as_fd())?, doubt_in(own.as_fd())?);
-    Ok(Some(Shared { lock, is_half_written, doubt }))
+    Ok(Some(SharedLock { lock, is_half_written, doubt }))
 }
 
 fn look_at_seats(shards: &OwnedFd) -> io::Result<()> {

@@ -134,7 +134,8 @@ impl<'a> Links<'a> {
             }
             for (at, left) in settled {
                 dir.plan.set_step(at, left);
-                if let (Content::Verified, Err(place)) = (policy.content, dir.plan.checks.binary_search(&at)) {
+                if let (Content::Verified, Err(place)) = (policy.content, dir.plan.checks.binary_search(&at))
+                {
                     dir.plan.checks.insert(place, at);
                 }
             }

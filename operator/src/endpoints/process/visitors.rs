@@ -19,8 +19,7 @@ use super::args::ServiceArgs;
 use crate::{
     api::{
         EndpointAccess, EndpointRun, EndpointVisitor, SnapshotStatus, SyncEndpoint, SyncEndpointStatus,
-        conditions::reason_word,
-        crd_schema::clamp,
+        conditions::reason_word, crd_schema::clamp,
     },
     human::clipped,
     snapshots::engine_snapshots,

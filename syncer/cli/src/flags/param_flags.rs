@@ -83,7 +83,13 @@ pub(crate) struct ParamFlags {
     /// name in each folder of SRC, and `!` forgets the rules before it. Patterns are rsync's, not gitignore's: they
     /// begin at SRC with a slash, else anywhere; ** crosses slashes, and DIR/*** is a folder with its content. An entry
     /// that --exclude or --include leaves out stays out.
-    #[arg(short = 'f', long, value_name = "RULE", allow_hyphen_values = true, conflicts_with = "ignore_files")]
+    #[arg(
+        short = 'f',
+        long,
+        value_name = "RULE",
+        allow_hyphen_values = true,
+        conflicts_with = "ignore_files"
+    )]
     filter: Vec<String>,
 
     /// Read filter rules from this file, before those of --filter; - is standard input
