@@ -1,4 +1,5 @@
-//! Reads the documents of files with manifests, for commands that are given some. Errors say where in the file they are.
+//! Reads the documents of files with manifests, for commands that are given some. Errors say where in the file they
+//! are.
 
 use std::{
     fs::File,

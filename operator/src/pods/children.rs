@@ -39,8 +39,8 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// Returns the names of the tries that these children belong to, except `current`: of the SyncJob's own Jobs, and of
-    /// all pods, since those may write to the volume whoever made them.
+    /// Returns the names of the tries that these children belong to, except `current`: of the SyncJob's own Jobs, and
+    /// of all pods, since those may write to the volume whoever made them.
     pub fn leftovers(&self, current: Option<&TryNames>, is_own: impl Fn(&Job) -> bool) -> Vec<TryNames> {
         let made = tries(self.jobs.iter().filter(|job| is_own(job)).map(ResourceExt::labels));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
@@ -233,7 +233,9 @@ mod tests {
                 "name": of.job(Side::Sink),
                 "labels": {names::LABEL_TRY: of.label()},
                 "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
-                "ownerReferences": [{"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "name": "web-1", "uid": "r"}],
+                "ownerReferences": [
+                    {"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "name": "web-1", "uid": "r"},
+                ],
             },
             "spec": {"template": {"spec": {"containers": [{"name": "syncer", "image": image}]}}},
         }))

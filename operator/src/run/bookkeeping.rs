@@ -106,9 +106,10 @@ pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -
     }
 }
 
-/// Writes into the SyncRuns of the last run, the last benchmark and earlier ones how these ended, and deletes the SyncRuns that the
-/// history no longer keeps. Returns whether the ended runs are done: their objects are removed, or kept for readers of
-/// logs, and their SyncRuns say so. A run can only be done if `is_known`: all objects that were created are known.
+/// Writes into the SyncRuns of the last run, the last benchmark and earlier ones how these ended, and deletes the
+/// SyncRuns that the history no longer keeps. Returns whether the ended runs are done: their objects are removed, or
+/// kept for readers of logs, and their SyncRuns say so. A run can only be done if `is_known`: all objects that were
+/// created are known.
 pub(crate) async fn settle_runs(
     context: &Context,
     view: &View<'_>,

@@ -341,7 +341,8 @@ pub fn patch(
     Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
 }
 
-/// Returns the JSON merge patch from `old` to `new`, within the bounds of numbers of the CRDs; `None` if they are equal.
+/// Returns the JSON merge patch from `old` to `new`, within the bounds of numbers of the CRDs; `None` if they are
+/// equal.
 pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
     let mut new = serde_json::to_value(new)?;
     clamp(&mut new);

@@ -38,8 +38,8 @@ pub(crate) fn endpoint(client: &AmazonS3Builder) -> Option<String> {
     [Key::S3Endpoint, Key::Endpoint].iter().find_map(|key| client.get_config_value(key))
 }
 
-/// Sets up a client by variables, as `AmazonS3Builder::from_env` does. Leaves out empty values, and blanks around others,
-/// which files of variables have. Refuses values at which the client would panic.
+/// Sets up a client by variables, as `AmazonS3Builder::from_env` does. Leaves out empty values, and blanks around
+/// others, which files of variables have. Refuses values at which the client would panic.
 fn set_up(
     mut client: AmazonS3Builder,
     variables: impl Iterator<Item = (OsString, OsString)>,
