@@ -58,13 +58,8 @@ pub(super) fn start(output: &Output, reader: Reader, screen: &Arc<Screen>) {
     let is_plain = is_terse && reader == Reader::Waits;
     let filter = filter(output.verbosity, output.quiet).with_target(FILE_ONLY, LevelFilter::OFF);
     let named_at_end = [FAILED_FILES, DAMAGED_OBJECTS].map(|name| (name, LevelFilter::OFF));
-    let filter = match is_terse {
-        true if is_plain && output.quiet => {
-            filter.with_targets(named_at_end).with_target(NOTES, LevelFilter::OFF)
-        }
-        true => filter.with_targets(named_at_end),
-        false => filter,
-    };
+    let filter = if is_terse { filter.with_targets(named_at_end) } else { filter };
+    let filter = if is_plain && output.quiet { filter.with_target(NOTES, LevelFilter::OFF) } else { filter };
     let screen = Arc::clone(screen);
     let writer = move || ScreenWriter { screen: Arc::clone(&screen), is_plain };
     let lines = layer().with_ansi(output.color).with_writer(writer);
