@@ -3,7 +3,7 @@
 use std::{fmt::Debug, future::ready, pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Resource,
@@ -14,6 +14,13 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The kinds of objects to wait for.
 pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
 impl<K: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static> Kind for K {}
+
+/// Passes on what a watch tells, but for one error: that of a version which the API server no longer knows, as it may be
+/// for a kind that was made a moment ago. The watch then lists anew by itself.
+pub fn unexpired<T>(watch: impl Stream<Item = watcher::Result<T>>) -> impl Stream<Item = watcher::Result<T>> {
+    let is_expired = |told: &watcher::Result<T>| matches!(told, Err(watcher::Error::WatchError(status)) if status.code == 410);
+    watch.filter(move |told| ready(!is_expired(told)))
+}
 
 /// Returns the object `name` once `holds` is true of it.
 ///

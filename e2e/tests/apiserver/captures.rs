@@ -72,7 +72,8 @@ pub(super) async fn answer(stage: &Stage, name: &str, status: Value) -> Result<(
 
 /// Has every VolumeSnapshot taken at once. Returns only with an error.
 async fn play_snapshots(stage: &Stage) -> Result<()> {
-    let mut changes = pin!(watcher(snapshots(stage), watcher::Config::default()).applied_objects());
+    let changes = watcher(snapshots(stage), watcher::Config::default());
+    let mut changes = pin!(wait::unexpired(changes.applied_objects()));
     while let Some(snapshot) = changes.next().await {
         let snapshot = snapshot.context("watching VolumeSnapshots")?;
         if snapshot.data["status"].is_null() {

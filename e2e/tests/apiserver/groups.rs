@@ -81,7 +81,7 @@ async fn forget(stage: &Stage, uid: &str) -> Result<()> {
 
 /// Has every group taken at once. Returns only with an error.
 async fn play_groups(stage: &Stage) -> Result<()> {
-    let mut changes = pin!(watcher::watcher(groups(stage), watcher::Config::default()));
+    let mut changes = pin!(wait::unexpired(watcher::watcher(groups(stage), watcher::Config::default())));
     while let Some(event) = changes.next().await {
         match event.context("watching VolumeGroupSnapshots")? {
             Event::Apply(group) | Event::InitApply(group) if group.data["status"].is_null() => {
