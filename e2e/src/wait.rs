@@ -15,8 +15,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
 impl<K: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static> Kind for K {}
 
-/// Passes on what a watch tells, but for one error: that of a version which the API server no longer knows, as it may be
-/// for a kind that was made a moment ago. The watch then lists anew by itself.
+/// Passes on what a watch tells, but for one error: that of a version which the API server no longer knows, as it may
+/// be for a kind that was made a moment ago. The watch then lists anew by itself.
 pub fn unexpired<T>(watch: impl Stream<Item = watcher::Result<T>>) -> impl Stream<Item = watcher::Result<T>> {
     let is_expired = |told: &watcher::Result<T>| matches!(told, Err(watcher::Error::WatchError(status)) if status.code == 410);
     watch.filter(move |told| ready(!is_expired(told)))

@@ -362,7 +362,7 @@ impl Teller {
             LogFormat::Json if verbosity > 0 => {}
             LogFormat::Json => run_log::log_failures(report),
             LogFormat::Text if quiet || self.serves => {
-                self.screen.say(&summary::trouble(&self.shown(report)))
+                self.screen.say(&summary::trouble(&self.shown(report)));
             }
             LogFormat::Text => self.screen.say(&summary::summary(&self.shown(report))),
         }
