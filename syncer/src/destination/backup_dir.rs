@@ -326,16 +326,9 @@ impl OldVersions for BackupDir {
         Ok(Some(SavedEntry { folder, name: at.name.into(), identity, was_moved: false }))
     }
 
-    fn has(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<bool> {
-        let there = self
-            .root
-            .dir(path)
-            .and_then(|folder| Ok(rustix::fs::statat(&folder, at.name, AtFlags::SYMLINK_NOFOLLOW)?));
-        match there {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+    fn has(&self, at: EntryAt<'_>, path: &RelPath) -> bool {
+        let there = |folder: OwnedFd| rustix::fs::statat(folder, at.name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        self.root.dir(path).is_ok_and(there)
     }
 
     fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()> {

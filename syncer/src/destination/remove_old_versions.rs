@@ -72,8 +72,8 @@ pub(crate) trait OldVersions: Debug + Send + Sync {
     /// its directory. `None` if there is no entry.
     fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>>;
 
-    /// Returns whether the backup folder has a version of an entry.
-    fn has(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<bool>;
+    /// Returns whether the backup folder has a version of an entry, as far as it can be looked into.
+    fn has(&self, at: EntryAt<'_>, path: &RelPath) -> bool;
 
     /// Copies a file that is about to be written in place, durably.
     fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()>;
@@ -121,7 +121,7 @@ impl Retire {
     /// old version may take long; it is then freed in the background.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
-        if self.is_no_old_version(from, to)? {
+        if self.is_no_old_version(from, to) {
             from.rename(to)?;
         } else {
             self.saving(to, || Ok(from.rename(to)?))?;
@@ -134,19 +134,16 @@ impl Retire {
 
     /// Returns whether the file at `to` is the new version already, which a run that was cut off put there after it had
     /// saved the old one. Its content is in doubt.
-    fn is_no_old_version(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<bool> {
+    fn is_no_old_version(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> bool {
         let (Some(since), Some(keeper), Some((path, _))) = (self.doubt, &self.kept_by, to.place) else {
-            return Ok(false);
+            return false;
         };
         let stat = |at: EntryAt<'_>| rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW);
-        let (new, there) = match (stat(from), stat(to)) {
-            (Ok(new), Ok(there)) => (new, there),
-            _ => return Ok(false),
-        };
+        let (Ok(new), Ok(there)) = (stat(from), stat(to)) else { return false };
         let is_same = changed(&there) >= since
             && FileType::from_raw_mode(there.st_mode).is_file()
             && (new.st_size, modified(&new)) == (there.st_size, modified(&there));
-        Ok(is_same && keeper.has(to, path)?)
+        is_same && keeper.has(to, path)
     }
 
     /// Moves the folder `from` to `to`, and removes the entry there, which is not a folder. Exchanges the two names if

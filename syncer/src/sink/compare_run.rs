@@ -1,7 +1,7 @@
 //! Compares both trees of a run: their listings, and then contents where metadata is not enough.
 
 use crate::{
-    compare_entries::{Policy, Step},
+    compare_entries::{Content, Policy, Step},
     destination::Settings,
     plan::{
         compare_contents::{SourceHashes, checker},
@@ -66,7 +66,12 @@ impl Onto<'_> {
             )?,
             None => Checked::default(),
         };
-        compared.settle(sink, policy(params, self.settings), monitor)?;
+        let mut policy = policy(params, self.settings);
+        // Contents are compared by now, so settling may take no further file for equal.
+        if policy.content == Content::Verified {
+            policy.content = Content::Compared;
+        }
+        compared.settle(sink, policy, monitor)?;
         Ok(checked)
     }
 }

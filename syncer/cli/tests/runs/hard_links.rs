@@ -307,3 +307,23 @@ fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
         pair.assert_staging_empty();
     }
 }
+
+#[test]
+fn damage_of_a_file_that_has_more_names_at_the_destination_is_found() {
+    for way in Way::EACH {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("a"), &CONTENT);
+        fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
+        pair.sync("both names");
+        fs::remove_file(pair.source.join("a")).unwrap();
+        let damaged = fs::File::options().write(true).open(pair.destination.join("b")).unwrap();
+        let time = damaged.metadata().unwrap().modified().unwrap();
+        damaged.write_all_at(b"damage", 100).unwrap();
+        damaged.set_modified(time).unwrap();
+        for flags in [&["--verify"][..], &["--verify", "--dry-run"]] {
+            let run = pair.run(flags);
+            run.assert_exit(ExitCode::Partial);
+            assert_eq!(run.report().work.files_failed, 1, "{way:?} {flags:?}");
+        }
+    }
+}
