@@ -50,4 +50,4 @@ mod sys;
 mod transport;
 
 pub use measure::{monitor, report};
-pub use sys::{locate, root};
+pub use sys::{locate, mounts, root};

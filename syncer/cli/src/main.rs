@@ -20,7 +20,6 @@ mod list_file;
 mod live;
 mod logging;
 mod messages;
-mod mounts;
 mod open_offsite;
 mod output;
 mod own_files;

@@ -4,7 +4,7 @@ use std::{
     cell::OnceCell,
     ffi::OsStr,
     fs,
-    io::{self, BufRead as _, Read as _},
+    io::Read as _,
     os::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::ffi::OsStrExt as _,
@@ -21,6 +21,7 @@ use crate::{
     path::{OWN_DIR, RelPath},
     sys::{
         block_device::folder_of,
+        mounts::{Mount, Mounts},
         root::{Root, RootError, TreeLocation},
     },
     whereabouts::Whereabouts,
@@ -28,9 +29,6 @@ use crate::{
 
 /// The largest number of nested folders that is followed, more than a path can have.
 const MAX_FOLDERS: usize = 4096;
-
-/// The length of the buffer for the list of mounts. The list of most machines takes one or two reads of it.
-const MOUNTS_BYTES: usize = 8 << 10;
 
 /// A tree, as far as a run reaches into what is mounted below its root.
 #[derive(Debug)]
@@ -113,16 +111,16 @@ pub fn refuse_own(place: &TreeLocation) -> Result<(), RootError> {
 /// Returns whether a folder is Volferry's own or below it, as this process sees it or within its file system.
 fn is_own(root: &Root) -> bool {
     let has_own = |path: &Path| path.iter().any(|name| name.as_bytes() == OWN_DIR);
-    let mounts = mounts().unwrap_or_default();
+    let mounts = Mounts::read().unwrap_or_default();
     let Some((mount, seen)) = mount_of(root, &mounts) else { return false };
-    has_own(&seen) || has_own(&mount.top)
+    has_own(&seen) || has_own(&mount.top())
 }
 
 /// Locates trees with one nonce. Reads the list of mounts once, which costs more than all else here.
 #[derive(Debug)]
 struct Locator {
     nonce: [u8; 16],
-    mounts: OnceCell<Vec<MountEntry>>,
+    mounts: OnceCell<Mounts>,
 }
 
 impl Locator {
@@ -162,16 +160,16 @@ impl Locator {
         is_there: bool,
         tree: &Reach<'_>,
     ) {
-        let mounts = self.mounts.get_or_init(|| mounts().unwrap_or_default());
+        let mounts = self.mounts.get_or_init(|| Mounts::read().unwrap_or_default());
         let Some((own, seen)) = mount_of(root, mounts) else { return };
-        if let Ok(below) = seen.strip_prefix(&own.point) {
-            found.add(key, &own.names(below), is_there);
+        if let Ok(below) = seen.strip_prefix(own.point()) {
+            found.add(key, &names(own, below), is_there);
         }
         let mut left = MAX_FOLDERS;
-        for mount in mounts.iter().filter(|_| is_there) {
-            let Some(path) = mount.path_below(&seen) else { continue };
-            let is_other = tree.one_file_system && mount.device != own.device;
-            let mut names = mount.names(Path::new(""));
+        for mount in mounts.iter().take_while(|_| is_there) {
+            let Some(path) = path_below(mount, &seen) else { continue };
+            let is_other = tree.one_file_system && mount.device() != own.device();
+            let mut names = names(mount, Path::new(""));
             names.truncate(left);
             if !is_other && !tree.filter.excludes_dir(&path) {
                 left -= names.len();
@@ -181,56 +179,28 @@ impl Locator {
     }
 }
 
-/// A mount of this process.
-#[derive(Debug)]
-struct MountEntry {
-    id: u64,
-    /// Its file system, as major and minor number.
-    device: String,
-    /// The folder of the file system that it shows.
-    top: PathBuf,
-    /// The folder where it is seen.
-    point: PathBuf,
+/// Returns the names of the folder `below` a mount within its file system, and of those above that.
+fn names(mount: Mount<'_>, below: &Path) -> Vec<Vec<u8>> {
+    // Unlike a join, this adds no slash for an empty path.
+    let path: PathBuf = mount.top().components().chain(below.components()).collect();
+    let name = |path: &Path| [b"path", mount.device(), b":", path.as_os_str().as_bytes()].concat();
+    path.ancestors().take(MAX_FOLDERS).map(name).collect()
 }
 
-impl MountEntry {
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(' ');
-        let id = fields.next()?.parse().ok()?;
-        let (device, top, point) =
-            (fields.nth(1)?.into(), unescape(fields.next()?), unescape(fields.next()?));
-        Some(Self { id, device, top, point })
-    }
-
-    /// Returns the names of the folder `below` it within its file system, and of those above that.
-    fn names(&self, below: &Path) -> Vec<Vec<u8>> {
-        // Unlike a join, this adds no slash for an empty path.
-        let path: PathBuf = self.top.components().chain(below.components()).collect();
-        let name =
-            |path: &Path| [b"path", self.device.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
-        path.ancestors().take(MAX_FOLDERS).map(name).collect()
-    }
-
-    /// Returns its path below the folder at `above`; `None` if it is not mounted below that.
-    fn path_below(&self, above: &Path) -> Option<RelPath> {
-        let below = self.point.strip_prefix(above).ok()?;
-        RelPath::parse(below.as_os_str().as_bytes()).ok().filter(|path| !path.is_root())
-    }
+/// Returns a mount's path below the folder at `above`; `None` if it is not mounted below that.
+fn path_below(mount: Mount<'_>, above: &Path) -> Option<RelPath> {
+    let point = mount.point();
+    // Both are as the kernel writes paths. Comparing bytes first is ten times faster than comparing components.
+    let is_near = point.as_os_str().as_bytes().starts_with(above.as_os_str().as_bytes());
+    let below = is_near.then(|| point.strip_prefix(above).ok())??;
+    RelPath::parse(below.as_os_str().as_bytes()).ok().filter(|path| !path.is_root())
 }
 
 /// Returns the mount that a folder is seen through, and the path of the folder.
-fn mount_of<'m>(root: &Root, mounts: &'m [MountEntry]) -> Option<(&'m MountEntry, PathBuf)> {
+fn mount_of<'m>(root: &Root, mounts: &'m Mounts) -> Option<(Mount<'m>, PathBuf)> {
     let id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
-    Some((mounts.iter().find(|mount| mount.id == id)?, seen))
-}
-
-/// Reads the kernel's list of this process's mounts.
-fn mounts() -> io::Result<Vec<MountEntry>> {
-    let mut file = fs::File::open("/proc/self/mountinfo")?;
-    let mut text = Vec::with_capacity(MOUNTS_BYTES);
-    file.read_to_end(&mut text)?;
-    Ok(text.lines().map_while(Result::ok).filter_map(|line| MountEntry::parse(&line)).collect())
+    Some((mounts.iter().find(|mount| mount.id() == Some(id))?, seen))
 }
 
 /// Returns the kernel's id of this boot, which is read once.
@@ -268,18 +238,6 @@ fn inodes(root: &Root) -> Vec<Vec<u8>> {
     names
 }
 
-/// Decodes a path as the kernel writes it, with spaces and similar bytes as three octal digits.
-fn unescape(field: &str) -> PathBuf {
-    let mut parts = field.split('\\');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.extend(digits);
-        bytes.extend(part.get(3..).unwrap_or_default().bytes());
-    }
-    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,10 +268,5 @@ mod tests {
         let place = TreeLocation::from("/");
         let [one, other] = [nonce(), nonce()].map(|nonce| locate(&Reach::all(&place), nonce));
         assert!(one.overlaps(&one) && !one.overlaps(&other));
-    }
-
-    #[test]
-    fn the_kernels_escapes_are_read() {
-        assert_eq!(unescape(r"/a\040b\134"), Path::new(r"/a b\"));
     }
 }

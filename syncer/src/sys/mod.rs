@@ -8,6 +8,7 @@ pub(crate) mod find_holes;
 pub(crate) mod in_motion;
 pub(crate) mod joined_ranges;
 pub mod locate;
+pub mod mounts;
 pub(crate) mod process_capabilities;
 pub(crate) mod read_xattrs;
 pub mod root;

@@ -3,9 +3,9 @@
 use std::{fs, path::Path, thread};
 
 use contract::{BenchMachine, BenchPlace};
+use syncer::mounts::Mounts;
 
 use super::bench_error::BenchError;
-use crate::mounts;
 
 /// Returns the file system that a folder is on, and this machine.
 pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
@@ -14,14 +14,14 @@ pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     if !real.is_dir() {
         return Err(BenchError::NoFolder(path.into()));
     }
-    let mounts = mounts::read().map_err(failed)?;
+    let mounts = Mounts::read().map_err(failed)?;
     let path = real.to_string_lossy().into_owned();
     let here = BenchPlace { path, machine: here(), ..BenchPlace::default() };
-    Ok(match mounts::of(&mounts, &real) {
+    Ok(match mounts.of(&real) {
         Some(mount) => BenchPlace {
-            file_system: mount.kind.clone(),
-            device: mount.device.clone(),
-            mount_options: mount.options.clone(),
+            file_system: mount.kind(),
+            device: mount.source().to_string_lossy().into_owned(),
+            mount_options: mount.options(),
             ..here
         },
         None => here,

@@ -15,12 +15,13 @@ use std::{
 use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain};
 use syncer::{
     monitor::Monitor,
+    mounts::Mounts,
     root::{Root, TreeLocation},
     session::{self, Endpoint, LinkMode, LinkOptions, Outcome},
     snapshot::Store,
 };
 
-use crate::{flags::DoctorFlags, messages, mounts, own_place, snapshot::damage_of_list};
+use crate::{flags::DoctorFlags, messages, own_place, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, measured, printable};
 
@@ -103,12 +104,12 @@ fn nearest_folder(path: &Path) -> Option<PathBuf> {
 /// Reports the file system that a folder is on, and those that are mounted inside it.
 fn volume(end: &str, path: &Path) -> Vec<Finding> {
     let Ok(real) = path.canonicalize() else { return Vec::new() };
-    let mounts = mounts::read().unwrap_or_default();
-    let kind = mounts::of(&mounts, &real).map_or("an unknown file system", |mount| &mount.kind);
+    let mounts = Mounts::read().unwrap_or_default();
+    let kind = mounts.of(&real).map_or("an unknown file system".into(), |mount| mount.kind());
     let message = format!("the {end} {} is on {kind}", real.display());
     let mut findings = vec![Finding::ok(Check::Volume, message)];
-    findings.extend(mounts::below(&mounts, &real).map(|mount| {
-        let message = format!("{} is mounted inside the {end}, at {}", mount.kind, mount.path.display());
+    findings.extend(mounts.below(&real).map(|mount| {
+        let message = format!("{} is mounted inside the {end}, at {}", mount.kind(), mount.point().display());
         Finding::new(Check::Mounts, Severity::Note, message, "--one-file-system leaves it out")
     }));
     findings

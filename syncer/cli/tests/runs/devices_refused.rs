@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use super::devices::{End, MIB, Stage, write, write_new};
-use crate::common::{disk, loops::Loop, prelude::*};
+use crate::common::{disk, loops::Loop, prelude::*, watch::LastClose};
 
 #[test]
 fn a_tree_and_a_device_do_not_go_together() {
@@ -112,9 +112,12 @@ fn an_image_that_something_uses_is_refused_and_stays() {
             assert!(sink.report().message.contains(by), "{}", sink.report().message);
         };
         write_new(&stage.pair.destination, b"old");
-        let opened = File::open(&stage.pair.destination).unwrap();
-        refused(&format!("in use by process {} (", std::process::id()));
+        let opened = File::options().write(true).open(&stage.pair.destination).unwrap();
+        let closed = LastClose::of(&opened);
+        // A child that another test has just forked has it open, too.
+        refused("in use by process ");
         drop(opened);
+        closed.wait();
         assert_eq!(fs::read(&stage.pair.destination).unwrap(), b"old", "{way:?}");
         let folder = stage.pair.destination.parent().unwrap();
         fs::remove_file(&stage.pair.destination).unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
-use crate::sys::stat::device_of;
+use crate::sys::{mounts::Mounts, stat::device_of};
 
 /// What the kernel adds to the path of a file that has lost its name.
 const DELETED: &[u8] = b" (deleted)";
@@ -37,13 +37,9 @@ fn loop_device(is_it: impl Fn(&Path) -> bool) -> Option<String> {
 
 /// Some file systems are mounted from a file without a loop device.
 fn mount(is_it: impl Fn(&Path) -> bool) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let (here, of) = line.split_once(" - ")?;
-        let source = of.split(' ').nth(1).filter(|source| source.starts_with('/'))?;
-        let point = here.split(' ').nth(4)?;
-        is_it(Path::new(source)).then(|| format!("the mount at {point}"))
-    })
+    let mounts = Mounts::read().ok()?;
+    let mount = mounts.iter().find(|mount| mount.source().is_absolute() && is_it(&mount.source()))?;
+    Some(format!("the mount at {}", mount.point().display()))
 }
 
 fn process(is_it: impl Fn(&Path) -> bool) -> Option<String> {
