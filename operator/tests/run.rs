@@ -331,6 +331,18 @@ fn folders_that_contain_one_another_are_refused_before_anything_runs() {
 }
 
 #[test]
+fn a_folder_for_a_claim_that_no_job_has_is_refused() {
+    let stage = Stage::new("exit 0");
+    fs::write(stage.path("job.yaml"), JOB.replace("claimName: b", "claimName: backup")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_volferry-operator"));
+    command.arg("run").arg(stage.path("job.yaml"));
+    command.args(["--volume", "a=/srv/a", "--volume", "backup=/srv/b", "--volume", "bakcup=/srv/b"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no job of the manifest has the claim bakcup"), "{}", stderr(&output));
+}
+
+#[test]
 fn nothing_runs_if_one_of_the_documents_is_wrong() {
     let stage = Stage::new("exit 0");
     fs::write(stage.path("job.yaml"), format!("{JOB}---{}", JOB.replace("delete: true", "delete: maybe")))

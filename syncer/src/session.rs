@@ -9,8 +9,8 @@ pub use crate::{
         plan_id::{PlanHasher, PlanId},
     },
     run::{
-        check_free::check_free,
-        endpoint::{not_begun, receive, restore, send, send_each, sync},
+        check_not_in_use::check_not_in_use,
+        entry_points::{not_begun, receive, restore, send, send_each, sync},
         history_session::{offer_to_service, take_from_service},
         key_exchange::{Exchange, Meets},
         link_options::{Endpoint, LinkOptions, show_key},

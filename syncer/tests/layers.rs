@@ -196,7 +196,7 @@ const REMOVERS: [(&str, &str); 14] = [
     ("destination::state::made_mark", "the name under which a mark is written"),
     ("destination::remove_old_versions", "entries of the destination"),
     ("destination::state::dirty_mark", ".volferry/dirty-N"),
-    ("destination::in_place::replay_journal", ".volferry/journal"),
+    ("destination::in_place::write_by_journal", ".volferry/journal"),
     ("destination::state::leftovers", ".volferry/staging"),
     ("destination::state::motion_notes", ".volferry/in-motion-N"),
     ("destination::state::private_dir", ".volferry of another user"),

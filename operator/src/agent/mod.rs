@@ -13,7 +13,7 @@ mod job_key;
 pub mod own_key;
 mod publish;
 mod selinux_label;
-mod termination;
+mod shorten_report;
 
 use std::{
     ffi::OsString,
@@ -58,7 +58,7 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let report =
         selinux_label::explained(report, fs::read_to_string(selinux_label::OWN_LABEL).ok().as_deref());
     // Write the termination message first, since it always arrives; the API server may take time.
-    termination::write(&args.termination_log, &report);
+    shorten_report::write(&args.termination_log, &report);
     publisher.report(&report).await;
     traces.send(|| traces::of_end(&args.uid, &args.run, args.side, &report, [began, SystemTime::now()]));
     traces.finish(TRACE_TIMEOUT).await;

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{args::AgentArgs, termination};
+use super::{args::AgentArgs, shorten_report};
 use crate::{
     api::{
         RunProgress, ShardProgress, Stage, SyncRun, SyncRunStatus,
@@ -157,8 +157,8 @@ impl Publisher {
     /// Returns the report to write, shortened so that it fits into the status, if it has to be.
     fn report_status(&self, report: &Report) -> Vec<Written> {
         let report = match self.shard {
-            None => termination::of_status(report.clone()),
-            Some(_) => termination::of_shard(report.clone()),
+            None => shorten_report::of_status(report.clone()),
+            Some(_) => shorten_report::of_shard(report.clone()),
         };
         let end = end_name(self.side, self.shard.map(|shard| shard.index));
         vec![(format!("/ends/{end}"), json!(reports::write(&report)))]

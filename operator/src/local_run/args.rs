@@ -45,6 +45,9 @@ pub enum LocalError {
     /// No folder is given for a claim.
     #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
     NoVolume(String),
+    /// A folder is given for a claim that no job of the manifest has.
+    #[error("no job of the manifest has the claim {0}, for which --volume names a folder")]
+    NoClaim(String),
     /// A job has an end that is not of this machine.
     #[error("job {0}: its endpoint is reached by `volferry sync SRC HOST::FOLDER`, and not from a manifest")]
     Endpoint(String),
@@ -85,6 +88,7 @@ impl LocalError {
         match self {
             Self::Manifest(_)
             | Self::NoVolume(_)
+            | Self::NoClaim(_)
             | Self::Endpoint(_)
             | Self::NoProgram(_)
             | Self::SameFolder { .. } => ExitCode::Usage,

@@ -54,6 +54,7 @@ pub async fn run(args: &LocalArgs) -> ExitCode {
 async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
     // Validate all documents before the first job runs.
     let jobs = manifest::read(&args.file)?;
+    refuse_unknown_claims(&jobs, &args.volumes)?;
     let program = program(args)?;
     let folders = jobs.iter().map(|it| Folders::of(&it.job, args)).collect::<Result<Vec<_>, _>>()?;
     let mut worst = ExitCode::Done;
@@ -72,6 +73,14 @@ async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
         worst = worse(worst, exit);
     }
     Ok(worst)
+}
+
+/// Refuses a folder that stands for no claim: its name is probably misspelt.
+fn refuse_unknown_claims(jobs: &[Manifest], volumes: &[(String, String)]) -> Result<(), LocalError> {
+    let ends = || jobs.iter().flat_map(|it| [&it.job.ends.source, &it.job.ends.sink]);
+    let is_known = |claim: &str| ends().filter_map(EndKind::mounted).any(|of| of.claim.name == claim);
+    let unknown = volumes.iter().find(|(claim, _)| !is_known(claim));
+    unknown.map_or(Ok(()), |(claim, _)| Err(LocalError::NoClaim(claim.clone())))
 }
 
 /// The folders of the two ends of a job.

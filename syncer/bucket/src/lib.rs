@@ -9,7 +9,7 @@
 //! Everything that is read is authenticated by the key, and no length is believed. `syncer/doc/snapshots.md` has the
 //! format and the reasons.
 
-mod answers;
+mod failure_hints;
 mod blob;
 mod bucket_error;
 mod bucket_history;

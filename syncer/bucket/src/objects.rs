@@ -12,7 +12,7 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use super::{
-    answers,
+    failure_hints,
     bucket_error::BucketError,
     credentials,
     trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
@@ -257,7 +257,7 @@ impl Objects {
 
     /// Returns the error for an answer that makes no sense.
     pub(crate) fn lost(&self, operation: &'static str, object: &str, why: &str) -> BucketError {
-        self.lost_with(operation, object, why.into(), answers::AGAIN)
+        self.lost_with(operation, object, why.into(), failure_hints::AGAIN)
     }
 
     fn lost_with(
@@ -295,13 +295,13 @@ impl Objects {
             (Error::NotFound { .. }, None) if !text.contains(HTTP_NOT_FOUND) => self.missing(object),
             (Error::NotFound { .. }, code) => {
                 let code = code.unwrap_or("404 Not Found, without a word of S3");
-                refused(code, answers::refusal(code).unwrap_or(answers::other_refusal(true)))
+                refused(code, failure_hints::refusal(code).unwrap_or(failure_hints::other_refusal(true)))
             }
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, code) => {
                 let code = code.unwrap_or("the credentials are wrong or lack the right");
-                refused(code, answers::refusal(code).unwrap_or(answers::other_refusal(false)))
+                refused(code, failure_hints::refusal(code).unwrap_or(failure_hints::other_refusal(false)))
             }
-            (_, Some(code)) => match answers::refusal(code) {
+            (_, Some(code)) => match failure_hints::refusal(code) {
                 Some(hint) => refused(code, hint),
                 None => self.lost(operation, object, &format!("it answers {code}")),
             },
@@ -312,13 +312,13 @@ impl Objects {
     /// Says what it means that no store has answered.
     fn unanswered(&self, operation: &'static str, object: &str, source: &Error) -> BucketError {
         let why = innermost(source);
-        match (refused_certificate(source), answers::bare_redirect(&why)) {
+        match (refused_certificate(source), failure_hints::bare_redirect(&why)) {
             (Some(why), _) => BucketError::Untrusted { place: self.at(&self.url), why: why.to_string() },
             (None, Some(hint)) => {
                 let (place, object) = (self.at(&self.url), object.into());
                 BucketError::Refused { place, operation, object, why: "the bucket is elsewhere".into(), hint }
             }
-            (None, None) => self.lost_with(operation, object, why, answers::no_answer(source)),
+            (None, None) => self.lost_with(operation, object, why, failure_hints::no_answer(source)),
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::{
 use crate::{
     destination::{
         destination_error::ApplyError,
-        in_place::replay_journal::replay,
+        in_place::write_by_journal::replay,
         metadata::{
             probe_file::ProbeFile,
             set_xattrs::{self, LostAttrs, ProbedAttrs},

@@ -5,7 +5,7 @@
 
 mod backup_dir;
 mod candidate;
-mod case_folding;
+mod own_folder_aliases;
 mod copy_bytes;
 mod destination_error;
 mod device;

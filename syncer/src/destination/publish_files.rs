@@ -12,7 +12,7 @@ use crate::{
     delta::checked::FileVersion,
     destination::{
         ApplyError, Destination,
-        in_place::{journal_entry::JournalEntry, replay_journal},
+        in_place::{journal_entry::JournalEntry, write_by_journal},
         metadata::set_metadata,
         remove_old_versions::EntryAt,
         staging::{
@@ -198,7 +198,7 @@ impl Destination {
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
-        let redo = replay_journal::redo(overlay, staged, at.dir, at.name)
+        let redo = write_by_journal::redo(overlay, staged, at.dir, at.name)
             .inspect_err(|_| staged.unlink(&self.state))?;
         let redo = JournalEntry {
             mode: wanted.mode,
@@ -207,7 +207,7 @@ impl Destination {
             attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
             ..redo
         };
-        let write = || replay_journal::publish(overlay, &self.state, staged, &redo);
+        let write = || write_by_journal::publish(overlay, &self.state, staged, &redo);
         self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
     }
 

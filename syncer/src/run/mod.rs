@@ -1,9 +1,9 @@
 //! Runs, from their first step to their report.
 
 pub(crate) mod answer_sink;
-pub(crate) mod check_free;
+pub(crate) mod check_not_in_use;
 pub(crate) mod device_run;
-pub(crate) mod endpoint;
+pub(crate) mod entry_points;
 pub(crate) mod history_session;
 pub(crate) mod key_exchange;
 pub(crate) mod known_base;

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, RunCause, SyncRun},
+    names,
     run::{restore, schedule::Past},
     status::run_status,
     volumes::claims::Blocked,
@@ -39,8 +40,7 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     if let Err(blocked) = &situation.claims {
         return Step::Block(blocked.clone()).again(after(situation, SLOW_PERIOD));
     }
-    let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
-    let number = last.map(|run| run.number).max().unwrap_or(0) + 1;
+    let number = next_number(situation);
     let (generation, trigger) = (situation.job.generation, demand.trigger.clone());
     let run = run_status::new_run(&situation.job.name, number, generation, trigger, situation.now);
     let id = id.unwrap_or_else(|| run.id.clone());
@@ -51,6 +51,18 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     let uid = asked_run.and_then(ResourceExt::uid);
     let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
+}
+
+/// Returns the number of the next run. Leaves out one that a person's SyncRun has as its name, which would have to make
+/// room with the record in it.
+fn next_number(situation: &Situation<'_>) -> i64 {
+    let status = situation.status;
+    let last = || [&status.last_run, &status.last_benchmark].into_iter().flatten();
+    let next = last().map(|run| run.number).max().unwrap_or(0) + 1;
+    let is_name = |id: &String| {
+        last().map(|run| &run.id).chain(status.history.iter().map(|entry| &entry.id)).any(|known| known == id)
+    };
+    (next..).find(|number| !is_name(&names::run_id(&situation.job.name, *number))).unwrap_or(next)
 }
 
 /// Whether another run takes the place of the one under way.

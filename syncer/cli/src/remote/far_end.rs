@@ -20,7 +20,7 @@ use syncer::session::{ByteStream, Exchange, Meets};
 use thiserror::Error;
 
 use super::{
-    far_copy::{self, FarHistory},
+    far_history::{self, FarHistory},
     greeting::{self, Answer, GreetingError, Request},
     near_end::JOB,
     started::Started,
@@ -54,7 +54,7 @@ enum FarJob {
 pub(crate) fn run() -> ExitCode {
     match serve() {
         Ok(FarJob::Run(run)) => run::run(*run),
-        Ok(FarJob::History(history)) => far_copy::run(history),
+        Ok(FarJob::History(history)) => far_history::run(history),
         Err(error) => {
             let _ = writeln!(io::stderr(), "volferry remote: {}", chain(&error));
             ExitCode::Usage

@@ -3,7 +3,7 @@
 
 pub(crate) mod bootstrap;
 mod ciphers;
-mod far_copy;
+mod far_history;
 pub(crate) mod far_end;
 pub(crate) mod greeting;
 pub(crate) mod history_request;

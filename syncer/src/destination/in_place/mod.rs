@@ -1,4 +1,4 @@
 //! Files that are written in place, by way of a journal.
 
 pub(super) mod journal_entry;
-pub(super) mod replay_journal;
+pub(super) mod write_by_journal;

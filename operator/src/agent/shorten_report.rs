@@ -1,4 +1,4 @@
-//! Writes the termination message: the report, shortened to what the kubelet keeps.
+//! Shortens the report of an end to what the SyncRun and the kubelet keep of it, and writes the termination message.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Files that are written in place.
+//! Writes files in place: the ranges that change go into the journal first, from which a later run repeats them.
 //!
 //! The changes are staged alone, with a note of the ranges where they belong ([`Overlay`]). When all have arrived and
 //! were checked, they become an entry of the journal ([`JournalEntry`]), are made durable, and only then written into
