@@ -21,7 +21,7 @@ use crate::{
     path::{OWN_DIR, RelPath},
     sys::{
         block_device::folder_of,
-        mounts::{Mount, Mounts},
+        mounts::{Mount, MountTable},
         root::{Root, RootError, TreeLocation},
     },
     whereabouts::Whereabouts,
@@ -111,7 +111,7 @@ pub fn refuse_own(place: &TreeLocation) -> Result<(), RootError> {
 /// Returns whether a folder is Volferry's own or below it, as this process sees it or within its file system.
 fn is_own(root: &Root) -> bool {
     let has_own = |path: &Path| path.iter().any(|name| name.as_bytes() == OWN_DIR);
-    let mounts = Mounts::read().unwrap_or_default();
+    let mounts = MountTable::read().unwrap_or_default();
     let Some((mount, seen)) = mount_of(root, &mounts) else { return false };
     has_own(&seen) || has_own(&mount.top())
 }
@@ -120,7 +120,7 @@ fn is_own(root: &Root) -> bool {
 #[derive(Debug)]
 struct Locator {
     nonce: [u8; 16],
-    mounts: OnceCell<Mounts>,
+    mounts: OnceCell<MountTable>,
 }
 
 impl Locator {
@@ -160,7 +160,7 @@ impl Locator {
         is_there: bool,
         tree: &Reach<'_>,
     ) {
-        let mounts = self.mounts.get_or_init(|| Mounts::read().unwrap_or_default());
+        let mounts = self.mounts.get_or_init(|| MountTable::read().unwrap_or_default());
         let Some((own, seen)) = mount_of(root, mounts) else { return };
         if let Ok(below) = seen.strip_prefix(own.point()) {
             found.add(key, &names(own, below), is_there);
@@ -197,7 +197,7 @@ fn path_below(mount: Mount<'_>, above: &Path) -> Option<RelPath> {
 }
 
 /// Returns the mount that a folder is seen through, and the path of the folder.
-fn mount_of<'m>(root: &Root, mounts: &'m Mounts) -> Option<(Mount<'m>, PathBuf)> {
+fn mount_of<'m>(root: &Root, mounts: &'m MountTable) -> Option<(Mount<'m>, PathBuf)> {
     let id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
     Some((mounts.iter().find(|mount| mount.id() == Some(id))?, seen))

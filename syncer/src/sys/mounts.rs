@@ -15,9 +15,9 @@ const BUFFER_BYTES: usize = 8 << 10;
 
 /// Holds the list as the kernel wrote it: each run reads it, and needs a few fields of a few of its lines.
 #[derive(Debug, Default)]
-pub struct Mounts(Vec<u8>);
+pub struct MountTable(Vec<u8>);
 
-impl Mounts {
+impl MountTable {
     /// Reads the list.
     ///
     /// # Errors
@@ -134,11 +134,11 @@ fn unescape(field: &[u8]) -> Cow<'_, Path> {
 mod tests {
     use super::*;
 
-    fn table() -> Mounts {
+    fn table() -> MountTable {
         let text = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             30 22 0:25 / /a rw,nosuid shared:1 - tmpfs tmpfs rw\n\
             31 30 0:26 /of\xff /a/b\\040c rw - xfs /dev/x rw,noquota\nnonsense\n";
-        Mounts(text.to_vec())
+        MountTable(text.to_vec())
     }
 
     #[test]

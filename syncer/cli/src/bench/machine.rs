@@ -3,7 +3,7 @@
 use std::{fs, path::Path, thread};
 
 use contract::{BenchMachine, BenchPlace};
-use syncer::mounts::Mounts;
+use syncer::mounts::MountTable;
 
 use super::bench_error::BenchError;
 
@@ -14,7 +14,7 @@ pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     if !real.is_dir() {
         return Err(BenchError::NoFolder(path.into()));
     }
-    let mounts = Mounts::read().map_err(failed)?;
+    let mounts = MountTable::read().map_err(failed)?;
     let path = real.to_string_lossy().into_owned();
     let here = BenchPlace { path, machine: here(), ..BenchPlace::default() };
     Ok(match mounts.of(&real) {

@@ -15,7 +15,7 @@ use std::{
 use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain};
 use syncer::{
     monitor::Monitor,
-    mounts::Mounts,
+    mounts::MountTable,
     root::{Root, TreeLocation},
     session::{self, Endpoint, LinkMode, LinkOptions, Outcome},
     snapshot::Store,
@@ -104,7 +104,7 @@ fn nearest_folder(path: &Path) -> Option<PathBuf> {
 /// Reports the file system that a folder is on, and those that are mounted inside it.
 fn volume(end: &str, path: &Path) -> Vec<Finding> {
     let Ok(real) = path.canonicalize() else { return Vec::new() };
-    let mounts = Mounts::read().unwrap_or_default();
+    let mounts = MountTable::read().unwrap_or_default();
     let kind = mounts.of(&real).map_or("an unknown file system".into(), |mount| mount.kind());
     let message = format!("the {end} {} is on {kind}", real.display());
     let mut findings = vec![Finding::ok(Check::Volume, message)];

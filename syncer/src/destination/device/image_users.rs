@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
-use crate::sys::{mounts::Mounts, stat::device_of};
+use crate::sys::{mounts::MountTable, stat::device_of};
 
 /// What the kernel adds to the path of a file that has lost its name.
 const DELETED: &[u8] = b" (deleted)";
@@ -37,7 +37,7 @@ fn loop_device(is_it: impl Fn(&Path) -> bool) -> Option<String> {
 
 /// Some file systems are mounted from a file without a loop device.
 fn mount(is_it: impl Fn(&Path) -> bool) -> Option<String> {
-    let mounts = Mounts::read().ok()?;
+    let mounts = MountTable::read().ok()?;
     let mount = mounts.iter().find(|mount| mount.source().is_absolute() && is_it(&mount.source()))?;
     Some(format!("the mount at {}", mount.point().display()))
 }
