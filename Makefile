@@ -18,7 +18,12 @@ TARGET ?= $(shell rustc --print host-tuple 2>/dev/null)
 BENCH ?=
 
 # Programs are always built from the whole workspace, so that its dependencies are built once, with the features of all its members.
-PROGRAMS = cargo build --profile $(PROFILE) --bin volferry --bin volferry-operator
+# Those of the profile dev are built beside a small test, which gives dependencies the features that tests ask for: so tests and what
+# they start are built once.
+FOR_TESTS = --test gitignore
+PROGRAMS = cargo build --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),$(FOR_TESTS)) --bin volferry --bin volferry-operator
+DEV_PROGRAMS = cargo build --quiet $(FOR_TESTS) --bin volferry --bin volferry-operator --bin kubectl-volferry
+DEV_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug
 PROFILE_DIR = $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 PROGRAMS_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/$(PROFILE_DIR)
 
@@ -53,7 +58,7 @@ test-local: ## The tests that need no cluster programs
 test-apiserver: ## The tests on an API server of their own, with no kubelet
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
-	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
+	$(DEV_PROGRAMS)
 	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test 'apiserver*'
 
 # Not part of `make test`, which takes five writes of each of these tests, others each time.
@@ -61,7 +66,7 @@ test-apiserver: ## The tests on an API server of their own, with no kubelet
 test-every-kill: ## The tests that kill an operator, at each of its writes (twenty minutes)
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
-	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
+	$(DEV_PROGRAMS)
 	VOLFERRY_EVERY_CUT=1 RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test apiserver -- killed
 
 .PHONY: test-cluster
@@ -74,7 +79,7 @@ test-cluster: ## The tests on an API server and on a kind cluster
 test-gitops: ## The GitOps tutorial with the controllers of Flux and Argo CD, which it builds first
 	@.ci/tools build
 	e2e/cluster/build tools apiserver gitops-controllers
-	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
+	$(DEV_PROGRAMS)
 	cargo test --workspace --test gitops
 
 # Not part of `make test`: the provisioner and the resizer take minutes to build, and what they test rarely changes.
@@ -121,7 +126,8 @@ check-doc: check-tools
 check-generated: check-tools
 	fresh=$$(mktemp -d)
 	trap 'rm -rf "$$fresh"' EXIT
-	cargo run --quiet --bin crdgen -- "$$fresh"
+	$(DEV_PROGRAMS) --bin crdgen --bin docgen
+	"$(DEV_DIR)/crdgen" "$$fresh"
 	for copy in $(CRD_FOLDERS); do
 	  [ ! -L "$$copy" ] || { echo "$$copy is a symbolic link, which Flux drops: run make crds" >&2; exit 1; }
 	  diff -ru --exclude kustomization.yaml "$$copy" "$$fresh" || { echo "$$copy is not what the types say: run make crds" >&2; exit 1; }
@@ -129,11 +135,10 @@ check-generated: check-tools
 	rm "$$fresh"/*.yaml
 	$(REFERENCE) "$$fresh"
 	diff -ru docs/src/reference "$$fresh" || { echo "docs/src/reference is not what the programs say: run make reference" >&2; exit 1; }
-	docs/recorded "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
+	docs/recorded "$(DEV_DIR)"
 
 # Prints the help of the programs, and the tables of the CRDs and of the chart's values, into a folder.
-REFERENCE = cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry --bin docgen && \
-	docs/generate "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
+REFERENCE = $(DEV_PROGRAMS) --bin docgen && docs/generate "$(DEV_DIR)"
 
 .PHONY: reference
 reference: ## Write docs/src/reference from the programs, the CRDs and the chart
@@ -208,8 +213,8 @@ check-manifests: check-tools
 .PHONY: check-pack
 check-pack: check-tools
 	@.ci/tools dist
-	cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry
-	PATH=$(CACHE)/tools/bin:$$PATH config/pack-test "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
+	$(DEV_PROGRAMS)
+	PATH=$(CACHE)/tools/bin:$$PATH config/pack-test "$(DEV_DIR)"
 
 # Not part of `make check`: it needs Node, and hundreds of npm packages the first time.
 .PHONY: check-panel
@@ -220,7 +225,8 @@ check-panel: ## The panel for Headlamp: types, lints, tests in a DOM, and a buil
 .PHONY: crds
 crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference
 	@.ci/tools build
-	cargo run --bin crdgen -- $(CRD_FOLDERS)
+	$(DEV_PROGRAMS) --bin crdgen
+	"$(DEV_DIR)/crdgen" $(CRD_FOLDERS)
 	$(REFERENCE) docs/src/reference
 
 MONITORING = charts/volferry/files/monitoring
@@ -296,14 +302,16 @@ bench-peers: ## Volferry beside the tools of today (BENCH='--quick'; an hour in 
 	cargo build --release --bin volferry --bin peers
 	cargo run --release --bin peers -- --install $(BENCH)
 
+TABLES = cargo build --quiet $(FOR_TESTS) --bin tables && "$(DEV_DIR)/tables"
+
 .PHONY: tables
 tables: ## Write the tables of figures in documents from benches/results
 	@.ci/tools build
-	cargo run --quiet --bin tables
+	$(TABLES)
 
 .PHONY: check-tables
 check-tables: check-tools
-	cargo run --quiet --bin tables -- --check
+	$(TABLES) --check
 
 .PHONY: bench-snapshots
 bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a million files and 1,000 snapshots half an hour)

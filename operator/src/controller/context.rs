@@ -13,12 +13,10 @@ use super::{
 };
 use crate::{
     api::{SyncRun, SyncRunStatus},
+    grants::namespace_annotations::NamespaceUsers,
     hooks::hook_tasks::HookTasks,
     leases::held_namespaces::Namespaces,
-    pods::{
-        Settings, accounts::Accounts, placement::Placements, pod_warnings::Warnings,
-        security::NamespaceUsers, stored_fields::Job,
-    },
+    pods::{Settings, accounts::Accounts, placement::Placements, pod_warnings::Warnings, stored_fields::Job},
     queue::turns::Limits,
     run::write_record::{self, RecordError},
     telemetry::{events::Events, metrics::JobLabels, probes::Health, traces::Traces},

@@ -27,11 +27,11 @@ use crate::{
         source_identity,
     },
     fault::Fault,
-    grants::find_grant::Granted,
+    grants::{find_grant::Granted, namespace_annotations::NamespaceUsers},
     names::{self, LABEL_TRY, TryNames},
     pods::{
         children::Children, kept_for_logs, neighbours, placement::Placements, pod_state,
-        pod_warnings::Warnings, read_warnings::warnings, security::NamespaceUsers, stored_fields::Job,
+        pod_warnings::Warnings, read_warnings::warnings, stored_fields::Job,
     },
     queue::{
         claim_rivals::Rivals,

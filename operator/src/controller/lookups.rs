@@ -7,7 +7,8 @@ use kube::Client;
 
 use super::{recent::Recent, stores::Known};
 use crate::{
-    pods::{placement::Placements, pod_warnings::Warnings, security::NamespaceUsers},
+    grants::namespace_annotations::NamespaceUsers,
+    pods::{placement::Placements, pod_warnings::Warnings},
     queue::turns::Limits,
     volumes::node_watches::Volumes,
 };

@@ -26,7 +26,7 @@ use crate::{
     api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus},
     ends::{destination_identity, end::Consent},
     fault::Fault,
-    grants::{refresh_grants, remove_abroad},
+    grants::{namespace_annotations, refresh_grants, remove_abroad},
     hooks::run_hooks,
     names::{self, FIELD_MANAGER},
     pods::{security, shared_pod},
@@ -388,7 +388,7 @@ fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     let mut valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     valid.priority = found.users.priority(valid.priority)?;
     for end in found.ends.iter() {
-        let privileged = security::consent(end.users.privileged.as_deref(), &end.namespace)?;
+        let privileged = namespace_annotations::consent(end.users.privileged.as_deref(), &end.namespace)?;
         if !matches!(end.consent, Consent::Refused(_)) {
             let ownership = valid.params.preserve.ownership;
             security::check(privileged, &valid.pods.security_context, ownership, &end.namespace)?;

@@ -10,11 +10,11 @@ use thiserror::Error;
 
 use super::{
     context::Context,
+    last_heard_on_watch::Hearing,
     owner_index,
     recent::Recent,
     reconcile::{on_error, reconcile},
     stores::{Known, watched, watched_by},
-    watch_liveness::Hearing,
     watches::{Feeds, Watches, await_api, controllers},
 };
 use crate::{

@@ -26,6 +26,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use crate::{
     api::{EndpointAccess, PodSettings, ServiceProtocol, SyncEndpoint},
+    grants::namespace_annotations::NamespaceUsers,
     names,
     pods::{
         Settings,
@@ -36,7 +37,7 @@ use crate::{
         },
         owner,
         placement::{self, Placement},
-        security::{self, NamespaceUsers, PodUser},
+        security::{self, PodUser},
     },
     telemetry::LogFormat,
 };

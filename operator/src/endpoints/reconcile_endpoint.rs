@@ -37,13 +37,16 @@ use crate::{
         stores::WatchError,
     },
     fault::Fault,
-    grants::namespace_annotations,
+    grants::{
+        namespace_annotations::{self, NamespaceUsers},
+        read_namespace,
+    },
     human::{clipped, sentence},
     leases::held_namespaces::NotTaken,
     names::{self, FIELD_MANAGER},
     pods::{
         placement::{self, Placement},
-        security::{self, NamespaceUsers},
+        security,
     },
 };
 
@@ -153,8 +156,7 @@ async fn set_aside(context: &Context, unreadable: &InvalidObject) -> Result<Acti
 /// Applies the objects of an endpoint, and writes how it stands.
 async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, EndpointError> {
     let namespace = endpoint.namespace().unwrap_or_default();
-    let users =
-        namespace_annotations::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.0;
+    let users = read_namespace::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.0;
     let claim = context.known.claims.get(&namespace, &endpoint.spec.persistent_volume_claim.claim_name);
     let checked = check(endpoint, &users, &namespace)
         .and_then(|()| endpoint_standing::of_claim(endpoint, claim.as_deref()));
@@ -212,7 +214,7 @@ async fn end_pod(context: &Context, before: Option<&Deployment>) -> Result<(), E
 /// Checks what only the spec and the namespace decide.
 fn check(endpoint: &SyncEndpoint, users: &NamespaceUsers, namespace: &str) -> Result<(), Fault> {
     serve_config::check(&endpoint.spec)?;
-    security::consent(users.privileged.as_deref(), namespace)?;
+    namespace_annotations::consent(users.privileged.as_deref(), namespace)?;
     let wanted = &endpoint.spec.pods.security_context;
     security::check(users.is_privileged(), wanted, contract::Ownership::Auto, namespace)
 }

@@ -11,9 +11,9 @@ use super::source_and_sink::Ends;
 use crate::{
     api::{RunFolder, SyncGrant, SyncJob, SyncRun},
     fault::Fault,
-    grants::find_grant::Granted,
+    grants::{find_grant::Granted, namespace_annotations::NamespaceUsers},
     names::{self, TryNames},
-    pods::{security::NamespaceUsers, stored_fields::Job},
+    pods::stored_fields::Job,
 };
 
 /// One end of a run.

@@ -17,10 +17,11 @@ use crate::{
     fault::Fault,
     grants::{
         find_grant::{self, Applicant, Granted, Request},
-        namespace_annotations,
+        namespace_annotations::NamespaceUsers,
+        read_namespace,
     },
     names::{self, TryNames},
-    pods::{children::Children, job::GRANTED_GRACE_S, security::NamespaceUsers, stored_fields::Job},
+    pods::{children::Children, job::GRANTED_GRACE_S, stored_fields::Job},
     volumes::claims,
 };
 
@@ -94,7 +95,7 @@ pub(crate) async fn users(
     namespace: &str,
     age: Duration,
 ) -> Result<(NamespaceUsers, bool)> {
-    namespace_annotations::of(sources.client, sources.consents, namespace, age).await
+    read_namespace::of(sources.client, sources.consents, namespace, age).await
 }
 
 /// Judges both ends of a job. Of a claim that may not be used, nothing stays in `claims`, so that nobody learns of it.

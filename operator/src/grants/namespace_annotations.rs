@@ -1,40 +1,119 @@
-//! Reads the annotations by which a namespace's administrator sets what its SyncJobs may.
+//! Decides what a namespace's annotations permit: whether its syncers may run as root, and how far its priorities count.
+//! Pure.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use contract::Reason;
+use kube::ResourceExt;
 
 use crate::{
-    controller::{
-        read::{Result, is_forbidden, reading},
-        recent::Recent,
-    },
-    pods::security::NamespaceUsers,
+    fault::Fault,
+    human,
+    names::{ANNOTATION_MAX_PRIORITY, ANNOTATION_PRIVILEGED, ANNOTATION_USER_RANGE},
 };
 
-/// Returns the annotations of a namespace, and whether they were read just now. Namespaces are not
-/// watched, so a value read before is reused if it is younger than `age`.
-pub(crate) async fn of(
-    client: &Client,
-    known: &Recent<NamespaceUsers>,
-    namespace: &str,
-    age: Duration,
-) -> Result<(NamespaceUsers, bool)> {
-    let mut is_fresh = false;
-    let read = async {
-        is_fresh = true;
-        read(client, namespace).await
-    };
-    let consent = known.get_or_ask(namespace, age, read).await?;
-    Ok((consent, is_fresh || age.is_zero()))
+/// The maximum length of an annotation's value in a message, in bytes.
+const MAX_QUOTED_BYTES: usize = 100;
+
+/// The annotations of a namespace that decide who its syncers run as, and how far its priorities count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceUsers {
+    /// The value of the annotation that lets syncers run as root.
+    pub privileged: Option<String>,
+    /// Whether the cluster assigns users and groups to the namespace's pods, as OpenShift does.
+    pub is_assigned: bool,
+    /// The value of the annotation with the highest priority that counts.
+    pub max_priority: Option<String>,
+    /// The namespace's UID; `None` if the namespace cannot be read.
+    pub uid: Option<String>,
+    /// The namespace's labels.
+    pub labels: BTreeMap<String, String>,
 }
 
-async fn read(client: &Client, namespace: &str) -> Result<NamespaceUsers> {
-    match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
-        Ok(None) => Ok(NamespaceUsers::default()),
-        Ok(Some(namespace)) => Ok(NamespaceUsers::of(&namespace)),
-        Err(error) if is_forbidden(&error) => Ok(NamespaceUsers::default()),
-        Err(error) => Err(reading("namespace")(error)),
+impl NamespaceUsers {
+    /// Reads what a namespace says.
+    pub fn of(namespace: &impl ResourceExt) -> Self {
+        let annotation = |name: &str| namespace.annotations().get(name).cloned();
+        Self {
+            privileged: annotation(ANNOTATION_PRIVILEGED),
+            max_priority: annotation(ANNOTATION_MAX_PRIORITY),
+            is_assigned: annotation(ANNOTATION_USER_RANGE).is_some(),
+            uid: namespace.uid(),
+            labels: namespace.labels().clone(),
+        }
+    }
+
+    /// Returns whether the namespace lets syncers run as root. An annotation that cannot be parsed counts as no.
+    pub fn is_privileged(&self) -> bool {
+        self.privileged.as_deref() == Some("true")
+    }
+
+    /// Returns the priority that a SyncJob of the namespace has. Without the annotation it is 0 at most, so that no
+    /// namespace gets ahead of others by itself.
+    ///
+    /// # Errors
+    /// If the annotation is no number.
+    pub fn priority(&self, asked: i32) -> Result<i32, Fault> {
+        let Some(text) = &self.max_priority else { return Ok(asked.min(0)) };
+        let most: i32 = text.parse().map_err(|_| {
+            let quoted = human::clipped(text, MAX_QUOTED_BYTES);
+            let message = format!(
+                "The namespace's annotation {ANNOTATION_MAX_PRIORITY} is {quoted:?}. Write the highest spec.priority that \
+                 counts, such as \"100\"."
+            );
+            Fault::new(Reason::InvalidAnnotation, message)
+        })?;
+        Ok(asked.min(most))
+    }
+}
+
+/// Returns whether a namespace allows syncers to run as root, given the value of its annotation.
+///
+/// # Errors
+/// If the value is neither `true` nor `false`, since its author would otherwise not learn that it has no effect.
+pub fn consent(annotation: Option<&str>, namespace: &str) -> Result<bool, Fault> {
+    match annotation {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(Fault::new(
+            Reason::InvalidAnnotation,
+            format!(
+                "In namespace {namespace}, the annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
+                 \"false\".",
+                human::clipped(other, MAX_QUOTED_BYTES)
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_counts_as_far_as_the_namespace_allows_it() {
+        let of = |most: Option<&str>, asked| {
+            NamespaceUsers { max_priority: most.map(Into::into), ..NamespaceUsers::default() }.priority(asked)
+        };
+        assert_eq!((of(None, 1000), of(None, -5)), (Ok(0), Ok(-5)));
+        assert_eq!(
+            (of(Some("100"), 1000), of(Some("100"), 7), of(Some("-10"), 0)),
+            (Ok(100), Ok(7), Ok(-10))
+        );
+        assert_eq!(of(Some("high"), 0).unwrap_err().reason, "InvalidAnnotation");
+    }
+
+    #[test]
+    fn an_annotation_of_another_value_than_true_and_false_is_quoted() {
+        assert_eq!(
+            [None, Some("false"), Some("true")].map(|it| consent(it, "prod").unwrap()),
+            [false, false, true]
+        );
+        for value in ["True", "yes", "", "1"] {
+            let fault = consent(Some(value), "prod").unwrap_err();
+            assert_eq!(fault.reason, "InvalidAnnotation");
+            assert!(fault.message.contains("namespace prod"), "{}", fault.message);
+            assert!(fault.message.contains(&format!("privileged-syncers is {value:?}")), "{}", fault.message);
+        }
     }
 }

@@ -10,7 +10,10 @@ use kube::{
 };
 use serde_json::json;
 
-use super::find_grant::{self, Applicant};
+use super::{
+    find_grant::{self, Applicant},
+    namespace_annotations::NamespaceUsers,
+};
 use crate::{
     api::{KnownNamespace, SyncGrant, SyncJob},
     controller::{
@@ -27,7 +30,6 @@ use crate::{
         source_and_sink::Ends,
     },
     names::FIELD_MANAGER,
-    pods::security::NamespaceUsers,
 };
 
 /// Waits until the watches have brought what this operator has written in the namespaces of a job's ends. Fails if one

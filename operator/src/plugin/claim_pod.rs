@@ -19,10 +19,11 @@ use super::{
     one_pod::OnePod,
 };
 use crate::{
+    grants::namespace_annotations::NamespaceUsers,
     names,
     pods::{
         placement::{self, Placement},
-        security::{NamespaceUsers, PodUser},
+        security::PodUser,
     },
     user_pods::one_off_job::{self, OneOff},
 };

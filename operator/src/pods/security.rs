@@ -4,96 +4,15 @@
 //! root, a sink may set foreign owners, and a source may read files that it does not own; the capabilities for that are
 //! all within the baseline standard.
 
-use std::collections::BTreeMap;
-
 use contract::{Ownership, Reason, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
-use kube::ResourceExt;
 
-use crate::{
-    api::PodSecurity,
-    fault::Fault,
-    human,
-    names::{ANNOTATION_MAX_PRIORITY, ANNOTATION_PRIVILEGED, ANNOTATION_USER_RANGE},
-};
+use crate::{api::PodSecurity, fault::Fault, names::ANNOTATION_PRIVILEGED};
 
 /// The user and group of distroless images' `nonroot`, which nobody on the node has.
 pub const NONROOT: i64 = 65_532;
-/// The maximum length of an annotation's value in a message, in bytes.
-const MAX_QUOTED_BYTES: usize = 100;
 /// The texts by which the kernel refuses what only root may do: `EACCES` and `EPERM`, without their first letters.
 const REFUSALS: [&str; 2] = ["ermission denied", "peration not permitted"];
-
-/// The annotations of a namespace that decide who its syncers run as, and how far its priorities count.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamespaceUsers {
-    /// The value of the annotation that lets syncers run as root.
-    pub privileged: Option<String>,
-    /// Whether the cluster assigns users and groups to the namespace's pods, as OpenShift does.
-    pub is_assigned: bool,
-    /// The value of the annotation with the highest priority that counts.
-    pub max_priority: Option<String>,
-    /// The namespace's UID; `None` if the namespace cannot be read.
-    pub uid: Option<String>,
-    /// The namespace's labels.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl NamespaceUsers {
-    /// Reads what a namespace says.
-    pub fn of(namespace: &impl ResourceExt) -> Self {
-        let annotation = |name: &str| namespace.annotations().get(name).cloned();
-        Self {
-            privileged: annotation(ANNOTATION_PRIVILEGED),
-            max_priority: annotation(ANNOTATION_MAX_PRIORITY),
-            is_assigned: annotation(ANNOTATION_USER_RANGE).is_some(),
-            uid: namespace.uid(),
-            labels: namespace.labels().clone(),
-        }
-    }
-
-    /// Returns whether the namespace lets syncers run as root. An annotation that cannot be parsed counts as no.
-    pub fn is_privileged(&self) -> bool {
-        self.privileged.as_deref() == Some("true")
-    }
-
-    /// Returns the priority that a SyncJob of the namespace has. Without the annotation it is 0 at most, so that no
-    /// namespace gets ahead of others by itself.
-    ///
-    /// # Errors
-    /// If the annotation is no number.
-    pub fn priority(&self, asked: i32) -> Result<i32, Fault> {
-        let Some(text) = &self.max_priority else { return Ok(asked.min(0)) };
-        let most: i32 = text.parse().map_err(|_| {
-            let quoted = human::clipped(text, MAX_QUOTED_BYTES);
-            let message = format!(
-                "The namespace's annotation {ANNOTATION_MAX_PRIORITY} is {quoted:?}. Write the highest spec.priority that \
-                 counts, such as \"100\"."
-            );
-            Fault::new(Reason::InvalidAnnotation, message)
-        })?;
-        Ok(asked.min(most))
-    }
-}
-
-/// Returns whether a namespace allows syncers to run as root, given the value of its annotation.
-///
-/// # Errors
-/// If the value is neither `true` nor `false`, since its author would otherwise not learn that it has no effect.
-pub fn consent(annotation: Option<&str>, namespace: &str) -> Result<bool, Fault> {
-    match annotation {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => Err(Fault::new(
-            Reason::InvalidAnnotation,
-            format!(
-                "In namespace {namespace}, the annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
-                 \"false\".",
-                human::clipped(other, MAX_QUOTED_BYTES)
-            ),
-        )),
-    }
-}
 
 /// Returns whether the pods run as root: the namespace allows it, and the spec names no other user.
 pub fn is_root(privileged: bool, wanted: &PodSecurity) -> bool {
@@ -228,19 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_counts_as_far_as_the_namespace_allows_it() {
-        let of = |most: Option<&str>, asked| {
-            NamespaceUsers { max_priority: most.map(Into::into), ..NamespaceUsers::default() }.priority(asked)
-        };
-        assert_eq!((of(None, 1000), of(None, -5)), (Ok(0), Ok(-5)));
-        assert_eq!(
-            (of(Some("100"), 1000), of(Some("100"), 7), of(Some("-10"), 0)),
-            (Ok(100), Ok(7), Ok(-10))
-        );
-        assert_eq!(of(Some("high"), 0).unwrap_err().reason, "InvalidAnnotation");
-    }
-
-    #[test]
     fn root_needs_the_namespaces_consent() {
         assert!(!is_root(false, &wanted(None)));
         assert!(!is_root(false, &wanted(Some(0))));
@@ -265,20 +171,6 @@ mod tests {
         }
         let fault = check(true, &wanted(Some(1000)), Ownership::Always, "prod").unwrap_err();
         assert!(fault.message.contains("remove runAsUser"), "{}", fault.message);
-    }
-
-    #[test]
-    fn an_annotation_of_another_value_than_true_and_false_is_quoted() {
-        assert_eq!(
-            [None, Some("false"), Some("true")].map(|it| consent(it, "prod").unwrap()),
-            [false, false, true]
-        );
-        for value in ["True", "yes", "", "1"] {
-            let fault = consent(Some(value), "prod").unwrap_err();
-            assert_eq!(fault.reason, "InvalidAnnotation");
-            assert!(fault.message.contains("namespace prod"), "{}", fault.message);
-            assert!(fault.message.contains(&format!("privileged-syncers is {value:?}")), "{}", fault.message);
-        }
     }
 
     #[test]

@@ -7,10 +7,11 @@ use k8s_openapi::api::batch::v1::Job;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{build_try, placement::Placement, security::NamespaceUsers, *};
+use super::{build_try, placement::Placement, *};
 use crate::{
     api::{Hook, OnHookFailure, PodSettings},
     ends::end::End,
+    grants::namespace_annotations::NamespaceUsers,
     spec::validate,
     status::run_status,
 };

@@ -17,9 +17,8 @@ use crate::{
     api::{SyncJob, SyncJobStatus, conditions},
     ends::claim_end,
     fault::Fault,
-    grants::find_grant::Granted,
+    grants::{find_grant::Granted, namespace_annotations},
     names,
-    pods::security,
     spec::validate::validate,
     volumes::claims::{self, Blocked, Claim},
 };
@@ -104,7 +103,7 @@ fn operator_pod(pod: &Pod) -> Finding {
 pub(super) fn namespace(namespace: &Namespace) -> Finding {
     let name = namespace.name_any();
     let enforced = namespace.labels().get(ENFORCED).map_or("privileged", String::as_str);
-    match security::consent(
+    match namespace_annotations::consent(
         namespace.annotations().get(names::ANNOTATION_PRIVILEGED).map(String::as_str),
         &name,
     ) {

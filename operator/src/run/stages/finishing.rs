@@ -1,19 +1,15 @@
 //! The stage Finishing: a try has ended, and either is followed by another or ends the run. Pure.
 
 use contract::Reason;
-use std::time::Duration;
-
-use jiff::Timestamp;
 
 use super::{
     situation::{Situation, after, deadline},
     step::{Decision, Step},
+    volume_in_use,
 };
 use crate::{
     api::{ActiveRun, RunCause},
     fault::Fault,
-    human,
-    names::MAX_PAST_TRIES,
     run::{outcome::Outcome, retry},
 };
 
@@ -26,7 +22,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outc
         outcome = outcome.with_endpoint(endpoint);
     }
     if outcome.found_in_use() {
-        return in_use(situation, run, outcome);
+        return volume_in_use::next(situation, run, outcome);
     }
     // The other side may list the key at any time, and a run that ended would not notice.
     if outcome.is_stranger() && run.postponed < MOST_LOOKS {
@@ -39,22 +35,6 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outc
         Some(at) => Step::Retry(outcome, at).again(Some(at)),
         None => Step::Finish(outcome).into(),
     }
-}
-
-/// Waits for a volume that is in use, for as long as a run may take, and no longer than its tries can be counted.
-fn in_use(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
-    let since = run.busy_since.as_ref().map_or(situation.now, |since| since.0);
-    let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
-    let limit = since.checked_add(timeout).unwrap_or(Timestamp::MAX);
-    if situation.now >= limit || run.past_tries() >= MAX_PAST_TRIES {
-        let message = human::sentence(&outcome.report.message);
-        let waited = human::duration(situation.now.duration_since(since).unsigned_abs().min(timeout));
-        outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
-        return Step::Finish(outcome).into();
-    }
-    let pause = retry::wait(run.postponed.saturating_add(1));
-    let at = situation.now.checked_add(pause).unwrap_or(limit).min(limit);
-    Step::Postpone(outcome, at).again(Some(at))
 }
 
 /// Returns the fault of a run that is stopped because the next one falls due.

@@ -2,6 +2,7 @@
 //! Pure.
 
 pub mod capturing;
+pub mod dismiss_partner;
 pub mod due_run;
 pub mod finishing;
 pub mod hook_stage;
@@ -11,5 +12,5 @@ pub mod preparing;
 pub mod queued;
 pub mod running;
 pub mod situation;
-pub mod starting;
 pub mod step;
+pub mod volume_in_use;

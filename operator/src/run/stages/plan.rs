@@ -10,9 +10,8 @@ use contract::Side;
 
 pub use super::due_run::next_run;
 use super::{
-    capturing, due_run, finishing, hook_stage, imaging, preparing, queued, running,
+    capturing, dismiss_partner, due_run, finishing, hook_stage, imaging, preparing, queued, running,
     situation::{SLOW_PERIOD, Situation, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
-    starting,
     step::{Decision, Step},
 };
 use crate::{
@@ -104,7 +103,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
             let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
-            starting::next(pairs, fault, try_time, situation.now).again(again)
+            dismiss_partner::next(pairs, fault, try_time, situation.now).again(again)
         }
     };
     step.again([again, due, Some(deadline)].into_iter().flatten().min())

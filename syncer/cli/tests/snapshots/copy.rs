@@ -274,7 +274,7 @@ fn large_contents_that_have_arrived_before_a_cut_do_not_cross_again() {
     from.create(&[]);
     let mut child = from.command("copy", &[path(&to), "--all"]).stderr(Stdio::null()).spawn().unwrap();
     let arrived = || fs::read_dir(to.store("content")).map_or(0, Iterator::count);
-    while arrived() < 3 && child.try_wait().unwrap().is_none() {}
+    while arrived() < 5 && child.try_wait().unwrap().is_none() {}
     child.kill().unwrap();
     let had_ended = child.wait().unwrap().code().is_some();
     let said = copy_ok(&from, &to, &["--all"]);

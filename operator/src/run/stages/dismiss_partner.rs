@@ -1,4 +1,5 @@
-//! The stage Starting: the pods of a try exist, and not all of them run. Pure.
+//! The stage Starting, in which the pods of a try exist, and not all of them run: decides when the end that runs gives
+//! its node up, because its partner cannot start. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
