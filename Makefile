@@ -59,7 +59,7 @@ test-apiserver: ## The tests on an API server of their own, with no kubelet
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
 	$(DEV_PROGRAMS)
-	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test 'apiserver*'
+	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test apiserver
 
 # Not part of `make test`, which takes five writes of each of these tests, others each time.
 .PHONY: test-every-kill
@@ -72,7 +72,7 @@ test-every-kill: ## The tests that kill an operator, at each of its writes (twen
 .PHONY: test-cluster
 test-cluster: ## The tests on an API server and on a kind cluster
 	@.ci/tools build test
-	e2e/run --workspace --test 'apiserver*' --test kind
+	e2e/run --workspace --test apiserver --test kind
 
 # Not part of `make test`: the controllers take many minutes to build, and test this project's page and manifests, which rarely change.
 .PHONY: test-gitops

@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -66,11 +66,12 @@ impl User {
 }
 
 impl ApiServer {
-    /// Returns the running test program's only control plane, which the first call starts. It ends with the program.
-    pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<Result<ApiServer>> = OnceLock::new();
-        match SHARED.get_or_init(Self::start) {
-            Ok(server) => server,
+    /// Returns the control plane that the tests of a program share. The first call starts it, and it ends with the
+    /// program.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: OnceLock<Result<Arc<ApiServer>>> = OnceLock::new();
+        match SHARED.get_or_init(|| Self::start().map(Arc::new)) {
+            Ok(server) => Arc::clone(server),
             Err(error) => panic!("no API server: {error:#}"),
         }
     }

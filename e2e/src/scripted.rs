@@ -1,6 +1,6 @@
 //! A namespace of the API server with a controller of its own; the test simulates the rest.
 
-use std::{collections::BTreeSet, path::PathBuf, pin::pin, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, pin::pin, process::Command, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::StreamExt as _;
@@ -50,7 +50,7 @@ pub struct Stage {
     pub kubelet: Kubelet,
     /// The namespace's name.
     pub namespace: String,
-    server: &'static ApiServer,
+    server: Arc<ApiServer>,
     log: PathBuf,
 }
 
@@ -64,7 +64,16 @@ pub struct Controller {
 impl Stage {
     /// Makes a namespace with the bound claims `from` and `to`, without a controller.
     pub async fn new(test: &str) -> Result<Self> {
-        let server = ApiServer::shared();
+        Self::on(ApiServer::shared(), test).await
+    }
+
+    /// Makes a namespace as [`Stage::new`] does, on an API server of its own, for a test that changes what the others
+    /// rely on.
+    pub async fn with_own_server(test: &str) -> Result<Self> {
+        Self::on(Arc::new(ApiServer::start()?), test).await
+    }
+
+    async fn on(server: Arc<ApiServer>, test: &str) -> Result<Self> {
         let client = server.client(User::Admin).await?;
         let namespace = json!({"metadata": {"generateName": format!("{test}-")}});
         let namespace = Api::<Namespace>::all(client.clone())
@@ -127,8 +136,12 @@ impl Stage {
         self.launch(self.server.client(User::Populator).await?, Cut::Never, &arguments, &[]).await
     }
 
-    /// Ends the API server and starts it again on the same data. All tests of a program share it, so one that does this
-    /// needs a program of its own.
+    /// Returns the kubeconfig of the user with all rights.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.server.kubeconfig(User::Admin)
+    }
+
+    /// Ends the API server and starts it again on the same data, which takes a [`Stage::with_own_server`].
     pub fn restart_api_server(&self) -> Result<()> {
         self.server.restart()
     }

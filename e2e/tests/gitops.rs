@@ -30,8 +30,8 @@ async fn flux_and_argo_cd_do_what_the_tutorial_says() {
     let (stage, _controller) = Stage::with_controller("gitops").await.unwrap();
     let server = ApiServer::shared();
     let fleet = Fleet::start().unwrap();
-    let _flux = Flux::start(server).unwrap();
-    let _argo_cd = ArgoCd::start(server).unwrap();
+    let _flux = Flux::start(&server).unwrap();
+    let _argo_cd = ArgoCd::start(&server).unwrap();
     let kubeconfig = server.kubeconfig(User::Admin);
     let tutorial = Tutorial::open("gitops", &fleet.clone_folder(), &kubeconfig, &stage.namespace).await;
     let mut tutorial = tutorial.unwrap();

@@ -8,6 +8,7 @@ mod browse;
 mod buckets;
 mod captures;
 mod changed_blocks;
+mod chart;
 mod claims;
 // The clock of a process is shifted by code for this architecture.
 #[cfg(target_arch = "x86_64")]
@@ -50,6 +51,7 @@ mod remote_ends;
 mod remote_more;
 mod remote_stage;
 mod reported;
+mod restarted;
 mod rivals;
 mod rules_abroad;
 mod runs;
@@ -60,4 +62,6 @@ mod shards;
 mod snapshots;
 mod status;
 mod traces;
+mod unreadable;
+mod versions;
 mod workload;

@@ -1,11 +1,9 @@
 //! The migration to the next version of the API, as operator/doc/versions.md plans it, on copies of the CRDs. It has a
 //! server of its own: kubectl would take `syncjob` for one of a copy.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{fs, process::Command};
 
 use e2e::{
-    apiserver::{ApiServer, User},
     programs,
     scripted::{Stage, poll},
 };
@@ -22,7 +20,7 @@ fn bash(stage: &Stage, script: &str) -> Result<String, String> {
     let done = Command::new("bash")
         .args(["-euo", "pipefail", "-c", script])
         .env("PATH", path)
-        .env("KUBECONFIG", ApiServer::shared().kubeconfig(User::Admin))
+        .env("KUBECONFIG", stage.kubeconfig())
         .env("NAMESPACE", &stage.namespace)
         .output()
         .unwrap();
@@ -96,7 +94,7 @@ fn specs(stage: &Stage, version: &str) -> Result<Vec<Value>, String> {
 /// Runs the commands of the plan.
 #[tokio::test]
 async fn each_object_outlives_the_version_that_it_was_stored_in_once_the_plan_is_carried_out() {
-    let stage = Stage::new("versions").await.unwrap();
+    let stage = Stage::with_own_server("versions").await.unwrap();
     let plan = fs::read_to_string(programs::repository().join("operator/doc/versions.md")).unwrap();
     let commands = plan.split_once("```sh\n").and_then(|(_, after)| after.split_once("```")).unwrap().0;
     let commands = commands.replace(".volferry.dev", &format!(".{GROUP}"));

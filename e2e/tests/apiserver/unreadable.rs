@@ -13,7 +13,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn what_cannot_be_read_says_so_and_holds_up_no_other() {
-    let stage = Stage::new("unreadable").await.unwrap();
+    let stage = Stage::with_own_server("unreadable").await.unwrap();
     let_in_the_future(&stage.client).await.unwrap();
     syncjob_of_the_future(&stage).await;
     syncrun_of_the_future(&stage).await.unwrap();

@@ -1,11 +1,12 @@
 //! An API server that ends during a run and comes back: the operator continues the run.
 
-use e2e::{report::good_report, scripted::Stage, syncjob};
+use e2e::{cut::Cut, report::good_report, scripted::Stage, syncjob};
 use serde_json::json;
 
 #[tokio::test]
 async fn a_run_and_those_after_it_go_on_when_the_api_server_is_back() {
-    let (stage, _controller) = Stage::with_controller("restart").await.unwrap();
+    let stage = Stage::with_own_server("restart").await.unwrap();
+    let _controller = stage.controller(Cut::Never).await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
