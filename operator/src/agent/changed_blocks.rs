@@ -27,7 +27,10 @@ use tonic_prost::ProstCodec;
 
 use super::AgentArgs;
 use crate::{
-    pods::job::{CHANGED_DIR, CHANGED_LIST, CHANGED_TOKEN, SOURCE_DEVICE},
+    pods::{
+        job::CHANGED_LIST,
+        pod_volumes::{CHANGED_DIR, CHANGED_TOKEN, SOURCE_DEVICE},
+    },
     snapshots::change_base::ChangedDemand,
 };
 

@@ -31,12 +31,10 @@ use crate::{
     pods::{
         Settings,
         access::create_secrets,
-        job::{
-            self, GRACE_S, KEY, KEY_DIR, OPERATOR, SCRATCH_DIR, SYNCER, TMP_DIR, TMP_SIZE, modest_resources,
-            non_empty, verbatim,
-        },
+        job::{GRACE_S, OPERATOR, SYNCER, modest_resources, non_empty, verbatim},
         owner,
         placement::{self, Placement},
+        pod_volumes::{DATA, KEY, KEY_DIR, SCRATCH_DIR, TMP_DIR, TMP_SIZE, empty_dir, mount},
         security::{self, PodUser},
     },
     telemetry::LogFormat,
@@ -362,16 +360,16 @@ fn args(of: &Serving<'_>) -> Vec<String> {
 
 fn mounts(of: &Serving<'_>) -> Vec<VolumeMount> {
     vec![
-        job::mount(job::DATA, VOLUME_DIR, of.is_read_only()),
-        job::mount(KEY, KEY_DIR, true),
-        job::mount(SCRATCH, SCRATCH_DIR, false),
-        job::mount(TMP, TMP_DIR, false),
+        mount(DATA, VOLUME_DIR, of.is_read_only()),
+        mount(KEY, KEY_DIR, true),
+        mount(SCRATCH, SCRATCH_DIR, false),
+        mount(TMP, TMP_DIR, false),
     ]
 }
 
 fn volumes(of: &Serving<'_>) -> Vec<Volume> {
     let data = Volume {
-        name: job::DATA.into(),
+        name: DATA.into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: of.endpoint.spec.persistent_volume_claim.claim_name.clone(),
             read_only: Some(of.is_read_only()),
@@ -396,5 +394,5 @@ fn volumes(of: &Serving<'_>) -> Vec<Volume> {
         ..Volume::default()
     };
     // The key is copied there, and shall be on no disk.
-    vec![data, key, job::empty_dir(SCRATCH, Some("Memory"), "16Mi"), job::empty_dir(TMP, None, TMP_SIZE)]
+    vec![data, key, empty_dir(SCRATCH, Some("Memory"), "16Mi"), empty_dir(TMP, None, TMP_SIZE)]
 }

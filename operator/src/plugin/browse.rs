@@ -22,7 +22,7 @@ use super::{
 use crate::{
     api::SyncJob,
     human, names,
-    pods::job::DESTINATION_DIR,
+    pods::pod_volumes::DESTINATION_DIR,
     signals::Stops,
     user_pods::{browse_job, one_off_job::ENGINE},
 };

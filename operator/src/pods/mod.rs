@@ -13,6 +13,7 @@ pub(crate) mod neighbours;
 pub mod object_store;
 pub mod placement;
 pub mod pod_state;
+pub mod pod_volumes;
 pub mod pod_warnings;
 pub(crate) mod read_warnings;
 pub mod security;

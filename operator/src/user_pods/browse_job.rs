@@ -21,7 +21,8 @@ use crate::{
     api::SyncJob,
     names,
     pods::{
-        job::{DATA, DESTINATION_DIR, OPERATOR},
+        job::OPERATOR,
+        pod_volumes::{DATA, DESTINATION_DIR},
         security,
     },
 };

@@ -20,8 +20,9 @@ use crate::{
     api::PodSecurity,
     names,
     pods::{
-        job::{self, OPERATOR, TMP_DIR, TMP_SIZE, modest_resources, non_empty},
+        job::{self, OPERATOR, modest_resources, non_empty},
         placement::{self, Placement},
+        pod_volumes::{DATA, TMP_DIR, TMP_SIZE, empty_dir, mount},
         security::{self, PodUser},
     },
 };
@@ -139,12 +140,12 @@ fn pod_spec(of: &OneOff<'_>) -> PodSpec {
 
 fn container(of: &OneOff<'_>) -> Container {
     let path = path(of.claim);
-    let tmp = job::mount(TMP, TMP_DIR, false);
-    let device = VolumeDevice { name: job::DATA.into(), device_path: path.into() };
+    let tmp = mount(TMP, TMP_DIR, false);
+    let device = VolumeDevice { name: DATA.into(), device_path: path.into() };
     let (devices, mounts) = if is_block(of.claim) {
         (vec![device], vec![tmp])
     } else {
-        (Vec::new(), vec![job::mount(job::DATA, path, is_read_only(of)), tmp])
+        (Vec::new(), vec![mount(DATA, path, is_read_only(of)), tmp])
     };
     Container {
         name: names::CONTAINER.into(),
@@ -171,7 +172,7 @@ fn is_read_only(of: &OneOff<'_>) -> bool {
 
 fn volumes(of: &OneOff<'_>) -> Vec<Volume> {
     let data = Volume {
-        name: job::DATA.into(),
+        name: DATA.into(),
         // Read-only also here, or the kubelet would change the group of the files to `fsGroup`.
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: of.claim.name_any(),
@@ -179,5 +180,5 @@ fn volumes(of: &OneOff<'_>) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    vec![data, job::empty_dir(TMP, None, TMP_SIZE)]
+    vec![data, empty_dir(TMP, None, TMP_SIZE)]
 }
