@@ -1,5 +1,5 @@
-//! Decides what a namespace's annotations permit: whether its syncers may run as root, and how far its priorities count.
-//! Pure.
+//! Decides what a namespace's annotations permit: whether its syncers may run as root, and how far its priorities
+//! count. Pure.
 
 use std::collections::BTreeMap;
 
