@@ -9,13 +9,13 @@
 //! Everything that is read is authenticated by the key, and no length is believed. `syncer/doc/snapshots.md` has the
 //! format and the reasons.
 
-mod failure_hints;
 mod blob;
 mod bucket_error;
 mod bucket_history;
 mod bucket_store;
 mod content_sender;
 mod credentials;
+mod failure_hints;
 mod index;
 pub mod internals;
 mod keep_unlisted;

@@ -12,9 +12,8 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use super::{
-    failure_hints,
     bucket_error::BucketError,
-    credentials,
+    credentials, failure_hints,
     trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
 };
 

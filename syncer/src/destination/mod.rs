@@ -5,7 +5,6 @@
 
 mod backup_dir;
 mod candidate;
-mod own_folder_aliases;
 mod copy_bytes;
 mod destination_error;
 mod device;
@@ -14,6 +13,7 @@ mod folders;
 mod in_place;
 mod make_durable;
 mod metadata;
+mod own_folder_aliases;
 mod publish_files;
 mod remove_old_versions;
 mod special_entries;

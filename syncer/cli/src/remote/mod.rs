@@ -3,8 +3,8 @@
 
 pub(crate) mod bootstrap;
 mod ciphers;
-mod far_history;
 pub(crate) mod far_end;
+mod far_history;
 pub(crate) mod greeting;
 pub(crate) mod history_request;
 pub(crate) mod near_end;
