@@ -27,7 +27,6 @@ mod own_place;
 mod path_list;
 mod pattern_file;
 mod peers;
-mod rate;
 mod remote;
 mod report;
 mod report_file;
@@ -37,6 +36,7 @@ mod screen;
 mod serve;
 mod signals;
 mod snapshot;
+mod speed_window;
 mod summary;
 mod toml_file;
 
