@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use crate::{
     attrs::{Attrs, AttrsBuf, put_attr},
     compare_entries::Step,
-    entry::{Entry, Kind, Meta, Time, kept_mode},
+    entry::{Entry, Kind, Meta, Time},
     hash::{ContentId, TreeDigest},
+    kept_mode_bits::kept_mode,
     kept_xattrs::Classes,
     listing::ListingBuilder,
     measure::{monitor::Monitor, report::Failures},

@@ -3,8 +3,9 @@
 use crate::{
     hash::TreeDigest,
     tree::{
-        entry::{Entry, Kind, Owner, SET_IDS, Time, kept_mode},
+        entry::{Entry, Kind, Owner, Time},
         filter::SizeLimits,
+        kept_mode_bits::{SET_IDS, kept_mode},
         kept_times::KeptTimes,
         kept_xattrs::Classes,
     },

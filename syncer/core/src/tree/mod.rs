@@ -5,6 +5,7 @@ pub mod dir;
 pub mod entry;
 pub mod filter;
 pub mod filter_rules;
+pub mod kept_mode_bits;
 pub mod kept_times;
 pub mod kept_xattrs;
 pub mod links;
