@@ -12,3 +12,4 @@ pub(crate) mod source_lock;
 pub(crate) mod stored_source;
 pub(crate) mod stored_tree;
 pub(crate) mod tree_head;
+pub(crate) mod trust_in_store;
