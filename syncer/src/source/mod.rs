@@ -9,4 +9,5 @@ pub(crate) mod send_chunked_file;
 pub(crate) mod send_frames;
 pub(crate) mod send_large_file;
 pub(crate) mod send_workers;
+pub(crate) mod slow_link;
 pub(crate) mod source_file;
