@@ -3,6 +3,7 @@
 pub(crate) mod hash_files;
 pub(crate) mod pack_small_files;
 pub(crate) mod paths_by_number;
+pub(crate) mod read_again;
 pub(crate) mod remove_source_files;
 pub(crate) mod sample_files;
 pub(crate) mod send_chunked_file;

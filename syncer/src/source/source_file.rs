@@ -37,13 +37,6 @@ use crate::{
     tree::dir::DirId,
 };
 
-/// The number of times that a file is read before it counts as changing all the time.
-pub(crate) const MAX_ATTEMPTS: u32 = 4;
-
-/// The error for a file that changes all the time.
-pub(crate) const CHANGED: &str =
-    "the file kept changing while it was read; the destination keeps the version it has";
-
 /// The error for a file whose content in a store does not have its hash.
 pub(crate) const DAMAGED: &str =
     "its content in the snapshot is damaged; at the source, `volferry snapshot verify` names all damage";
