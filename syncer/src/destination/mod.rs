@@ -34,7 +34,7 @@ pub(crate) use metadata::set_xattrs::visible_attrs;
 pub(crate) use metadata::settings::Settings;
 pub(crate) use remove_old_versions::EntryAt;
 pub(crate) use remove_old_versions::let_go;
-pub(crate) use staging::arrived_blocks::{ArrivalLog, ArrivedBlocks};
+pub(crate) use staging::arrival_log::{ArrivalLog, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};

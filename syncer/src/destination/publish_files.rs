@@ -16,7 +16,7 @@ use crate::{
         metadata::set_metadata,
         remove_old_versions::EntryAt,
         staging::{
-            arrived_blocks::{ArrivalLog, ArrivedBlocks},
+            arrival_log::{ArrivalLog, ArrivedBlocks},
             overlay::Overlay,
             reflink,
             staged_dir::StagedDir,
