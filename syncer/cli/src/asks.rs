@@ -7,8 +7,8 @@ use syncer::session::{Endpoint, LinkMode, LinkOptions};
 use thiserror::Error;
 
 use crate::{
-    own_files::{OwnFiles, OwnFilesError},
     remote::place::ServicePlace,
+    users_service_keys::{OwnFiles, OwnFilesError},
 };
 
 /// Why a service cannot be asked.

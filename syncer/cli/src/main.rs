@@ -22,11 +22,10 @@ mod logging;
 mod messages;
 mod open_offsite;
 mod output;
-mod own_files;
-mod own_place;
 mod path_list;
 mod pattern_file;
 mod peers;
+mod refuse_own_folder;
 mod remote;
 mod report;
 mod report_file;
@@ -39,6 +38,7 @@ mod snapshot;
 mod speed_window;
 mod summary;
 mod toml_file;
+mod users_service_keys;
 
 use std::{
     env,

@@ -2,9 +2,9 @@
 //! bottleneck, and leaves both volumes as they were.
 
 mod bench_error;
+mod bench_folder;
 mod machine;
 mod made_tree;
-mod own_folder;
 mod room;
 mod way;
 
@@ -34,7 +34,7 @@ use crate::{
     signals,
 };
 use bench_error::BenchError;
-use own_folder::OwnFolder;
+use bench_folder::OwnFolder;
 use way::Way;
 
 /// Runs the bench, and prints the result in the requested form.

@@ -107,7 +107,7 @@ const PROMISED: [&str; 7] = [
     "cli/src/asks.rs",
     "cli/src/keygen.rs",
     "cli/src/enroll.rs",
-    "cli/src/own_files.rs",
+    "cli/src/users_service_keys.rs",
 ];
 
 /// Returns what is wrong with a line for people.

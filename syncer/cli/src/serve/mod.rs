@@ -43,9 +43,9 @@ use crate::{
     flags::ServeFlags,
     logging::{self, Reader},
     messages,
-    own_files::read_or_make,
     run_log::RUNS,
     screen::Screen,
+    users_service_keys::read_or_make,
 };
 use service_config::ServiceConfig;
 use state::{Rules, ServiceState, StateError};
