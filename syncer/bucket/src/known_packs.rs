@@ -9,7 +9,7 @@ use super::{
     bucket_error::BucketError,
     bucket_store::BucketStore,
     index::{BlobIndex, ObjectName, PACKS, PackIndex, PackOffset},
-    objects::Listed,
+    object_requests::Listed,
     store_list::StoreList,
 };
 

@@ -18,7 +18,7 @@ use super::{
     index::{BlobIndex, ObjectName, PackIndex, PackOffset, PackedBlob, pack_path},
     keep_unlisted::KeptUnlisted,
     known_packs::KnownPacks,
-    objects::Listed,
+    object_requests::Listed,
     pack_writer::{PACK_BYTES, PackWriter},
     store_list::StoreList,
     tree_walk::TreeWalk,

@@ -23,7 +23,7 @@ use super::{
     content_sender::ContentSender,
     index::ObjectName,
     known_packs::KnownPacks,
-    objects::Listed,
+    object_requests::Listed,
     pack_writer::PackWriter,
     store_list::StoreList,
 };
