@@ -10,5 +10,6 @@ pub(crate) mod send_chunked_file;
 pub(crate) mod send_frames;
 pub(crate) mod send_large_file;
 pub(crate) mod send_workers;
+pub(crate) mod settled_times;
 pub(crate) mod slow_link;
 pub(crate) mod source_file;

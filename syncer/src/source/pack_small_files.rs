@@ -9,9 +9,8 @@ use crate::{
         read_again::until_unchanged,
         send_frames::{PackBatch, RequestedFile, SendWorker},
         send_large_file::Large,
-        source_file::{
-            DAMAGED, Origin, Stored, append_start, has_holes, is_same, open_nonblocking, regular, settled,
-        },
+        settled_times::{regular, settled},
+        source_file::{DAMAGED, Origin, Stored, append_start, has_holes, is_same, open_nonblocking},
     },
     sys::in_motion::is_in_motion,
     transport::TransportError,
