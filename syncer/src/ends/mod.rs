@@ -1,5 +1,6 @@
 //! The ends of a run: how both are opened, and how the pipeline sees local, remote and stored sources.
 
+pub(crate) mod damaged_content;
 pub(crate) mod end_kinds;
 pub(crate) mod local_source;
 pub(crate) mod local_tree;
