@@ -1,7 +1,7 @@
 //! `volferry`: moves one tree onto another, on one machine or over QUIC. The typed flags become a configuration, the
 //! configuration a session of the engine, and its outcome the exit code.
 
-mod asks;
+mod link_to_service;
 mod bar;
 mod bench;
 mod changed_list;
@@ -17,7 +17,7 @@ mod itemize;
 mod key_lines;
 mod keygen;
 mod list_file;
-mod live;
+mod show_progress;
 mod logging;
 mod messages;
 mod open_offsite;

@@ -14,11 +14,11 @@ use contract::{
 use thiserror::Error;
 
 use super::{
-    asks::AskError,
+    link_to_service::AskError,
     config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
     itemize,
-    live::{Live, Look},
+    show_progress::{Live, Look},
     logging::{self, Reader},
     messages,
     open_offsite::open_offsite,

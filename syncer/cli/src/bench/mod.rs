@@ -27,7 +27,7 @@ use syncer::{monitor::Monitor, session::LinkOptions};
 use crate::{
     config::{LinkConfig, ProgressMode},
     flags::BenchFlags,
-    live::{Live, Look},
+    show_progress::{Live, Look},
     report_file,
     run::open,
     screen::Screen,

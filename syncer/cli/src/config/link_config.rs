@@ -7,7 +7,7 @@ use syncer::session::{Endpoint, Exchange, LinkMode, Meets};
 
 use super::config_error::ConfigError;
 use crate::{
-    asks::Asks,
+    link_to_service::Asks,
     flags::{CONNECT_TIMEOUT, LinkFlags},
     remote::started::Started,
 };

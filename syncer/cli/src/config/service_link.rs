@@ -7,7 +7,7 @@ use syncer::{path::RelPath, session::LinkMode};
 
 use super::{config_error::ConfigError, link_config::LinkConfig};
 use crate::{
-    asks::Asks,
+    link_to_service::Asks,
     flags::{CONNECT_TIMEOUT, RemoteFlags, folder_below},
     remote::place::{PlaceError, ServicePlace},
 };

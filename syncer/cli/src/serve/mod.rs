@@ -1,6 +1,6 @@
 //! `volferry serve`: folders for many peers at one port.
 
-mod apart;
+mod folders_apart;
 mod counts;
 mod http;
 mod peers;
@@ -8,7 +8,7 @@ mod refused;
 pub(crate) mod service_config;
 mod state;
 mod trusted_file;
-mod turns;
+mod folder_queue;
 mod visit;
 mod visits_per_key;
 

@@ -19,12 +19,12 @@ use thiserror::Error;
 use trend::human::printable;
 
 use super::{
-    apart::overlap,
+    folders_apart::overlap,
     counts::Counts,
     peers::{FileStamp, Peers, PeersError},
     refused::Refused,
     service_config::{ServedFolder, ServiceConfig},
-    turns::{QueueLengths, Turns},
+    folder_queue::{QueueLengths, Turns},
 };
 use crate::{screen::Screen, toml_file::ConfigFileError};
 

@@ -12,7 +12,7 @@ use syncer::{
 use super::{
     service_config::ServedFolder,
     state::{Admitted, ServiceState, shown},
-    turns::Turns,
+    folder_queue::Turns,
 };
 use crate::{
     flags::folder_below,

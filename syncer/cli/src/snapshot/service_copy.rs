@@ -19,7 +19,7 @@ use super::{
     history_ends::{into, offering},
 };
 use crate::{
-    asks::Asks,
+    link_to_service::Asks,
     flags::{CONNECT_TIMEOUT, folder_below},
     remote::place::ServicePlace,
     run::LinkError,

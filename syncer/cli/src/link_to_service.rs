@@ -1,4 +1,4 @@
-//! The link to a folder of a service.
+//! The link to a folder of a service: by which keys the two know each other, and what to do where one is missing.
 
 use std::{io, path::PathBuf, time::Duration};
 
