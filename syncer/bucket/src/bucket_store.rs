@@ -8,8 +8,8 @@ use syncer::snapshot::Roots;
 use super::{
     bucket_error::BucketError,
     conditional_writes::ConditionalWrites,
-    index::{NewerIndex, ObjectName, PackIndex},
     object_requests::{MAX_NEW_BYTES, Objects},
+    pack_index::{NewerIndex, ObjectName, PackIndex},
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
