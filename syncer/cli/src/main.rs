@@ -1,7 +1,6 @@
 //! `volferry`: moves one tree onto another, on one machine or over QUIC. The typed flags become a configuration, the
 //! configuration a session of the engine, and its outcome the exit code.
 
-mod link_to_service;
 mod bar;
 mod bench;
 mod changed_list;
@@ -16,8 +15,8 @@ mod generate;
 mod itemize;
 mod key_lines;
 mod keygen;
+mod link_to_service;
 mod list_file;
-mod show_progress;
 mod logging;
 mod messages;
 mod open_offsite;
@@ -33,6 +32,7 @@ mod run;
 mod run_log;
 mod screen;
 mod serve;
+mod show_progress;
 mod signals;
 mod snapshot;
 mod speed_window;

@@ -27,7 +27,7 @@ use crate::{
     entry::{Meta, Time},
     measure::monitor::Monitor,
     path::RelPath,
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 impl Destination {

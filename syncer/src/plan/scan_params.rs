@@ -21,7 +21,7 @@ use crate::{
         root::{Root, TreeLocation},
     },
     transport::TransportError,
-    tree::{Tree, noted::NotedFiles},
+    tree::{Tree, noted_in_motion::NotedFiles},
 };
 
 /// What a destination's scan has to know of earlier runs, with times of its file system's clock.

@@ -27,10 +27,10 @@ use syncer::{monitor::Monitor, session::LinkOptions};
 use crate::{
     config::{LinkConfig, ProgressMode},
     flags::BenchFlags,
-    show_progress::{Live, Look},
     report_file,
     run::open,
     screen::Screen,
+    show_progress::{Live, Look},
     signals,
 };
 use bench_error::BenchError;

@@ -125,7 +125,8 @@ impl Config {
                     };
                     Ok((source, job))
                 };
-                let jobs = several_sources::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
+                let jobs =
+                    several_sources::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
                 Run::resolve(jobs, output, surroundings)?
             }
         })

@@ -1,14 +1,14 @@
 //! `volferry serve`: folders for many peers at one port.
 
-mod folders_apart;
 mod counts;
+mod folder_queue;
+mod folders_apart;
 mod http;
 mod peers;
 mod refused;
 pub(crate) mod service_config;
 mod state;
 mod trusted_file;
-mod folder_queue;
 mod visit;
 mod visits_per_key;
 

@@ -10,7 +10,7 @@ pub mod kept_times;
 pub mod kept_xattrs;
 pub mod links;
 pub mod listing;
-pub mod noted;
+pub mod noted_in_motion;
 pub mod owners;
 pub mod path;
 pub mod path_list;
