@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::Context as _;
 use benches::{
+    counted_system_calls::system_calls,
     figures::{Counts, Figures, Finding, Kind, toolchain},
-    probe::{Probe, Profile, pin_to_one_core, system_calls},
+    probe::{Probe, Profile, pin_to_one_core},
     suites::{Mode, bench},
     trial::{Sources, Trial},
     workdir::{FileSystem, WorkDir},

@@ -5,6 +5,7 @@
 //! documents.
 
 pub mod compare;
+pub mod counted_system_calls;
 pub mod document;
 pub mod ends;
 pub mod figures;

@@ -1,8 +1,8 @@
 //! Counts the work of a program, in figures that do not depend on the machine's load: instructions and allocations by
-//! callgrind, system calls by strace.
+//! callgrind. Other programs that watch it are started here, too.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -27,11 +27,6 @@ pub enum Probe {
 
 /// The functions of the C library that allocate memory; Rust's allocator calls them, too.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
-
-/// System calls whose number depends on the timing of threads and datagrams instead of the work; what `write` counts
-/// is threads that wake each other, for contents are written by `pwrite64`.
-const TIMED: &str = "brk clock_nanosleep epoll_ctl epoll_pwait epoll_wait futex madvise mmap mprotect mremap munmap \
-    nanosleep poll ppoll recvfrom recvmmsg recvmsg restart_syscall sched_yield sendmmsg sendmsg sendto write";
 
 impl Probe {
     /// Returns the command line before the program's name, with `FILE` where the counts are written to.
@@ -73,7 +68,7 @@ impl Probe {
     }
 
     /// Returns what `parse` reads in the files of a run's ends.
-    fn read<T>(
+    pub(crate) fn read<T>(
         self,
         scratch: &Path,
         ends: &[&str],
@@ -142,30 +137,6 @@ impl Profile {
     }
 }
 
-/// Returns the system calls of a run's ends, without those that depend on timing.
-pub fn system_calls(scratch: &Path, ends: &[&str]) -> anyhow::Result<BTreeMap<String, u64>> {
-    let mut sum = BTreeMap::new();
-    for (name, count) in Probe::Strace.read(scratch, ends, parse_strace)?.into_iter().flatten() {
-        *sum.entry(name).or_default() += count;
-    }
-    Ok(sum)
-}
-
-/// Parses strace's table: share, seconds, microseconds per call, calls, errors if any, and the name.
-fn parse_strace(text: &str) -> anyhow::Result<Vec<(String, u64)>> {
-    let mut calls = Vec::new();
-    for line in text.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (Some(count), Some(name)) = (fields.get(3), fields.last()) else { continue };
-        let Ok(count) = count.parse() else { continue };
-        if fields.len() >= 5 && *name != "total" && !TIMED.split_whitespace().any(|timed| timed == *name) {
-            calls.push((name.to_string(), count));
-        }
-    }
-    ensure!(!calls.is_empty(), "it has no calls");
-    Ok(calls)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,18 +148,5 @@ mod tests {
                     totals: 1234\n";
         assert_eq!(Profile::parse(text).unwrap(), Profile { instructions: 1234, allocations: 7 });
         assert!(Profile::parse("events: Ir\n").is_err());
-    }
-
-    #[test]
-    fn strace_counts_are_read_and_those_of_timing_left_out() {
-        let text = "% time     seconds  usecs/call     calls    errors syscall\n\
-                    ------ ----------- ----------- --------- --------- ----------------\n \
-                    60.00    0.000100           1       100         3 openat\n \
-                    30.00    0.000050          10         5           futex\n  \
-                    10.00    0.000010           5         2           statx\n\
-                    ------ ----------- ----------- --------- --------- ----------------\n\
-                    100.00    0.000160           1       107         3 total\n";
-        assert_eq!(parse_strace(text).unwrap(), [("openat".to_string(), 100), ("statx".to_string(), 2)]);
-        assert!(parse_strace("").is_err());
     }
 }

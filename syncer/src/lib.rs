@@ -22,7 +22,8 @@
 use volferry_core::{
     codec, compare_entries, delta, hash,
     tree::{
-        self, attrs, links, listing, owners, path_list, pattern, pattern_use, reshape, rules, whereabouts,
+        self, attrs, kept_mode_bits, links, listing, owners, path_list, pattern, pattern_use, reshape, rules,
+        whereabouts,
     },
     wire,
 };

@@ -10,8 +10,8 @@ use super::{
     blob::{BlobId, ContentPart},
     bucket_error::BucketError,
     bucket_store::BucketStore,
-    index::BlobIndex,
     known_packs::KnownPacks,
+    pack_index::BlobIndex,
     read_blobs::lacks,
     store_list::StoreList,
 };

@@ -1,7 +1,5 @@
 //! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
 
-use std::sync::OnceLock;
-
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
 use parking_lot::Mutex;
@@ -9,8 +7,9 @@ use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
-    index::{NewerIndex, ObjectName, PackIndex},
-    objects::{MAX_NEW_BYTES, Objects},
+    conditional_writes::ConditionalWrites,
+    object_requests::{MAX_NEW_BYTES, Objects},
+    pack_index::{NewerIndex, ObjectName, PackIndex},
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{LISTS, StoreList, changes_of, list_name},
 };
@@ -38,8 +37,7 @@ pub struct BucketStore {
     pub(crate) objects: Objects,
     pub(crate) seal: Seal,
     head: Bytes,
-    /// Set when the server was seen to refuse what others have written first.
-    is_conditional: OnceLock<()>,
+    conditional: ConditionalWrites,
     /// What a prune by others has left, if it removed something that was read.
     pub(crate) newer: Mutex<Option<NewerIndex>>,
 }
@@ -110,22 +108,15 @@ impl BucketStore {
                 if seal.open(&head[..head.len() - sealed.len()], sealed).is_none() {
                     return Err(BucketError::WrongKey(url()));
                 }
-                let (is_conditional, newer) = (OnceLock::new(), Mutex::default());
-                Ok(Self { objects, seal, head: head.clone(), is_conditional, newer })
+                let (conditional, newer) = (ConditionalWrites::default(), Mutex::default());
+                Ok(Self { objects, seal, head: head.clone(), conditional, newer })
             }
         }
     }
 
-    /// Checks, before this process writes, that the server refuses what others have written first: one that ignores the
-    /// condition lets two writers take the same next list, of which one is lost.
+    /// Checks, before this process writes, that the server refuses what others have written first.
     pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
-        if self.is_conditional.get().is_none() {
-            if !self.objects.refuses_to_overwrite(HEAD, &self.head)? {
-                return Err(BucketError::NotConditional(self.objects.url.clone()));
-            }
-            let _ = self.is_conditional.set(());
-        }
-        Ok(())
+        self.conditional.check(&self.objects, HEAD, &self.head)
     }
 
     /// Returns its place.

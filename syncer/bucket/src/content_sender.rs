@@ -2,7 +2,7 @@
 
 use syncer::snapshot::copy::ContentPiece;
 use volferry_core::{
-    delta::chunk::{ChunkSizes, Chunker},
+    delta::{chunk_sizes::ChunkSizes, cut_chunks::Chunker},
     hash::ContentId,
 };
 

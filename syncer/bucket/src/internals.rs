@@ -1,6 +1,6 @@
 //! The decoders of what is sealed in a store, for fuzzers, which have no key. They may change with any commit.
 
-use super::{blob, index::PackIndex, store_list::StoreList};
+use super::{blob, pack_index::PackIndex, store_list::StoreList};
 
 /// Decodes a list, and encodes it again.
 pub fn list(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -33,7 +33,7 @@ pub fn pack(plain: &[u8]) -> Vec<u8> {
 pub fn samples() -> [Vec<u8>; 4] {
     use super::{
         blob::{BlobId, ContentPart},
-        index::{ObjectName, PackOffset, PackedBlob},
+        pack_index::{ObjectName, PackOffset, PackedBlob},
     };
     use volferry_core::hash::ContentId;
     let [one, other] = [1, 2].map(|byte| ObjectName([byte; 16]));

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{bucket_error::BucketError, bucket_store::BucketStore, index::ObjectName, seal::random};
+use super::{bucket_error::BucketError, bucket_store::BucketStore, pack_index::ObjectName, seal::random};
 
 /// The folder of the marks.
 const SENDING: &str = "sending";

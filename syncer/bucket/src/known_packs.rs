@@ -8,8 +8,8 @@ use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts},
     bucket_error::BucketError,
     bucket_store::BucketStore,
-    index::{BlobIndex, ObjectName, PACKS, PackIndex, PackOffset},
-    objects::Listed,
+    object_requests::Listed,
+    pack_index::{BlobIndex, ObjectName, PACKS, PackIndex, PackOffset},
     store_list::StoreList,
 };
 

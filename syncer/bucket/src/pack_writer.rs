@@ -15,9 +15,9 @@ use super::{
     blob::{BlobId, BlobKind, compress},
     bucket_error::BucketError,
     bucket_store::{BucketStore, NOT_SEALED},
-    index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
     keep_unlisted::SendingMark,
     known_packs::KnownPacks,
+    pack_index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
     seal::random,
     store_list::StoreList,
 };

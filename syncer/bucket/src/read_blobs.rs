@@ -8,7 +8,7 @@ use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts, decompress},
     bucket_error::BucketError,
     bucket_store::{BucketStore, NOT_SEALED},
-    index::{BlobIndex, BlobPlace, NewerIndex, ObjectName, pack_path},
+    pack_index::{BlobIndex, BlobPlace, NewerIndex, ObjectName, pack_path},
     pack_writer::blob_place,
 };
 

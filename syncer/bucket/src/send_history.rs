@@ -21,9 +21,9 @@ use super::{
     bucket_error::BucketError,
     bucket_store::BucketStore,
     content_sender::ContentSender,
-    index::ObjectName,
     known_packs::KnownPacks,
-    objects::Listed,
+    object_requests::Listed,
+    pack_index::ObjectName,
     pack_writer::PackWriter,
     store_list::StoreList,
 };

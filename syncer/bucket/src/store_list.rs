@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use syncer::snapshot::{Roots, SnapshotId};
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
-use super::index::{ObjectName, PackOffset};
+use super::pack_index::{ObjectName, PackOffset};
 
 /// The versions of the encoding: without damaged blobs, which older programs read as well, and with some.
 const VERSION: u8 = 1;

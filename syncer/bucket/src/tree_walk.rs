@@ -8,7 +8,8 @@ use syncer::{
 };
 
 use super::{
-    blob::BlobId, bucket_error::BucketError, bucket_store::BucketStore, index::BlobIndex, read_blobs::lacks,
+    blob::BlobId, bucket_error::BucketError, bucket_store::BucketStore, pack_index::BlobIndex,
+    read_blobs::lacks,
 };
 
 /// The directories that are asked for at once.

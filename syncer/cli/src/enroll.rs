@@ -21,7 +21,6 @@ use thiserror::Error;
 use crate::{
     flags::{CONNECT_TIMEOUT, EnrollAccess, EnrollFlags},
     messages::{self, hint_at},
-    own_files::{OwnFiles, OwnFilesError},
     peers::{ANSWER, REVOKED, ServiceContact},
     remote::{
         bootstrap::CopyError,
@@ -32,6 +31,7 @@ use crate::{
         ssh_settings,
     },
     screen::Screen,
+    users_service_keys::{OwnFiles, OwnFilesError},
 };
 
 /// The most bytes that the far end may print before its answer.

@@ -12,7 +12,7 @@ use contract::{ExitCode, chain};
 use crate::{
     completions,
     flags::{Flags, GenerateFlags, rsync_flags},
-    own_place,
+    refuse_own_folder,
 };
 
 /// Makes the requested output. An error is printed, and names the folder.
@@ -49,7 +49,7 @@ fn print(text: &[u8]) -> io::Result<()> {
 
 /// Writes a page for the program and one for each subcommand, such as `volferry-snapshot-create.1`.
 fn write_pages(folder: &Path) -> io::Result<()> {
-    own_place::check(folder)?;
+    refuse_own_folder::check(folder)?;
     fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Flags::command().disable_help_subcommand(true), folder)
 }

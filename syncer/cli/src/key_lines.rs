@@ -11,7 +11,7 @@ use contract::{AuthorizedFileError, AuthorizedKey, AuthorizedKeyError, read_auth
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-use crate::{own_place, report_file};
+use crate::{refuse_own_folder, report_file};
 
 /// Why a file of authorized keys cannot be changed.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub(crate) fn change<E: From<KeyLinesError>>(
 ) -> Result<Vec<AuthorizedKey>, E> {
     let in_file = |source| KeyLinesError::File { path: path.into(), source };
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    own_place::check(folder).map_err(in_file)?;
+    refuse_own_folder::check(folder).map_err(in_file)?;
     let turn = File::open(folder).map_err(in_file)?;
     flock(&turn, FlockOperation::LockExclusive).map_err(|error| in_file(error.into()))?;
     let text = read_text(path)?;

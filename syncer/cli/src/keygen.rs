@@ -8,7 +8,7 @@ use std::{
 use contract::{ExitCode, IdentityError, IdentityPair, chain};
 use thiserror::Error;
 
-use crate::own_place;
+use crate::refuse_own_folder;
 
 #[derive(Debug, Error)]
 enum KeygenError {
@@ -46,7 +46,7 @@ pub(super) fn run(out: &Path) -> ExitCode {
 
 /// Writes a pair of identities to `out`, unless a file of it exists: a new half must never join an old one.
 fn generate(out: &Path) -> Result<(), KeygenError> {
-    own_place::check(out)?;
+    refuse_own_folder::check(out)?;
     if out.exists() && !out.is_dir() {
         return Err(KeygenError::NoFolder(out.into()));
     }

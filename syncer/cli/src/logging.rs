@@ -33,7 +33,7 @@ use super::{
 
 /// The module that logs each damaged object that a restore needs. The end of the run names the first, as it does with
 /// failed files.
-const DAMAGED_OBJECTS: &str = "syncer::ends::stored_tree";
+const DAMAGED_OBJECTS: &str = "syncer::ends::damaged_content";
 
 /// The modules that log an error which the report tells of: the stream below a connection ends, which is no error after
 /// a run, or a certificate is refused.

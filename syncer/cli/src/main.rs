@@ -1,7 +1,6 @@
 //! `volferry`: moves one tree onto another, on one machine or over QUIC. The typed flags become a configuration, the
 //! configuration a session of the engine, and its outcome the exit code.
 
-mod asks;
 mod bar;
 mod bench;
 mod changed_list;
@@ -16,18 +15,16 @@ mod generate;
 mod itemize;
 mod key_lines;
 mod keygen;
+mod link_to_service;
 mod list_file;
-mod live;
 mod logging;
 mod messages;
 mod open_offsite;
 mod output;
-mod own_files;
-mod own_place;
 mod path_list;
 mod pattern_file;
 mod peers;
-mod rate;
+mod refuse_own_folder;
 mod remote;
 mod report;
 mod report_file;
@@ -35,10 +32,13 @@ mod run;
 mod run_log;
 mod screen;
 mod serve;
+mod show_progress;
 mod signals;
 mod snapshot;
+mod speed_window;
 mod summary;
 mod toml_file;
+mod users_service_keys;
 
 use std::{
     env,

@@ -13,9 +13,9 @@ use thiserror::Error;
 use crate::{
     flags::{AddPeerFlags, PeersCommand, RevokePeerFlags},
     key_lines::{self, KeyLinesError},
-    own_files::read_or_make,
     serve::service_config::ServiceConfig,
     toml_file::ConfigFileError,
+    users_service_keys::read_or_make,
 };
 
 /// The start of the line by which `peers add` answers a program at the other end of ssh.

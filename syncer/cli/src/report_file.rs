@@ -10,7 +10,7 @@ use std::{
 
 use contract::Report;
 
-use crate::own_place;
+use crate::refuse_own_folder;
 
 /// Returns a report in the form of its file.
 pub(super) fn text(report: &Report) -> io::Result<String> {
@@ -29,7 +29,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    own_place::check(path.parent().unwrap_or(path))?;
+    refuse_own_folder::check(path.parent().unwrap_or(path))?;
     let (temporary, mut file) = new_beside(path, random_word)?;
     let written = file.write_all(content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {

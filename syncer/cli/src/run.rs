@@ -14,11 +14,10 @@ use contract::{
 use thiserror::Error;
 
 use super::{
-    asks::AskError,
     config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
     itemize,
-    live::{Live, Look},
+    link_to_service::AskError,
     logging::{self, Reader},
     messages,
     open_offsite::open_offsite,
@@ -26,6 +25,7 @@ use super::{
     remote::near_end::RemoteError,
     report_file, run_log,
     screen::Screen,
+    show_progress::{Live, Look},
     signals, summary,
 };
 use syncer::{

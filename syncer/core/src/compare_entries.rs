@@ -1,182 +1,20 @@
 //! Compares two listings of one directory and plans the steps for it. Pure: no file system, no network, no clock.
 
+mod count_as_equal;
+mod spared_from_deletion;
+
 use std::cmp::Ordering;
 
 use contract::Difference;
 
-use crate::{
-    hash::TreeDigest,
-    tree::{
-        dir::Beyond,
-        entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
-        filter::{Filter, SizeLimits},
-        kept_times::KeptTimes,
-        kept_xattrs::Classes,
-        listing::Listing,
-        path::RelPath,
-        rules::Rules,
-    },
+pub use count_as_equal::{Content, Policy};
+pub use spared_from_deletion::Spared;
+
+use crate::tree::{
+    entry::{Entry, Kind, Meta},
+    kept_xattrs::Classes,
+    listing::Listing,
 };
-
-/// The rules by which two entries count as equal.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Policy {
-    /// Whether to remove entries that the source does not have.
-    pub delete: bool,
-    /// Whether entries on other file systems than the sink's root stay.
-    pub one_file_system: bool,
-    /// Whether sockets stay, and folders below the root that have a folder `.volferry`, with everything in them.
-    pub spares_foreign: bool,
-    /// Whether deletes cross into other mounts than the one of the sink's root.
-    pub cross_mounts: bool,
-    /// Whether owner and group are compared.
-    pub owners: bool,
-    /// The user of the process that writes. A file that another user can write to gets an owner, set-id bits or
-    /// capabilities only with new content.
-    pub user: Owner,
-    /// Whether modes are compared.
-    pub permissions: bool,
-    /// Whether modification times are kept. If not, only a file's time is compared, because it shows whether the
-    /// content may differ.
-    pub times: bool,
-    /// The times that the sink's file system can keep.
-    pub kept_times: KeptTimes,
-    /// The kinds of extended attributes that are compared.
-    pub attrs: Classes,
-    /// The sizes of files that take part.
-    pub sizes: SizeLimits,
-    /// Whether files that are newer at the sink are left alone.
-    pub update: bool,
-    /// Whether no new entries are made.
-    pub existing: bool,
-    /// Whether entries that the sink has are left alone, apart from directories.
-    pub ignore_existing: bool,
-    /// How far metadata decides that contents are equal.
-    pub content: Content,
-}
-
-/// How far equal metadata proves that contents are equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Content {
-    /// Equal size and modification time mean equal content.
-    #[default]
-    Trusted,
-    /// Equal size means equal content.
-    BySize,
-    /// Different sizes mean different content; with equal sizes, contents are compared.
-    Compared,
-    /// Contents are compared regardless of the metadata.
-    Verified,
-}
-
-impl Policy {
-    /// Returns whether the entries of a sink's directory stay, because of where it is.
-    pub fn spares(&self, beyond: Beyond) -> bool {
-        beyond.mount && !self.cross_mounts || beyond.file_system && self.one_file_system
-    }
-
-    /// Returns whether two directories are equal with everything below them.
-    pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
-        // Digests do not cover contents. They differ where the sink's file system does not keep a time; the listings
-        // then decide.
-        matches!(self.content, Content::Trusted | Content::BySize)
-            && a.entries == b.entries
-            && (!self.owners || a.owners == b.owners)
-            // If some kinds of attributes cannot be set, their digests may differ for ever. The listings then decide.
-            && (self.attrs.is_empty() || a.attrs == b.attrs)
-    }
-}
-
-impl Policy {
-    /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
-    /// doubt.
-    pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
-        let newest = Time { seconds: seconds.max(!seconds), nanos };
-        self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
-    }
-
-    /// Returns whether the sink's entry has the source's time, as far as the sink's file system keeps it.
-    fn same_time(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        source.meta.mtime == sink.meta.mtime || self.kept_times.kept(source.meta.mtime) == sink.meta.mtime
-    }
-
-    /// Returns whether the sink's mode may stay. Where owners are not kept, set-id bits may stay on a file that has the
-    /// source's owner nevertheless: an equal directory is not looked into.
-    fn same_mode(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        // A link's mode is always 0777, and is not compared.
-        matches!(source.kind, Kind::Symlink { .. })
-            || self.mode_of(source) == sink.meta.mode
-            || source.meta.mode == sink.meta.mode && source.meta.owner == sink.meta.owner
-    }
-
-    /// Returns the mode that an entry gets.
-    fn mode_of(&self, entry: &Entry<'_>) -> u16 {
-        kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
-    }
-
-    /// Returns whether the sink's file would get the source's owner, set-id bits or capabilities although another user
-    /// could have written its content.
-    fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        let is_anothers =
-            sink.meta.owner.uid != self.user.uid || sink.meta.mode & 0o022 != 0 || !self.permissions;
-        is_anothers && self.grants(source, sink)
-    }
-
-    /// Returns whether the sink's file would get another owner, set-id bits or capabilities.
-    pub fn grants(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
-            return false;
-        }
-        let owner = self.owners && source.meta.owner != sink.meta.owner;
-        let set_ids = self.mode_of(source) & SET_IDS & !sink.meta.mode != 0;
-        let capabilities = source.attrs.classes().and(self.attrs).contains(Classes::CAPABILITY);
-        owner || set_ids || capabilities
-    }
-}
-
-/// The entries of one of the sink's directories that the run must leave alone.
-#[derive(Debug, Clone, Copy)]
-pub struct Spared<'a> {
-    /// The directory.
-    pub dir: &'a RelPath,
-    /// The source's rules for it.
-    pub rules: Option<&'a Rules>,
-    /// The sizes of files that take part.
-    pub sizes: SizeLimits,
-    /// Patterns that the owner of the sink's tree excludes.
-    pub owner: &'a Filter,
-}
-
-impl Spared<'_> {
-    /// Returns whether an entry of the source must not be written: its name, or the file that it links to, is excluded
-    /// here.
-    pub fn forbids(&self, entry: &Entry<'_>) -> bool {
-        self.owner.excludes(self.dir, entry.name, entry.kind == Kind::Dir) || self.forbids_target(entry)
-    }
-
-    /// Returns whether an entry of the source is a hard link to a file that is excluded here.
-    pub fn forbids_target(&self, entry: &Entry<'_>) -> bool {
-        let Kind::HardLink { to } = entry.kind else { return false };
-        !self.owner.is_empty() && RelPath::parse(to).is_ok_and(|path| self.owner.excludes_path(&path))
-    }
-
-    /// Returns whether these rules spare no entry.
-    pub fn is_nothing(&self) -> bool {
-        self.rules.is_none() && self.sizes == SizeLimits::default()
-    }
-
-    /// Returns whether an entry of the sink that the source does not have stays.
-    pub fn holds(&self, entry: &Entry<'_>) -> bool {
-        self.sizes.exclude(entry.kind) || self.by_rules(entry)
-    }
-
-    fn by_rules(&self, entry: &Entry<'_>) -> bool {
-        let Some(rules) = self.rules else { return false };
-        self.dir.join(entry.name).is_ok_and(|path| rules.excludes(&path, entry.kind == Kind::Dir))
-    }
-}
 
 /// One action on an entry of the source's listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

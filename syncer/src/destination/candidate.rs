@@ -31,7 +31,7 @@ use crate::{
         locate::refuse_own,
         root::{Root, RootError, TreeLocation, open_child},
     },
-    tree::{kept_times::KeptTimes, noted::NotedFiles},
+    tree::{kept_times::KeptTimes, noted_in_motion::NotedFiles},
 };
 
 /// A directory that may become the destination of a run, and is still unchanged.

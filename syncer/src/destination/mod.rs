@@ -1,7 +1,7 @@
 //! Makes every change of a destination: staging, metadata, links, deletes, durability. No other module changes one.
 //!
-//! All changes are made by descriptors beneath the [`Root`]; a peer can only name one entry of one directory. A file's
-//! content becomes visible in one link or rename, after it was checked.
+//! All changes are made by descriptors beneath the [root](crate::sys::root::Root); a peer can only name one entry of
+//! one directory. A file's content becomes visible in one link or rename, after it was checked.
 
 mod backup_dir;
 mod candidate;
@@ -21,8 +21,6 @@ mod staging;
 mod state;
 mod writable_tree;
 
-use crate::sys::root::Root;
-
 pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub(crate) use candidate::Candidate;
 pub(crate) use copy_bytes::{SMALL_BYTES, never_clones, read_exact_at, write_all};
@@ -34,10 +32,11 @@ pub(crate) use metadata::set_xattrs::visible_attrs;
 pub(crate) use metadata::settings::Settings;
 pub(crate) use remove_old_versions::EntryAt;
 pub(crate) use remove_old_versions::let_go;
-pub(crate) use staging::arrived_blocks::{ArrivalLog, ArrivedBlocks};
+pub(crate) use staging::arrival_log::{ArrivalLog, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};
+pub(crate) use state::adopted::is_adopted;
 pub(crate) use state::dirty_mark::{Scope, settles_doubt};
 pub(crate) use state::leftovers::Leftover;
 pub(crate) use state::shard_board::{OtherShards, ShardBoard, ShardState, Stage};
@@ -51,8 +50,3 @@ pub(crate) use state::volume_id::of as volume_of;
 
 pub(crate) use writable_tree::Destination;
 pub(crate) use writable_tree::open_dir_in;
-
-/// Returns whether a run has begun to write to the folder at `root` before, or it has snapshots.
-pub(crate) fn is_adopted(root: &Root) -> bool {
-    state::volume_id::is_adopted(root).unwrap_or(true)
-}

@@ -16,7 +16,7 @@ use crate::{
         metadata::set_metadata,
         remove_old_versions::EntryAt,
         staging::{
-            arrived_blocks::{ArrivalLog, ArrivedBlocks},
+            arrival_log::{ArrivalLog, ArrivedBlocks},
             overlay::Overlay,
             reflink,
             staged_dir::StagedDir,
@@ -27,7 +27,7 @@ use crate::{
     entry::{Meta, Time},
     measure::monitor::Monitor,
     path::RelPath,
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 impl Destination {

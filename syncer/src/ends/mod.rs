@@ -1,5 +1,6 @@
 //! The ends of a run: how both are opened, and how the pipeline sees local, remote and stored sources.
 
+pub(crate) mod damaged_content;
 pub(crate) mod end_kinds;
 pub(crate) mod local_source;
 pub(crate) mod local_tree;
@@ -12,3 +13,4 @@ pub(crate) mod source_lock;
 pub(crate) mod stored_source;
 pub(crate) mod stored_tree;
 pub(crate) mod tree_head;
+pub(crate) mod trust_in_store;

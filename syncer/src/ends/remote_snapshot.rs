@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ends::stored_tree::written,
+    ends::damaged_content::written,
     path::RelPath,
     plan::{
         compare_contents::{HashBatch, SourceHashes},

@@ -4,9 +4,9 @@ use contract::{Effort, MAX_EFFORTS, PlannedAction, Report, RunParams, Usage};
 
 use crate::{
     ends::{
+        damaged_content::leave_out,
         remote_snapshot::find_damaged,
         remote_tree::{RemoteHashes, RemoteTree, expect_done},
-        stored_tree::leave_out,
     },
     fetch::request_files,
     measure::{

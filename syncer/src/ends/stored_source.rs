@@ -6,8 +6,9 @@ use contract::human_bytes::bytes as human_bytes;
 
 use crate::{
     ends::{
+        damaged_content::{damaged, leave_out, needed, not_whole, written},
         local_tree::LocalHashes,
-        stored_tree::{Restore, StoredTree, damaged, leave_out, needed, not_whole, written},
+        stored_tree::{Restore, StoredTree},
     },
     fetch::copy_local::copy_all,
     measure::monitor::Monitor,

@@ -1,37 +1,32 @@
 //! The tree of a snapshot as the source of a run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::fd::AsFd as _,
 };
 
-use contract::{Ownership, RunParams};
+use contract::RunParams;
 use parking_lot::Mutex;
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, put_attr},
-    compare_entries::Step,
-    entry::{Entry, Kind, Meta, Time, kept_mode},
-    hash::{ContentId, TreeDigest},
-    kept_xattrs::Classes,
+    attrs::AttrsBuf,
+    ends::trust_in_store::{harmless, is_trusted},
+    entry::{Entry, Kind, Meta, Time},
+    hash::TreeDigest,
     listing::ListingBuilder,
     measure::{monitor::Monitor, report::Failures},
     path::RelPath,
-    plan::{
-        plan_id::PlanId,
-        planned::{Compared, PlannedDir, path_in},
-        source_tree::SourceTree,
-    },
+    plan::{plan_id::PlanId, source_tree::SourceTree},
     session_error::SessionError,
     snapshot::{
-        Snapshot, SnapshotError, SnapshotId, Store,
+        Snapshot, SnapshotError, Store,
         around_runs::Before,
         browse::{Node, What, node_at, nodes},
         store::{ContentRef, Folder, FolderRef},
     },
     source::source_file::{OfStore, SourceFile, Stored},
-    sys::{cores::on_cores, root::TreeLocation},
+    sys::root::TreeLocation,
     transport::TransportError,
     tree::{
         Tree,
@@ -39,9 +34,6 @@ use crate::{
     },
     wire::Listed,
 };
-
-/// The number of objects for which one more thread is started.
-const OBJECTS_PER_THREAD: usize = 64;
 
 /// The tree of a snapshot, read directory by directory as a comparison requests it.
 #[derive(Debug)]
@@ -314,130 +306,6 @@ impl Stored for StoredTree<'_> {
         let open = self.store.content(&content).map_err(io::Error::other)?;
         let fd = open.file.as_fd().try_clone_to_owned()?;
         SourceFile::stored(fd, OfStore { start: open.start, ..of })
-    }
-}
-
-/// The attributes that give no rights.
-const HARMLESS: Classes =
-    Classes::ALL.without(Classes::CAPABILITY).without(Classes::TRUSTED).without(Classes::LABEL);
-
-/// Returns whether owners, set-id bits, capabilities and devices of a snapshot are believed: no other user could write
-/// to the list that has it, or the user of this run says so.
-fn is_trusted(snapshot: &Snapshot, params: &RunParams) -> bool {
-    params.trust_store || !snapshot.is_exposed
-}
-
-/// Returns the parameters of a run from a snapshot, without what an untrusted one may not decide.
-pub(crate) fn as_trusted(snapshot: &Snapshot, params: &RunParams) -> RunParams {
-    let mut params = params.clone();
-    if !is_trusted(snapshot, &params) {
-        (params.preserve.ownership, params.preserve.specials) = (Ownership::Never, false);
-    }
-    params
-}
-
-/// Returns a note on what an untrusted snapshot may not decide.
-pub(crate) fn trust_note(snapshot: &Snapshot, params: &RunParams) -> Option<String> {
-    (!is_trusted(snapshot, params)).then(|| {
-        format!(
-            "snapshot {} was imported, or other users could write to its list: owners, set-id bits, capabilities, pipes \
-             and devices are left out; --trust-store restores them, too",
-            snapshot.id
-        )
-    })
-}
-
-/// Returns the attributes out of `classes` that a run from the snapshot keeps.
-pub(crate) fn trusted_attrs(snapshot: &Snapshot, params: &RunParams, classes: Classes) -> Classes {
-    if is_trusted(snapshot, params) { classes } else { classes.and(HARMLESS) }
-}
-
-/// Takes set-id bits, and attributes that give rights, from an entry.
-fn harmless(node: Node) -> Node {
-    let mut bytes = Vec::new();
-    node.attrs.as_attrs().within(HARMLESS).for_each(|(name, value)| put_attr(&mut bytes, name, value));
-    let mode = kept_mode(node.entry(b"").kind, &node.meta, false);
-    Node { meta: Meta { mode, ..node.meta }, attrs: Attrs::trusted(&bytes).into(), ..node }
-}
-
-/// An object that a restore reads, and a file that needs it.
-pub(crate) struct NeededContent {
-    pub content: ContentRef,
-    pub len: u64,
-    pub path: RelPath,
-}
-
-/// Returns the objects of all files that are made or updated, each once.
-pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededContent> {
-    let mut seen = HashSet::new();
-    let mut needed = Vec::new();
-    for dir in &compared.dirs {
-        for (_, entry, len) in written(dir) {
-            let Some((content, _)) = tree.file(dir.source, entry.name) else { continue };
-            if let Some(content) = content.filter(|content| seen.insert(content.id)) {
-                needed.push(NeededContent { content, len, path: path_in(&dir.path, entry.name) });
-            }
-        }
-    }
-    needed
-}
-
-/// Yields the files of a directory that are written, with their indexes and lengths.
-pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>, u64)> {
-    let mut steps = dir.plan.steps.iter().peekable();
-    (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
-        let (_, step) = steps.next_if(|(at, _)| *at == index)?;
-        match entry.kind {
-            Kind::File { size } if *step != Step::Meta => Some((index, entry, size)),
-            _ => None,
-        }
-    })
-}
-
-/// Reads the objects that a restore needs, before it changes anything, and returns the ids of the damaged ones.
-pub(crate) fn damaged(store: &Store, needed: &[NeededContent]) -> HashSet<ContentId> {
-    let check = |nth: usize| {
-        let NeededContent { content, len, path } = &needed[nth];
-        let checked = store.check(content, *len);
-        checked
-            .inspect_err(|error| tracing::error!(%path, %error, "an object is needed"))
-            .err()
-            .map(|_| content.id)
-    };
-    on_cores(needed.len(), OBJECTS_PER_THREAD, check).into_iter().flatten().collect()
-}
-
-/// Returns an error that names the first path that needs a damaged object of the snapshot `id`; `None` if none is
-/// damaged.
-pub(crate) fn not_whole(
-    id: SnapshotId,
-    needed: &[NeededContent],
-    damaged: &HashSet<ContentId>,
-) -> Option<SnapshotError> {
-    let bad = needed.iter().filter(|object| damaged.contains(&object.content.id));
-    let path = bad.map(|object| &object.path).min()?.to_string();
-    Some(SnapshotError::NotWhole { id, count: damaged.len() as u64, path })
-}
-
-/// Takes the files whose content is damaged out of the plan, and names them.
-pub(crate) fn leave_out(
-    compared: &mut Compared,
-    is_damaged: impl Fn(&PlannedDir, &[u8]) -> bool,
-    failures: &Failures,
-) {
-    for dir in &mut compared.dirs {
-        let bad: Vec<(u32, RelPath)> = written(dir)
-            .filter(|(_, entry, _)| is_damaged(dir, entry.name))
-            .map(|(index, entry, _)| (index, path_in(&dir.path, entry.name)))
-            .collect();
-        for (index, path) in bad {
-            dir.plan.set_step(index, None);
-            failures.add(
-                &path,
-                "restore",
-                &"the snapshot's content is damaged, and has no good copy in the store",
-            );
-        }
     }
 }
 

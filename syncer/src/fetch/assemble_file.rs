@@ -13,7 +13,7 @@ use crate::{
     },
     destination::Staged,
     entry::Meta,
-    fetch::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis, record_arrivals::Arrivals},
+    fetch::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis, when_to_note_arrivals::Arrivals},
     hash::{BlockHash, BlockHashes, ContentId, TransferHash, block_bytes, granule_value, is_one_block},
     plan::needed_files::Need,
     sink::writing::Writing,

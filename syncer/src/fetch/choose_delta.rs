@@ -25,7 +25,7 @@ use crate::{
     measure::thread_time::{Activity, during},
     plan::needed_files::Need,
     sink::writing::Writing,
-    source::source_file::{has_holes, regular},
+    source::{settled_times::regular, source_file::has_holes},
     sys::{cores::cores, find_holes::data_end},
     transport::Control,
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     delta::{
-        chunk::ChunkSizes,
+        chunk_sizes::ChunkSizes,
         list::{ChunkList, ListBuilder},
     },
     destination::{ClonedAt, Destination, Staged},

@@ -15,7 +15,10 @@ use crate::{
     plan::needed_files::{Fetch, Need},
     session_error::SessionError,
     sink::writing::{WriteTarget, Writing},
-    source::source_file::{AsListed, CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
+    source::{
+        read_again::until_unchanged,
+        source_file::{AsListed, LastDir, Origin, SourceFile},
+    },
     sys::{cores::cores, file_part::Slice},
     transport::TransportError,
 };
@@ -162,12 +165,7 @@ impl Copier<'_> {
     }
 
     fn copy(&mut self, need: &Need) -> io::Result<()> {
-        for _ in 0..MAX_ATTEMPTS {
-            if self.attempt(need)? {
-                return Ok(());
-            }
-        }
-        Err(io::Error::other(CHANGED))
+        until_unchanged(|| Ok(self.attempt(need)?.then_some(())))
     }
 
     /// Copies a file once. Returns false if it changed while it was read.

@@ -13,10 +13,7 @@ use blake3::Hash;
 use parking_lot::Mutex;
 
 use crate::{
-    delta::{
-        chunk::{ChunkSizes, Chunker},
-        window::Window,
-    },
+    delta::{chunk_sizes::ChunkSizes, cut_chunks::Chunker, window::Window},
     fetch::concatenated_files::ConcatFiles,
     measure::monitor::Monitor,
     sys::cores::cores,

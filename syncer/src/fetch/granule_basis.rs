@@ -23,7 +23,7 @@ use crate::{
     },
     destination::{ArrivalLog, ArrivedBlocks, ClonedAt, Staged},
     hash::{MAX_BLOCK_BYTES, block_bytes, granule_bytes, granule_value},
-    source::source_file::{has_holes, regular},
+    source::{settled_times::regular, source_file::has_holes},
     sys::{file_part::Slice, find_holes::DataMap},
 };
 

@@ -10,5 +10,5 @@ pub(crate) mod cut_basis;
 pub(crate) mod granule_basis;
 pub(crate) mod in_flight;
 pub(crate) mod receive_frames;
-pub(crate) mod record_arrivals;
 pub(crate) mod request_files;
+pub(crate) mod when_to_note_arrivals;

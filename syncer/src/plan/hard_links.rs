@@ -1,11 +1,13 @@
-//! Hard links in a plan: decides which of the destination's files keep their content under another leader, and which
-//! names have to be linked again because their file is replaced.
+//! Hard links in a plan: decides whether a run keeps them, which of the destination's files keep their content under
+//! another leader, and which names have to be linked again because their file is replaced.
 //!
 //! Each directory was planned alone. Files with several names, which may be in many directories, are settled here: at
 //! most one of the source's files keeps such a file, and all other entries of the source under its names are made
 //! again.
 
 use std::collections::{HashMap, HashSet};
+
+use contract::RunParams;
 
 use crate::{
     compare_entries::{Content, DirPlan, Policy, Step, step},
@@ -24,6 +26,12 @@ use crate::{
 
 /// The source's entry of the same name as an entry of the sink, if there is one, and the index of the latter.
 type Met<'a> = (Option<(u32, Entry<'a>)>, u32);
+
+/// Returns whether names of one file at the source become names of one file. They do not if the first of them may be
+/// left out for what the destination has.
+pub(crate) fn links_names(params: &RunParams) -> bool {
+    params.preserve.hard_links && !params.existing && !params.ignore_existing && !params.update
+}
 
 /// Settles the hard links of a plan.
 pub(crate) fn settle(

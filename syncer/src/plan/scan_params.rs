@@ -12,7 +12,7 @@ use crate::{
     measure::{monitor::Monitor, report::Failures},
     path::PathError,
     path_list::PathList,
-    plan::single_file::Subject,
+    plan::{hard_links::links_names, single_file::Subject},
     reshape::Reshape,
     scan::{ScanOptions, scan},
     session_error::SessionError,
@@ -21,7 +21,7 @@ use crate::{
         root::{Root, TreeLocation},
     },
     transport::TransportError,
-    tree::{Tree, noted::NotedFiles},
+    tree::{Tree, noted_in_motion::NotedFiles},
 };
 
 /// What a destination's scan has to know of earlier runs, with times of its file system's clock.
@@ -113,12 +113,6 @@ fn options(params: &RunParams, side: Side) -> Result<ScanOptions, FilterError> {
         unreadable_attrs: side == Side::Sink,
         ..ScanOptions::default()
     })
-}
-
-/// Returns whether names of one file at the source become names of one file. They do not if the first of them may be
-/// left out for what the destination has.
-fn links_names(params: &RunParams) -> bool {
-    params.preserve.hard_links && !params.existing && !params.ignore_existing && !params.update
 }
 
 fn filter(params: &RunParams) -> Result<Filter, FilterError> {

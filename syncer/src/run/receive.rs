@@ -1,6 +1,6 @@
 //! The sink's end of a run over the network, until both ends are open.
 
-use contract::{Demands, Ownership, Phase, Report, RunParams};
+use contract::{Demands, Phase, Report};
 
 use crate::{
     destination::Settings,
@@ -10,7 +10,7 @@ use crate::{
         remote_source::RemoteSource,
     },
     measure::report::Stopwatch,
-    plan::{run_state::Run, single_file::Subject},
+    plan::{guards::owners_demands::limited, run_state::Run, single_file::Subject},
     run::{device_run, pipeline},
     session_error::SessionError,
     sink::open_destination::HeldDestination,
@@ -23,7 +23,9 @@ use crate::{
 pub(crate) fn await_run(control: &Control, demands: &Demands) -> Result<Hello, SessionError> {
     let version = env!("CARGO_PKG_VERSION").into();
     control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
-    Ok(demanded(expect_hello(control)?, demands))
+    let mut hello = expect_hello(control)?;
+    hello.params = limited(std::mem::take(&mut hello.params), demands);
+    Ok(hello)
 }
 
 /// Runs the sink's end of the run that the `hello` requests. `bytes_on_wire` is called when the report is made.
@@ -59,39 +61,6 @@ pub(crate) fn run(
     settings.attrs = settings.attrs.and(attrs);
     let source = RemoteSource::new(peer, &subject, bytes_on_wire);
     pipeline::run(source, (&subject, settings), held, Some(&peer.control), &run, watch)
-}
-
-/// Returns the run that the source requests, limited by the demands of the destination's owner.
-fn demanded(mut hello: Hello, demands: &Demands) -> Hello {
-    let params = &mut hello.params;
-    if let Some(asked) = &demands.asked {
-        *params = as_asked(std::mem::take(params), asked);
-    }
-    params.demands = Demands { asked: None, ..demands.clone() };
-    // The source reports a dry run that it requested itself.
-    params.demands.dry_run &= !params.dry_run;
-    params.dry_run |= demands.dry_run;
-    params.delete &= !demands.no_delete;
-    hello
-}
-
-/// Returns the run that this end asked for. The source adds what concerns itself alone, and may leave out more.
-fn as_asked(theirs: RunParams, asked: &RunParams) -> RunParams {
-    let mut preserve = asked.preserve;
-    // A snapshot that other users could change comes without owners, devices and pipes.
-    preserve.specials &= theirs.preserve.specials;
-    if theirs.preserve.ownership == Ownership::Never {
-        preserve.ownership = Ownership::Never;
-    }
-    RunParams {
-        preserve,
-        dry_run: theirs.dry_run,
-        exclude: theirs.exclude,
-        image: theirs.image,
-        bandwidth_limit: theirs.bandwidth_limit,
-        source_id: theirs.source_id,
-        ..asked.clone()
-    }
 }
 
 fn expect_hello(control: &Control) -> Result<Hello, TransportError> {

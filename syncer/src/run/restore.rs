@@ -8,7 +8,8 @@ use crate::{
     destination::Settings,
     ends::{
         stored_source::StoredSource,
-        stored_tree::{Restore, as_trusted, trust_note, trusted_attrs},
+        stored_tree::Restore,
+        trust_in_store::{as_trusted, trust_note, trusted_attrs},
     },
     measure::report::Stopwatch,
     path::RelPath,

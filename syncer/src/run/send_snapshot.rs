@@ -5,8 +5,9 @@ use contract::{Phase, Report, RunParams};
 
 use crate::{
     ends::{
-        stored_tree::{StoredTree, as_trusted, trust_note, trusted_attrs},
+        stored_tree::StoredTree,
         tree_head::done,
+        trust_in_store::{as_trusted, trust_note, trusted_attrs},
     },
     kept_xattrs::Classes,
     measure::report::{Counters, Failures, Stopwatch},

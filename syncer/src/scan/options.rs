@@ -9,7 +9,7 @@ use crate::{
     kept_xattrs::Classes,
     path_list::PathList,
     reshape::Reshape,
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 /// The options of a scan.

@@ -6,7 +6,10 @@ use crate::{
     destination::{ApplyError, Candidate, Settings, visible_attrs},
     plan::{
         compare_params::count_owners,
-        guards::{self, expected_volume, first_snapshot_room, free_space::Room, renamed_file},
+        guards::{
+            self, expected_volume::check_volume, first_snapshot_room, free_space::Room,
+            other_source::check_source, renamed_file,
+        },
         planned::{NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
@@ -48,9 +51,9 @@ impl DryDestination {
             Some(candidate) => candidate.volume()?,
             None => None,
         };
-        let mut notes = expected_volume::check_volume(params, &place.path(), volume)?;
+        let mut notes = check_volume(params, &place.path(), volume)?;
         if let (Some(_), Some(candidate)) = (params.demands.other_source, &candidate) {
-            notes.extend(expected_volume::check_source(params, &place.path(), candidate.source()?)?);
+            notes.extend(check_source(params, &place.path(), candidate.source()?)?);
         }
         let above = match &candidate {
             Some(candidate) => {

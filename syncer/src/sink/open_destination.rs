@@ -4,7 +4,7 @@ use contract::{RunParams, WriteMode};
 
 use crate::{
     destination::{Candidate, Destination, Settings, VolumeLock},
-    plan::guards::expected_volume,
+    plan::guards::{expected_volume::check_volume, other_source::check_source},
     session_error::SessionError,
     sink::backup_place,
     sys::root::TreeLocation,
@@ -39,13 +39,13 @@ pub(crate) fn open_destination(
     let candidate = match Candidate::find(place)? {
         Some(candidate) => candidate,
         None => {
-            expected_volume::check_volume(params, &place.path(), None)?;
+            check_volume(params, &place.path(), None)?;
             Candidate::open(place)?
         }
     };
-    let mut notes = expected_volume::check_volume(params, &place.path(), candidate.volume()?)?;
+    let mut notes = check_volume(params, &place.path(), candidate.volume()?)?;
     if params.demands.other_source.is_some() {
-        notes.extend(expected_volume::check_source(params, &place.path(), candidate.source()?)?);
+        notes.extend(check_source(params, &place.path(), candidate.source()?)?);
     }
     let shard = params.shard.filter(|shard| shard.count > 1);
     if shard.is_some_and(|shard| !shard.is_valid()) {

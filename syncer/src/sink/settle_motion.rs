@@ -16,7 +16,7 @@ use crate::{
         scan_params::lists_all,
     },
     session_error::SessionError,
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 /// Notes the files whose content was equal although another process may have been writing to them.

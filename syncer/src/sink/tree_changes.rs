@@ -12,9 +12,9 @@ use crate::{
     },
     session_error::SessionError,
     sink::{
+        await_shards::ShardRun,
         executor::Executor,
         settle_motion::{note_in_motion, settle_notes},
-        shards::ShardRun,
         source_end::SourceEnd,
         writing::{WriteTarget, Writing},
     },

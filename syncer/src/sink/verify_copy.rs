@@ -20,7 +20,7 @@ use crate::{
         single_file::Subject,
     },
     session_error::{SessionError, go_on},
-    sink::{shards::verifies, source_end::SourceEnd},
+    sink::{deal_to_shards::verifies, source_end::SourceEnd},
     source::{hash_files::Expect, source_file::Origin},
     sys::root::Root,
     tree::{Tree, seek::seek},

@@ -6,12 +6,11 @@ use std::{io, sync::Arc};
 use crate::{
     hash::{ContentId, TransferHash},
     source::{
+        read_again::until_unchanged,
         send_frames::{PackBatch, RequestedFile, SendWorker},
         send_large_file::Large,
-        source_file::{
-            CHANGED, DAMAGED, MAX_ATTEMPTS, Origin, Stored, append_start, has_holes, is_same,
-            open_nonblocking, regular, settled,
-        },
+        settled_times::{regular, settled},
+        source_file::{DAMAGED, Origin, Stored, append_start, has_holes, is_same, open_nonblocking},
     },
     sys::in_motion::is_in_motion,
     transport::TransportError,
@@ -61,11 +60,11 @@ impl SendWorker<'_> {
         let dir = self.dir.open(root, batch.dir, &batch.path)?;
         let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
-        for _ in 0..MAX_ATTEMPTS {
+        until_unchanged(|| {
             let before = settled(&fd, self.monitor)?;
             let size = before.st_size as u64;
             if size > MAX_PACKED_BYTES {
-                return Ok(SmallRead::Large);
+                return Ok(Some(SmallRead::Large));
             }
             let in_motion = root.doubts(&batch.path, &file.name, &before) || is_in_motion(&fd, &before);
             let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
@@ -86,14 +85,13 @@ impl SendWorker<'_> {
                     if in_motion {
                         pack.mark_in_motion();
                     }
-                    return Ok(SmallRead::Packed);
+                    Ok(Some(SmallRead::Packed))
                 }
-                Err(Misread::Failed(error)) => return Err(error),
-                Err(Misread::Sparse) => return Ok(SmallRead::Large),
-                Err(Misread::Changed) => {}
+                Err(Misread::Failed(error)) => Err(error),
+                Err(Misread::Sparse) => Ok(Some(SmallRead::Large)),
+                Err(Misread::Changed) => Ok(None),
             }
-        }
-        Err(io::Error::other(CHANGED))
+        })
     }
 
     /// Reads a file of a snapshot. It never changes, and may only be damaged.

@@ -14,9 +14,10 @@ use crate::{
     hash::TransferHash,
     path::RelPath,
     source::{
+        read_again::CHANGED,
         send_frames::{RequestedFile, SendWorker},
         send_large_file::Large,
-        source_file::{CHANGED, SourceFile},
+        source_file::SourceFile,
     },
     transport::TransportError,
     wire::{

@@ -28,8 +28,9 @@ use crate::{
     },
     path::RelPath,
     source::{
+        read_again::{CHANGED, has_another},
         send_frames::{RequestedFile, SendWorker},
-        source_file::{CHANGED, DAMAGED, MAX_ATTEMPTS, Origin, SourceFile},
+        source_file::{DAMAGED, Origin, SourceFile},
     },
     sys::{file_part::data_in, find_holes::DataMap},
     transport::TransportError,
@@ -358,7 +359,7 @@ impl Large {
         // Attributes that were read are valid if the file has not changed since.
         let fresh = opened.map(|opened| opened.fresh(&self.file.meta, self.file.as_listed));
         let changed = opened.is_ok_and(|opened| opened.is_unchanged().is_ok_and(|unchanged| !unchanged));
-        if changed && self.attempt + 1 < MAX_ATTEMPTS {
+        if changed && has_another(self.attempt) {
             return Ended::Changed;
         }
         let hash = state.hashes.finish();

@@ -26,8 +26,9 @@ use crate::{
     reshape::Reshape,
     source::{
         paths_by_number::{EntriesOf, Paths},
-        send_frames::{LinkMeter, PackBatch, RequestedFile, SendWorker},
+        send_frames::{PackBatch, RequestedFile, SendWorker},
         send_large_file::Large,
+        slow_link::LinkMeter,
         source_file::{AsListed, LastDir, Origin},
     },
     transport::{DataSender, Fault, Peer, TransportError},

@@ -4,14 +4,12 @@ use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::Duration,
 };
 
 use rustix::{
     buffer::spare_capacity,
-    fs::{FileType, Mode, OFlags, Stat},
+    fs::{Mode, OFlags, Stat},
     io::Errno,
-    time::{ClockId, clock_gettime},
 };
 
 use crate::{
@@ -25,6 +23,7 @@ use crate::{
     reshape::{ModeOf, Reshape},
     scan,
     snapshot::store::id_of_file,
+    source::settled_times::{regular, settled},
     sys::{
         block_device::{DevicePart, Opened},
         file_part::Slice,
@@ -32,17 +31,10 @@ use crate::{
         joined_ranges::JoinedRanges,
         read_xattrs::of_open,
         root::Root,
-        stat::{changed, modified},
+        stat::modified,
     },
     tree::dir::DirId,
 };
-
-/// The number of times that a file is read before it counts as changing all the time.
-pub(crate) const MAX_ATTEMPTS: u32 = 4;
-
-/// The error for a file that changes all the time.
-pub(crate) const CHANGED: &str =
-    "the file kept changing while it was read; the destination keeps the version it has";
 
 /// The error for a file whose content in a store does not have its hash.
 pub(crate) const DAMAGED: &str =
@@ -350,54 +342,11 @@ pub(crate) fn is_same(a: &Stat, b: &Stat) -> bool {
     key(a) == key(b)
 }
 
-/// The longest tick of the kernel's clock for files (`CONFIG_HZ=100`).
-const TICK: Duration = Duration::from_millis(10);
-
-/// The tick of file systems that keep whole seconds; some of them (FAT) keep only even ones.
-const SLOW_TICK: Duration = Duration::from_secs(2);
-
-/// Reads the state of an open regular file once its times are in the past, so that any later change gives it another
-/// time, by which the next run recognises the change. Waits for the end of the clock's present tick if the file was
-/// changed in it, or until the monitor is told to stop.
-pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
-    loop {
-        let stat = regular(&fd)?;
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
-        match until_past(modified(&stat), changed(&stat), now) {
-            Some(wait) => monitor.pause(wait)?,
-            None => return Ok(stat),
-        }
-    }
-}
-
-/// Returns how long it takes until a change of a file would get another time than `modified`; `None` if it would
-/// already. A time further in the future than a tick was set by a program, and is not waited for. `changed` shows the
-/// file system's precision.
-fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
-    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
-    let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };
-    let present = nanos(now) / unit * unit;
-    let ahead = nanos(modified) - present;
-    let wait = nanos(modified) + unit - nanos(now);
-    let is_present = (0..=tick.as_nanos() as i128).contains(&ahead);
-    is_present.then(|| Duration::from_nanos(wait.max(0) as u64).min(tick).max(Duration::from_millis(1)))
-}
-
 /// Opens a file for reading.
 pub(crate) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     // Without NONBLOCK, a pipe that took the file's place would hold the worker for ever.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
-}
-
-/// Reads the state of an open file, which has to be a regular one.
-pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
-    let stat = rustix::fs::fstat(fd)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(stat),
-        _ => Err(io::Error::other("it is no longer a regular file")),
-    }
 }
 
 /// Returns whether so few blocks are allocated for a file that it may have holes.
@@ -426,32 +375,4 @@ pub(crate) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::R
     }
     out.truncate(start + len);
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn time(seconds: i64, nanos: u32) -> Time {
-        Time { seconds, nanos }
-    }
-
-    #[test]
-    fn only_a_time_that_a_change_could_still_have_is_waited_for() {
-        let millis = |millis: u64| Some(Duration::from_millis(millis));
-        let now = time(100, 500_000_000);
-        for (modified, changed, expected) in [
-            (time(100, 499_999_999), time(100, 499_999_999), None),
-            (time(100, 500_000_000), time(100, 500_000_000), millis(1)),
-            (time(100, 503_999_999), time(100, 503_999_999), millis(4)),
-            (time(100, 600_000_000), time(100, 400_000_000), None),
-            (time(99, 0), time(99, 0), None),
-            (time(100, 0), time(100, 0), millis(500)),
-            (time(101, 0), time(101, 0), millis(1500)),
-            (time(200, 0), time(100, 0), None),
-            (time(100, 0), time(100, 7), None),
-        ] {
-            assert_eq!(until_past(modified, changed, now), expected, "{modified:?} {changed:?}");
-        }
-    }
 }

@@ -18,7 +18,7 @@ use crate::{
     entry::Time,
     path::RelPath,
     sys::stat::{changed, modified},
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 /// A file that has not changed for this long is at rest, whoever has it open: no single write takes as long, and the

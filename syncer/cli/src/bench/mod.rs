@@ -2,9 +2,9 @@
 //! bottleneck, and leaves both volumes as they were.
 
 mod bench_error;
+mod bench_folder;
 mod machine;
 mod made_tree;
-mod own_folder;
 mod room;
 mod way;
 
@@ -27,14 +27,14 @@ use syncer::{monitor::Monitor, session::LinkOptions};
 use crate::{
     config::{LinkConfig, ProgressMode},
     flags::BenchFlags,
-    live::{Live, Look},
     report_file,
     run::open,
     screen::Screen,
+    show_progress::{Live, Look},
     signals,
 };
 use bench_error::BenchError;
-use own_folder::OwnFolder;
+use bench_folder::OwnFolder;
 use way::Way;
 
 /// Runs the bench, and prints the result in the requested form.

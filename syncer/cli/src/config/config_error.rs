@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use super::several::SeveralError;
+use super::several_sources::SeveralError;
 use crate::{
     changed_list::ChangedListError, filter_files::FilterFileError, path_list::PathListError,
     pattern_file::PatternFileError, remote::place::PlaceError,

@@ -7,8 +7,8 @@ use syncer::session::{Endpoint, Exchange, LinkMode, Meets};
 
 use super::config_error::ConfigError;
 use crate::{
-    asks::Asks,
     flags::{CONNECT_TIMEOUT, LinkFlags},
+    link_to_service::Asks,
     remote::started::Started,
 };
 

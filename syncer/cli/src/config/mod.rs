@@ -7,7 +7,7 @@ mod offsite_job;
 mod output_config;
 mod run_params;
 mod service_link;
-mod several;
+mod several_sources;
 mod sync_job;
 
 use std::path::{Path, PathBuf};
@@ -125,7 +125,8 @@ impl Config {
                     };
                     Ok((source, job))
                 };
-                let jobs = several::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
+                let jobs =
+                    several_sources::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
                 Run::resolve(jobs, output, surroundings)?
             }
         })

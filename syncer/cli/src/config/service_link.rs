@@ -7,8 +7,8 @@ use syncer::{path::RelPath, session::LinkMode};
 
 use super::{config_error::ConfigError, link_config::LinkConfig};
 use crate::{
-    asks::Asks,
     flags::{CONNECT_TIMEOUT, RemoteFlags, folder_below},
+    link_to_service::Asks,
     remote::place::{PlaceError, ServicePlace},
 };
 

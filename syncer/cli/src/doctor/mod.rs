@@ -21,7 +21,7 @@ use syncer::{
     snapshot::Store,
 };
 
-use crate::{flags::DoctorFlags, messages, own_place, snapshot::damage_of_list};
+use crate::{flags::DoctorFlags, messages, refuse_own_folder, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, measured, printable};
 
@@ -72,7 +72,7 @@ fn print_text(diagnosis: &Diagnosis) -> io::Result<()> {
 
 /// Checks a run of `sync`.
 fn folders(source: &Path, destination: &Path) -> Diagnosis {
-    if let Err(error) = own_place::check(destination) {
+    if let Err(error) = refuse_own_folder::check(destination) {
         let hint = "name a folder beside it; `volferry snapshot` has the commands for what is in it";
         return Diagnosis {
             findings: vec![Finding::new(Check::OwnFolder, Severity::Error, error.to_string(), hint)],

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::finding::{Check, Finding, Severity};
-use crate::own_place;
+use crate::refuse_own_folder;
 
 /// The user that test files are given to.
 const ANYBODY: u32 = 65_533;
@@ -34,7 +34,7 @@ struct TrialFolder {
 
 impl TrialFolder {
     fn new(around: &Path) -> io::Result<Self> {
-        own_place::check(around)?;
+        refuse_own_folder::check(around)?;
         let modified = fs::metadata(around)?.modified().ok();
         let path = around.join(format!(".volferry-doctor-{}", process::id()));
         fs::create_dir(&path)?;

@@ -1,6 +1,7 @@
 //! The flags as they are typed. A value that can be checked separately is checked here, by its parser; a value that
 //! depends on other flags, on the machine or on the engine is checked in [`config`](super::config).
 
+pub(crate) mod bandwidth_rate;
 mod command_flags;
 pub(crate) mod dashed_paths;
 mod deferred;

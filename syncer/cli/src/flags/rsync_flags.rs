@@ -5,6 +5,8 @@ use std::{collections::VecDeque, ffi::OsString};
 
 use thiserror::Error;
 
+use super::bandwidth_rate::bytes_of_rate;
+
 /// How a flag of rsync is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
@@ -282,23 +284,6 @@ fn find(name: &str) -> Option<&'static RsyncFlag> {
     FLAGS.iter().find(|RsyncFlag(names, ..)| names.split(' ').any(|its| its == name))
 }
 
-/// Reads a rate as rsync does: in KiB a second without a unit, 1024 for a letter, 1000 for a letter and a B. 0 is no
-/// limit.
-fn bytes_of_rate(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = (text[..end].parse::<f64>().ok()?, text[end..].to_ascii_lowercase());
-    let (letter, base) = match unit.as_str() {
-        "" => ("k", 1024_f64),
-        "b" => ("", 1024_f64),
-        unit => match unit.strip_suffix("ib") {
-            Some(letter) => (letter, 1024_f64),
-            None => unit.strip_suffix('b').map_or((unit, 1024_f64), |letter| (letter, 1000_f64)),
-        },
-    };
-    let power = ["", "k", "m", "g", "t", "p"].iter().position(|its| *its == letter)?;
-    Some((number * base.powi(power as i32)) as u64)
-}
-
 /// Returns the table as Markdown.
 pub(crate) fn table() -> String {
     let code = |names: &str| names.split(' ').map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -365,16 +350,6 @@ mod tests {
             let error = translated(typed).unwrap_err().to_string();
             assert!(error.contains(named), "{typed}: {error}");
         }
-    }
-
-    #[test]
-    fn rates_have_the_units_of_rsync() {
-        for (text, bytes) in
-            [("1", 1024), ("0", 0), ("2k", 2048), ("2kb", 2000), ("1MiB", 1 << 20), ("7b", 7)]
-        {
-            assert_eq!(bytes_of_rate(text), Some(bytes), "{text}");
-        }
-        assert!(["", "k", "1x", "1.2.3", "-1"].iter().all(|text| bytes_of_rate(text).is_none()));
     }
 
     #[test]

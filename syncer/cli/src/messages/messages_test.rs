@@ -102,12 +102,12 @@ const STEPS: [&str; 34] = [
 /// The enums whose messages say what to do, by their files below `syncer`.
 const PROMISED: [&str; 7] = [
     "cli/src/config/config_error.rs",
-    "cli/src/config/several.rs",
+    "cli/src/config/several_sources.rs",
     "cli/src/remote/place.rs",
-    "cli/src/asks.rs",
+    "cli/src/link_to_service.rs",
     "cli/src/keygen.rs",
     "cli/src/enroll.rs",
-    "cli/src/own_files.rs",
+    "cli/src/users_service_keys.rs",
 ];
 
 /// Returns what is wrong with a line for people.

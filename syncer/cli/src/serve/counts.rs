@@ -10,7 +10,7 @@ use contract::{FolderAccess, RunResult};
 use parking_lot::Mutex;
 use syncer::session::Outcome;
 
-use super::turns::QueueLengths;
+use super::folder_queue::QueueLengths;
 
 /// The sums of the runs of a folder in one direction.
 #[derive(Debug, Default, Clone)]

@@ -1,15 +1,16 @@
 //! `volferry serve`: folders for many peers at one port.
 
-mod apart;
 mod counts;
+mod folder_queue;
+mod folders_apart;
 mod http;
 mod peers;
 mod refused;
 pub(crate) mod service_config;
 mod state;
 mod trusted_file;
-mod turns;
 mod visit;
+mod visits_per_key;
 
 use std::{
     io,
@@ -24,9 +25,8 @@ use std::{
     time::Duration,
 };
 
-use contract::{Event, ExitCode, Fingerprint, IdentityError, chain};
+use contract::{Event, ExitCode, IdentityError, chain};
 use listenfd::ListenFd;
-use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -43,18 +43,16 @@ use crate::{
     flags::ServeFlags,
     logging::{self, Reader},
     messages,
-    own_files::read_or_make,
     run_log::RUNS,
     screen::Screen,
+    users_service_keys::read_or_make,
 };
 use service_config::ServiceConfig;
 use state::{Rules, ServiceState, StateError};
+use visits_per_key::Visits;
 
 /// How often the file of keys is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The most peers of all folders with one key, with those that wait.
-const MAX_VISITS_OF_KEY: usize = 8;
 
 /// Why a service cannot start, or ends.
 #[derive(Debug, Error)]
@@ -251,47 +249,5 @@ fn accept<'scope>(
             visits.end(key);
             state.refused.add(Some(address), &format!("no thread for it: {error}"));
         }
-    }
-}
-
-/// The peers that have or await a session, by their keys.
-#[derive(Debug, Clone, Default)]
-struct Visits(Arc<Mutex<Vec<Fingerprint>>>);
-
-impl Visits {
-    /// Adds a peer, unless there are too many.
-    fn begin(&self, key: Fingerprint) -> bool {
-        let mut keys = self.0.lock();
-        let of_key = keys.iter().filter(|other| **other == key).count();
-        let has_room = keys.len() < Service::MAX_VISITS && of_key < MAX_VISITS_OF_KEY;
-        if has_room {
-            keys.push(key);
-        }
-        has_room
-    }
-
-    fn end(&self, key: Fingerprint) {
-        let mut keys = self.0.lock();
-        if let Some(at) = keys.iter().position(|other| *other == key) {
-            keys.swap_remove(at);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use contract::OwnKey;
-
-    use super::*;
-
-    #[test]
-    fn one_key_does_not_keep_out_the_others() {
-        let visits = Visits::default();
-        let [one, other] = [(); 2].map(|()| OwnKey::generate().unwrap().public().fingerprint());
-        let begun = (0..20).filter(|_| visits.begin(one)).count();
-        assert_eq!(begun, MAX_VISITS_OF_KEY);
-        assert!(visits.begin(other));
-        visits.end(one);
-        assert!(visits.begin(one) && !visits.begin(one));
     }
 }

@@ -11,12 +11,14 @@ use clap::{
     CommandFactory as _, Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use contract::{Demands, FolderAccess, chain, is_name, parse_bytes};
+use contract::{Demands, FolderAccess, chain, is_name};
 use syncer::{filter::Filter, path::RelPath, session::LinkMode};
 
 use super::trusted_file::read_trusted;
 use crate::{
-    flags::{BackupFlags, DemandFlags, TakeFlags, folder_below, listen_address, seconds},
+    flags::{
+        BackupFlags, DemandFlags, TakeFlags, bandwidth_rate::bandwidth, folder_below, listen_address, seconds,
+    },
     remote::place::SERVICE_PORT,
     toml_file::{ConfigFileError, Field, Fields, FlagValue, TomlFile},
 };
@@ -201,13 +203,6 @@ fn peer_names(field: &Field<'_>) -> Result<Vec<String>, ConfigFileError> {
 fn queue_length(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number <= MAX_QUEUE);
     number.ok_or_else(|| format!("write a number from 0 to {MAX_QUEUE}"))
-}
-
-fn bandwidth(text: &str) -> Result<u64, String> {
-    match parse_bytes(text) {
-        Ok(0) => Err("0 would never move anything: leave it out for no limit".into()),
-        parsed => parsed.map_err(|error| error.to_string()),
-    }
 }
 
 /// Reads the demands of a folder's owner, which are flags of `volferry receive`.

@@ -19,12 +19,12 @@ use thiserror::Error;
 use trend::human::printable;
 
 use super::{
-    apart::overlap,
     counts::Counts,
+    folder_queue::{QueueLengths, Turns},
+    folders_apart::overlap,
     peers::{FileStamp, Peers, PeersError},
     refused::Refused,
     service_config::{ServedFolder, ServiceConfig},
-    turns::{QueueLengths, Turns},
 };
 use crate::{screen::Screen, toml_file::ConfigFileError};
 

@@ -10,9 +10,9 @@ use syncer::{
 };
 
 use super::{
+    folder_queue::Turns,
     service_config::ServedFolder,
     state::{Admitted, ServiceState, shown},
-    turns::Turns,
 };
 use crate::{
     flags::folder_below,

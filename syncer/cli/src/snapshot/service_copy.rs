@@ -19,8 +19,8 @@ use super::{
     history_ends::{into, offering},
 };
 use crate::{
-    asks::Asks,
     flags::{CONNECT_TIMEOUT, folder_below},
+    link_to_service::Asks,
     remote::place::ServicePlace,
     run::LinkError,
     screen::Screen,

@@ -3,7 +3,7 @@
 
 use syncer::internals::{
     codec::put_varint,
-    delta::chunk::ChunkSizes,
+    delta::chunk_sizes::ChunkSizes,
     hash::{BlockHash, BlockHashes, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES, TransferHash},
     wire::{
         BasisManifest, Message, Update,

@@ -2,7 +2,7 @@
 //! violation, and the source is only read.
 
 use syncer::internals::{
-    delta::{chunk::ChunkSizes, features::Sampling, granules::Granules, list::list, name::ShortName},
+    delta::{chunk_sizes::ChunkSizes, features::Sampling, granules::Granules, list::list, name::ShortName},
     wire::{BasisManifest, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 

@@ -3,9 +3,12 @@
 use super::*;
 use crate::tree::{
     attrs::{Attrs, put_attr},
-    entry::{Meta, Time},
+    entry::{Owner, Time},
+    filter::{Filter, SizeLimits},
+    kept_times::KeptTimes,
     listing::ListingBuilder,
-    rules::InUse,
+    path::RelPath,
+    rules::{InUse, Rules},
 };
 
 const DELETE: Policy = Policy {

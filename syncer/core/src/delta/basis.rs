@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::chunk::ChunkSizes;
 use super::chunk_offsets::ChunkOffsets;
+use super::chunk_sizes::ChunkSizes;
 use super::list::ChunkList;
 use super::name::ShortName;
 

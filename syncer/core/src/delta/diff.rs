@@ -9,7 +9,7 @@
 //! behind it, the file has grown: its bytes are copied, and the source's own chunk continues past them.
 
 use super::basis::{Basis, Ordinal};
-use super::chunk::Chunker;
+use super::cut_chunks::Chunker;
 
 /// A chunk of the source's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl<'b> Differ<'b> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::chunk::ChunkSizes;
+    use super::super::chunk_sizes::ChunkSizes;
     use super::super::edits::{Edit, edited, edits};
     use super::super::list::list;
     use super::super::testing::{noise, text};

@@ -13,7 +13,8 @@
 
 use thiserror::Error;
 
-use super::chunk::{ChunkSizes, ChunkSizesError, Chunker};
+use super::chunk_sizes::{ChunkSizes, ChunkSizesError};
+use super::cut_chunks::Chunker;
 use super::name::ShortName;
 
 const HEADER: usize = 12;

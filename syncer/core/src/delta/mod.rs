@@ -3,7 +3,7 @@
 //! # The idea
 //!
 //! If nothing has moved, a file is compared in [`granules`] of equal size at their offsets. If bytes may have moved, it
-//! is cut into chunks at positions that its content chooses ([`chunk`]), which are named by their BLAKE3 hashes
+//! is cut into chunks at positions that its content chooses ([`cut_chunks`]), which are named by their BLAKE3 hashes
 //! ([`name`]); the chunks of a file are its [`list`]. The sink sends the names of its granules or chunks. The source
 //! reads its file and finds the content that the sink has: by [`Granules::kept`](granules::Granules::kept), or in a
 //! [`basis`] by a [`diff`]. The rest crosses as literals.
@@ -12,16 +12,17 @@
 //!
 //! - A file is read and hashed once at each end. There is no separate hash of the whole file: it is made from those of
 //!   its granules or chunks, and no file is published that does not have the source's.
-//! - The cuts of a file depend only on its content and the [`ChunkSizes`](chunk::ChunkSizes): not on how the bytes
-//!   arrive, on the machine's vector width, or on the basis.
+//! - The cuts of a file depend only on its content and the [`chunk_sizes`]: not on how the bytes arrive, on the vector
+//!   width of the machine, or on the basis.
 //! - Everything is bounded by arguments and by the largest chunk. Data from a peer is checked before it is used.
 //!
 //! Nothing here opens a file, a socket or a thread, or reads a clock.
 
 pub mod basis;
 pub mod checked;
-pub mod chunk;
 mod chunk_offsets;
+pub mod chunk_sizes;
+pub mod cut_chunks;
 mod cut_filter;
 pub mod diff;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Buffers bytes that arrive in any pieces, so that whole chunks can be taken from the front.
 
-use super::chunk::ChunkSizes;
+use super::chunk_sizes::ChunkSizes;
 
 /// A contiguous buffer: new bytes are appended, whole chunks are taken from the front.
 #[derive(Debug)]

@@ -43,9 +43,6 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// The bits of a mode by which a program runs as its owner or group.
-pub const SET_IDS: u16 = 0o6000;
-
 /// The metadata that an entry of any kind has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Meta {
@@ -55,11 +52,6 @@ pub struct Meta {
     pub mtime: Time,
     /// User and group.
     pub owner: Owner,
-}
-
-/// Returns the mode of a copy. Set-id bits of a file are kept only if `is_given`: the copy has the file's owner.
-pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
-    if matches!(kind, Kind::File { .. }) && !is_given { wanted.mode & !SET_IDS } else { wanted.mode }
 }
 
 /// The kind of an entry, with the data that only that kind has.

@@ -4,7 +4,7 @@
 use super::frame::{HEADER_BYTES, WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_signed, put_varint},
-    delta::chunk::MAX_CHUNK,
+    delta::chunk_sizes::MAX_CHUNK,
     hash::{MAX_BLOCK_BYTES, block_bytes},
 };
 

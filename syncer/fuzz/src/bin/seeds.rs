@@ -19,7 +19,7 @@ use syncer::internals::{
     attrs::Attrs, kept_xattrs::Classes,
     delta::{
         checked::{BlockCheck, CheckedBlocks, FileVersion},
-        chunk::ChunkSizes,
+        chunk_sizes::ChunkSizes,
         features::Sampling,
         granules::Granules,
         list::list,

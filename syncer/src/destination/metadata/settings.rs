@@ -5,7 +5,8 @@ use rustix::process::{getegid, geteuid};
 
 use crate::{
     destination::destination_error::ApplyError,
-    entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},
+    entry::{Entry, Kind, Meta, Owner},
+    kept_mode_bits::{SET_IDS, kept_mode},
     kept_xattrs::Classes,
     sys::{process_capabilities::may_change_owners, read_xattrs::within_rights},
     tree::kept_times::KeptTimes,

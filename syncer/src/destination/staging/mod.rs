@@ -1,6 +1,6 @@
 //! Content that is being written and is not visible yet.
 
-pub(super) mod arrived_blocks;
+pub(super) mod arrival_log;
 pub(super) mod byte_ranges;
 pub(super) mod device_part;
 pub(super) mod overlay;

@@ -1,5 +1,6 @@
 //! What runs keep in `.volferry/` on a destination: the lock, the id, marks, notes and shards.
 
+pub(super) mod adopted;
 pub(super) mod dirty_mark;
 pub(super) mod epoch;
 pub(super) mod leftovers;

@@ -23,7 +23,7 @@ use crate::{
     hash::digest,
     path::{MAX_PATH_BYTES, RelPath},
     sys::root::each_name,
-    tree::noted::NotedFiles,
+    tree::noted_in_motion::NotedFiles,
 };
 
 /// The prefix of a file's name; the number of the shard that appends to it follows, 0 where there is one process.

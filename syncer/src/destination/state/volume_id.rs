@@ -7,7 +7,7 @@ use std::{
 
 use contract::VolumeId;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{Mode, OFlags},
     io::Errno,
 };
 
@@ -34,16 +34,6 @@ pub(crate) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Returns whether a run has begun to write to the destination at `root`, or it has snapshots.
-pub(crate) fn is_adopted(root: &Root) -> io::Result<bool> {
-    let dir = match open_child(root, OWN_DIR, OFlags::PATH) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        dir => dir?,
-    };
-    let has = |name: &[u8]| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    Ok(has(VOLUME) || has(b"snapshots"))
 }
 
 /// Records in the `.volferry/` that is open as `dir` that a run begins to write to the destination.
@@ -145,6 +135,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::destination::is_adopted;
 
     #[test]
     fn a_destination_keeps_its_id_and_another_has_another() {
@@ -157,9 +148,9 @@ mod tests {
             let state = fs::File::open(dir.path().join(".volferry")).unwrap();
             let (id, _) = read_or_make(state.as_fd(), None).unwrap();
             assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, false));
-            assert!(!is_adopted(&root).unwrap());
+            assert!(!is_adopted(&root));
             [(); 2].iter().for_each(|()| adopt(state.as_fd()).unwrap());
-            assert!(is_adopted(&root).unwrap());
+            assert!(is_adopted(&root));
             assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, true));
             assert_eq!(of(&root).unwrap(), Some(id));
             id

@@ -8,6 +8,7 @@ mod first_run_deletes;
 pub(crate) mod first_snapshot_room;
 pub(crate) mod free_space;
 mod other_jobs_folder;
+pub(crate) mod other_source;
 pub(crate) mod owners_demands;
 mod pattern_notes;
 mod refused;

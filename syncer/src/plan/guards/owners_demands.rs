@@ -1,8 +1,42 @@
-//! Refuses what a peer of a service may not ask for because the demands of the folder's owner would not hold for it.
+//! Limits the runs of a peer by the demands of the owner of the destination or folder, and refuses a request for which
+//! they would not hold.
 
-use contract::{Demands, FolderAccess, FolderRequest, History};
+use contract::{Demands, FolderAccess, FolderRequest, History, Ownership, RunParams};
 
 use crate::{filter::Filter, path::RelPath, session_error::SessionError};
+
+/// Limits the run that a source requests by the demands of the destination's owner, who may forbid deletes.
+pub(crate) fn limited(requested: RunParams, demands: &Demands) -> RunParams {
+    let mut params = match &demands.asked {
+        Some(asked) => as_asked(requested, asked),
+        None => requested,
+    };
+    params.demands = Demands { asked: None, ..demands.clone() };
+    // The source reports a dry run that it requested itself.
+    params.demands.dry_run &= !params.dry_run;
+    params.dry_run |= demands.dry_run;
+    params.delete &= !demands.no_delete;
+    params
+}
+
+/// Returns the run that this end asked for. The source adds what concerns itself alone, and may leave out more.
+fn as_asked(theirs: RunParams, asked: &RunParams) -> RunParams {
+    let mut preserve = asked.preserve;
+    // A snapshot that other users could change comes without owners, devices and pipes.
+    preserve.specials &= theirs.preserve.specials;
+    if theirs.preserve.ownership == Ownership::Never {
+        preserve.ownership = Ownership::Never;
+    }
+    RunParams {
+        preserve,
+        dry_run: theirs.dry_run,
+        exclude: theirs.exclude,
+        image: theirs.image,
+        bandwidth_limit: theirs.bandwidth_limit,
+        source_id: theirs.source_id,
+        ..asked.clone()
+    }
+}
 
 /// Checks a request for the path `below` a folder. All demands count from the root of a run, which is that path.
 ///
@@ -65,7 +99,7 @@ fn below_demands(demands: &Demands, access: FolderAccess) -> impl Iterator<Item 
 
 #[cfg(test)]
 mod tests {
-    use contract::{CopySelection, HistoryRequest, RunParams};
+    use contract::{CopySelection, HistoryRequest};
 
     use super::*;
 

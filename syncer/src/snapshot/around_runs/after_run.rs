@@ -1,32 +1,28 @@
 //! Takes the snapshot that a run requests, and drops those that the job's rules do not keep.
 
-use std::{collections::BTreeSet, path::Path, time::SystemTime};
+use std::{path::Path, time::SystemTime};
 
 use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, plural};
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::check_after_run::verify_after_run;
+use super::{
+    check_after_run::verify_after_run,
+    drop_snapshots::{drop_snapshots, of_job},
+    make_room::make_room,
+};
 use crate::{
     destination::Destination,
-    entry::Time,
     filter::Filter,
     monitor::Monitor,
     report::{Failures, FilesInMotion},
     root::Root,
     snapshot::{
         create::{KnownFromRun, create_in},
-        retention::{Collected, KeptBy, Verdict, collect_garbage, judge, not_kept, plan_collection},
-        store::{JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer, check_tags},
+        retention::{KeptBy, Verdict, judge, not_kept},
+        store::{JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, Writer, check_tags},
         typed_time::time_of,
     },
 };
-
-/// The number of a job's snapshots that stay at least when the next one needs room.
-const DEFAULT_MIN_KEEP: u32 = 1;
-
-/// Says why no room is given back, and what to do.
-const DAMAGED_LIST: &str =
-    "the list of snapshots has damaged records; `volferry snapshot repair` shows what can be done";
 
 /// Takes the snapshot of the destination at `path` that `asked` describes, once the run `run` has committed, and drops
 /// the snapshots that the job's rules do not keep. Scans only the entries that may differ from the scan in `known`.
@@ -172,84 +168,6 @@ fn apply_rules(
     Ok(())
 }
 
-/// Drops snapshots, frees their room, and adds that to the report.
-fn drop_snapshots(
-    writer: &mut Writer<'_>,
-    gone: &BTreeSet<SnapshotId>,
-    by: &str,
-    report: &mut SnapshotReport,
-    monitor: &Monitor,
-) -> Result<(), SnapshotError> {
-    if !gone.is_empty() {
-        let plan = plan_collection(&writer.store, &writer.roots, gone)?;
-        let collected = collect_garbage(writer, &plan, by)?;
-        report.dropped_count += plan.snapshots.len() as u64;
-        let named = plan.snapshots.iter().map(ToString::to_string);
-        report.dropped.extend(named.take(MAX_SNAPSHOTS - report.dropped.len()));
-        report.freed_bytes += if collected == Collected::All { plan.bytes } else { 0 };
-        if collected == Collected::Damaged && report.reason.is_none() {
-            report.reason = Some(Reason::RetentionFailed);
-            report.message = format!("the run succeeded, and no room was given back: {DAMAGED_LIST}");
-        }
-    }
-    writer.empty_trash(None, monitor)
-}
-
-/// Drops what the job's rules would not keep beside the snapshot that did not fit, so that it fits. Returns whether any
-/// was dropped.
-fn make_room(
-    writer: &mut Writer<'_>,
-    asked: &SnapshotParams,
-    by: &str,
-    report: &mut SnapshotReport,
-    monitor: &Monitor,
-) -> Result<bool, SnapshotError> {
-    if writer.roots.damages() > 0 {
-        return Ok(false);
-    }
-    let gone = superseded(&writer.roots, asked, time_of(SystemTime::now()), &TimeZone::system())?;
-    drop_snapshots(writer, &gone, by, report, monitor)?;
-    report.dropped_for_room = gone.len() as u64;
-    Ok(!gone.is_empty())
-}
-
-/// Returns the snapshots of the job that its rules would not keep beside one that is taken now. As many as the job
-/// keeps at least are not among them.
-fn superseded(
-    roots: &Roots,
-    asked: &SnapshotParams,
-    now: Time,
-    zone: &TimeZone,
-) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
-    let mut judged: Vec<&Snapshot> = of_job(roots, &asked.job).collect();
-    judged.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
-    let Some(newest) = judged.first().copied().filter(|_| asked.keep.has_rule()) else {
-        return Ok(BTreeSet::new());
-    };
-    let tags = asked.tags.iter().cloned().collect();
-    let id = SnapshotId(u64::MAX);
-    let next = Snapshot { id, taken: now, tags, pinned: false, failed: 0, ..newest.clone() };
-    let with_next: Vec<&Snapshot> = std::iter::once(&next).chain(judged.iter().copied()).collect();
-    let verdicts = judge(&with_next, &asked.keep, now, zone)?;
-    let goes = |id| verdicts.iter().any(|verdict| verdict.id == id && !verdict.is_kept());
-    let mut stay = judged.iter().filter(|snapshot| !goes(snapshot.id)).count();
-    let least = asked.min_keep.unwrap_or(DEFAULT_MIN_KEEP) as usize;
-    let mut gone = BTreeSet::new();
-    for snapshot in judged.iter().filter(|snapshot| goes(snapshot.id)) {
-        if stay < least {
-            stay += 1;
-        } else {
-            gone.insert(snapshot.id);
-        }
-    }
-    Ok(gone)
-}
-
-/// Yields the snapshots that runs of this job took; runs without a job share an empty one.
-pub(crate) fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
-    roots.kept().filter(move |snapshot| snapshot.purpose == Purpose::AfterRun && snapshot.job == job)
-}
-
 /// Lists the job's snapshots in the report, the newest first.
 pub(crate) fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdict]) {
     let mut kept: Vec<&Snapshot> = of_job(roots, job).collect();
@@ -291,6 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         destination::{Candidate, Settings},
+        entry::Time,
         kept_xattrs::Classes,
         path::RelPath,
         root::TreeLocation,

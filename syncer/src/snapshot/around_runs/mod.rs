@@ -5,6 +5,8 @@ pub(crate) mod after_run;
 pub(crate) mod before_restore;
 pub(crate) mod check_after_run;
 pub(crate) mod copy_in_run;
+mod drop_snapshots;
+mod make_room;
 pub(crate) mod retain_offsite;
 
 pub(crate) use after_run::{labels, remember_rules, snapshot_after_run, snapshot_refused};

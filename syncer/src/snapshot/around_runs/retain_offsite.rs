@@ -7,8 +7,9 @@ use contract::{MAX_SNAPSHOTS, SnapshotParams, SnapshotReport, SnapshotVerify};
 use jiff::tz::TimeZone;
 
 use super::{
-    after_run::{entry, list, of_job, report_error, report_failures},
+    after_run::{entry, list, report_error, report_failures},
     check_after_run::{report_check, report_of},
+    drop_snapshots::of_job,
 };
 use crate::{
     monitor::Monitor,

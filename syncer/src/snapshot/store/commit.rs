@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, OFlags, Timestamps};
 
 use super::{
     audit_log::{self, Durable, Event},
-    full_disk_reserve,
     list_copies::ROOTS,
     read_store::Store,
     readers_lock::{READERS, readers},
+    room_for_next_list,
     snapshot_error::{SnapshotError, io_error},
     snapshot_id::SnapshotId,
     snapshot_list::{ListState, Roots, Snapshot},
@@ -200,7 +200,7 @@ impl<'a> Writer<'a> {
         snapshots: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
         match self.append_line(line, snapshots, Durable::Now) {
-            Err(error) if error.is_no_room() && full_disk_reserve::release(self.store.dir()) => {
+            Err(error) if error.is_no_room() && room_for_next_list::release(self.store.dir()) => {
                 self.append_line(line, snapshots, Durable::Now)
             }
             result => result,

@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::AtFlags;
 
 use super::{
-    full_disk_reserve,
+    room_for_next_list,
     snapshot_error::{SnapshotError, io_error},
     snapshot_list::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
     store_files::{
@@ -134,7 +134,7 @@ impl RootsFile<'_> {
             Ok(rustix::fs::fsync(dir)?)
         };
         write().map_err(|error| io_error("write", self.path.join(ROOTS_NEW))(error))?;
-        full_disk_reserve::renew(dir, bytes.len() as u64);
+        room_for_next_list::renew(dir, bytes.len() as u64);
         // As long as records are damaged, the copy may have them.
         if roots.damages() == 0 {
             let copied = write_new(dir, COPY_NEW, &bytes);
@@ -154,6 +154,6 @@ impl RootsFile<'_> {
     pub(crate) fn write_in_reserve(&self, roots: &Roots) -> io::Result<()> {
         // A list that is not complete would take room.
         let _ = rustix::fs::unlinkat(self.dir, ROOTS_NEW, AtFlags::empty());
-        full_disk_reserve::replace(self.dir, ROOTS, &roots.encode())
+        room_for_next_list::replace(self.dir, ROOTS, &roots.encode())
     }
 }

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use contract::{ExitCode, Reason, human_bytes::bytes as human_bytes, plural};
 use thiserror::Error;
 
-use super::{full_disk_reserve::is_full, snapshot_id::SnapshotId};
+use super::{room_for_next_list::is_full, snapshot_id::SnapshotId};
 use crate::{codec::DecodeError, destination::ApplyError, root::RootError};
 
 /// The reason why an operation on a volume's snapshots failed.

@@ -43,11 +43,10 @@ mod tests {
     use super::*;
     use crate::transport::{
         quic::{
-            LinkMode, Ways,
-            carriers::over_udp,
-            dial,
+            LinkMode, Ways, dial,
             handshakes::{MAX_HANDSHAKES, MAX_OPEN},
             listener::MAX_STREAMS,
+            open_endpoints::over_udp,
             test_link::listening,
         },
         tls::{self, SERVER_NAME},

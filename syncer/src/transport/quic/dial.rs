@@ -23,14 +23,15 @@ use crate::{
         quic::{
             await_turn::{ask, await_turn},
             byte_stream::{ByteStream, any_towards},
-            carriers::{over_stream, over_udp},
             connection_config::{stream_config, transport_config},
             link::Link,
             link_errors::{connection_error, identity_error},
+            open_endpoints::{over_stream, over_udp},
             port::{End, Port},
             proven_peer::{HANDSHAKE, Proven, of_one_job},
             pump::LinkOrigin,
             sockets::LinkMode,
+            tcp_waits_for_udp::until_udp_has_no_answer,
             udp_socket::Socket,
         },
         tls::{self, LinkUse, Proof, SERVER_NAME},
@@ -42,9 +43,6 @@ use crate::{
 /// address without a peer yet (a Service without endpoints) leaves a path that never works.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
-
-/// How long UDP may stay without an answer before a stream is tried beside it.
-const HEAD_START: Duration = Duration::from_millis(300);
 
 /// The ways to a peer.
 #[derive(Debug)]
@@ -187,9 +185,7 @@ impl Dialling<'_> {
         };
         let stream = async {
             if has_udp {
-                sleep(HEAD_START).await;
-                // An attempt with an answer may still fail.
-                let _ = self.answered.subscribe().wait_for(|answered| !answered).await;
+                until_udp_has_no_answer(&self.answered).await;
             }
             match command {
                 Some(command) => self.over_command(command).await,

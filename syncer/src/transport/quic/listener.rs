@@ -22,8 +22,8 @@ use tokio::{
 use crate::transport::{
     quic::{
         byte_stream::ByteStream,
-        carriers::{over_stream, over_udp},
         connection_config::{stream_config, transport_config},
+        open_endpoints::{over_stream, over_udp},
         sockets::Sockets,
     },
     tls::{Hosts, LinkUse},

@@ -5,7 +5,6 @@ mod await_contact;
 mod await_turn;
 mod busy_queue;
 mod byte_stream;
-mod carriers;
 mod closing;
 mod connection_config;
 mod data_streams;
@@ -14,6 +13,7 @@ mod handshakes;
 mod link;
 mod link_errors;
 mod listener;
+mod open_endpoints;
 mod port;
 mod proven_peer;
 mod pump;
@@ -22,6 +22,7 @@ mod service_port;
 mod silence;
 mod sockets;
 mod stream_socket;
+mod tcp_waits_for_udp;
 #[cfg(test)]
 mod test_link;
 mod udp_socket;
@@ -61,7 +62,7 @@ mod tests {
             scope.spawn(|| port.accept(End { side: Side::Sink, bandwidth_limit: None }, &monitor).is_err());
             let dialled = peer.runtime.block_on(async {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                let (endpoint, _) = carriers::over_udp(socket, None).unwrap();
+                let (endpoint, _) = open_endpoints::over_udp(socket, None).unwrap();
                 endpoint.connect_with(config, address, tls::SERVER_NAME).unwrap().await
             });
             monitor.cancel();

@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::transport::{
-        quic::{LinkMode, carriers::over_udp},
+        quic::{LinkMode, open_endpoints::over_udp},
         tls::SERVER_NAME,
     };
 

@@ -4,7 +4,7 @@ use super::{fields::MAX_JSON_BYTES, *};
 use crate::{
     delta::{
         checked::{CheckedBlocks, FileVersion},
-        chunk::ChunkSizes,
+        chunk_sizes::ChunkSizes,
         features::Sampling,
         granules::Granules,
         list::list,

@@ -1,4 +1,4 @@
-//! The folder that a bench makes on a volume.
+//! The folder that a bench makes on a volume, and how one that an earlier bench left is known.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
 use super::bench_error::BenchError;
-use crate::{own_place, report_file::random_word};
+use crate::{refuse_own_folder, report_file::random_word};
 
 /// The prefix of the names of these folders; sixteen hexadecimal digits follow.
 const PREFIX: &str = ".volferry-bench-";
@@ -47,7 +47,7 @@ impl OwnFolder {
     /// Makes a folder, and removes the folders of benches that were killed.
     pub(super) fn make(volume: &Path) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Folder { path: volume.into(), source };
-        own_place::check(volume).map_err(failed)?;
+        refuse_own_folder::check(volume).map_err(failed)?;
         let before = Times::of(volume).map_err(failed)?;
         remove_leftovers(volume)?;
         let path = volume.join(format!("{PREFIX}{}", random_word()));

@@ -1,5 +1,5 @@
-//! Records which blocks of a very large file have arrived, while it arrives, so that the next run need not read them
-//! again.
+//! Decides after how many bytes, or how many seconds, the blocks that have arrived of a very large file are noted
+//! durably, so that the next run need not read them again.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! One run shared by several pairs of processes, each of which handles a shard of the tree.
+//! What the processes that share a run, each of which handles a shard of the tree, wait for, and for how long.
 //!
 //! Every sink compares the whole trees before any of them changes anything, so all come to the same plan and the same
 //! verdict of the guards. Then the first shard creates and moves the directories, and assigns the planned ones by the
@@ -8,19 +8,16 @@
 //! shard reads back its own part of the tree, when the first is done as well.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
+    collections::HashMap,
     time::{Duration, Instant},
 };
 
-use contract::Shard;
-
 use crate::{
     destination::{Destination, OtherShards, ShardBoard, ShardState, Stage},
-    hash::digest,
     measure::{monitor::Monitor, report::Failures},
-    plan::planned::{PlannedDir, to_transfer},
+    plan::planned::PlannedDir,
     session_error::SessionError,
+    sink::deal_to_shards::{deal_by_cost, name_of},
     transport::{Control, TransportError},
 };
 
@@ -33,9 +30,6 @@ const SILENT_PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest and the longest interval between two polls of the board, which may be on a network file system without
 /// change notifications.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
-
-/// The cost of an entry besides its bytes, in bytes: about what is copied in the time that it takes to create a file.
-const ENTRY_COST: u64 = 16 << 10;
 
 /// A directory that the first shard did not see is assigned to no shard, and one assigned to a shard that did not see
 /// it is not handled. A single process does not see later changes either, but it sees the whole tree at about one time.
@@ -77,7 +71,7 @@ impl<'a> ShardRun<'a> {
     /// Assigns the directories, which all exist by now, to the shards. Returns which of them are this shard's own.
     pub(crate) fn deal(&self, planned: &[PlannedDir]) -> Result<Vec<bool>, SessionError> {
         let shard = self.team.shard();
-        let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
+        let owners = deal_by_cost(planned, shard.count);
         let dealt = planned.iter().zip(&owners).map(|(dir, owner)| (name_of(dir), *owner));
         self.team.deal(dealt).map_err(SessionError::ShardBoard)?;
         self.reach(Stage::Dealt)?;
@@ -206,39 +200,6 @@ impl LongWait {
     }
 }
 
-/// Returns whether a process reads a directory's entries back when a run is verified. This depends on the path alone,
-/// as all shards see the same tree.
-pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
-    shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
-}
-
-/// Estimates the cost of a directory's own entries, in bytes.
-fn cost(dir: &PlannedDir) -> u64 {
-    let entries = (dir.plan.steps.len() + dir.plan.deletes.len()) as u64;
-    to_transfer(dir).bytes.saturating_add(entries.saturating_mul(ENTRY_COST))
-}
-
-/// Returns the number that identifies a directory in the assignment.
-fn name_of(dir: &PlannedDir) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = digest(&[dir.path.as_bytes()]);
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
-}
-
-/// Assigns items to shards: the most expensive first, each to the shard with the smallest load.
-fn deal(costs: &[u64], count: u32) -> Vec<u32> {
-    let mut order: Vec<usize> = (0..costs.len()).collect();
-    order.sort_by_key(|at| Reverse(costs[*at]));
-    let mut loads: BinaryHeap<Reverse<(u64, u32)>> = (0..count).map(|shard| Reverse((0, shard))).collect();
-    let mut owners = vec![0; costs.len()];
-    for at in order {
-        if let Some(mut least) = loads.peek_mut() {
-            owners[at] = least.0.1;
-            least.0.0 = least.0.0.saturating_add(costs[at]);
-        }
-    }
-    owners
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,23 +215,5 @@ mod tests {
             Some("shard 2/3 has been awaited for 61 s: see whether it is slow or was stopped")
         );
         assert_eq!(wait.warning(Some(2), 3, after(60)), None, "it was told");
-    }
-
-    #[test]
-    fn the_largest_go_first_and_each_to_whoever_has_least() {
-        assert_eq!(deal(&[1, 9, 5, 4, 2], 2), [1, 0, 1, 1, 0]);
-        assert_eq!(deal(&[], 3), [0; 0]);
-        assert_eq!(deal(&[u64::MAX, u64::MAX, 1], 2)[..2], [0, 1]);
-    }
-
-    #[test]
-    fn no_shard_has_more_than_the_mean_and_one_directory() {
-        let costs: Vec<u64> = (0..1000).map(|n| n * n % 997).collect();
-        let owners = deal(&costs, 7);
-        let total: u64 = costs.iter().sum();
-        for shard in 0..7 {
-            let load: u64 = costs.iter().zip(&owners).filter(|(_, o)| **o == shard).map(|(c, _)| c).sum();
-            assert!(load <= total / 7 + 997, "{shard}: {load}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The objects of a store: reads, writes, lists and removes them, with retries, and says plainly what is wrong.
+//! Requests for the objects of a store: reads, writes, lists and removes them, with retries.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 

@@ -7,13 +7,13 @@ use std::{
 
 /// The growth of a counter per second over the last `span`, or since the start if that is shorter.
 #[derive(Debug)]
-pub(super) struct RateWindow {
+pub(super) struct SpeedWindow {
     span: Duration,
     /// The samples, oldest first. Once the run is long enough, only the first is at least `span` old.
     samples: VecDeque<(Instant, u64)>,
 }
 
-impl RateWindow {
+impl SpeedWindow {
     /// Starts with a counter that is 0 at `start`.
     pub(super) fn new(span: Duration, start: Instant) -> Self {
         Self { span, samples: VecDeque::from([(start, 0)]) }
@@ -45,7 +45,7 @@ mod tests {
 
     fn rates(values: &[u64]) -> Vec<u64> {
         let start = Instant::now();
-        let mut window = RateWindow::new(Duration::from_secs(1), start);
+        let mut window = SpeedWindow::new(Duration::from_secs(1), start);
         let at = |step: usize| start + STEP * (step as u32 + 1);
         values.iter().enumerate().map(|(step, value)| window.sample(at(step), *value)).collect()
     }
@@ -68,6 +68,6 @@ mod tests {
     #[test]
     fn two_samples_at_one_instant_divide_nothing() {
         let now = Instant::now();
-        assert_eq!(RateWindow::new(STEP, now).sample(now, 7), 0);
+        assert_eq!(SpeedWindow::new(STEP, now).sample(now, 7), 0);
     }
 }

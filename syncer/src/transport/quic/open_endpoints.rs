@@ -1,4 +1,4 @@
-//! quinn's endpoints over what carries their packets: a UDP socket, or a stream of bytes.
+//! Opens endpoints of quinn over what carries their packets: a UDP socket, or a stream of bytes.
 
 use std::{io, net::UdpSocket, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Records which blocks of a very large file have arrived and were checked, so that the next run need not read them
+//! The log of which blocks of a very large file have arrived and were checked, so that the next run need not read them
 //! again.
 //!
 //! Beside a partial file in staging there may be a file `NAME.blocks`: a header, and one entry for each block that is

@@ -1,4 +1,4 @@
-//! A file that holds room back, so that snapshots can be forgotten and collected on a full file system.
+//! Holds room back for the next list of snapshots, so that they can be forgotten and collected on a full file system.
 //!
 //! The list is then written into this file, which has an inode and blocks, and the two change their names. So the next
 //! list has room, too. The log gets a part of the room.

@@ -1,5 +1,5 @@
-//! The files of a user of services: for each machine, the key by which its
-//! services know this user, and their public keys.
+//! The keys of a user of services, in the user's home: for each machine, the key by which its services know this user,
+//! and their public keys.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use contract::{IdentityError, KeyOwner, OwnKey, ParseParamError, PublicKey};
 use rustix::process::geteuid;
 use thiserror::Error;
 
-use crate::{own_place, report_file};
+use crate::{refuse_own_folder, report_file};
 
 /// The permissions of other users to a folder, and those to write to it.
 const OTHERS: u32 = 0o077;
@@ -121,7 +121,7 @@ impl OwnFiles {
     /// Makes the folder, which no other user may read, and takes the rights of others from one that is there.
     fn make_folder(&self) -> Result<(), OwnFilesError> {
         let in_folder = |source| OwnFilesError::File { path: self.folder.clone(), source };
-        own_place::check(&self.folder).map_err(in_folder)?;
+        refuse_own_folder::check(&self.folder).map_err(in_folder)?;
         self.check_folders()?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(in_folder)?;
         for path in [&self.services, &self.folder] {
@@ -160,7 +160,7 @@ pub(crate) fn read_or_make(path: &Path) -> Result<OwnKey, IdentityError> {
     let in_file = |source| IdentityError::File { path: path.into(), source };
     match OwnKey::read(path) {
         Err(IdentityError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            own_place::check(path.parent().unwrap_or(path)).map_err(in_file)?;
+            refuse_own_folder::check(path.parent().unwrap_or(path)).map_err(in_file)?;
             let key = OwnKey::generate()?;
             match key.write_for(path, KeyOwner::OfFolder) {
                 // Another process has made it meanwhile.

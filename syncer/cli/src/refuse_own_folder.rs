@@ -1,4 +1,4 @@
-//! Keeps what commands write beside their runs out of the folders `.volferry` of volumes.
+//! Refuses to write what commands leave beside their runs into the folders `.volferry` of volumes.
 
 use std::{io, path::Path};
 

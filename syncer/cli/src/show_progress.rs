@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use super::{
     bar::{self, Moment},
     config::ProgressMode,
-    rate::RateWindow,
     screen::Screen,
+    speed_window::SpeedWindow,
 };
 use syncer::monitor::Monitor;
 
@@ -100,8 +100,8 @@ struct View {
     screen: Arc<Screen>,
     monitor: Arc<Monitor>,
     start: Instant,
-    rate: RateWindow,
-    steady_rate: RateWindow,
+    rate: SpeedWindow,
+    steady_rate: SpeedWindow,
     /// The progress that was printed last.
     told: Progress,
 }
@@ -114,8 +114,8 @@ impl View {
             screen,
             monitor,
             start,
-            rate: RateWindow::new(RATE_SPAN, start),
-            steady_rate: RateWindow::new(STEADY_SPAN, start),
+            rate: SpeedWindow::new(RATE_SPAN, start),
+            steady_rate: SpeedWindow::new(STEADY_SPAN, start),
             told: Progress::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! The link to a folder of a service.
+//! The link to a folder of a service: by which keys the two know each other, and what to do where one is missing.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -7,8 +7,8 @@ use syncer::session::{Endpoint, LinkMode, LinkOptions};
 use thiserror::Error;
 
 use crate::{
-    own_files::{OwnFiles, OwnFilesError},
     remote::place::ServicePlace,
+    users_service_keys::{OwnFiles, OwnFilesError},
 };
 
 /// Why a service cannot be asked.

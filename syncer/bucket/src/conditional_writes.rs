@@ -1,0 +1,25 @@
+//! Decides that nothing is written to object storage whose server ignores the condition `If-None-Match`.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+
+use super::{bucket_error::BucketError, object_requests::Objects};
+
+/// Set when the server was seen to refuse what others have written first.
+#[derive(Debug, Default)]
+pub(crate) struct ConditionalWrites(OnceLock<()>);
+
+impl ConditionalWrites {
+    /// Checks, before this process writes, that the server refuses what others have written first: one that ignores the
+    /// condition lets two writers take the same next list, of which one is lost. `same` is what the object `name` has.
+    pub(crate) fn check(&self, objects: &Objects, name: &str, same: &Bytes) -> Result<(), BucketError> {
+        if self.0.get().is_none() {
+            if !objects.refuses_to_overwrite(name, same)? {
+                return Err(BucketError::NotConditional(objects.url.clone()));
+            }
+            let _ = self.0.set(());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! Decides whether a destination counts as known, so that its first run with `--delete` needs no `--adopt`: a run has
+//! begun to write to it, or it has snapshots.
+
+use std::io;
+
+use rustix::fs::{AtFlags, OFlags};
+
+use crate::{
+    destination::state::volume_id::VOLUME,
+    path::OWN_DIR,
+    sys::root::{Root, open_child},
+};
+
+/// Returns whether a run has begun to write to the folder at `root` before, or it has snapshots.
+pub(crate) fn is_adopted(root: &Root) -> bool {
+    look(root).unwrap_or(true)
+}
+
+fn look(root: &Root) -> io::Result<bool> {
+    let dir = match open_child(root, OWN_DIR, OFlags::PATH) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        dir => dir?,
+    };
+    let has = |name: &[u8]| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    Ok(has(VOLUME) || has(b"snapshots"))
+}
