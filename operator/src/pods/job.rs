@@ -18,7 +18,7 @@ use super::{
     Try, access,
     object_store::{STORE_KEY_ENTRY, store_variables},
     placement::{self, Placement},
-    pod_volumes::{KEY_DIR, changes_since, data_path, devices, mounts, volumes},
+    pod_volumes::{KEY_DIR, changes_since, data_path, devices, mounts, sides, volumes},
     security::{self, PodUser},
 };
 use crate::{
@@ -122,11 +122,6 @@ fn end(of: &Try<'_>, side: Side) -> End {
 fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
     let below = job.ends.of(side).mounted().map_or("/", |end| end.folder.as_str());
     Folder { volume: data_path(job, side).into(), path: below.into() }
-}
-
-/// Returns the ends whose volumes that end's pod mounts.
-pub(super) fn sides(of: &Try<'_>, side: Side) -> Vec<Side> {
-    if of.run.local { vec![Side::Source, Side::Sink] } else { vec![side] }
 }
 
 /// Returns the nodes that the pod is pinned to, by each volume that it mounts.

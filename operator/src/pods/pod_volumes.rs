@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Try, job::sides, object_store::store_entries};
+use super::{Try, object_store::store_entries};
 use crate::{
     ends::end_kind::EndKind,
     names,
@@ -40,6 +40,11 @@ pub(crate) const KEY: &str = "key";
 pub(crate) const CHANGED_DIR: &str = "/var/run/secrets/volferry.dev/changed-blocks";
 pub(crate) const CHANGED_TOKEN: &str = "token";
 const CHANGED: &str = "changed-blocks";
+
+/// Returns the ends whose volumes that end's pod mounts.
+pub(super) fn sides(of: &Try<'_>, side: Side) -> Vec<Side> {
+    if of.run.local { vec![Side::Source, Side::Sink] } else { vec![side] }
+}
 
 /// Returns the path of an end's data in its pod: a folder, or a device.
 pub(super) fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {

@@ -1,5 +1,6 @@
 //! The end that answers: serves the listings of its tree, reads and sends files.
 
+pub(crate) mod file_version;
 pub(crate) mod hash_files;
 pub(crate) mod pack_small_files;
 pub(crate) mod paths_by_number;

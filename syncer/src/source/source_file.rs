@@ -16,14 +16,17 @@ use crate::{
     attrs::{Attrs, AttrsBuf},
     delta::checked::FileVersion,
     entry::{Meta, Owner, Time},
-    hash::{ContentId, TransferHash, digest},
+    hash::{ContentId, TransferHash},
     kept_xattrs::Classes,
     measure::monitor::Monitor,
     path::RelPath,
     reshape::{ModeOf, Reshape},
     scan,
     snapshot::store::id_of_file,
-    source::settled_times::{regular, settled},
+    source::{
+        file_version,
+        settled_times::{regular, settled},
+    },
     sys::{
         block_device::{DevicePart, Opened},
         file_part::Slice,
@@ -292,17 +295,12 @@ impl SourceFile {
         }
     }
 
-    /// Returns an id of the file's present state, by which a sink can name the version that it has blocks of: a change
-    /// of content always moves the change time. A part of a device has none; an object of a store has one made from its
-    /// content id.
+    /// Returns an id of the version of the content; `None` of a part of a device.
     pub(crate) fn version(&self) -> Option<FileVersion> {
-        let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
-        let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
-        let state: Vec<u8> = state.iter().flat_map(|part| part.to_le_bytes()).collect();
         match &self.of {
-            Of::Itself { .. } => Some(FileVersion(digest(&[&state]))),
+            Of::Itself { .. } => Some(file_version::of_file(&self.stat)),
             Of::Device(_) => None,
-            Of::Store(of) => of.id.map(|id| FileVersion(digest(&[&id.0]))),
+            Of::Store(of) => of.id.map(file_version::of_stored),
         }
     }
 

@@ -5,14 +5,11 @@
 //! that a key that is taken out is refused within moments, and no ConfigMap is in between.
 
 mod args;
+mod follow_spec;
+mod service_error;
 mod visitors;
 
-use std::{
-    ffi::OsString,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ffi::OsString, time::Duration};
 
 use contract::{Event, ExitCode, PublicKey, chain};
 use futures::{Stream, StreamExt as _, stream::BoxStream};
@@ -20,20 +17,19 @@ use kube::{
     Api, Client, Config, ResourceExt as _,
     runtime::{WatchStreamExt as _, watcher},
 };
-use thiserror::Error;
 use tokio::{sync::watch, time::timeout};
 
 pub use self::args::ServiceArgs;
-use self::visitors::{Ledger, Recorder};
-use super::{
-    endpoint_objects::{FORMER_KEY, KEY_ENTRY, labels},
-    serve_config::{ServicePlace, ServiceRules, rules},
+use self::{
+    follow_spec::{Files, Running},
+    service_error::ServiceError,
+    visitors::{Ledger, Recorder},
 };
+use super::endpoint_objects::{FORMER_KEY, KEY_ENTRY, labels};
 use crate::{
-    agent::own_key::{self, KeyError, KeyPlace, KeySecret},
+    agent::own_key::{self, KeyPlace, KeySecret},
     api::SyncEndpoint,
-    engine::process::{ProcessError, Syncer},
-    fault::Fault,
+    engine::process::Syncer,
     pods::owner,
     signals::Stops,
 };
@@ -43,23 +39,6 @@ const KEY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long the last write of the status may take.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-
-/// The reasons why an endpoint is not served.
-#[derive(Debug, Error)]
-enum ServiceError {
-    #[error("no API server is configured")]
-    Client(#[source] kube::Error),
-    #[error("cannot listen for signals")]
-    Signals(#[source] io::Error),
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error("cannot write {path}")]
-    File { path: PathBuf, source: io::Error },
-    #[error("the SyncEndpoint cannot be served: {}", .0.message)]
-    Spec(Fault),
-}
 
 /// Serves an endpoint until a signal asks to stop, and returns the exit status for this process.
 pub async fn run(args: &ServiceArgs) -> i32 {
@@ -178,38 +157,6 @@ impl Service<'_> {
     }
 }
 
-/// The process of a service.
-struct Running {
-    syncer: Syncer,
-    /// Whether it listens. Before that, the signal by which it reads its files again could end it.
-    is_up: bool,
-    /// Whether its files have changed since it read them.
-    is_stale: bool,
-}
-
-impl Running {
-    /// Notes that it listens.
-    fn listens(&mut self) {
-        self.is_up = true;
-        self.reload();
-    }
-
-    /// Has it read its files again if the spec has changed them. A spec that cannot be served changes nothing.
-    fn follow(&mut self, files: &Files<'_>, endpoint: &SyncEndpoint) {
-        match files.write(endpoint) {
-            Ok(has_changed) => self.is_stale |= has_changed,
-            Err(error) => tracing::error!(error = chain(&error), "the former rules stay"),
-        }
-        self.reload();
-    }
-
-    fn reload(&mut self) {
-        if self.is_up && std::mem::take(&mut self.is_stale) {
-            self.syncer.reload();
-        }
-    }
-}
-
 /// Returns whether the status has the endpoint's key.
 fn says(endpoint: &SyncEndpoint, key: PublicKey) -> bool {
     endpoint.status.as_ref().and_then(|status| status.public_key.as_ref()) == Some(&key.to_string())
@@ -245,45 +192,4 @@ fn changes(args: &ServiceArgs, client: &Client) -> impl Stream<Item = Change> + 
         };
         std::future::ready(change)
     })
-}
-
-/// The files of the service.
-struct Files<'a> {
-    args: &'a ServiceArgs,
-    keys: Vec<PathBuf>,
-}
-
-impl Files<'_> {
-    fn config(&self) -> PathBuf {
-        self.args.state.join("serve.toml")
-    }
-
-    /// Writes the files as the endpoint's spec says. Returns whether that has changed anything.
-    fn write(&self, endpoint: &SyncEndpoint) -> Result<bool, ServiceError> {
-        let authorized = self.args.state.join("authorized");
-        let place = ServicePlace {
-            volume: &self.args.volume,
-            keys: &self.keys,
-            authorized: &authorized,
-            listen: self.args.listen(self.args.port),
-            metrics: self.args.listen(self.args.metrics_port),
-        };
-        let names = [self.args.namespace.as_str(), self.args.name.as_str()];
-        let written =
-            rules(names, &endpoint.spec, &place).map_err(|error| ServiceError::Spec(error.into()))?;
-        let ServiceRules { config, authorized: keys } = written;
-        let has_new_keys = replace(&authorized, &keys)?;
-        Ok(replace(&self.config(), &config)? || has_new_keys)
-    }
-}
-
-/// Puts a file with this text in the place of another. Returns false if that has the same text.
-fn replace(path: &Path, text: &str) -> Result<bool, ServiceError> {
-    if fs::read_to_string(path).is_ok_and(|before| before == text) {
-        return Ok(false);
-    }
-    let part = path.with_extension("part");
-    let in_file = |source| ServiceError::File { path: path.into(), source };
-    fs::write(&part, text).and_then(|()| fs::rename(&part, path)).map_err(in_file)?;
-    Ok(true)
 }

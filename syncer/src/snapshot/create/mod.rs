@@ -5,6 +5,7 @@ pub(crate) mod find_unchanged;
 pub(crate) mod first_copy_room;
 pub(crate) mod publish;
 pub(crate) mod read_until_quiet;
+mod small_changes;
 pub(crate) mod store_contents;
 pub(crate) mod store_live_file;
 pub(crate) mod write_folders;

@@ -1,20 +1,17 @@
 //! Writes the new directories of a snapshot.
 
-use super::find_unchanged::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot};
+use super::{
+    find_unchanged::{FOLDERS_PER_THREAD, Making, PlannedFolders, Slot},
+    small_changes::small_changes,
+};
 use crate::{
     entry::Kind,
     hash::TreeDigest,
     listing::{Listing, ListingBuilder},
-    snapshot::store::{Folder, FolderChanges, FolderRef, Packing, Store, with_check},
+    snapshot::store::{Folder, FolderRef, Packing, Store, with_check},
     sys::cores::on_cores,
     tree::{Tree, stamps::Stamps},
 };
-
-/// A directory is stored as its differences from another one if they are at most this fraction (1/n) of its length.
-const SHARE_OF_FOLDER: usize = 4;
-
-/// Shorter directories are stored as a whole.
-const SMALL_FOLDER_BYTES: usize = 256;
 
 /// Writes the new directories of a snapshot, and returns its root.
 pub(crate) fn write_folders(
@@ -69,10 +66,8 @@ pub(crate) fn write_folder(
     if let Some(old) = old.filter(|old| old.id == id && old.seen == seen && refers_to_same(old)) {
         return Ok(old);
     }
-    let changes =
-        old.filter(|_| bytes.len() >= SMALL_FOLDER_BYTES).and_then(|old| changes_of(&old, folder, store));
-    let small = changes.filter(|changes| changes.len() <= bytes.len() / SHARE_OF_FOLDER);
-    let bytes = small.unwrap_or_else(|| with_check(bytes));
+    let changes = old.and_then(|old| small_changes(&old, folder, bytes.len(), store));
+    let bytes = changes.unwrap_or_else(|| with_check(bytes));
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
 }
 
@@ -90,13 +85,6 @@ pub(crate) fn seen_of(folder: &Folder) -> Stamps {
     } else {
         Stamps::unknown()
     }
-}
-
-/// Encodes the differences of a directory from its version in the last snapshot, or from the base of that version.
-/// Returns `None` if neither can be read.
-fn changes_of(old: &FolderRef, folder: &Folder, store: &Store) -> Option<Vec<u8>> {
-    let (place, base) = store.base_of(old).ok()?;
-    Some(FolderChanges::between(place, &base, folder).encode())
 }
 
 /// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data

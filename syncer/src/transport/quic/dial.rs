@@ -190,7 +190,13 @@ impl Dialling<'_> {
             match command {
                 Some(command) => self.over_command(command).await,
                 None if !has_stream => future::pending().await,
-                None => self.until_answered(Carrier::Stream, FIRST_ATTEMPT).await,
+                None => match self.until_answered(Carrier::Stream, FIRST_ATTEMPT).await {
+                    // The time is over for UDP, too, and which of the two ends first shall not decide what is said.
+                    Err(TransportError::Lost(_) | TransportError::NoAnswer(_)) if has_udp => {
+                        future::pending().await
+                    }
+                    met => met,
+                },
             }
         };
         tokio::select! {
