@@ -32,8 +32,9 @@ use crate::{
     controller::{
         apply::{ApplyError, apply},
         context::Context,
-        error::{TIMEOUT, pause_after},
+        pause_after_failure::pause_after,
         read::{DereferenceError, GuardedEndpoint, reading},
+        reconcile_timeout::TIMEOUT,
         stores::WatchError,
     },
     fault::Fault,

@@ -29,9 +29,10 @@ use crate::{
     controller::{
         apply::{ApplyError, REFUSALS},
         context::Context,
-        error::{Error, TIMEOUT},
+        error::Error,
         read::{Guarded, GuardedSet, reading},
         reconcile::OTHERS_PERIOD,
+        reconcile_timeout::TIMEOUT,
     },
     fault::Fault,
     human,
