@@ -1,7 +1,7 @@
 //! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
 //! these functions.
 
-use contract::{Bottleneck, Rates, Reason, Report, RunResult, Timings, Work, regression::RunKind};
+use contract::{Bottleneck, Rates, Reason, Report, RunKind, RunResult, Timings, Work};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::Serialize;
