@@ -6,7 +6,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 
-use super::run_status;
+use super::merge_patch;
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
     controller::{context::Context, error::Error},
@@ -27,7 +27,9 @@ pub(crate) async fn write_status(
 ) -> Result<Option<SyncJob>, Error> {
     let version = job.resource_version().unwrap_or_default();
     let old = job.status.clone().unwrap_or_default();
-    let Some(patch) = run_status::patch(&old, new, &version).map_err(Error::Render)? else { return Ok(None) };
+    let Some(patch) = merge_patch::patch(&old, new, &version).map_err(Error::Render)? else {
+        return Ok(None);
+    };
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let written =
