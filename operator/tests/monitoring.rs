@@ -12,7 +12,10 @@ use contract::RunResult;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use operator::{
     api::{HookRun, Run, RunHooks},
-    telemetry::metrics::{JobLabels, Metrics, Standing},
+    telemetry::{
+        job_gauges::Standing,
+        metrics::{JobLabels, Metrics},
+    },
 };
 use regex::Regex;
 use serde_json::{Value, json};

@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 
 use contract::{
     BenchFigures, Bottleneck, ContentHash, Failure, HistoryReport, Progress, PublicKey, Rates, Reason,
-    RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work,
-    regression::{self, RunKind},
+    RunKind, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work, regression,
 };
 use k8s_openapi::{
     api::core::v1::TypedLocalObjectReference,

@@ -20,9 +20,8 @@ use super::{
 use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     ends::{
-        destination_identity,
         end::{End, Places},
-        permission,
+        permission, shared_destination,
         source_and_sink::Ends,
         source_identity,
     },
@@ -167,7 +166,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let others = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     let is_source_a_copy = source_identity::is_copy(job, &claims, others);
     let line = line(&jobs, job, sources.limits, &known.set_limits());
-    let shared = destination_identity::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
+    let shared = shared_destination::shared(job, jobs.iter().filter_map(|job| job.0.as_ref().ok()));
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
     let nodes = match sources.limits.node {
         0 => Vec::new(),

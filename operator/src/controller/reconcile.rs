@@ -17,9 +17,10 @@ use super::{
     apply::Refusal,
     context::Context,
     dereference::{self, Found},
-    error::{Error, TIMEOUT},
+    error::Error,
     launch,
     read::Guarded,
+    reconcile_timeout::TIMEOUT,
     view::View,
 };
 use crate::{

@@ -32,8 +32,9 @@ use crate::{
     controller::{
         apply::{ApplyError, apply},
         context::Context,
-        error::{TIMEOUT, pause_after},
+        pause_after_failure::pause_after,
         read::{DereferenceError, GuardedEndpoint, reading},
+        reconcile_timeout::TIMEOUT,
         stores::WatchError,
     },
     fault::Fault,
@@ -48,6 +49,7 @@ use crate::{
         placement::{self, Placement},
         security,
     },
+    volumes::access_modes,
 };
 
 /// How long to wait before an endpoint is looked at again whose pod is not ready: no watch tells of its pods.
@@ -169,7 +171,7 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
         users: &users,
         // A pod would keep a claim that is being deleted, wait for one that is not there, or keep rights that it lost.
         runs: !endpoint.spec.suspend && checked.is_ok(),
-        on_one_node: claim.as_deref().is_some_and(placement::ties),
+        on_one_node: claim.as_deref().is_some_and(access_modes::ties),
         pinned: pinned.as_ref(),
         has_key: endpoint_standing::public_key(endpoint).is_some(),
     };
@@ -251,7 +253,7 @@ async fn pinned(
     claim: Option<&PersistentVolumeClaim>,
     before: Option<&Deployment>,
 ) -> Result<Option<Placement>, EndpointError> {
-    let Some(claim) = claim.filter(|claim| placement::ties(claim)) else { return Ok(None) };
+    let Some(claim) = claim.filter(|claim| access_modes::ties(claim)) else { return Ok(None) };
     let at = |node: String| Placement { node, tolerations: Vec::new(), is_required: true };
     if let Some(before) = before.filter(|before| is_available(before)) {
         let template = before.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());

@@ -7,5 +7,6 @@ pub mod end;
 pub mod end_kind;
 pub(crate) mod permission;
 pub mod remote_end;
+pub mod shared_destination;
 pub mod source_and_sink;
 pub mod source_identity;

@@ -228,7 +228,7 @@ mod tests {
         assert!(first.holds("prod").await.unwrap(), "an API server that is away for a moment stops nobody");
         advance(Duration::from_secs(1)).await;
         assert!(first.holds("prod").await.is_err());
-        assert!(GIVE_UP + crate::controller::error::TIMEOUT < VALID);
+        assert!(GIVE_UP + crate::controller::reconcile_timeout::TIMEOUT < VALID);
         *server.lock() = lease;
         assert!(first.holds("prod").await.unwrap());
     }

@@ -26,6 +26,7 @@ use crate::{
         security::PodUser,
     },
     user_pods::one_off_job::{self, OneOff},
+    volumes::access_modes,
 };
 
 /// Selects the objects of Volferry.
@@ -125,7 +126,7 @@ async fn placement(
     cluster: &Cluster,
     claim: &PersistentVolumeClaim,
 ) -> Result<Option<Placement>, PluginError> {
-    if !placement::ties(claim) {
+    if !access_modes::ties(claim) {
         return Ok(None);
     }
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), &cluster.namespace);

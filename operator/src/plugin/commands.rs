@@ -1,16 +1,19 @@
+//! Runs the command that was typed. `status`, `runs`, `run-now`, `cancel`, `suspend`, `resume`, `restore`, `bench`,
+//! `snapshots` and `report` are here; the others have files of their own names.
+
 use contract::RunResult;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{
     args::{ClusterCommand, Command, End, Form, Output, PluginArgs},
-    browse::{self, Asked},
+    browse_and_get::{self, Asked},
     cluster::Cluster,
     copy, doctor,
     error::PluginError,
-    lines, logs, migrate, output, pair,
-    push::{self, Way},
-    relocate, stream, top,
+    lines, logs, migrate, move_workload, output, pair,
+    push_and_pull::{self, Way},
+    stream, top,
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
@@ -56,19 +59,19 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
                 Some(snapshot) => Asked::Folder { snapshot, path },
                 None => Asked::List,
             };
-            browse::run(cluster, &job, asked, limit.timeout).await
+            browse_and_get::run(cluster, &job, asked, limit.timeout).await
         }
         It::Get { job, snapshot, path, limit } => {
-            browse::run(cluster, &job, Asked::File { snapshot, path }, limit.timeout).await
+            browse_and_get::run(cluster, &job, Asked::File { snapshot, path }, limit.timeout).await
         }
         It::Push { source, claim, pod, sync } => {
-            push::run(cluster, Way::Push, &source, &claim, &pod, &sync).await
+            push_and_pull::run(cluster, Way::Push, &source, &claim, &pod, &sync).await
         }
         It::Pull { claim, destination, pod, sync } => {
-            push::run(cluster, Way::Pull, &destination, &claim, &pod, &sync).await
+            push_and_pull::run(cluster, Way::Pull, &destination, &claim, &pod, &sync).await
         }
         It::Stream { pod, command } => stream::run(cluster, &pod, &command).await,
-        It::Move { flags } => relocate::run(cluster, &flags).await,
+        It::Move { flags } => move_workload::run(cluster, &flags).await,
         It::Doctor { job } => doctor::run(cluster, job.as_deref()).await,
         It::Report { job } => report(cluster, &job).await,
     }

@@ -16,9 +16,9 @@ use super::{
     cluster::Cluster,
     error::PluginError,
     exec_stream::{ExecStream, pass_on},
-    live,
+    lost_connection::Tries,
     one_pod::{OnePod, show_errors},
-    tries::Tries,
+    progress_line,
 };
 use crate::{signals::Stops, user_pods::one_off_job::ENGINE};
 
@@ -99,7 +99,7 @@ pub(super) async fn run(
 /// Returns the command line of the source's pod.
 fn line(from: &End, to: &End, sync: &SyncFlags) -> Vec<String> {
     let typed: Vec<_> = sync.flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
-    let live = live::flag().filter(|_| !typed.iter().any(|flag| flag.starts_with("--progress")));
+    let live = progress_line::flag().filter(|_| !typed.iter().any(|flag| flag.starts_with("--progress")));
     let flags = live.map(String::from).into_iter().chain(typed);
     let own =
         ["--rsh=-", "--remote-program", ENGINE, "--link=ssh", "--", from.planned.path()].map(String::from);
@@ -127,7 +127,7 @@ async fn copy(source: &OnePod, sink: &OnePod, line: &[String]) -> Result<(), Plu
 async fn join(source: &There<'_>, sink: &There<'_>, line: &[String]) -> Result<u8, PluginError> {
     let far = sink.start(&[ENGINE.into(), "remote".into()]).await?;
     let near = source.start(line).await?;
-    let said = [tokio::spawn(show_errors(far.errors)), tokio::spawn(live::show(near.errors))];
+    let said = [tokio::spawn(show_errors(far.errors)), tokio::spawn(progress_line::show(near.errors))];
     let up = tokio::spawn(pass_on(near.output, far.input));
     let down = tokio::spawn(pass_on(far.output, near.input));
     let status = near.status.code().await;

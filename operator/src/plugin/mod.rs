@@ -1,13 +1,13 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
-//! `args` defines the commands, `cluster` talks to the API server, `lines`, `busy` and `table` format objects as text,
-//! `push` moves files between this machine and a claim, `pair` pairs two clusters, `relocate` is the command `move`,
-//! `report` is the command of that name of `volferry-operator`, `doctor` looks for problems, `migrate` converts objects
-//! of other tools to SyncJobs, and `output` prints. `operator/doc/api.md` lists the commands.
+//! `args` defines the commands, and `commands` has the short ones. `cluster` talks to the API server, `lines`,
+//! `top_table` and `table` format objects as text, and `output` prints. `push_and_pull` moves files between this
+//! machine and a claim, `browse_and_get` reads snapshots, `pair` is also `unpair` and `rotate`, `move_workload` is the
+//! command `move`, `doctor` looks for problems, and `migrate` converts objects of other tools to
+//! SyncJobs. `report` is the command of that name of `volferry-operator`. `operator/doc/api.md` lists the commands.
 
 mod args;
-mod browse;
-mod busy;
+mod browse_and_get;
 mod claim_place;
 mod claim_pod;
 mod cluster;
@@ -17,21 +17,22 @@ mod doctor;
 mod error;
 mod exec_stream;
 mod lines;
-mod live;
 mod logs;
+mod lost_connection;
 mod migrate;
 mod move_args;
+mod move_workload;
 mod one_pod;
 mod output;
 mod pair;
 mod pair_args;
-mod push;
-mod relocate;
+mod progress_line;
+mod push_and_pull;
 pub mod report;
 mod stream;
 mod table;
 mod top;
-mod tries;
+mod top_table;
 
 use std::{io, process::ExitCode};
 

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{busy, cluster::Cluster, error::PluginError, output};
+use super::{cluster::Cluster, error::PluginError, output, top_table};
 use crate::{
     api::{SyncJob, SyncRun},
     signals::Stops,
@@ -35,7 +35,7 @@ pub(super) async fn run(cluster: &Cluster, all_namespaces: bool, once: bool) -> 
         let (jobs, runs) = (jobs.state(), runs.state());
         let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
         let runs = runs.iter().filter_map(|run| run.0.as_ref().ok());
-        busy::lines(jobs, runs, all_namespaces, Timestamp::now())
+        top_table::lines(jobs, runs, all_namespaces, Timestamp::now())
     };
     let unwatched = |source| PluginError::Watch { what: "SyncJobs and SyncRuns".into(), source };
     let mut listed = 0;

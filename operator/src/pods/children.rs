@@ -195,6 +195,17 @@ pub struct Seen<'a> {
     pub warnings: &'a Warnings,
 }
 
+/// Returns whether a Job owns a pod.
+pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
+    job.metadata.uid.is_some()
+        && pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+}
+
 /// Returns the shard index of a pod, if its Job has several shards.
 fn shard_of(pod: &Pod) -> Option<u32> {
     pod.annotations().get(names::ANNOTATION_INDEX)?.parse().ok()

@@ -13,14 +13,13 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{
-    children::Children,
+    children::{Children, is_of_job},
     pod_state,
     stored_fields::{Job, Pod},
 };
 use crate::{
     ends::end,
     names::{self, TryNames},
-    run::record,
 };
 
 /// How long a pod may still exist after its deletion deadline.
@@ -54,7 +53,7 @@ pub async fn sweep(
 ) -> Result<(), CleanupError> {
     for job in jobs {
         // The garbage collector would delete the pods too, but later; this does not depend on it.
-        let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
+        let pods = children.pods.iter().filter(|pod| is_of_job(pod, job));
         remove(client, owner, job).await?;
         for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none() && pod_state::is_alive(pod)) {
             delete_this(client, pod).await?;
@@ -119,7 +118,7 @@ pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec
 pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
         remove(client, owner, job).await?;
-        for pod in children.pods.iter().filter(|pod| record::is_of_job(pod, job)) {
+        for pod in children.pods.iter().filter(|pod| is_of_job(pod, job)) {
             delete_this(client, pod).await?;
         }
     }

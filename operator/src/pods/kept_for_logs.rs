@@ -6,14 +6,13 @@ use contract::RunResult;
 use kube::ResourceExt;
 
 use super::{
-    children::Children,
+    children::{Children, is_of_job},
     pod_state,
     stored_fields::{Job, Pod},
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus},
     names,
-    run::record,
     volumes::claims::Claim,
 };
 
@@ -44,23 +43,23 @@ fn forget_leaving(children: &mut Children, run: &str) {
     let Children { jobs, pods } = children;
     let is_going = |pod: &Pod| {
         let mut jobs = jobs.iter().filter(|job| job.metadata.deletion_timestamp.is_none());
-        pod.metadata.deletion_timestamp.is_some() || !jobs.any(|job| record::is_of_job(pod, job))
+        pod.metadata.deletion_timestamp.is_some() || !jobs.any(|job| is_of_job(pod, job))
     };
     pods.retain(|pod| !(labelled(pod, run) && !pod_state::is_alive(pod) && is_going(pod)));
     jobs.retain(|job| {
         let is_going = labelled(job, run) && job.metadata.deletion_timestamp.is_some();
-        !is_going || pods.iter().any(|pod| record::is_of_job(pod, job))
+        !is_going || pods.iter().any(|pod| is_of_job(pod, job))
     });
 }
 
 fn take_run(children: &mut Children, run: &str, is_kept: impl Fn(&str, &str) -> bool) -> Children {
     let pods = std::mem::take(&mut children.pods);
     let stays = |job: &Job| {
-        let mut own = pods.iter().filter(|pod| record::is_of_job(pod, job)).peekable();
+        let mut own = pods.iter().filter(|pod| is_of_job(pod, job)).peekable();
         is_of_run(job, run) && own.peek().is_some() && own.all(|pod| stays(pod, &is_kept))
     };
     let (kept, jobs) = std::mem::take(&mut children.jobs).into_iter().partition::<Vec<_>, _>(stays);
-    let is_of_kept = |pod: &Pod| kept.iter().any(|job| record::is_of_job(pod, job));
+    let is_of_kept = |pod: &Pod| kept.iter().any(|job| is_of_job(pod, job));
     let (kept_pods, pods) = pods.into_iter().partition(is_of_kept);
     *children = Children { jobs, pods };
     Children { jobs: kept, pods: kept_pods }

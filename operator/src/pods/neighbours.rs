@@ -22,7 +22,10 @@ use crate::{
         read::{Result, reading},
     },
     names::LABEL_TRY,
-    volumes::claims::{self, Claim},
+    volumes::{
+        access_modes,
+        claims::{self, Claim},
+    },
 };
 
 /// Selects pods whose processes may run, as the scheduler does. Pods that have ended remain only for their logs.
@@ -59,12 +62,12 @@ pub(crate) async fn fs_groups(
 pub(crate) async fn placements(sources: Sources<'_>, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let on_one_node = |side| {
-        found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
+        found(side).is_some_and(|claim| access_modes::sharing(claim, side) == access_modes::Sharing::OneNode)
     };
     let sink_on_one_node = on_one_node(Side::Sink);
     let source_on_one_node = on_one_node(Side::Source) || (sink_on_one_node && claims::is_one(claims));
     let anywhere = Placements { source_on_one_node, sink_on_one_node, ..Placements::default() };
-    if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
+    if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(access_modes::ties) {
         return Ok(anywhere);
     }
     let mut pods = BTreeMap::new();

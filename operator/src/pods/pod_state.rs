@@ -2,26 +2,14 @@
 
 use contract::{Reason, Report, RunResult, Side};
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{ContainerStateTerminated, ContainerStateWaiting},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::core::v1::ContainerStateTerminated, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt as _;
 
-use super::stored_fields::{ContainerStatus, Job, Pod, PodStatus};
-use crate::{
-    api::reports,
-    fault::Fault,
-    human::sentence,
-    names::{ANNOTATION_PRIVILEGED, CONTAINER},
-    run::outcome::Ending,
+use super::{
+    stored_fields::{ContainerStatus, Job, Pod, PodStatus},
+    why_not_started::{no_pod, not_starting, starting_fault},
 };
-
-/// The prefix of the scheduler's warnings, which say nothing about a pod that has a node by now.
-const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
-
-/// The access mode by whose name the scheduler reports that another pod uses a claim.
-const FOR_ONE_POD: &str = "ReadWriteOncePod";
+use crate::{api::reports, fault::Fault, names::CONTAINER, run::outcome::Ending};
 
 /// The state of one end of a try.
 #[derive(Debug, Clone, PartialEq)]
@@ -144,7 +132,9 @@ fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
     }
     match state.running {
         Some(_) => EndState::Running,
-        None => EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref())),
+        None => {
+            EndState::Starting(starting_fault(end.side, pod, &status, state.waiting.as_ref(), end.warning))
+        }
     }
 }
 
@@ -260,120 +250,6 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
     Fault::new(
         Reason::PodLost,
         format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
-    )
-}
-
-/// Returns why a Job has no pod, with advice where Kubernetes' words are usual ones. They decide nothing: the Job
-/// controller tries again in every case, and somebody may correct a quota, a policy or a LimitRange meanwhile.
-fn no_pod(place: &str, warning: &str) -> Fault {
-    let cure = if warning.contains("violates PodSecurity") {
-        format!(
-            " Let it enforce the baseline standard, or remove its annotation {ANNOTATION_PRIVILEGED}, with which its syncers run \
-             as root."
-        )
-    } else if warning.contains(" quota: ") {
-        " Raise that ResourceQuota, or correct spec.pods.resources.".into()
-    } else if warning.contains(" is invalid: ") {
-        " Correct spec.pods, or the LimitRange that adds to it.".into()
-    } else {
-        String::new()
-    };
-    let words = sentence(warning);
-    Fault::new(Reason::PodPending, format!("{place}: {words}{cure} The run goes on as soon as it can."))
-}
-
-fn starting_fault(
-    end: &End<'_>,
-    pod: &Pod,
-    status: &PodStatus,
-    waiting: Option<&ContainerStateWaiting>,
-) -> Option<Fault> {
-    let side = end.side;
-    let warning = end.warning.filter(|warning| !(has_node(pod) && warning.starts_with(OF_THE_SCHEDULER)));
-    if let Some(message) = unschedulable(pod, status, warning) {
-        return Some(if message.contains(FOR_ONE_POD) {
-            no_turn(side, pod, message)
-        } else {
-            no_node(side, message)
-        });
-    }
-    let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
-    let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
-    match why {
-        "" | "ContainerCreating" | "PodInitializing" => warning.map(|warning| {
-            Fault::new(
-                Reason::PodPending,
-                format!("The {side} pod {} waits on its node: {warning}", pod.name_any()),
-            )
-        }),
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "InvalidImageName"
-        | "ErrImageNeverPull"
-        | "RegistryUnavailable"
-        | "ImageInspectError" => Some(image_fault(side, pod, why, message)),
-        _ => Some(not_starting(side, pod, why, message)),
-    }
-}
-
-/// Returns why a pod has no node. The scheduler's event may be visible before the condition that it writes to the pod.
-fn unschedulable<'a>(pod: &Pod, status: &'a PodStatus, warning: Option<&'a str>) -> Option<&'a str> {
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    let refused = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
-    match refused {
-        Some(refused) => Some(refused.message.as_deref().unwrap_or("the scheduler gives no reason")),
-        None => warning.filter(|_| !has_node(pod)),
-    }
-}
-
-fn has_node(pod: &Pod) -> bool {
-    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
-}
-
-fn no_node(side: Side, message: &str) -> Fault {
-    Fault::new(
-        Reason::PodPending,
-        format!(
-            "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
-             tolerations and affinity; the run goes on as soon as a node fits.",
-            sentence(message)
-        ),
-    )
-}
-
-/// Returns the fault of a pod that waits because another one uses its `ReadWriteOncePod` claim.
-fn no_turn(side: Side, pod: &Pod, message: &str) -> Fault {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claims =
-        volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
-    Fault::new(
-        Reason::PodPending,
-        format!(
-            "The {side} pod cannot be scheduled: {} A claim with the access mode {FOR_ONE_POD} is for one pod at a time; `kubectl \
-             describe pvc {}` names its user (Used By). The run goes on as soon as that pod is gone.",
-            sentence(message),
-            claims.collect::<Vec<_>>().join(" ")
-        ),
-    )
-}
-
-fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
-    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let image = containers.first().and_then(|container| container.image.as_deref()).unwrap_or("unknown");
-    Fault::new(
-        Reason::ImagePullFailed,
-        format!(
-            "The {side} pod cannot pull the image {image} ({why}): {} Correct the operator's --image or \
-             spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there.",
-            sentence(message)
-        ),
-    )
-}
-
-fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
-    Fault::new(
-        Reason::PodFailed,
-        format!("The container of the {side} pod {} does not start ({why}): {message}", pod.name_any()),
     )
 }
 

@@ -2,9 +2,11 @@
 
 use contract::Side;
 
-use super::placement;
 use crate::{
-    api::Placement, ends::end_kind::EndKind, spec::validate::ValidatedSyncJob, volumes::claims::Claim,
+    api::Placement,
+    ends::end_kind::EndKind,
+    spec::validate::ValidatedSyncJob,
+    volumes::{access_modes, claims::Claim},
 };
 
 /// Completes the job with the placement that its claims allow, if the spec leaves it open. If a claim is unknown, the
@@ -37,7 +39,7 @@ fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {
 fn one_pod_can(job: &ValidatedSyncJob, claims: &[Claim]) -> bool {
     let is_anywhere = |side| {
         let found = claims.iter().find(|claim| claim.side == side).and_then(|claim| claim.found.as_ref());
-        found.is_some_and(|found| placement::is_for_many_nodes(found, side))
+        found.is_some_and(|found| access_modes::is_for_many_nodes(found, side))
     };
     is_one_claim(job) || (is_anywhere(Side::Source) && is_anywhere(Side::Sink))
 }

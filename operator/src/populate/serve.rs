@@ -34,7 +34,7 @@ use crate::{
     api::SyncJob,
     controller::{
         apply::Applicable,
-        error::pause_after,
+        pause_after_failure::pause_after,
         read::{DereferenceError, Guarded},
         recent::Recent,
         watches::{await_kind, scoped},

@@ -1,12 +1,10 @@
 //! Handles benchmarks: derives the job that a benchmark runs as, refuses impossible ones, and bounds the results. Pure.
 
-use std::collections::BTreeSet;
-
 use contract::{BenchFigures, BenchPlace, BenchStepName, History, Reason, Report, Side};
 use kube::ResourceExt as _;
 
 use crate::{
-    api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec, SyncJobStatus, SyncRun},
+    api::{ActiveRun, Benchmark, Files, Run, SyncJobSpec},
     ends::end_kind::EndKind,
     fault::Fault,
     human, names,
@@ -15,8 +13,6 @@ use crate::{
     volumes::claims::Claim,
 };
 
-/// The number of SyncRuns of benchmarks that are kept for a SyncJob.
-const KEPT: usize = 10;
 /// The maximum length of a string from a syncer, in bytes.
 const MAX_WORD_BYTES: usize = 256;
 /// The maximum number of notes of a benchmark.
@@ -126,24 +122,6 @@ pub fn message(run: &Run, figures: &BenchFigures) -> String {
     format!("Benchmark {}: {}.", run.id, steps.join(", "))
 }
 
-/// Returns the SyncRuns of benchmarks to delete: all ended ones except the newest.
-pub fn forgotten<'a>(
-    status: &SyncJobStatus,
-    runs: impl IntoIterator<Item = &'a SyncRun>,
-) -> Vec<&'a SyncRun> {
-    let Some(last) = &status.last_benchmark else { return Vec::new() };
-    let is_over = |run: &&SyncRun| {
-        run.spec.benchmark.is_some()
-            && run.metadata.deletion_timestamp.is_none()
-            && run.spec.number.is_some_and(|number| number <= last.number)
-    };
-    let mut over: Vec<_> = runs.into_iter().filter(is_over).collect();
-    let numbers: BTreeSet<_> = over.iter().map(|run| run.spec.number).collect();
-    let first_kept = numbers.into_iter().rev().nth(KEPT - 1).flatten();
-    over.retain(|run| run.spec.number < first_kept);
-    over
-}
-
 #[cfg(test)]
 mod tests {
     use contract::{BenchMachine, BenchTree, Bottleneck, Cause, ExitCode, RunResult};
@@ -152,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{ActiveRun, BenchmarkTree, SyncJob, SyncRunSpec},
+        api::{ActiveRun, BenchmarkTree, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec},
         run::{
             outcome::{Ending, Outcome, judge},
             restore,
@@ -330,19 +308,5 @@ mod tests {
         assert_eq!(names(found.destination), Some(("fast".into(), "n2".into())));
         let local = placed(figures(Some("a"), Some("b")), &active(true), &claims, &pods);
         assert_eq!(names(local.source), Some(("slow".into(), "n2".into())), "one pod is both ends");
-    }
-
-    #[test]
-    fn the_newest_benchmarks_are_kept_and_runs_are_not_judged() {
-        let run = |number: i64, is_benchmark: bool| {
-            let benchmark = is_benchmark.then(Benchmark::default);
-            let spec = SyncRunSpec { number: Some(number), benchmark, ..SyncRunSpec::default() };
-            SyncRun::new(&format!("r{number}"), spec)
-        };
-        let runs: Vec<_> = (1..=30).map(|number| run(number, number % 2 == 0)).collect();
-        let last_benchmark = Some(Run { number: 28, ..Run::default() });
-        let status = SyncJobStatus { last_benchmark, ..SyncJobStatus::default() };
-        let gone: Vec<_> = forgotten(&status, &runs).iter().map(|run| run.spec.number.unwrap()).collect();
-        assert_eq!(gone, [2, 4, 6, 8], "of 2 to 28, and not the one under way");
     }
 }

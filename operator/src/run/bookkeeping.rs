@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    benchmark,
+    kept_records,
     record::{self, Record},
     stages::step::{HookStep, Step, StorageStep},
     write_record::{self, RecordError},
@@ -135,8 +135,8 @@ pub(crate) async fn settle_runs(
         is_settled &= is_swept;
         context.tell_run(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
     }
-    let forgotten = record::forgotten(status, runs.clone()).into_iter();
-    for run in forgotten.chain(benchmark::forgotten(status, runs)) {
+    let forgotten = kept_records::forgotten(status, runs.clone()).into_iter();
+    for run in forgotten.chain(kept_records::forgotten_benchmarks(status, runs)) {
         write_record::delete(&context.client, run).await?;
     }
     Ok(is_settled)

@@ -3,6 +3,7 @@
 
 pub mod benchmark;
 pub(crate) mod bookkeeping;
+pub mod kept_records;
 pub mod outcome;
 pub mod record;
 pub mod regression;

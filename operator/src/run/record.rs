@@ -6,13 +6,12 @@ use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
 use crate::{
     api::{
-        ActiveRun, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus, SyncRun,
-        SyncRunSpec, SyncRunStatus,
+        ActiveRun, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncRun, SyncRunSpec,
+        SyncRunStatus,
         conditions::{self, Cause},
     },
     fault::Fault,
     human, names,
-    pods::stored_fields::{Job, Pod},
     status::{printer_columns, readiness},
 };
 
@@ -265,34 +264,6 @@ pub fn preset(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     new.observed_generation = Some(generation);
     conditions::stalled(&mut new.conditions, cause, now);
     Some(new)
-}
-
-/// Returns the SyncRuns of a job that its history no longer keeps, except those of benchmarks.
-pub fn forgotten<'a>(
-    status: &SyncJobStatus,
-    runs: impl IntoIterator<Item = &'a SyncRun>,
-) -> Vec<&'a SyncRun> {
-    let Some(last) = &status.last_run else { return Vec::new() };
-    let is_known = |name: &str| {
-        status.history.iter().any(|entry| entry.id == name)
-            || status.active_run.as_ref().is_some_and(|run| run.id == name)
-    };
-    let is_over = |run: &SyncRun| {
-        run.spec.benchmark.is_none() && run.spec.number.is_some_and(|number| number <= last.number)
-    };
-    let runs = runs.into_iter().filter(|run| run.metadata.deletion_timestamp.is_none());
-    runs.filter(|run| is_over(run) && !is_known(&run.name_any())).collect()
-}
-
-/// Returns whether a Job owns a pod.
-pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
-    job.metadata.uid.is_some()
-        && pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn sample(entry: &HistoryEntry) -> Option<Sample> {
 
 #[cfg(test)]
 mod tests {
-    use contract::{RunResult, Timings, regression::RunKind};
+    use contract::{RunKind, RunResult, Timings};
 
     use super::*;
 

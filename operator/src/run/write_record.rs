@@ -17,7 +17,7 @@ use crate::{
     fault::Fault,
     human::{clipped, sentence},
     names::FIELD_MANAGER,
-    status::run_status,
+    status::merge_patch,
 };
 
 /// The maximum length of an API server message in a status, in bytes.
@@ -97,7 +97,7 @@ pub async fn write(
     if old.stage == Some(Stage::Done) {
         return Ok(None);
     }
-    let difference = run_status::difference(&old, new)
+    let difference = merge_patch::difference(&old, new)
         .map_err(|error| failed("render", &name)(kube::Error::SerdeError(error)))?;
     let Some(difference) = difference else { return Ok(None) };
     let mut metadata = json!({"uid": run.uid()});

@@ -29,14 +29,15 @@ use crate::{
     controller::{
         apply::{ApplyError, REFUSALS},
         context::Context,
-        error::{Error, TIMEOUT},
+        error::Error,
         read::{Guarded, GuardedSet, reading},
         reconcile::OTHERS_PERIOD,
+        reconcile_timeout::TIMEOUT,
     },
     fault::Fault,
     human,
     names::FIELD_MANAGER,
-    status::run_status,
+    status::merge_patch,
     telemetry::events::Note,
 };
 
@@ -282,7 +283,9 @@ async fn write(
 ) -> Result<Option<Duration>, Error> {
     let old = set.status.clone().unwrap_or_default();
     let uid = set.uid().unwrap_or_default();
-    let Some(difference) = run_status::difference(&old, new).map_err(Error::Render)? else { return Ok(None) };
+    let Some(difference) = merge_patch::difference(&old, new).map_err(Error::Render)? else {
+        return Ok(None);
+    };
     let is_news = set_standing::is_news(&old, new);
     if !is_news && context.told_sets.get(&uid, COUNTS_AGE).is_some() {
         return Ok(Some(COUNTS_AGE));

@@ -1,19 +1,20 @@
 //! The last step: updates the status after each step of a run. Pure; `volferry-operator run` prints the results of
 //! these functions.
 
-use contract::{Bottleneck, Rates, Reason, Report, RunResult, Timings, Work, regression::RunKind};
+use contract::{Bottleneck, Rates, Reason, Report, RunResult, Timings, Work};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-use super::{printer_columns, readiness, synced};
+use super::{
+    kept_history::{history_entry, shorten},
+    printer_columns, readiness, synced,
+    text_bounds::{MAX_MESSAGE_BYTES, MAX_NOTE_BYTES, MAX_NOTES},
+};
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, HookRun, JobIdentity, Run, RunCause, RunHooks, Stage,
-        StoppedRun, SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HookRun, JobIdentity, Run, RunHooks, Stage, StoppedRun, SyncJobPhase,
+        SyncJobStatus,
         conditions::{self, Cause},
-        crd_schema::clamp,
     },
     fault::Fault,
     hooks::hook_state::{self, Point},
@@ -23,13 +24,6 @@ use crate::{
     spec::validate::KeptRuns,
     volumes::claims::Blocked,
 };
-
-/// The bounds for text from a pod before it gets into a status.
-const MAX_MESSAGE_BYTES: usize = 4096;
-const MAX_NOTES: usize = 20;
-const MAX_NOTE_BYTES: usize = 1024;
-/// The number of left-out entries that a condition names.
-const NAMED: usize = 3;
 
 /// Returns a run of one shard that starts now: the `number`th run of the job named `job`.
 pub fn new_run(
@@ -244,7 +238,7 @@ pub fn finish(
     }
     status.summary = Some(printer_columns::summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
-        left_out(&mut status.conditions, &run, now);
+        synced::tell_left_out(&mut status.conditions, &run, now);
         synced::tell_owners(&mut status.conditions, &run, now);
         if active.restore.is_none() {
             engine_snapshots::set_conditions(&mut status.conditions, &run, now);
@@ -281,36 +275,6 @@ fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) 
     status.phase = Some(SyncJobPhase::Pending);
 }
 
-fn shorten(history: &mut Vec<HistoryEntry>, limit: KeptRuns) {
-    let (mut succeeded, mut failed) = (limit.succeeded, limit.failed);
-    history.retain(|entry| {
-        let left = if entry.result == RunResult::Succeeded { &mut succeeded } else { &mut failed };
-        let is_kept = *left > 0;
-        *left = left.saturating_sub(1);
-        is_kept
-    });
-}
-
-/// Sets or removes the condition about the entries that a completed run left out.
-fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
-    let count = run.work.files_failed;
-    if count == 0 {
-        return conditions::remove(conditions, conditions::INCOMPLETE);
-    }
-    let named = run.failures.iter().take(NAMED);
-    let mut named: Vec<String> =
-        named.map(|it| format!("{} ({}: {})", it.path, it.operation, it.error)).collect();
-    if count > named.len() as u64 {
-        named.push("…".into());
-    }
-    let entries = if count == 1 { "1 entry".into() } else { format!("{count} entries") };
-    let message =
-        format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
-    let message = human::clipped(&message, MAX_MESSAGE_BYTES);
-    let cause = Cause { reason: &Reason::FilesLeftOut, message: &message, generation: run.generation };
-    conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
-}
-
 /// Records that a hook starts, before its command does.
 pub fn hook_begun(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedRun>, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
@@ -328,41 +292,6 @@ pub fn hook_begun(status: &mut SyncJobStatus, point: Point, stopped: Option<&Sto
     let phase = if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running };
     readiness::under_way(status, phase, &Fault::new(reason, message), now);
     readiness::hindered(status, None);
-}
-
-/// Returns the JSON merge patch (RFC 7386) from `old` to `new`, bound to one version of the object, so that the API
-/// server answers 409 if the object has changed since; `None` if they are equal.
-pub fn patch(
-    old: &SyncJobStatus,
-    new: &SyncJobStatus,
-    resource_version: &str,
-) -> serde_json::Result<Option<Value>> {
-    let difference = difference(old, new)?;
-    Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
-}
-
-/// Returns the JSON merge patch from `old` to `new`, within the bounds of numbers of the CRDs; `None` if they are
-/// equal.
-pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
-    let mut new = serde_json::to_value(new)?;
-    clamp(&mut new);
-    Ok(merge_patch(&serde_json::to_value(old)?, &new))
-}
-
-fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
-        return (old != new).then(|| new.clone());
-    };
-    let mut patch = Map::new();
-    for (key, value) in new {
-        if let Some(change) = merge_patch(old.get(key).unwrap_or(&Value::Null), value) {
-            patch.insert(key.clone(), change);
-        }
-    }
-    for key in old.keys().filter(|key| !new.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// Returns the entry for `lastRun`, over all tries of the run. Its timings add up to `total`: `podStart` is the time
@@ -448,28 +377,6 @@ fn rates(work: Work, timings: Timings) -> Rates {
     let mut report = Report { work, timings, ..Report::default() };
     report.fill_rates();
     report.rates
-}
-
-fn history_entry(run: &Run) -> HistoryEntry {
-    HistoryEntry {
-        id: run.id.clone(),
-        result: run.result,
-        reason: run.reason.clone(),
-        start_time: run.start_time.clone(),
-        completion_time: run.completion_time.clone(),
-        kind: is_comparable(run).then(|| RunKind::of(&run.work)),
-        files_scanned: run.work.files_scanned,
-        files_changed: run.work.changed(),
-        files_failed: run.work.files_failed,
-        bytes_changed: run.work.bytes_changed,
-        bytes_on_wire: run.work.bytes_on_wire,
-        timings: run.timings,
-    }
-}
-
-/// Returns whether the duration of a run can predict that of others.
-fn is_comparable(run: &Run) -> bool {
-    run.result == RunResult::Succeeded && run.cause != Some(RunCause::Restore)
 }
 
 fn some_text(text: &str) -> Option<String> {

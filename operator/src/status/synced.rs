@@ -1,10 +1,10 @@
-//! Sets the conditions about the copy: `Synced`, and `OwnersNotKept`. Pure.
+//! Sets the conditions about the copy: `Synced`, `Incomplete`, and `OwnersNotKept`. Pure.
 
 use contract::{Reason, RunResult};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::readiness;
+use super::{readiness, text_bounds::MAX_MESSAGE_BYTES};
 use crate::{
     api::{
         Run, RunCause, SyncJobStatus,
@@ -14,6 +14,9 @@ use crate::{
     human, names,
     snapshots::engine_snapshots,
 };
+
+/// The number of left-out entries that a condition names.
+const NAMED: usize = 3;
 
 /// Sets `Synced`. While what the present spec asked for is outstanding (`settles` is false), the condition is about the
 /// generation before, so that `kubectl wait` goes on waiting. `is_gone` tells that the destination's claim was lost or
@@ -69,6 +72,26 @@ fn judged(status: &SyncJobStatus, is_gone: bool) -> Judged {
 /// Returns whether a run made the copy, even if it found damage in old snapshots.
 pub(crate) fn is_copied(run: &Run) -> bool {
     run.result == RunResult::Succeeded || engine_snapshots::found_only_damage(run)
+}
+
+/// Sets or removes the condition about the entries that a completed run left out.
+pub(crate) fn tell_left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+    let count = run.work.files_failed;
+    if count == 0 {
+        return conditions::remove(conditions, conditions::INCOMPLETE);
+    }
+    let named = run.failures.iter().take(NAMED);
+    let mut named: Vec<String> =
+        named.map(|it| format!("{} ({}: {})", it.path, it.operation, it.error)).collect();
+    if count > named.len() as u64 {
+        named.push("…".into());
+    }
+    let entries = if count == 1 { "1 entry".into() } else { format!("{count} entries") };
+    let message =
+        format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
+    let message = human::clipped(&message, MAX_MESSAGE_BYTES);
+    let cause = Cause { reason: &Reason::FilesLeftOut, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
 }
 
 /// Sets or removes the condition about the owners that a completed run could not keep.

@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use super::job_gauges::Standing;
 use crate::api::Run;
 
 /// The bucket bounds of the run-duration histogram, in seconds: from a run without changes to one that takes a day.
@@ -110,42 +111,6 @@ struct WatchLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
-}
-
-/// The state of a SyncJob, as its gauges show it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Standing {
-    /// Whether a run is under way.
-    pub active: bool,
-    /// Whether a run is due and has not started.
-    pub waiting: bool,
-    /// Whether the last run failed, or left files or its snapshot out.
-    pub failed: bool,
-    /// Whether the job needs a person to go on.
-    pub stalled: bool,
-    /// Whether the last completed run left files out.
-    pub incomplete: bool,
-    /// Whether the last runs took longer than usual.
-    pub regressed: bool,
-    /// Whether the spec holds back all runs.
-    pub suspended: bool,
-    /// Whether a restore in place holds back the runs that no person asks for.
-    pub held: bool,
-    /// How many entries of the copy have another owner than at the source, at least.
-    pub owners_not_kept: i64,
-    /// When the run that waits took its place in the queue, in seconds since 1970.
-    pub queued_since_s: Option<f64>,
-    /// When the newest snapshot of the job was taken, in seconds since 1970.
-    pub newest_snapshot_s: Option<f64>,
-    /// The bytes that were free on the destination when the last run ended there.
-    pub destination_free_bytes: Option<i64>,
-    /// The number of damaged objects that the last verification of the destination's snapshots found; `None` without
-    /// verifications.
-    pub damaged_snapshot_objects: Option<i64>,
-    /// The end of the last successful run, in seconds since 1970.
-    pub last_success_s: Option<f64>,
-    /// The time of the second scheduled run after that one, or after the job was created, in seconds since 1970.
-    pub success_deadline_s: Option<f64>,
 }
 
 impl Default for Metrics {

@@ -1,6 +1,7 @@
 //! Configures the log: its filter and its format.
 
 pub mod events;
+pub mod job_gauges;
 pub mod metrics;
 pub mod probes;
 pub mod ready;

@@ -25,6 +25,7 @@ use crate::{
         pod_volumes::{DATA, TMP_DIR, TMP_SIZE, empty_dir, mount},
         security::{self, PodUser},
     },
+    volumes::access_modes,
 };
 
 /// The engine in the pod.
@@ -106,7 +107,7 @@ fn labels(of: &OneOff<'_>) -> BTreeMap<String, String> {
         ("app.kubernetes.io/part-of".into(), "volferry".into()),
         (names::LABEL_ONE_OFF.into(), names::label_value(&of.claim.name_any())),
     ];
-    let tied = placement::ties(of.claim).then(|| (claim_label(of), names::CLAIM_USED.to_string()));
+    let tied = access_modes::ties(of.claim).then(|| (claim_label(of), names::CLAIM_USED.to_string()));
     own.into_iter().chain(tied).collect()
 }
 
@@ -117,7 +118,7 @@ fn claim_label(of: &OneOff<'_>) -> String {
 fn affinity(of: &OneOff<'_>) -> Option<Affinity> {
     match of.placement {
         Some(at) => Some(placement::pinned(None, &at.node)),
-        None => placement::ties(of.claim).then(|| placement::following(None, claim_label(of))),
+        None => access_modes::ties(of.claim).then(|| placement::following(None, claim_label(of))),
     }
 }
 

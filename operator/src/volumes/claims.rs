@@ -3,11 +3,8 @@
 use contract::{Reason, Side};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
-use crate::{
-    api::GROUP,
-    fault::Fault,
-    pods::placement::{self, Sharing},
-};
+use super::access_modes::{self, Sharing};
+use crate::{api::GROUP, fault::Fault};
 
 /// A claim that a job names, and its object if it exists.
 #[derive(Debug, Clone)]
@@ -79,7 +76,7 @@ fn phase(claim: &Claim) -> Option<&str> {
 
 /// Checks that this number of pods of one side can use the claim at once.
 pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
-    let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
+    let sharing = claim.found.as_ref().map(|found| access_modes::sharing(found, claim.side));
     match sharing {
         Some(Sharing::OnePod) if pods > 1 => Err(Blocked::Stalled(not_shared(claim, pods))),
         _ => Ok(()),
@@ -89,7 +86,7 @@ pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
 /// Checks that two pods can use one claim at once, if it serves both ends and each has its own pod.
 pub fn check_both_ends(claims: &[Claim], is_local: bool) -> Result<(), Blocked> {
     let Some(claim) = claims.last().filter(|_| is_one(claims) && !is_local) else { return Ok(()) };
-    let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
+    let sharing = claim.found.as_ref().map(|found| access_modes::sharing(found, claim.side));
     match sharing {
         Some(Sharing::OnePod) => Err(Blocked::Stalled(not_for_both_ends(claim))),
         _ => Ok(()),

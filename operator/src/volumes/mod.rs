@@ -1,5 +1,6 @@
 //! Claims and their volumes: whether they can be mounted, how they are made and grow, and where they are.
 
+pub mod access_modes;
 pub mod block_volumes;
 pub mod claim_creation;
 pub mod claim_growth;

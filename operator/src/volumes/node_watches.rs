@@ -17,10 +17,9 @@ use kube::{
     runtime::{reflector::ObjectRef, watcher},
 };
 
-use super::volume_nodes;
+use super::{access_modes, volume_nodes};
 use crate::{
     controller::stores::{Feed, Watchable, Watched, slim, watched},
-    pods::placement,
     queue::turns::Limits,
     telemetry::probes::Health,
 };
@@ -89,7 +88,7 @@ impl Volumes {
 
     /// Returns the node that the volume of a claim is attached to, if it can be mounted on one node at a time.
     pub fn attached_to(&self, claim: &PersistentVolumeClaim) -> Option<String> {
-        let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|_| placement::ties(claim))?;
+        let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|_| access_modes::ties(claim))?;
         let attachments = self.attachments.state();
         volume_nodes::attached_to(name, attachments.iter().map(|it| &**it)).map(Into::into)
     }

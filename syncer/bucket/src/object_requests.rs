@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::{
     bucket_error::BucketError,
-    credentials, failure_hints,
+    client_from_environment, failure_hints,
     trusted_authorities::{OneTryIfRefused, refused_certificate, trust},
 };
 
@@ -65,12 +65,12 @@ pub(crate) struct Listed {
 impl Objects {
     /// Sets up requests by the environment's settings.
     pub(crate) fn connect(url: &BucketUrl) -> Result<Self, BucketError> {
-        if !credentials::are_there() {
+        if !client_from_environment::has_credentials() {
             return Err(BucketError::NoCredentials(url.clone()));
         }
         let retry =
             RetryConfig { max_retries: MAX_RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-        let mut builder = credentials::client(trust(url)?)?
+        let mut builder = client_from_environment::client(trust(url)?)?
             .with_bucket_name(&url.bucket)
             .with_retry(retry)
             .with_http_connector(OneTryIfRefused);
@@ -78,7 +78,7 @@ impl Objects {
         if builder.get_config_value(&timeout).is_none() {
             builder = builder.with_config(timeout, REQUEST_TIMEOUT);
         }
-        let endpoint = credentials::endpoint(&builder);
+        let endpoint = client_from_environment::endpoint(&builder);
         let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
         Self::of(url.clone(), endpoint, Arc::new(store))
     }

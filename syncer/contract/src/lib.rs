@@ -38,6 +38,7 @@ mod reason;
 pub mod regression;
 mod report;
 mod reshape;
+mod run_kind;
 mod snapshots;
 mod store_key;
 mod timings;
@@ -83,6 +84,7 @@ pub use public_key::PublicKey;
 pub use reason::Reason;
 pub use report::{Event, Failure, MAX_FAILURES, Progress, Report, RunResult, ServedRun, Side, timestamp};
 pub use reshape::{Chmod, Chown, ModeChange};
+pub use run_kind::RunKind;
 pub use snapshots::{
     AS_OF, LATEST, MAX_DAMAGED, MAX_SNAPSHOTS, MAX_TAG_BYTES, Retention, SnapshotEngine, SnapshotEntry,
     SnapshotParams, SnapshotReport, SnapshotVerify, VerifyReport, is_tag,

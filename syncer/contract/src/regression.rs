@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     phase::Phase,
     report::{Report, RunResult},
+    run_kind::RunKind,
     timings::Timings,
-    work::Work,
 };
 
 /// The number of runs in a row that must be slow, so that one that was disturbed raises no alarm.
@@ -29,29 +29,6 @@ const SMALL_ENTRIES: u64 = 1_000;
 const SMALL_BYTES: u64 = 1 << 20;
 /// The shortest time, in milliseconds, that is used in a ratio. Below it, clock ticks and the scheduler dominate.
 const MIN_MS: u64 = 20;
-
-/// The kind of work that a run mostly had to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum RunKind {
-    /// At least half of the source's entries were new at the destination.
-    First,
-    /// Something was changed.
-    Changed,
-    /// Nothing was changed.
-    Unchanged,
-}
-
-impl RunKind {
-    /// Returns the kind of a run by its counts.
-    pub fn of(work: &Work) -> Self {
-        match work.changed() {
-            0 => Self::Unchanged,
-            _ if work.files_created.saturating_mul(2) >= work.files_scanned => Self::First,
-            _ => Self::Changed,
-        }
-    }
-}
 
 /// The figures of a run that succeeded by which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]

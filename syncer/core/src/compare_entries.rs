@@ -1,14 +1,15 @@
 //! Compares two listings of one directory and plans the steps for it. Pure: no file system, no network, no clock.
 
 mod count_as_equal;
-mod spared_from_deletion;
+mod left_alone;
+mod new_rights;
 
 use std::cmp::Ordering;
 
 use contract::Difference;
 
 pub use count_as_equal::{Content, Policy};
-pub use spared_from_deletion::Spared;
+pub use left_alone::Spared;
 
 use crate::tree::{
     entry::{Entry, Kind, Meta},

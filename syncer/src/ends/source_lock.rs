@@ -17,7 +17,7 @@ use crate::{
     path::OWN_DIR,
     session_error::SessionError,
     sys::{
-        in_motion::Doubt,
+        files_in_doubt::Doubt,
         root::{Root, TreeLocation, each_name},
     },
 };

@@ -17,3 +17,4 @@ pub(crate) mod run_state;
 pub(crate) mod scan_params;
 pub(crate) mod single_file;
 pub(crate) mod source_tree;
+pub(crate) mod when_in_place;

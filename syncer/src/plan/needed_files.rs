@@ -122,7 +122,3 @@ pub(crate) trait Fetch {
     /// others, and waits for these.
     fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError>;
 }
-
-/// The length from which a run that writes in place does so, in bytes, for the old and the new version. Replacing
-/// shorter files is quicker than two syncs to the disk.
-pub(crate) const MIN_IN_PLACE_BYTES: u64 = 1 << 20;

@@ -13,8 +13,9 @@ use crate::{
     hash::ContentId,
     path::RelPath,
     plan::{
-        needed_files::{MIN_IN_PLACE_BYTES, Need, NeededDir},
+        needed_files::{Need, NeededDir},
         run_state::Run,
+        when_in_place,
     },
     snapshot::create::WrittenFiles,
     source::source_file::LastDir,
@@ -87,7 +88,7 @@ impl<'a> Writing<'a> {
         };
         let path = need.path();
         let old = need.old.as_ref().filter(|old| old.path == path)?;
-        (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| tree.stage_over(&path)).flatten()
+        when_in_place::is_long_enough(old.len, need.size).then(|| tree.stage_over(&path)).flatten()
     }
 
     /// Stages a large file whose content arrives in pieces.

@@ -4,21 +4,11 @@
 //! dirty already, change content without changing a time. A read lease is only granted for a file that nobody has open
 //! for writing, by a descriptor or a mapping.
 
-use std::{
-    os::fd::{AsFd, AsRawFd as _},
-    sync::Arc,
-};
+use std::os::fd::{AsFd, AsRawFd as _};
 
 use rustix::{
     fs::Stat,
     time::{ClockId, clock_gettime},
-};
-
-use crate::{
-    entry::Time,
-    path::RelPath,
-    sys::stat::{changed, modified},
-    tree::noted_in_motion::NotedFiles,
 };
 
 /// A file that has not changed for this long is at rest, whoever has it open: no single write takes as long, and the
@@ -27,23 +17,6 @@ const AT_REST_SECONDS: i64 = 600;
 
 /// The same where no lease tells whether anybody has the file open for writing.
 const YOUNG_SECONDS: i64 = 60;
-
-/// The files of a source that may not have the content that their lengths and times stand for: it is a destination, and
-/// a run into it was cut off, or has read them in motion. They count as in motion until a run has settled that.
-#[derive(Debug)]
-pub(crate) struct Doubt {
-    /// The change time from which on files are in doubt.
-    pub since: Option<Time>,
-    /// The files that a run has read in motion.
-    pub noted: Arc<NotedFiles>,
-}
-
-impl Doubt {
-    /// Returns whether the file `name` of the directory at `dir` is in doubt. `stat` is its state.
-    pub(crate) fn covers(&self, dir: &RelPath, name: &[u8], stat: &Stat) -> bool {
-        self.since.is_some_and(|since| changed(stat) >= since) || self.noted.holds(dir, name, modified(stat))
-    }
-}
 
 /// Returns whether an open file may be written to by a write that has already begun. `stat` is its state. Content that
 /// is read later, and is followed by the same state, may be a mix of old and new bytes then.

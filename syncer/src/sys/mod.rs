@@ -4,6 +4,7 @@ pub(crate) mod bandwidth_limit;
 pub(crate) mod block_device;
 pub(crate) mod cores;
 pub(crate) mod file_part;
+pub(crate) mod files_in_doubt;
 pub(crate) mod find_holes;
 pub(crate) mod in_motion;
 pub(crate) mod joined_ranges;

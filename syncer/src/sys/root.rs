@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::{
     path::RelPath,
-    sys::{in_motion::Doubt, stat::device_of_stat},
+    sys::{files_in_doubt::Doubt, stat::device_of_stat},
 };
 
 /// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.

@@ -1,8 +1,8 @@
 //! The history of a sequence of reports.
 
 use contract::{
-    Bottleneck, Report, RunResult, Timings,
-    regression::{self, Rule, RunKind, Verdict},
+    Bottleneck, Report, RunKind, RunResult, Timings,
+    regression::{self, Rule, Verdict},
 };
 use schemars::JsonSchema;
 use serde::Serialize;

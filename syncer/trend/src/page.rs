@@ -5,10 +5,7 @@
 
 use std::fmt::Write as _;
 
-use contract::{
-    BenchFigures,
-    regression::{PHASES, RunKind},
-};
+use contract::{BenchFigures, RunKind, regression::PHASES};
 
 use super::{
     chart::charts,

@@ -6,7 +6,7 @@ mod draft;
 mod fields;
 pub(super) mod migrate_error;
 mod pv_migrate;
-mod retain;
+mod restic_retention;
 mod volsync;
 
 use std::path::Path;

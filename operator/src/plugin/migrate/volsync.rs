@@ -8,7 +8,7 @@ use super::{
     draft::{Draft, UNKNOWN_CLAIM},
     fields::Fields,
     migrate_error::MigrateError,
-    retain,
+    restic_retention,
 };
 use crate::api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
@@ -401,7 +401,7 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
     add_trigger(&mut draft, &mut spec)?;
     add_point_in_time(&mut draft, &mut mover)?;
     let rules = mover.take_fields("retain");
-    let retain = retain::of_restic(rules, &mut draft.notes)?;
+    let retain = restic_retention::of_restic(rules, &mut draft.notes)?;
     draft.spec.snapshots = Some(Snapshots { retain, ..Snapshots::default() });
     add_pods(&mut draft, &mut mover)?;
     drop_repository(&mut draft, &mut mover)?;

@@ -5,8 +5,9 @@ use super::*;
 use crate::{
     api::conditions::{READY, RECONCILING, STALLED, is_true},
     run::outcome::Outcome,
+    status::merge_patch::patch,
     status::run_status::{
-        begin, finish, new_run, patch, preparing, running,
+        begin, finish, new_run, preparing, running,
         tests::{KEEP, at, begun, failed, ready_of, succeeded},
     },
 };

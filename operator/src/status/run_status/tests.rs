@@ -1,10 +1,8 @@
 use contract::{Failure, Reason, Timings, Work};
+use serde_json::json;
 
 use super::*;
-use crate::api::{
-    SyncRunStatus,
-    conditions::{INCOMPLETE, READY, RECONCILING, is_true},
-};
+use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, is_true};
 
 pub(crate) const KEEP: Option<KeptRuns> = Some(KeptRuns { succeeded: 10, failed: 10 });
 
@@ -310,50 +308,6 @@ fn what_a_pod_says_is_bounded() {
     assert_eq!(last(&status).failures.len(), contract::MAX_FAILURES);
 }
 
-#[test]
-fn a_patch_holds_what_changed_removes_what_is_gone_and_is_bound_to_a_version() {
-    let old = begun();
-    let mut new = old.clone();
-    new.active_run = None;
-    new.phase = Some(SyncJobPhase::Canceled);
-    let expected = json!({
-        "metadata": {"resourceVersion": "7"},
-        "status": {"activeRun": null, "phase": "Canceled"},
-    });
-    assert_eq!(patch(&old, &new, "7").unwrap(), Some(expected));
-}
-
-#[test]
-fn a_merge_patch_turns_any_value_into_the_other() {
-    let old = json!({"a": 1, "b": {"c": [1, 2], "d": "x"}, "e": {"f": 1}});
-    let new = json!({"a": 1, "b": {"c": [2]}, "g": {"h": {}}});
-    let expected = json!({"b": {"c": [2], "d": null}, "e": null, "g": {"h": {}}});
-    assert_eq!(merge_patch(&old, &new), Some(expected));
-    assert_eq!(merge_patch(&old, &old), None);
-}
-
-#[test]
-fn the_history_keeps_failures_apart_from_successes() {
-    let mut status = SyncJobStatus::default();
-    for (number, outcome) in
-        [succeeded(), failed("a"), succeeded(), failed("b"), succeeded()].iter().enumerate()
-    {
-        begin(&mut status, new_run("web", number as i64 + 1, 1, None, at(0)), at(0));
-        finish(&mut status, outcome, Some(KeptRuns { succeeded: 2, failed: 1 }), at(2000));
-    }
-    let ids: Vec<&str> = status.history.iter().map(|entry| entry.id.as_str()).collect();
-    assert_eq!(ids, ["web-5", "web-4", "web-3"]);
-}
-
-#[test]
-fn what_no_operator_can_read_of_an_end_is_removed_by_the_next_try() {
-    let read = |ends: Value| -> SyncRunStatus { serde_json::from_value(json!({ "ends": ends })).unwrap() };
-    let old = read(json!({"source": {"run": "web-1", "result": "Failed"}, "sink": "no JSON"}));
-    assert_eq!(difference(&old, &old).unwrap(), None);
-    let removed = json!({"ends": {"source": null, "sink": null}});
-    assert_eq!(difference(&old, &read(json!({}))).unwrap(), Some(removed));
-}
-
 /// The greatest numbers that the schema of a report lets pass, whose sums and quotients no status could hold.
 #[test]
 fn a_run_of_any_report_can_be_written() {
@@ -366,7 +320,8 @@ fn a_run_of_any_report_can_be_written() {
         let mut status = begun();
         retry(&mut status, &outcome, at(3000), at(3000));
         finish(&mut status, &outcome, KEEP, at(9000));
-        let written = difference(&SyncJobStatus::default(), &status).unwrap().unwrap();
+        let written =
+            crate::status::merge_patch::difference(&SyncJobStatus::default(), &status).unwrap().unwrap();
         let schema = crate::api::crd_schema::of::<SyncJobStatus>().unwrap();
         let schema = jsonschema::validator_for(&serde_json::to_value(schema).unwrap()).unwrap();
         let refused: Vec<String> = schema.iter_errors(&written).map(|error| error.to_string()).collect();

@@ -5,6 +5,7 @@ mod job;
 mod link_config;
 mod offsite_job;
 mod output_config;
+mod refused_for_services;
 mod run_params;
 mod service_link;
 mod several_sources;

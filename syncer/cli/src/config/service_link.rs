@@ -5,15 +5,16 @@ use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
 use contract::{FolderAccess, FolderRequest, RunParams, Side};
 use syncer::{path::RelPath, session::LinkMode};
 
-use super::{config_error::ConfigError, link_config::LinkConfig};
+use super::{
+    config_error::ConfigError,
+    link_config::LinkConfig,
+    refused_for_services::{check_for_service, check_paths},
+};
 use crate::{
     flags::{CONNECT_TIMEOUT, RemoteFlags, folder_below},
     link_to_service::Asks,
     remote::place::{PlaceError, ServicePlace},
 };
-
-/// What to do with a list that no service takes.
-const TOO_MANY_PATHS: &str = "its list has more than 131,072 paths, so divide it among several runs";
 
 /// Makes the link to a folder of a service, which is asked for a run that reads or writes.
 pub(super) fn ask(
@@ -37,9 +38,7 @@ pub(super) fn ask(
     }
     folder_below(&path).map_err(|why| place.wrong_path(&path, &why))?;
     let paths = params.files_from.take_if(|_| reads).map(|list| list.paths);
-    if paths.as_ref().is_some_and(|paths| paths.len() > FolderRequest::MAX_PATHS) {
-        return Err(ConfigError::NotForService("--files-from", TOO_MANY_PATHS));
-    }
+    check_paths(paths.as_deref().unwrap_or_default())?;
     let request = FolderRequest {
         folder: place.folder.clone(),
         path,
@@ -60,38 +59,4 @@ pub(super) fn ask(
         connect_timeout,
         request,
     })))
-}
-
-/// Refuses flags that a run with a folder of a service cannot have.
-fn check_for_service(
-    remote: &RemoteFlags,
-    params: &RunParams,
-    access: FolderAccess,
-) -> Result<(), ConfigError> {
-    const OWNERS: &str = "its owner decides that, in the service's configuration, so leave it out";
-    const BY_SSH: &str = "it is reached without ssh, so leave it out";
-    const ALONE: &str =
-        "it is for two folders of one machine, or for a pair of `send` and `receive`, so leave it out";
-    let writes = access == FolderAccess::Write;
-    let given = [
-        ("--rsh", remote.shell.rsh.is_some(), BY_SSH),
-        ("--remote-program", remote.shell.remote_program.is_some(), BY_SSH),
-        ("--bootstrap", remote.shell.bootstrap, BY_SSH),
-        ("--link ssh", remote.link.map(LinkMode::from) == Some(LinkMode::Ssh), BY_SSH),
-        ("--snapshot-before", params.snapshot_before.is_some(), ALONE),
-        ("--restore-path", !params.restore_paths.is_empty(), ALONE),
-        ("--shard", params.shard.is_some_and(|shard| shard.count > 1), ALONE),
-        ("--remove-source-files", params.remove_source_files && !writes, OWNERS),
-        ("--changed-blocks", params.changed_blocks.is_some() && !writes, OWNERS),
-        ("--chmod", params.chmod.is_some() && !writes, OWNERS),
-        ("--chown", params.chown.is_some() && !writes, OWNERS),
-        ("--trust-store", params.trust_store && !writes, OWNERS),
-        ("--snapshot", params.demands.snapshot.is_some() && writes, OWNERS),
-        ("--backup-dir", params.demands.backup_dir.is_some() && writes, OWNERS),
-        ("--other-source", params.demands.other_source.is_some() && writes, OWNERS),
-    ];
-    match given.into_iter().find(|(_, is_given, _)| *is_given) {
-        Some((flag, _, why)) => Err(ConfigError::NotForService(flag, why)),
-        None => Ok(()),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use contract::{BenchResult, BenchStepName, regression::RunKind};
+use contract::{BenchResult, BenchStepName, RunKind};
 use tempfile::TempDir;
 
 use crate::common::prelude::*;

@@ -3,9 +3,9 @@
 use crate::{
     hash::TreeDigest,
     tree::{
-        entry::{Entry, Kind, Owner, Time},
+        entry::{Entry, Kind, Owner},
         filter::SizeLimits,
-        kept_mode_bits::{SET_IDS, kept_mode},
+        kept_mode_bits::kept_mode,
         kept_times::KeptTimes,
         kept_xattrs::Classes,
     },
@@ -74,15 +74,6 @@ impl Policy {
             && (self.attrs.is_empty() || a.attrs == b.attrs)
     }
 
-    /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
-    /// doubt.
-    pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
-        let newest = Time { seconds: seconds.max(!seconds), nanos };
-        self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
-    }
-
     /// Returns whether the sink's entry has the source's time, as far as the sink's file system keeps it.
     pub(super) fn same_time(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         source.meta.mtime == sink.meta.mtime || self.kept_times.kept(source.meta.mtime) == sink.meta.mtime
@@ -98,26 +89,7 @@ impl Policy {
     }
 
     /// Returns the mode that an entry gets.
-    fn mode_of(&self, entry: &Entry<'_>) -> u16 {
+    pub(super) fn mode_of(&self, entry: &Entry<'_>) -> u16 {
         kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
-    }
-
-    /// Returns whether the sink's file would get the source's owner, set-id bits or capabilities although another user
-    /// could have written its content.
-    pub(super) fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        let is_anothers =
-            sink.meta.owner.uid != self.user.uid || sink.meta.mode & 0o022 != 0 || !self.permissions;
-        is_anothers && self.grants(source, sink)
-    }
-
-    /// Returns whether the sink's file would get another owner, set-id bits or capabilities.
-    pub fn grants(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
-        if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
-            return false;
-        }
-        let owner = self.owners && source.meta.owner != sink.meta.owner;
-        let set_ids = self.mode_of(source) & SET_IDS & !sink.meta.mode != 0;
-        let capabilities = source.attrs.classes().and(self.attrs).contains(Classes::CAPABILITY);
-        owner || set_ids || capabilities
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         motion_notes::MotionNotes,
         state_names::{JOURNAL, open_inside},
     },
-    sys::{in_motion::Doubt, root::each_name},
+    sys::{files_in_doubt::Doubt, root::each_name},
 };
 
 /// Returns which files are in doubt, by the `.volferry/` that is open as `own`; `None` if none are.

@@ -1,4 +1,4 @@
-//! Formats what all SyncJobs do right now as a table: the runs under way first, then those that wait. Pure.
+//! The table of `top`: what all SyncJobs do right now, the runs under way first, then those that wait. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -21,8 +21,8 @@ use super::{
     claim_pod::ClaimPod,
     cluster::Cluster,
     error::PluginError,
+    lost_connection::Tries,
     one_pod::OnePod,
-    tries::Tries,
 };
 use crate::{signals::Stops, user_pods::one_off_job::ENGINE};
 

@@ -1,10 +1,11 @@
-//! Decides which entries stay although the source lacks them: what the rules and sizes of a run leave out, and what is
-//! on another mount or file system than the sink's root. Also which entries the owner of the sink's tree excludes.
+//! Decides which entries of the sink are left alone. Some stay although the source lacks them: what the rules and sizes
+//! of a run leave out, and what is on another mount or file system than the sink's root. Some stay although the source
+//! has others: files that are newer, where those are kept, and what the owner of the sink's tree excludes.
 
 use super::count_as_equal::Policy;
 use crate::tree::{
     dir::Beyond,
-    entry::{Entry, Kind},
+    entry::{Entry, Kind, Time},
     filter::{Filter, SizeLimits},
     path::RelPath,
     rules::Rules,
@@ -14,6 +15,15 @@ impl Policy {
     /// Returns whether the entries of a sink's directory stay, because of where it is.
     pub fn spares(&self, beyond: Beyond) -> bool {
         beyond.mount && !self.cross_mounts || beyond.file_system && self.one_file_system
+    }
+
+    /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
+    /// doubt.
+    pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
+        let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
+        let newest = Time { seconds: seconds.max(!seconds), nanos };
+        self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Whose requests are made, and where to: by the variables of the environment, and by nothing else.
+//! Sets up the client of a store by the variables of the environment, and by nothing else: whose requests are made,
+//! where they go to, and what is refused, such as an address without TLS that nobody allowed.
 
 use std::ffi::OsString;
 
@@ -22,7 +23,7 @@ const CREDENTIALS: [&str; 6] = [
 ];
 
 /// Returns whether the environment has credentials.
-pub(crate) fn are_there() -> bool {
+pub(crate) fn has_credentials() -> bool {
     CREDENTIALS
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.to_string_lossy().trim().is_empty()))

@@ -1,3 +1,5 @@
+//! Converts the retention rules of restic, as VolSync has them, to those of a SyncJob.
+
 use std::num::ParseIntError;
 
 use serde::Deserialize;
