@@ -54,6 +54,11 @@ impl Cluster {
         self.jobs_api().get_opt(name).await.map_err(failed(format!("read SyncJob {}", self.path(name))))
     }
 
+    /// Returns the error that a SyncJob has had no run.
+    pub(super) fn no_run(&self, name: &str) -> PluginError {
+        PluginError::NoRun { namespace: self.namespace.clone(), name: name.into() }
+    }
+
     /// Returns the SyncJobs of the namespace, or of all, by namespace and name.
     pub(super) async fn jobs(&self, all_namespaces: bool) -> Result<Vec<SyncJob>, PluginError> {
         let mut jobs: Vec<SyncJob> = self.readable(&self.api(all_namespaces)).await?;

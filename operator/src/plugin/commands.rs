@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{
-    args::{ClusterCommand, Command, End, Form, Output, PluginArgs},
+    args::{ClusterCommand, Command, Form, Output, PluginArgs},
     browse_and_get::{self, Asked},
     cluster::Cluster,
     copy, doctor,
@@ -36,7 +36,7 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Status { job: None, all_namespaces, form } => statuses(cluster, all_namespaces, form).await,
         It::Top { all_namespaces, once } => top::run(cluster, all_namespaces, once).await,
         It::Runs { job, form } => runs(cluster, &job, form).await,
-        It::Logs { name, end, follow } => print_logs(cluster, name, end, follow).await,
+        It::Logs { name, end, follow } => logs::run(cluster, name, end.map(Into::into), follow).await,
         It::RunNow { job, wait, form } => run_now(cluster, &job, wait, form).await,
         It::Cancel { job } => cancel(cluster, &job).await,
         It::Suspend { job } => suspend(cluster, &job).await,
@@ -110,38 +110,12 @@ async fn runs(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginErr
     if runs.is_empty() {
         // Fails if the SyncJob itself is missing.
         cluster.job(name).await?;
-        return Err(no_run(cluster, name));
+        return Err(cluster.no_run(name));
     }
     match form.output {
         Output::Json => output::json(&json!({"apiVersion": "v1", "kind": "List", "items": runs})),
         Output::Text => output::lines(&lines::runs(&runs)),
     }
-}
-
-async fn print_logs(
-    cluster: &Cluster,
-    name: String,
-    end: Option<End>,
-    follow: bool,
-) -> Result<(), PluginError> {
-    let run = match cluster.job_if_any(&name).await? {
-        Some(job) => latest_run(&job).ok_or_else(|| no_run(cluster, &name))?,
-        None if cluster.run_if_any(&name).await?.is_some() => name,
-        None => return Err(PluginError::NoJobOrRun { namespace: cluster.namespace.clone(), name }),
-    };
-    let end = end.map(Into::into);
-    let pods = cluster.pods(&run, end).await?;
-    if pods.is_empty() {
-        return Err(PluginError::NoPods { namespace: cluster.namespace.clone(), name: run, end });
-    }
-    logs::print(cluster, &pods, follow).await
-}
-
-/// Returns the name of the run under way, or else of the last one.
-fn latest_run(job: &SyncJob) -> Option<String> {
-    let status = job.status.as_ref()?;
-    let active = status.active_run.as_ref().map(|run| run.id.clone());
-    active.or_else(|| status.last_run.as_ref().map(|run| run.id.clone()))
 }
 
 async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Result<(), PluginError> {
@@ -237,10 +211,6 @@ async fn snapshots(cluster: &Cluster, name: &str, form: Form) -> Result<(), Plug
 
 async fn report(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let status = cluster.job(name).await?.status.unwrap_or_default();
-    let run = status.last_run.ok_or_else(|| no_run(cluster, name))?;
+    let run = status.last_run.ok_or_else(|| cluster.no_run(name))?;
     output::json(&lines::report(&run, status.destination.as_ref()))
-}
-
-fn no_run(cluster: &Cluster, name: &str) -> PluginError {
-    PluginError::NoRun { namespace: cluster.namespace.clone(), name: name.into() }
 }

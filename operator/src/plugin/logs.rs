@@ -1,17 +1,47 @@
+//! `kubectl volferry logs`: decides which run's pods are shown, and prints what they said.
+
 use std::{io, pin::pin};
 
+use contract::Side;
 use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, future::try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{cluster::Cluster, error::PluginError, output};
-use crate::names;
+use crate::{api::SyncJob, names};
 
 /// The maximum length of a piece of a line in memory, in bytes; the rest of the line follows as further lines.
 const MAX_LINE: u64 = 64 << 10;
 
+/// Prints what the pods of a run said: of the SyncRun of that name, or of the SyncJob's run under way, or else its last
+/// one.
+pub(super) async fn run(
+    cluster: &Cluster,
+    name: String,
+    end: Option<Side>,
+    follow: bool,
+) -> Result<(), PluginError> {
+    let run = match cluster.job_if_any(&name).await? {
+        Some(job) => latest_run(&job).ok_or_else(|| cluster.no_run(&name))?,
+        None if cluster.run_if_any(&name).await?.is_some() => name,
+        None => return Err(PluginError::NoJobOrRun { namespace: cluster.namespace.clone(), name }),
+    };
+    let pods = cluster.pods(&run, end).await?;
+    if pods.is_empty() {
+        return Err(PluginError::NoPods { namespace: cluster.namespace.clone(), name: run, end });
+    }
+    print(cluster, &pods, follow).await
+}
+
+/// Returns the name of the run under way, or else of the last one.
+fn latest_run(job: &SyncJob) -> Option<String> {
+    let status = job.status.as_ref()?;
+    let active = status.active_run.as_ref().map(|run| run.id.clone());
+    active.or_else(|| status.last_run.as_ref().map(|run| run.id.clone()))
+}
+
 /// Prints the logs of pods, one after the other, or with `follow` side by side until all have ended.
-pub(super) async fn print(cluster: &Cluster, pods: &[Pod], follow: bool) -> Result<(), PluginError> {
+async fn print(cluster: &Cluster, pods: &[Pod], follow: bool) -> Result<(), PluginError> {
     let prefix = |pod: &Pod| if pods.len() == 1 { String::new() } else { format!("[{}] ", end_of(pod)) };
     if follow {
         let logs = pods.iter().map(|pod| print_one(cluster, pod, prefix(pod), true));

@@ -141,8 +141,7 @@ impl DirPlan {
             // cannot be made beside it is a failure that names it.
             return self.create(here);
         }
-        let is_ignored = policy.ignore_existing && (a.kind, b.kind) != (Kind::Dir, Kind::Dir);
-        if is_ignored || policy.spares_newer(&a, &b) {
+        if policy.spares_existing(&a, &b) || policy.spares_newer(&a, &b) {
             return;
         }
         let step = step(&a, &b, policy);

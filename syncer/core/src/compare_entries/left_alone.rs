@@ -17,6 +17,11 @@ impl Policy {
         beyond.mount && !self.cross_mounts || beyond.file_system && self.one_file_system
     }
 
+    /// Returns whether the sink's entry is left alone because it is there. Folders are entered all the same.
+    pub fn spares_existing(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        self.ignore_existing && (source.kind, sink.kind) != (Kind::Dir, Kind::Dir)
+    }
+
     /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
     /// doubt.
     pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
