@@ -1,5 +1,5 @@
-//! Decides which properties of a file have to be unchanged for it to be the same version, so that the blocks of it which
-//! an earlier run received still count.
+//! Decides which properties of a file have to be unchanged for it to be the same version, so that the blocks of it
+//! which an earlier run received still count.
 
 use rustix::fs::Stat;
 
