@@ -32,7 +32,7 @@ pub fn manifests_of(controller: &str) -> Result<PathBuf> {
 /// `VOLFERRY_BIN_DIR` names another. An error tells how to build it.
 pub fn of_workspace(name: &str) -> Result<PathBuf> {
     let path = workspace_programs()?.join(name);
-    ensure!(path.is_file(), "{} is missing: run `cargo build --bin {name}`", path.display());
+    ensure!(path.is_file(), "{} is missing: run `cargo build --test gitignore --bin {name}`", path.display());
     Ok(path)
 }
 

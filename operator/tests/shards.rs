@@ -80,7 +80,11 @@ impl Stage {
 /// Returns the engine's program, which cargo builds beside the operator's when it tests the whole workspace.
 fn volferry() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_volferry-operator")).with_file_name("volferry");
-    assert!(program.is_file(), "{} is missing: run `cargo build --bin volferry`", program.display());
+    assert!(
+        program.is_file(),
+        "{} is missing: run `cargo build --test gitignore --bin volferry`",
+        program.display()
+    );
     program
 }
 

@@ -1,5 +1,5 @@
 //! Tests on a real API server with a simulated kubelet, one file per behaviour. All are in one program, so they share
-//! one server.
+//! one server, except those that change what the others rely on.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod agent_accounts;

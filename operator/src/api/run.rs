@@ -198,6 +198,11 @@ impl SyncRun {
             && self.metadata.deletion_timestamp.is_none()
     }
 
+    /// Returns whether this SyncRun has the record of a run that has ended.
+    pub fn has_ended(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.report.is_some())
+    }
+
     /// Returns whether this SyncRun outlives its SyncJob, for its hook `after`: then its namespace owns it, too.
     pub fn is_held(&self) -> bool {
         self.metadata.owner_references.iter().flatten().any(is_namespace)

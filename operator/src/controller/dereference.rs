@@ -172,10 +172,11 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         0 => Vec::new(),
         _ => nodes(sources.volumes, job, &claims, &children),
     };
+    let ended = runs.iter().filter(|run| run.has_ended()).map(|run| run.name_any()).collect();
     let found = Found {
         claims,
         granted: of_run.clone().unwrap_or_default(),
-        facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ..Facts::default() },
+        facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ended, ..Facts::default() },
         users,
         are_users_fresh,
         ends,

@@ -1,5 +1,5 @@
 //! Runs the command that was typed. `status`, `runs`, `run-now`, `cancel`, `suspend`, `resume`, `restore`, `bench`,
-//! `snapshots` and `report` are here; the others have files of their own names.
+//! `snapshots` and `report` are here; the others have files of their own (`plugin/mod.rs` names them).
 
 use contract::RunResult;
 use kube::ResourceExt as _;

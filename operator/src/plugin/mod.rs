@@ -3,8 +3,8 @@
 //! `args` defines the commands, and `commands` has the short ones. `cluster` talks to the API server, `lines`,
 //! `top_table` and `table` format objects as text, and `output` prints. `push_and_pull` moves files between this
 //! machine and a claim, `browse_and_get` reads snapshots, `pair` is also `unpair` and `rotate`, `move_workload` is the
-//! command `move`, `doctor` looks for problems, and `migrate` converts objects of other tools to
-//! SyncJobs. `report` is the command of that name of `volferry-operator`. `operator/doc/api.md` lists the commands.
+//! command `move`, `doctor` looks for problems, and `migrate` converts objects of other tools to SyncJobs. `report` is
+//! the command of that name of `volferry-operator`. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod browse_and_get;

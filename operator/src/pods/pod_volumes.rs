@@ -57,7 +57,7 @@ pub(super) fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
 }
 
 /// Returns the name of an end's data volume in a pod. Two folders of one claim are one volume, mounted twice.
-pub(super) fn data_name(of: &Try<'_>, side: Side) -> &'static str {
+fn data_name(of: &Try<'_>, side: Side) -> &'static str {
     let is_second =
         of.run.local && side == Side::Source && of.job.ends.source.claim() != of.job.ends.sink.claim();
     if is_second { SOURCE_DATA } else { DATA }
@@ -142,7 +142,7 @@ fn data_volume(of: &Try<'_>, side: Side) -> Option<Volume> {
 }
 
 /// Returns whether the pod only reads the volume of that end.
-pub(super) fn is_read_only(of: &Try<'_>, side: Side) -> bool {
+fn is_read_only(of: &Try<'_>, side: Side) -> bool {
     side == Side::Source && of.run.benchmark.is_none()
 }
 

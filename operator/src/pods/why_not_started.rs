@@ -15,7 +15,7 @@ const FOR_ONE_POD: &str = "ReadWriteOncePod";
 
 /// Returns why a Job has no pod, with advice where Kubernetes' words are usual ones. They decide nothing: the Job
 /// controller tries again in every case, and somebody may correct a quota, a policy or a LimitRange meanwhile.
-pub fn no_pod(place: &str, warning: &str) -> Fault {
+pub(super) fn no_pod(place: &str, warning: &str) -> Fault {
     let cure = if warning.contains("violates PodSecurity") {
         format!(
             " Let it enforce the baseline standard, or remove its annotation {ANNOTATION_PRIVILEGED}, with which its syncers run \
@@ -34,7 +34,7 @@ pub fn no_pod(place: &str, warning: &str) -> Fault {
 
 /// Returns why the process of a pod does not run yet, with advice, from what its status says, what its container waits
 /// for and the last recorded warning about it; `None` if nothing is in its way.
-pub fn starting_fault(
+pub(super) fn starting_fault(
     side: Side,
     pod: &Pod,
     status: &PodStatus,
@@ -125,7 +125,7 @@ fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
 }
 
 /// Returns the fault of a pod whose container does not start, in the words of the kubelet.
-pub fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
+pub(super) fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
     Fault::new(
         Reason::PodFailed,
         format!("The container of the {side} pod {} does not start ({why}): {message}", pod.name_any()),

@@ -29,7 +29,7 @@ impl MountTable {
     }
 
     /// Yields the mounts in the list's order: of two at one place, the later one is seen.
-    pub fn iter(&self) -> impl Iterator<Item = Mount<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Mount<'_>> {
         let mut rest = &*self.0;
         iter::from_fn(move || {
             let end = memchr::memchr(b'\n', rest)?;

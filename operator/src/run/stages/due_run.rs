@@ -53,16 +53,14 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 
-/// Returns the number of the next run. Leaves out one that a person's SyncRun has as its name, which would have to make
-/// room with the record in it.
+/// Returns the number of the next run. Leaves out one whose name is that of a record: a person has chosen it for an
+/// earlier run.
 fn next_number(situation: &Situation<'_>) -> i64 {
-    let status = situation.status;
-    let last = || [&status.last_run, &status.last_benchmark].into_iter().flatten();
-    let next = last().map(|run| run.number).max().unwrap_or(0) + 1;
-    let is_name = |id: &String| {
-        last().map(|run| &run.id).chain(status.history.iter().map(|entry| &entry.id)).any(|known| known == id)
-    };
-    (next..).find(|number| !is_name(&names::run_id(&situation.job.name, *number))).unwrap_or(next)
+    let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
+    let next = last.map(|run| run.number).max().unwrap_or(0) + 1;
+    let is_free =
+        |number: &i64| !situation.facts.ended.contains(&names::run_id(&situation.job.name, *number));
+    (next..).find(is_free).unwrap_or(next)
 }
 
 /// Whether another run takes the place of the one under way.

@@ -109,13 +109,17 @@ fn an_image_that_something_uses_is_refused_and_stays() {
             run.assert_exit(ExitCode::Failed);
             run.ends().for_each(|end| assert_eq!(end.reason(), "DestinationBusy", "{way:?}"));
             let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
-            assert!(sink.report().message.contains(by), "{}", sink.report().message);
+            let message = sink.report().message.clone();
+            assert!(message.contains(by), "{message}");
+            message
         };
         write_new(&stage.pair.destination, b"old");
-        let opened = File::options().write(true).open(&stage.pair.destination).unwrap();
+        let opened = File::options().read(true).write(true).open(&stage.pair.destination).unwrap();
         let closed = LastClose::of(&opened);
+        let message = refused("in use by process ");
         // A child that another test has just forked has it open, too.
-        refused("in use by process ");
+        let (_, process) = message.split_once("in use by process ").unwrap();
+        assert!(process.split_once(" (").unwrap().0.parse::<u32>().is_ok(), "{message}");
         drop(opened);
         closed.wait();
         assert_eq!(fs::read(&stage.pair.destination).unwrap(), b"old", "{way:?}");

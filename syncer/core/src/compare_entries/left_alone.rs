@@ -1,6 +1,7 @@
 //! Decides which entries of the sink are left alone. Some stay although the source lacks them: what the rules and sizes
 //! of a run leave out, and what is on another mount or file system than the sink's root. Some stay although the source
-//! has others: files that are newer, where those are kept, and what the owner of the sink's tree excludes.
+//! has others: all that exist, or files that are newer, where the run is told so, and what the owner of the sink's tree
+//! excludes.
 
 use super::count_as_equal::Policy;
 use crate::tree::{
@@ -18,7 +19,7 @@ impl Policy {
     }
 
     /// Returns whether the sink's entry is left alone because it is there. Folders are entered all the same.
-    pub fn spares_existing(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+    pub(super) fn spares_existing(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         self.ignore_existing && (source.kind, sink.kind) != (Kind::Dir, Kind::Dir)
     }
 

@@ -24,3 +24,24 @@ fn look(root: &Root) -> io::Result<bool> {
     let has = |name: &[u8]| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     Ok(has(VOLUME) || has(b"snapshots"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_destination_is_known_by_an_id_or_by_snapshots() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, own) = (Root::open(dir.path()).unwrap(), dir.path().join(".volferry"));
+        assert!(!look(&root).unwrap());
+        fs::create_dir(&own).unwrap();
+        assert!(!look(&root).unwrap());
+        for name in ["volume", "snapshots"] {
+            fs::create_dir(own.join(name)).unwrap();
+            assert!(look(&root).unwrap(), "{name}");
+            fs::remove_dir(own.join(name)).unwrap();
+        }
+    }
+}

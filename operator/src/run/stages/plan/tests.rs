@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::{next, next_run};
 use crate::{
-    api::{self, ActiveRun, HistoryEntry, Run, RunCause, RunFolder, RunProgress, SyncJobStatus, SyncRun},
+    api::{self, ActiveRun, Run, RunCause, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
     pods::pod_state::EndState,
     run::{
@@ -377,9 +377,9 @@ fn a_person_asks_for_a_run_under_a_name_of_their_own() {
 
 #[test]
 fn a_number_that_a_person_has_used_as_a_name_is_left_out() {
-    let mut status = after_run(GENERATION - 1);
-    status.history.push(HistoryEntry { id: "web-8".into(), ..HistoryEntry::default() });
-    let Step::Begin(run) = step(&situation(&status)) else { panic!() };
+    let status = after_run(GENERATION - 1);
+    let facts = facts(|it| it.ended = vec!["web-8".into()]);
+    let Step::Begin(run) = step(&Situation { facts, ..situation(&status) }) else { panic!() };
     assert_eq!((run.id.as_str(), run.number), ("web-9", 9));
 }
 
