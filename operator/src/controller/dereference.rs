@@ -33,7 +33,7 @@ use crate::{
         pod_warnings::Warnings, read_warnings::warnings, stored_fields::Job,
     },
     queue::{
-        claim_rivals::Rivals,
+        runs_to_wait_for::Rivals,
         turns::{self, Limits, Line, SetLimits},
     },
     run::{

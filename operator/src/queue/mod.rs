@@ -1,5 +1,5 @@
 //! The queue of runs: who comes next, and whom it waits for.
 
-pub mod claim_rivals;
 pub mod place;
+pub mod runs_to_wait_for;
 pub mod turns;
