@@ -276,12 +276,19 @@ fn url(scheme: &str, port: u16) -> String {
     format!("{scheme}://127.0.0.1:{port}")
 }
 
-/// Ports that were free a moment ago; all are held until all are found, so that they differ.
+/// Returns ports that nobody listens on, each of them once. They are below those that Linux gives to connections, from
+/// 32,768 on (ip(7)), so none takes them before a server does, or while one restarts. The process's id keeps programs
+/// that run at the same time apart.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    static NEXT: Mutex<Option<u16>> = Mutex::new(None);
+    let mut next = NEXT.lock();
     let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
+    for port in &mut ports {
+        let start =
+            next.map_or_else(|| Ok(10_000 + u16::try_from(std::process::id() % 20_000)?), anyhow::Ok)?;
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        *port = (start..32_768).find(is_free).context("no port below 32,768 is free")?;
+        *next = Some(*port + 1);
     }
     Ok(ports)
 }

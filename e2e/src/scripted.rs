@@ -141,7 +141,8 @@ impl Stage {
         self.server.kubeconfig(User::Admin)
     }
 
-    /// Ends the API server and starts it again on the same data, which takes a [`Stage::with_own_server`].
+    /// Ends the API server and starts it again on the same data. Only a stage [`Stage::with_own_server`] may, because
+    /// the other stages share theirs.
     pub fn restart_api_server(&self) -> Result<()> {
         self.server.restart()
     }

@@ -133,13 +133,13 @@ pub(super) fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> F
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
     use crate::names::CONTAINER;
 
-    fn pod(status: &Value) -> Pod {
+    pub(crate) fn pod(status: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{"name": CONTAINER, "image": "example.com/volferry:1"}]},

@@ -165,8 +165,11 @@ impl Locator {
         if let Ok(below) = seen.strip_prefix(own.point()) {
             found.add(key, &names(own, below), is_there);
         }
+        if !is_there {
+            return;
+        }
         let mut left = MAX_FOLDERS;
-        for mount in mounts.iter().take_while(|_| is_there) {
+        for mount in mounts.iter() {
             let Some(path) = path_below(mount, &seen) else { continue };
             let is_other = tree.one_file_system && mount.device() != own.device();
             let mut names = names(mount, Path::new(""));

@@ -2,20 +2,12 @@ use contract::RunResult;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::pods::why_not_started::tests::pod;
 
 const TRY: &str = "web-1";
 
 fn job(status: &Value) -> Job {
     serde_json::from_value(json!({"metadata": {"name": "j", "namespace": "prod"}, "status": status})).unwrap()
-}
-
-fn pod(status: &Value) -> Pod {
-    serde_json::from_value(json!({
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": CONTAINER, "image": "example.com/volferry:1"}]},
-        "status": status,
-    }))
-    .unwrap()
 }
 
 fn container(state: &Value) -> Value {

@@ -57,10 +57,10 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
 /// earlier run.
 fn next_number(situation: &Situation<'_>) -> i64 {
     let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
-    let next = last.map(|run| run.number).max().unwrap_or(0) + 1;
+    let next = last.map(|run| run.number).max().unwrap_or(0).saturating_add(1);
     let is_free =
         |number: &i64| !situation.facts.ended.contains(&names::run_id(&situation.job.name, *number));
-    (next..).find(is_free).unwrap_or(next)
+    (next..=i64::MAX).find(is_free).unwrap_or(next)
 }
 
 /// Whether another run takes the place of the one under way.

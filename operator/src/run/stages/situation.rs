@@ -1,6 +1,6 @@
 //! The input of the stages' decisions. Pure.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
@@ -104,7 +104,7 @@ pub struct Facts {
     /// The SyncRun by which a person asks for a run now; while a run is under way, only one for a restore.
     pub asked: Option<SyncRun>,
     /// The names of the job's SyncRuns with the record of a run that has ended.
-    pub ended: Vec<String>,
+    pub ended: BTreeSet<String>,
     /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
     pub withdrawn: Option<Fault>,
     /// How far the capture of the source of the run under way is; only while that has its turn and no pods.

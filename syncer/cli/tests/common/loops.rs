@@ -4,8 +4,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
 use super::{disk::run, scratch};
@@ -48,15 +46,7 @@ impl Loop {
 }
 
 impl Drop for Loop {
-    /// Detaches the device, and waits for it: the kernel does it once no other process looks at the device, and reports
-    /// no event.
     fn drop(&mut self) {
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
-        let name = self.device.file_name().unwrap_or_default();
-        let backing_file = Path::new("/sys/block").join(name).join("loop/backing_file");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while backing_file.exists() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(2));
-        }
     }
 }

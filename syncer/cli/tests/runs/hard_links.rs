@@ -293,14 +293,20 @@ fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
     }
 }
 
+/// Makes a pair whose source has one name of a file, and whose destination has two.
+fn with_more_names_at_the_destination(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    tree::file(&pair.source.join("a"), &CONTENT);
+    fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
+    pair.sync("both names");
+    fs::remove_file(pair.source.join("a")).unwrap();
+    pair
+}
+
 #[test]
 fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
     for way in Way::EACH {
-        let pair = Pair::new(way);
-        tree::file(&pair.source.join("a"), &CONTENT);
-        fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
-        pair.sync("both names");
-        fs::remove_file(pair.source.join("a")).unwrap();
+        let pair = with_more_names_at_the_destination(way);
         pair.run(&["--verify"]).assert_exit(ExitCode::Done);
         pair.run(&["--remove-source-files"]).assert_exit(ExitCode::Done);
         assert!(!pair.source.join("b").exists() && pair.destination.join("b").exists(), "{way:?}");
@@ -311,11 +317,7 @@ fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
 #[test]
 fn damage_of_a_file_that_has_more_names_at_the_destination_is_found() {
     for way in Way::EACH {
-        let pair = Pair::new(way);
-        tree::file(&pair.source.join("a"), &CONTENT);
-        fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
-        pair.sync("both names");
-        fs::remove_file(pair.source.join("a")).unwrap();
+        let pair = with_more_names_at_the_destination(way);
         let damaged = fs::File::options().write(true).open(pair.destination.join("b")).unwrap();
         let time = damaged.metadata().unwrap().modified().unwrap();
         damaged.write_all_at(b"damage", 100).unwrap();

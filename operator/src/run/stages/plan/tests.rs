@@ -378,7 +378,7 @@ fn a_person_asks_for_a_run_under_a_name_of_their_own() {
 #[test]
 fn a_number_that_a_person_has_used_as_a_name_is_left_out() {
     let status = after_run(GENERATION - 1);
-    let facts = facts(|it| it.ended = vec!["web-8".into()]);
+    let facts = facts(|it| it.ended = ["web-8".into()].into());
     let Step::Begin(run) = step(&Situation { facts, ..situation(&status) }) else { panic!() };
     assert_eq!((run.id.as_str(), run.number), ("web-9", 9));
 }
