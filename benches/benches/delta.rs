@@ -12,12 +12,13 @@ use std::time::Duration;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
+use syncer::internals::block_sizes::MIN_GRANULE_BYTES;
 use syncer::internals::delta::basis::Basis;
 use syncer::internals::delta::diff::Differ;
 use syncer::internals::delta::granules::{Granules, named};
 use syncer::internals::delta::list::{ChunkList, list};
 use syncer::internals::delta::{chunk_sizes::ChunkSizes, cut_chunks::Chunker};
-use syncer::internals::hash::{MIN_GRANULE_BYTES, granule_value};
+use syncer::internals::hash::granule_value;
 
 const MIB: usize = 1 << 20;
 const CACHED: usize = MIB;

@@ -1,7 +1,7 @@
 //! Parts of the engine that its own tests, benches and fuzzers use. They may change with any commit.
 
 pub use volferry_core::{
-    codec, delta, hash,
+    block_sizes, codec, delta, hash,
     tree::{self, attrs, entry, kept_xattrs, listing, owners, path},
     wire,
 };

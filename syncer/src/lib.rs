@@ -20,16 +20,13 @@
 //! ```
 
 use volferry_core::{
-    codec, compare_entries, delta, hash,
-    tree::{
-        self, attrs, kept_mode_bits, links, listing, owners, path_list, pattern, pattern_use, reshape, rules,
-        whereabouts,
-    },
+    block_sizes, codec, compare_entries, delta, hash,
+    tree::{self, attrs, kept_mode_bits, links, listing, owners, path_list, reshape, whereabouts},
     wire,
 };
 
 pub use volferry_core::{
-    tree::{entry, filter, filter_rules, kept_xattrs, path},
+    tree::{entry, filter, kept_xattrs, path},
     wire::buffers,
 };
 

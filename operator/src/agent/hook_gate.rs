@@ -6,7 +6,8 @@ use contract::{Event, Reason, Report, RunResult};
 use serde_json::json;
 
 use super::{
-    AgentArgs, Ended, contacts::MeetingError, error::AgentError, failed, publish::Publisher, read_report,
+    AgentArgs, Ended, contacts::MeetingError, error::AgentError, missing_report::failed, publish::Publisher,
+    read_report,
 };
 use crate::{
     api::{OnHookFailure, SyncRunStatus},

@@ -10,6 +10,7 @@ mod contacts;
 mod error;
 mod hook_gate;
 mod job_key;
+mod missing_report;
 pub mod own_key;
 mod publish;
 mod selinux_label;
@@ -21,8 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use contract::{Event, ExitCode, Phase, Reason, Report, RunResult};
-use jiff::Timestamp;
+use contract::{Event, ExitCode, Phase, Report};
 use tokio::sync::watch;
 
 pub use self::{args::AgentArgs, error::AgentError};
@@ -36,10 +36,6 @@ use crate::{
     telemetry::traces::{self, Traces},
 };
 
-/// The exit status after SIGKILL. If the kubelet does not group the container's processes for its memory limit, the
-/// kernel kills only the process, and not the agent.
-const KILLED: i32 = 128 + 9;
-
 /// How long a pod waits until its spans are sent.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -48,9 +44,11 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let (began, traces) = (SystemTime::now(), Traces::from_env("volferry-syncer"));
     let publisher = Publisher::connect(args).await;
     let (exit, report) = match supervise(args, &publisher).await {
-        Ok(ended) => (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended))),
+        Ok(ended) => {
+            (ended.status, ended.report.clone().unwrap_or_else(|| missing_report::made_up(args, &ended)))
+        }
         Err(error) => {
-            let report = failed(args, contract::chain(&error));
+            let report = missing_report::failed(args, contract::chain(&error));
             let reason = error.reason().or(report.reason);
             (ExitCode::Failed as i32, Report { reason, ..report })
         }
@@ -152,34 +150,9 @@ fn read_report(args: &AgentArgs) -> Option<Report> {
     (report.run == args.run).then_some(report)
 }
 
-/// Returns a report for a process that left none.
-fn made_up(args: &AgentArgs, ended: &Ended) -> Report {
-    if ended.status == KILLED {
-        let message = format!(
-            "The {} was killed (SIGKILL), most likely because it used more memory than its container may. Raise \
-             spec.pods.resources.limits.memory.",
-            args.side
-        );
-        return Report { reason: Some(Reason::SyncerKilled), ..failed(args, message) };
-    }
-    let said = if ended.tail.is_empty() { "it said nothing".to_string() } else { ended.tail.join("\n") };
-    failed(args, format!("The {} ended with status {} and left no report: {said}", args.side, ended.status))
-}
-
-fn failed(args: &AgentArgs, message: String) -> Report {
-    Report {
-        run: args.run.clone(),
-        result: RunResult::Failed,
-        reason: Some(Reason::SyncerFailed),
-        message,
-        completion_time: Timestamp::now().to_string(),
-        ..Report::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use contract::Side;
+    use contract::{RunResult, Side};
 
     use super::*;
 
@@ -211,7 +184,7 @@ mod tests {
 
     async fn ended(args: &AgentArgs) -> (i32, Report) {
         let ended = supervise(args, &Publisher::offline()).await.unwrap();
-        (ended.status, ended.report.clone().unwrap_or_else(|| made_up(args, &ended)))
+        (ended.status, ended.report.clone().unwrap_or_else(|| missing_report::made_up(args, &ended)))
     }
 
     #[tokio::test]

@@ -35,6 +35,7 @@ use crate::{
     volumes::{
         claim_creation,
         claim_growth::{self, Growth},
+        claim_sharing,
         claims::{self, Blocked},
     },
 };
@@ -307,9 +308,9 @@ impl<'a> View<'a> {
             return Err(Blocked::Stalled(fault));
         }
         let (pods, is_local) = valid.as_ref().map_or((1, true), |valid| (valid.parallelism, valid.is_local));
-        let check = |claim| claims::check(claim).and_then(|()| claims::check_sharing(claim, pods));
+        let check = |claim| claims::check(claim).and_then(|()| claim_sharing::check_sharing(claim, pods));
         self.found.claims.iter().try_for_each(check)?;
-        claims::check_both_ends(&self.found.claims, is_local)?;
+        claim_sharing::check_both_ends(&self.found.claims, is_local)?;
         if let Ok(valid) = valid {
             source_identity::check(self.status, valid, self.source_now())?;
         }

@@ -19,6 +19,7 @@ pub(crate) mod read_warnings;
 pub mod security;
 pub mod shared_pod;
 pub mod stored_fields;
+pub mod why_ended;
 pub mod why_not_started;
 
 use std::collections::BTreeMap;

@@ -1,13 +1,14 @@
 //! Determines the state of one end of a try from its Job and its pods. Pure.
 
-use contract::{Reason, Report, RunResult, Side};
+use contract::{Report, Side};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ContainerStateTerminated, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt as _;
 
 use super::{
     stored_fields::{ContainerStatus, Job, Pod, PodStatus},
-    why_not_started::{no_pod, not_starting, starting_fault},
+    why_ended::{deleted, job_failed, pod_failed, terminated_fault},
+    why_not_started::{no_pod, starting_fault},
 };
 use crate::{api::reports, fault::Fault, names::CONTAINER, run::outcome::Ending};
 
@@ -190,67 +191,6 @@ fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
     let of_this_try = |report: &Report| report.run == end.try_id;
     let from_message = || message.and_then(|message| reports::read(serde_json::from_str(message).ok()?));
     end.report.cloned().filter(of_this_try).or_else(|| from_message().filter(of_this_try))
-}
-
-fn terminated_fault(side: Side, pod: &Pod, terminated: &ContainerStateTerminated) -> Option<Fault> {
-    match terminated.reason.as_deref() {
-        Some("OOMKilled") => Some(Fault::new(
-            Reason::OutOfMemory,
-            format!(
-                "The {side} was killed because it used more memory than it may (OOMKilled). Raise \
-                 spec.pods.resources.limits.memory."
-            ),
-        )),
-        Some("ContainerCannotRun" | "StartError") => {
-            let message = terminated.message.as_deref().unwrap_or("no message");
-            Some(not_starting(side, pod, "StartError", message))
-        }
-        _ => disruption(side, pod),
-    }
-}
-
-/// Returns the fault of a pod that Kubernetes disrupted: evicted, preempted, or its node drained.
-fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
-    let why = target.reason.as_deref().unwrap_or("unknown");
-    let message = target.message.as_deref().unwrap_or_default();
-    Some(Fault::new(
-        Reason::PodDisrupted,
-        format!("The {side} pod was removed from its node ({why}). {message}"),
-    ))
-}
-
-/// Returns the fault of a pod that was deleted while its Job stays, which the operator never does, if it says no more
-/// than that it was told to stop.
-fn deleted(side: Side, pod: &Pod, report: Option<&Report>) -> Option<Fault> {
-    pod.metadata.deletion_timestamp.as_ref()?;
-    report.filter(|report| report.result == RunResult::Canceled)?;
-    let message = format!("The {side} pod was deleted before it had ended, by a person or a controller.");
-    Some(Fault::new(Reason::PodDeleted, message))
-}
-
-fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
-    if let Some(fault) = disruption(side, pod) {
-        return fault;
-    }
-    let why = status.reason.as_deref().unwrap_or("no reason");
-    let message = status.message.as_deref().unwrap_or_default();
-    let reason = if why == "DeadlineExceeded" { Reason::TimedOut } else { Reason::PodFailed };
-    Fault::new(reason, format!("The {side} pod failed ({why}). {message}").trim_end())
-}
-
-fn job_failed(side: Side, why: Option<&str>) -> Fault {
-    if why == Some("DeadlineExceeded") {
-        return Fault::new(
-            Reason::TimedOut,
-            format!("The {side} did not end in time; see spec.limits.timeout."),
-        );
-    }
-    Fault::new(
-        Reason::PodLost,
-        format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
-    )
 }
 
 #[cfg(test)]

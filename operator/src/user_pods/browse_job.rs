@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::one_off_job;
+use super::hold;
 use crate::{
     api::SyncJob,
     names,
@@ -102,7 +102,7 @@ fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String) -> PodSpec {
             image: syncer.image.clone(),
             image_pull_policy: syncer.image_pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
-            args: Some(one_off_job::hold()),
+            args: Some(hold::args()),
             resources: syncer.resources.clone(),
             security_context: Some(security::container(is_root, Side::Source)),
             volume_mounts: Some(vec![VolumeMount {

@@ -16,6 +16,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
+use super::hold;
 use crate::{
     api::PodSecurity,
     names,
@@ -34,8 +35,6 @@ pub const ENGINE: &str = job::SYNCER;
 const MAX_STEM: usize = 49;
 /// How long the Job stays after its pod has ended, in seconds, if the user's program cannot delete it.
 const KEPT_S: i32 = 60;
-/// How long the pod waits for its user, in seconds: for the first time, or after the connection was lost.
-const IDLE_S: u32 = 600;
 /// How long a run may take to stop, in seconds.
 const GRACE_S: i64 = 10;
 const TMP: &str = "tmp";
@@ -152,7 +151,7 @@ fn container(of: &OneOff<'_>) -> Container {
         name: names::CONTAINER.into(),
         image: Some(of.image.into()),
         command: Some(vec![OPERATOR.into()]),
-        args: Some(hold()),
+        args: Some(hold::args()),
         resources: Some(modest_resources()),
         security_context: Some(security::container(of.user == PodUser::Root, of.side)),
         volume_devices: non_empty(devices, Vec::is_empty),
@@ -160,11 +159,6 @@ fn container(of: &OneOff<'_>) -> Container {
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
-}
-
-/// Returns the arguments of the first process of a pod whose user comes by `exec`.
-pub(super) fn hold() -> Vec<String> {
-    vec!["hold".into(), format!("--idle={IDLE_S}")]
 }
 
 fn is_read_only(of: &OneOff<'_>) -> bool {

@@ -1,9 +1,8 @@
-//! Checks whether the claims of a job can be mounted, and says what to do if not. Pure.
+//! Checks whether a claim of a job can be mounted, and says what to do if not. Pure.
 
 use contract::{Reason, Side};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
-use super::access_modes::{self, Sharing};
 use crate::{api::GROUP, fault::Fault};
 
 /// A claim that a job names, and its object if it exists.
@@ -74,25 +73,6 @@ fn phase(claim: &Claim) -> Option<&str> {
     claim.found.as_ref()?.status.as_ref()?.phase.as_deref()
 }
 
-/// Checks that this number of pods of one side can use the claim at once.
-pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
-    let sharing = claim.found.as_ref().map(|found| access_modes::sharing(found, claim.side));
-    match sharing {
-        Some(Sharing::OnePod) if pods > 1 => Err(Blocked::Stalled(not_shared(claim, pods))),
-        _ => Ok(()),
-    }
-}
-
-/// Checks that two pods can use one claim at once, if it serves both ends and each has its own pod.
-pub fn check_both_ends(claims: &[Claim], is_local: bool) -> Result<(), Blocked> {
-    let Some(claim) = claims.last().filter(|_| is_one(claims) && !is_local) else { return Ok(()) };
-    let sharing = claim.found.as_ref().map(|found| access_modes::sharing(found, claim.side));
-    match sharing {
-        Some(Sharing::OnePod) => Err(Blocked::Stalled(not_for_both_ends(claim))),
-        _ => Ok(()),
-    }
-}
-
 fn unbound(claim: &Claim) -> Result<(), Blocked> {
     let name = described(claim);
     match &claim.class {
@@ -158,32 +138,7 @@ fn lost(claim: &Claim) -> Fault {
     )
 }
 
-fn not_shared(claim: &Claim, pods: u32) -> Fault {
-    let side = field(claim.side);
-    Fault::new(
-        Reason::ClaimNotShareable,
-        format!(
-            "{} has the access mode ReadWriteOncePod, which lets one pod use it, and spec.parallelism asks for {pods}. \
-             Set spec.parallelism to 1, or name a claim in spec.{side}.persistentVolumeClaim that has ReadWriteMany, or \
-             ReadWriteOnce, with which all pods run on one node.",
-            described(claim)
-        ),
-    )
-}
-
-fn not_for_both_ends(claim: &Claim) -> Fault {
-    Fault::new(
-        Reason::ClaimNotShareable,
-        format!(
-            "The claim {} has the access mode ReadWriteOncePod, which lets one pod use it, and is both source and \
-             destination, each of which has a pod of its own here. Set spec.transfer.placement to Local, or to Auto \
-             without spec.transfer.bandwidthLimit, so that one pod does both; or name another claim.",
-            claim.name
-        ),
-    )
-}
-
-fn described(claim: &Claim) -> String {
+pub(super) fn described(claim: &Claim) -> String {
     format!("The {} claim {}", field(claim.side), claim.name)
 }
 
@@ -247,44 +202,6 @@ mod tests {
         let (stalled, missing) = fault(check(&claim("Pending", Class::Missing("fast".into()))).unwrap_err());
         assert_eq!((stalled, missing.reason.as_str()), (true, "ClaimNotBound"));
         assert!(missing.message.contains("storage class fast does not exist"));
-    }
-
-    #[test]
-    fn a_claim_for_one_pod_is_refused_for_several_with_the_field_to_change() {
-        let mut single = claim("Bound", Class::Unknown);
-        let modes = |mode: &str| PersistentVolumeClaimSpec {
-            access_modes: Some(vec![mode.into()]),
-            ..PersistentVolumeClaimSpec::default()
-        };
-        single.found.as_mut().unwrap().spec = Some(modes("ReadWriteOncePod"));
-        assert_eq!(check_sharing(&single, 1), Ok(()));
-        let (stalled, refused) = fault(check_sharing(&single, 3).unwrap_err());
-        assert_eq!((stalled, refused.reason.as_str()), (true, "ClaimNotShareable"));
-        assert!(refused.message.contains("prod/copy") && refused.message.contains("spec.parallelism"));
-        for mode in ["ReadWriteOnce", "ReadWriteMany"] {
-            single.found.as_mut().unwrap().spec = Some(modes(mode));
-            assert_eq!(check_sharing(&single, 3), Ok(()));
-        }
-    }
-
-    #[test]
-    fn a_claim_for_one_pod_is_not_for_two_ends_with_a_pod_each() {
-        let claims = |name: &str, mode: &str| {
-            let access_modes = Some(vec![mode.to_string()]);
-            let spec = Some(PersistentVolumeClaimSpec { access_modes, ..Default::default() });
-            let found = Some(PersistentVolumeClaim { spec, ..Default::default() });
-            let sink = Claim { found, ..claim("Bound", Class::Unknown) };
-            [Claim { side: Side::Source, name: name.into(), ..sink.clone() }, sink]
-        };
-        let one = claims("prod/copy", "ReadWriteOncePod");
-        let (stalled, refused) = fault(check_both_ends(&one, false).unwrap_err());
-        assert_eq!((stalled, refused.reason.as_str()), (true, "ClaimNotShareable"));
-        assert!(refused.message.contains("prod/copy") && refused.message.contains("spec.transfer.placement"));
-        assert_eq!(check_both_ends(&one, true), Ok(()), "one pod has both");
-        assert_eq!(check_both_ends(&one[1..], false), Ok(()), "the other is not known");
-        for other in [claims("prod/copy", "ReadWriteOnce"), claims("prod/data", "ReadWriteOncePod")] {
-            assert_eq!(check_both_ends(&other, false), Ok(()));
-        }
     }
 
     #[test]

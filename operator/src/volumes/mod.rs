@@ -4,6 +4,7 @@ pub mod access_modes;
 pub mod block_volumes;
 pub mod claim_creation;
 pub mod claim_growth;
+pub mod claim_sharing;
 pub mod claims;
 pub mod node_watches;
 pub mod volume_nodes;

@@ -8,6 +8,7 @@ use syncer::snapshot::Roots;
 use super::{
     bucket_error::BucketError,
     conditional_writes::ConditionalWrites,
+    kept_lists::{follows, old_lists},
     object_requests::{MAX_NEW_BYTES, Objects},
     pack_index::{NewerIndex, ObjectName, PackIndex},
     seal::{SEAL_BYTES, Seal, StoreId, random},
@@ -25,9 +26,6 @@ pub(crate) const INDEXES: &str = "indexes";
 
 /// The longest index that is read, in bytes.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
-
-/// So many lists are kept: the newest, and some of which another writer may be making the next one.
-const KEPT_LISTS: usize = 16;
 
 /// A writer gives up after so many changes by others.
 const MAX_TRIES: usize = 64;
@@ -205,8 +203,8 @@ impl BucketStore {
 
     /// Removes lists that nobody needs. One who may not remove objects leaves them to others.
     fn remove_old_lists(&self, there: &[u64]) {
-        let old: Vec<String> =
-            there.iter().skip(KEPT_LISTS).map(|changes| format!("{LISTS}/{}", list_name(*changes))).collect();
+        let path = |changes: &u64| format!("{LISTS}/{}", list_name(*changes));
+        let old: Vec<String> = old_lists(there).iter().map(path).collect();
         if !old.is_empty() {
             let _ = self.objects.delete(&old);
         }
@@ -237,15 +235,6 @@ impl BucketStore {
         self.objects.runtime().block_on(self.objects.put(&path, sealed.into()))?;
         Ok(name)
     }
-}
-
-/// Returns whether the list after `before` is one of the lists that are `there`, and not in the place of one that was
-/// removed: that of a writer who was slow, or who was told wrongly that there are none.
-fn follows(there: &[u64], before: u64) -> bool {
-    let own = before + 1;
-    let next = there.iter().rev().find(|changes| **changes > own);
-    let is_first = before == 0 && there.len() <= KEPT_LISTS;
-    there.contains(&own) && (is_first || there.contains(&before)) && next.is_none_or(|next| *next == own + 1)
 }
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.

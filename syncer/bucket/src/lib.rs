@@ -19,6 +19,7 @@ mod content_sender;
 mod failure_hints;
 pub mod internals;
 mod keep_unlisted;
+mod kept_lists;
 mod known_packs;
 mod object_requests;
 mod offsite_bucket;

@@ -6,12 +6,11 @@ use contract::{Phase, Progress};
 
 use trend::human;
 
+use crate::time_left::time_left;
+
 /// The narrowest bar that is shown. A narrower one would be less useful than the figure that it displaces.
 const MIN_BAR: usize = 10;
 const MAX_BAR: usize = 40;
-
-/// The longest remaining time that is shown as a forecast.
-const MAX_TIME_LEFT: Duration = Duration::from_secs(100 * 3600);
 
 /// The state of a run at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -77,16 +76,11 @@ fn figures(moment: &Moment) -> Vec<String> {
     let mut figures = vec![files, human::bytes_of(progress.bytes, progress.bytes_total)];
     if progress.phase == Phase::Transfer {
         figures.push(format!("{}/s", human::bytes(progress.rate)));
-        figures.extend(time_left(moment).map(|left| format!("{} left", human::clock(left))));
+        figures.extend(
+            time_left(progress, moment.steady_rate).map(|left| format!("{} left", human::clock(left))),
+        );
     }
     figures
-}
-
-/// Returns the remaining time at the steady rate; `None` while hardly any bytes arrive.
-fn time_left(moment: &Moment) -> Option<Duration> {
-    let left = moment.progress.bytes_total.saturating_sub(moment.progress.bytes);
-    let seconds = left as f64 / moment.steady_rate as f64;
-    Duration::try_from_secs_f64(seconds).ok().filter(|left| *left < MAX_TIME_LEFT)
 }
 
 fn bar(done: f64, width: usize, color: bool) -> String {

@@ -25,10 +25,11 @@ use crate::{
     remote::{
         bootstrap::CopyError,
         greeting::GreetingError,
-        near_end::{self, RemoteError, explain},
+        near_end::{self, RemoteError},
         place::SERVICE_PORT,
         ssh::Ssh,
         ssh_settings,
+        why_ssh_failed::explain,
     },
     screen::Screen,
     users_service_keys::{OwnFiles, OwnFilesError},

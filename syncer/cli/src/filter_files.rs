@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncer::filter_rules::{FilterRules, MergeFile, RuleError, RuleLine};
+use syncer::filter::{FilterRules, MergeFile, RuleError, RuleLine};
 use thiserror::Error;
 
 use crate::list_file::read_at_most;

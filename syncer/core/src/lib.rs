@@ -3,6 +3,7 @@
 //! The dependencies in `Cargo.toml` show that it does no I/O, starts no thread and reads no clock. The modules,
 //! bottom-up: [`codec`], [`hash`], [`tree`], [`delta`], [`wire`], [`compare_entries`].
 
+pub mod block_sizes;
 pub mod codec;
 pub mod compare_entries;
 pub mod delta;

@@ -7,6 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     attrs::AttrsBuf,
+    block_sizes::block_bytes,
     delta::{
         checked::{BlockCheck, FileVersion},
         list::ListBuilder,
@@ -14,7 +15,7 @@ use crate::{
     destination::Staged,
     entry::Meta,
     fetch::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis, when_to_note_arrivals::Arrivals},
-    hash::{BlockHash, BlockHashes, ContentId, TransferHash, block_bytes, granule_value, is_one_block},
+    hash::{BlockHash, BlockHashes, ContentId, TransferHash, granule_value, is_one_block},
     plan::needed_files::Need,
     sink::writing::Writing,
     transport::TransportError,

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::{
-    delta::name::ShortName,
+    block_sizes::block_bytes,
+    delta::short_name::ShortName,
     destination::{Leftover, Staged, read_exact_at},
     fetch::{
         assemble_file::FileBasis, chunk_basis::ChunkBasis, granule_basis::GranuleBasis, in_flight::InFlight,
     },
-    hash::block_bytes,
     measure::thread_time::{Activity, during},
     plan::needed_files::Need,
     sink::writing::Writing,

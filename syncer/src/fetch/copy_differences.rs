@@ -4,8 +4,8 @@
 use std::{io, ops::Range};
 
 use crate::{
+    block_sizes::{block_bytes, granule_bytes},
     destination::Staged,
-    hash::{block_bytes, granule_bytes},
     measure::{
         monitor::Monitor,
         thread_time::{Activity, during},

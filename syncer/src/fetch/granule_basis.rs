@@ -16,13 +16,14 @@ use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::{
+    block_sizes::{MAX_BLOCK_BYTES, block_bytes, granule_bytes},
     delta::{
         checked::CheckedBlocks,
         granules::{Granules, named},
-        name::ShortName,
+        short_name::ShortName,
     },
     destination::{ArrivalLog, ArrivedBlocks, ClonedAt, Staged},
-    hash::{MAX_BLOCK_BYTES, block_bytes, granule_bytes, granule_value},
+    hash::granule_value,
     source::{settled_times::regular, source_file::has_holes},
     sys::{file_part::Slice, find_holes::DataMap},
 };

@@ -8,10 +8,9 @@ use crate::{
     compare_entries::{Content, Policy},
     destination::Settings,
     entry::Meta,
-    filter::{Filter, FilterError},
+    filter::{Filter, FilterError, Rules},
     measure::report::Counters,
     plan::scan_params::{lists_all, merging_rules, sizes},
-    rules::Rules,
     tree::{Tree, dir::Totals},
     wire::TreeHead,
 };

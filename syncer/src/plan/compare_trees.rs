@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use crate::{
     compare_entries::{DirPlan, Policy, Spared, Step, plan_dir},
     entry::{Kind, Meta},
-    filter::Filter,
+    filter::{Filter, InUse, Rules},
     hash::TreeDigest,
     measure::monitor::Monitor,
     path::{OWN_DIR, RelPath},
@@ -15,7 +15,6 @@ use crate::{
         planned::{Compared, PlannedDir, path_in},
         source_tree::SourceTree,
     },
-    rules::{InUse, Rules},
     session_error::{SessionError, go_on},
     transport::TransportError,
     tree::{

@@ -6,8 +6,7 @@ use contract::{RunParams, Side};
 
 use crate::{
     entry::Time,
-    filter::{Filter, FilterError, SizeLimits},
-    filter_rules::FilterRules,
+    filter::{Filter, FilterError, FilterRules, SizeLimits},
     kept_xattrs::Classes,
     measure::{monitor::Monitor, report::Failures},
     path::PathError,

@@ -7,11 +7,11 @@ use rustix::fs::OFlags;
 
 use crate::{
     entry::Kind,
+    filter::Rules,
     listing::Listing,
     measure::thread_time::{Activity, during},
     path::RelPath,
     path_list::PathList,
-    rules::Rules,
     sys::root::{Root, open_child},
     tree::{
         dir::{Beyond, DirId},

@@ -14,8 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    filter_rules::FilterRules,
-    rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules, put_merge_file},
+    filter::{FilterRules, IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules, put_merge_file},
     scan::{dir_queue::PendingDir, read_names::Names},
 };
 

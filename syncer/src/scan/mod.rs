@@ -32,13 +32,13 @@ use rustix::{
 use crate::{
     attrs::AttrsBuf,
     entry::Meta,
+    filter::{InUse, Rules},
     measure::{
         monitor::Monitor,
         report::Failures,
         thread_time::{Activity, EffortPool, ThreadGroup, during},
     },
     path::{OWN_DIR, RelPath},
-    rules::{InUse, Rules},
     scan::{
         dir_queue::{At, PendingDir, Queue},
         join_workers::{WorkerTree, assemble, combine_stamps},

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     entry::Time,
-    filter::{Filter, SizeLimits},
-    filter_rules::FilterRules,
+    filter::{Filter, FilterRules, SizeLimits},
     kept_xattrs::Classes,
     path_list::PathList,
     reshape::Reshape,

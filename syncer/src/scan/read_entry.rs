@@ -10,9 +10,9 @@ use rustix::{
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
+    filter::Rules,
     path::OWN_DIR,
     reshape::ModeOf,
-    rules::Rules,
     scan::{dir_queue::PendingDir, options::ScanOptions, stamp::stamp_of},
     sys::{
         read_xattrs::AttrReader,

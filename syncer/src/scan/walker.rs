@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use crate::{
     attrs::UNREADABLE,
     entry::{Entry, Kind},
+    filter::{InUse, Rules},
     links::{EntryPlace, Shared},
     listing::{Listing, ListingBuilder, SpillingBuilder},
     measure::{monitor::Monitor, report::Failures},
     owners::Owners,
     path::OWN_DIR,
     path_list::PathList,
-    rules::{InUse, Rules},
     scan::{
         dir_queue::{At, PendingDir, Queue, limit, open, subdirectories},
         ignore_files::{Rulebook, UnreadRules},

@@ -6,8 +6,8 @@ use contract::RunParams;
 
 use crate::{
     destination::BackupDir,
+    filter::escape,
     path::{OWN_DIR, RelPath},
-    pattern::escape,
     session_error::SessionError,
     sys::{
         locate::{Reach, locate, overlap, refuse_own},

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    num::NonZeroU64,
     ops::Range,
     sync::{
         OnceLock,
@@ -12,18 +11,18 @@ use std::{
 
 use contract::Side;
 use parking_lot::Mutex;
-use rustix::fs::{Advice, fadvise};
 
 use crate::{
+    block_sizes::block_bytes,
     entry::{Entry, Kind, Time},
-    hash::{BlockHash, BlockHashes, block_bytes, is_one_block},
+    hash::{BlockHash, BlockHashes, is_one_block},
     measure::{
         monitor::Monitor,
         thread_time::{Activity, ThreadGroup},
     },
     path::RelPath,
     source::source_file::{LastDir, Origin, SourceFile},
-    sys::{cores::cores, find_holes::DataMap},
+    sys::{cores::cores, find_holes::DataMap, page_cache::drop_page_cache},
     transport::TransportError,
     tree::dir::DirId,
     wire::Hashed,
@@ -237,9 +236,7 @@ impl HashWork<'_> {
             return Err(Hashed::Changed);
         }
         if self.expect == Expect::OnVolume {
-            // Advice only: where the system does not follow it, its cache is read.
-            let content = file.content();
-            let _ = fadvise(content.fd, content.start, NonZeroU64::new(file.len()), Advice::DontNeed);
+            drop_page_cache(file.content(), file.len());
         }
         let left = listed.size.div_ceil(block_bytes(listed.size) as u64).max(1);
         let state = HashState { hashes: BlockHashes::new(listed.size), left, error: None };
@@ -273,7 +270,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        hash::{MIN_BLOCK_BYTES, TransferHash},
+        block_sizes::MIN_BLOCK_BYTES,
+        hash::TransferHash,
         sys::root::{Root, TreeLocation},
     };
 

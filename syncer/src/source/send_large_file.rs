@@ -16,12 +16,13 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::{
+    block_sizes::block_bytes,
     buffers,
     delta::{
         checked::{BlockCheck, FileVersion, MIN_CHECKED_BYTES},
         granules::Granules,
     },
-    hash::{BlockHash, BlockHashes, block_bytes, granule_value, is_one_block},
+    hash::{BlockHash, BlockHashes, granule_value, is_one_block},
     measure::{
         monitor::Monitor,
         thread_time::{Activity, during},

@@ -1,6 +1,8 @@
 //! Reaches the root of a tree and the directories below it by descriptors only. No path of a peer, and no symbolic link
 //! that is swapped in during a run, leads out of the root.
 
+mod make_missing;
+
 use std::{
     collections::HashMap,
     ffi::CStr,
@@ -16,7 +18,7 @@ use std::{
 
 use parking_lot::RwLock;
 use rustix::{
-    fs::{Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat},
+    fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat},
     io::Errno,
 };
 use thiserror::Error;
@@ -33,9 +35,6 @@ const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags
 
 /// The size of the buffer into which a folder's names are read.
 const DIRENTS_BYTES: usize = 4 << 10;
-
-/// The mode of a new root, minus the process's umask.
-const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 /// The place of a tree: a trusted folder, and an untrusted way below it. Users of the volume could put a symbolic link
 /// there, so no link below `trusted` is followed.
@@ -194,52 +193,6 @@ impl Root {
         trusted.descend(place, false)
     }
 
-    /// Opens the root at `place` and makes missing folders with mode 0755. Of the trusted path only the last name is
-    /// made, because a mistyped path should not become a tree of folders; of the way below it, each name.
-    pub fn prepare(place: &TreeLocation) -> Result<Self, RootError> {
-        let path = &place.trusted;
-        let trusted = match Self::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_trusted(path)?;
-                Self::open(path)
-            }
-            result => result,
-        };
-        trusted.map_err(|error| refused("open", path, error))?.descend(place, true)
-    }
-
-    /// Opens the folder in which [`Root::prepare`] would make the first missing folder of `place`.
-    ///
-    /// # Errors
-    /// As [`Root::prepare`], also if this process may not make a folder there.
-    pub fn above_missing(place: &TreeLocation) -> Result<Self, RootError> {
-        let path = &place.trusted;
-        let at = match Self::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let parent = parent.unwrap_or(Path::new("."));
-                Self::open(parent).map_err(|error| refused("open", parent, error))?
-            }
-            result => result.map_err(|error| refused("open", path, error))?.nearest(place)?,
-        };
-        let access = Access::WRITE_OK | Access::EXEC_OK;
-        let may = rustix::fs::accessat(&at.fd, c".", access, AtFlags::EACCESS);
-        may.map_err(|error| refused("make", &place.path(), error.into())).map(|()| at)
-    }
-
-    /// Opens the last existing folder on the way to `place`.
-    fn nearest(self, place: &TreeLocation) -> Result<Self, RootError> {
-        let mut at = self.fd;
-        for name in place.below.names() {
-            match open_beneath(&at, name, OFlags::PATH) {
-                Ok(next) => at = next,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(error) => return Err(refused("open", &place.path(), error)),
-            }
-        }
-        Ok(Self::of_dir(at))
-    }
-
     /// Opens the folder below this one name by name, so that an error names the obstacle.
     fn descend(self, place: &TreeLocation, make: bool) -> Result<Self, RootError> {
         let mut at = self.fd;
@@ -251,7 +204,7 @@ impl Root {
             path.push(std::ffi::OsStr::from_bytes(name));
             at = match open_beneath(&at, name, access) {
                 Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
-                    make_in(&at, name).map_err(|error| refused("make", &path, error))?;
+                    make_missing::make_in(&at, name).map_err(|error| refused("make", &path, error))?;
                     open_beneath(&at, name, access)
                 }
                 result => result,
@@ -368,21 +321,6 @@ pub(crate) fn each_name(dir: impl AsFd, mut visit: impl FnMut(&CStr) -> io::Resu
         }
     }
     Ok(())
-}
-
-fn make_trusted(path: &Path) -> Result<(), RootError> {
-    match rustix::fs::mkdir(path, MADE_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(Errno::NOENT) => Err(RootError::Missing(path.parent().unwrap_or(path).into())),
-        Err(error) => Err(refused("make", path, error.into())),
-    }
-}
-
-fn make_in(dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
-    match rustix::fs::mkdirat(dir, name, MADE_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn is_link(dir: &OwnedFd, name: &[u8]) -> bool {

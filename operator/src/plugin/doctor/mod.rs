@@ -6,21 +6,18 @@
 mod abroad;
 mod finding;
 mod judge;
+pub(super) mod users_rights;
 
 use finding::{Finding, Severity};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
         coordination::v1::Lease,
         core::v1::{Namespace, Node, Pod},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, PostParams},
-};
+use kube::{Api, ResourceExt as _, api::ListParams};
 
 use super::{
     cluster::{Cluster, OPERATOR_PODS, failed},
@@ -32,16 +29,6 @@ use crate::{
     controller::dereference,
     names,
 };
-
-/// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.
-const RIGHTS: [(&str, &str, &str, &str); 6] = [
-    ("list", "syncjobs", "", "view"),
-    ("list", "syncruns", "", "view"),
-    ("list", "pods", "", "view"),
-    ("get", "pods", "log", "view"),
-    ("create", "syncruns", "", "edit"),
-    ("patch", "syncjobs", "", "edit"),
-];
 
 /// Prints findings about the cluster, the namespace, and one SyncJob or all in the namespace.
 pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), PluginError> {
@@ -60,7 +47,7 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
     tell(nodes(cluster).await?)?;
     tell(vec![namespace(cluster, &cluster.namespace).await?])?;
     tell(holder(cluster).await?)?;
-    tell(rights(cluster).await?)?;
+    tell(users_rights::findings(cluster).await?)?;
     if is_installed {
         let (jobs, runs) = (cluster.unreadable::<SyncJob>().await?, cluster.unreadable::<SyncRun>().await?);
         let grants = cluster.unreadable::<SyncGrant>().await?;
@@ -140,36 +127,6 @@ async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     Ok(vec![
         seen.unwrap_or_else(|| Finding::unseen(&format!("the operator that holds namespace {namespace}"))),
     ])
-}
-
-async fn rights(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
-    let mut missing = Vec::new();
-    for (verb, resource, subresource, role) in RIGHTS {
-        let group = if resource == "pods" { "" } else { GROUP };
-        let attributes = ResourceAttributes {
-            verb: Some(verb.into()),
-            group: Some(group.into()),
-            resource: Some(resource.into()),
-            subresource: (!subresource.is_empty()).then(|| subresource.into()),
-            namespace: Some(cluster.namespace.clone()),
-            ..ResourceAttributes::default()
-        };
-        let is_allowed = may(cluster, attributes).await?;
-        let resource =
-            if subresource.is_empty() { resource.into() } else { format!("{resource}/{subresource}") };
-        missing.extend(judge::right(verb, &resource, &cluster.namespace, is_allowed, role));
-    }
-    let all = || vec![Finding::ok("you have the rights that the commands of this plugin need")];
-    Ok(if missing.is_empty() { all() } else { missing })
-}
-
-/// Returns whether the user has a right.
-pub(super) async fn may(cluster: &Cluster, attributes: ResourceAttributes) -> Result<bool, PluginError> {
-    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
-    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer = Api::all(cluster.client.clone()).create(&PostParams::default(), &review).await;
-    let answer = answer.map_err(failed("ask for your rights".into()))?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, PluginError> {

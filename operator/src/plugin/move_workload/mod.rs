@@ -2,13 +2,13 @@
 //! names. A Secret remembers the stage, and each stage looks before it changes anything, so the command may be
 //! killed at any point and run again. `operator/doc/design.md` has the stages.
 
-mod passes;
-mod patience;
+mod copy_until_equal;
 mod record;
 mod rights;
 mod steps;
 mod survey;
 mod swap_volumes;
+mod wait_for_objects;
 mod workload;
 mod writers;
 
@@ -17,10 +17,10 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use self::{
-    passes::{Demands, Passes},
-    patience::Patience,
+    copy_until_equal::{Demands, Passes},
     record::{Kept, MovedClaim, Record, Records, Stage},
     swap_volumes::{VolumeSwap, Volumes},
+    wait_for_objects::Patience,
     workload::{Workload, manifest_of, replicas, state_of, template_classes, with_classes},
 };
 use super::{

@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
-use super::super::{cluster::Cluster, doctor::may, error::PluginError, move_args::WorkloadKind};
+use super::super::{
+    cluster::Cluster, doctor::users_rights::may, error::PluginError, move_args::WorkloadKind,
+};
 use crate::api::GROUP;
 
 /// A group, a resource, whether that belongs to the namespace, and the verbs that are used of it after the survey.

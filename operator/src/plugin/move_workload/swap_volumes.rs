@@ -13,7 +13,7 @@ use super::super::{
     cluster::{Cluster, failed},
     error::PluginError,
 };
-use super::{patience::Patience, record::MovedClaim};
+use super::{record::MovedClaim, wait_for_objects::Patience};
 
 /// Annotation of a volume that is retained for a move: its policy before.
 const ANNOTATION_POLICY: &str = "volferry.dev/reclaim-policy";

@@ -19,7 +19,7 @@ use super::super::{
     error::PluginError,
     move_args::{WorkloadKind, WorkloadName},
 };
-use super::patience::Patience;
+use super::wait_for_objects::Patience;
 
 /// What the cluster adds to an object.
 const ADDED: [&str; 7] = [

@@ -1,6 +1,7 @@
 //! `volferry doctor`: checks two folders, or the way to another end, and reports the problems that a run would have.
 
 mod finding;
+mod free_space;
 mod probes;
 
 use std::{
@@ -24,9 +25,6 @@ use syncer::{
 use crate::{flags::DoctorFlags, messages, refuse_own_folder, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
 use trend::human::{bytes, measured, printable};
-
-/// The smallest free share of a file system without a warning: one part in this many.
-const LEAST_FREE: u64 = 20;
 
 /// The size that a socket's buffer should be able to have, in bytes.
 const UDP_BUFFER_BYTES: u64 = 2 << 20;
@@ -82,7 +80,7 @@ fn folders(source: &Path, destination: &Path) -> Diagnosis {
     let nearest = nearest_folder(destination);
     findings.extend(volume("source", source));
     findings.extend(nearest.as_deref().map(|folder| volume("destination", folder)).unwrap_or_default());
-    findings.extend(nearest.as_deref().map(room).unwrap_or_default());
+    findings.extend(nearest.as_deref().map(free_space::findings).unwrap_or_default());
     findings.extend(own_folder(destination));
     findings.extend(snapshots(destination));
     findings.extend(nearest.as_deref().map(probes::all).unwrap_or_default());
@@ -112,27 +110,6 @@ fn volume(end: &str, path: &Path) -> Vec<Finding> {
         let message = format!("{} is mounted inside the {end}, at {}", mount.kind(), mount.point().display());
         Finding::new(Check::Mounts, Severity::Note, message, "--one-file-system leaves it out")
     }));
-    findings
-}
-
-/// Checks the room for bytes and for files.
-fn room(folder: &Path) -> Vec<Finding> {
-    let Ok(room) = rustix::fs::statvfs(folder) else { return Vec::new() };
-    let (free, total) = (room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize);
-    let mut findings = Vec::new();
-    let severity = |free: u64| if free == 0 { Severity::Error } else { Severity::Warning };
-    if total > 0 && free < total / LEAST_FREE {
-        let message = format!("the destination is almost full: {} of {} are free", bytes(free), bytes(total));
-        let hint = "make room; --delete=before deletes before it writes";
-        findings.push(Finding::new(Check::FreeSpace, severity(free), message, hint));
-    } else {
-        findings.push(Finding::ok(Check::FreeSpace, format!("{} of {} are free", bytes(free), bytes(total))));
-    }
-    if room.f_files > 0 && room.f_favail < room.f_files / LEAST_FREE {
-        let message = format!("the destination has room for {} more files", room.f_favail);
-        let hint = "remove files, or make the file system with more inodes";
-        findings.push(Finding::new(Check::FreeSpace, severity(room.f_favail), message, hint));
-    }
     findings
 }
 

@@ -12,3 +12,4 @@ pub(crate) mod place;
 pub(crate) mod ssh;
 pub(crate) mod ssh_settings;
 pub(crate) mod started;
+pub(crate) mod why_ssh_failed;

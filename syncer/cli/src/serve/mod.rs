@@ -6,8 +6,11 @@ mod folders_apart;
 mod http;
 mod peers;
 mod refused;
+mod reload;
+mod revoked_sessions;
 pub(crate) mod service_config;
 mod state;
+mod systemd;
 mod trusted_file;
 mod visit;
 mod visits_per_key;
@@ -19,19 +22,13 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{self, RecvTimeoutError},
+        mpsc,
     },
     thread::{self, Scope},
-    time::Duration,
 };
 
 use contract::{Event, ExitCode, IdentityError, chain};
-use listenfd::ListenFd;
 use sd_notify::NotifyState;
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
 use syncer::{
     monitor::Monitor,
     session::{Service, SessionError, Sockets},
@@ -47,12 +44,10 @@ use crate::{
     screen::Screen,
     users_service_keys::read_or_make,
 };
-use service_config::ServiceConfig;
+use reload::{listen_for_signals, obey};
 use state::{Rules, ServiceState, StateError};
+use systemd::{notify, passed_sockets};
 use visits_per_key::Visits;
-
-/// How often the file of keys is looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Why a service cannot start, or ends.
 #[derive(Debug, Error)]
@@ -79,12 +74,6 @@ impl ServeError {
             _ => ExitCode::Failed,
         }
     }
-}
-
-/// What a signal asks for.
-enum Asked {
-    Reload,
-    Stop,
 }
 
 /// Serves folders until the process is told to stop.
@@ -132,7 +121,10 @@ fn serve(flags: &ServeFlags, screen: &Arc<Screen>) -> Result<(), ServeError> {
     let config = rules.config.clone();
     let state = Arc::new(ServiceState::new(path, rules, flags.events.then(|| Arc::clone(screen))));
     let keys = config.keys.iter().map(|path| read_or_make(path)).collect::<Result<Vec<_>, _>>()?;
-    let sockets = sockets(&config)?;
+    let sockets = match passed_sockets().map_err(ServeError::GivenSockets)? {
+        Some(given) => given,
+        None => Sockets::bind(config.listen, config.mode).map_err(SessionError::from)?,
+    };
     let address = sockets.address();
     let service = Service::listen(sockets, &keys, state.guests())?;
     if let Some(address) = config.metrics {
@@ -157,66 +149,6 @@ fn serve(flags: &ServeFlags, screen: &Arc<Screen>) -> Result<(), ServeError> {
         state.stop();
         ended
     })
-}
-
-/// Passes signals on from a thread of its own, until the process ends.
-fn listen_for_signals(asks: mpsc::Sender<Asked>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let listen = move || {
-        for signal in signals.forever() {
-            let asked = if signal == SIGHUP { Asked::Reload } else { Asked::Stop };
-            let _ = asks.send(asked);
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(listen).map(drop)
-}
-
-/// Reloads the files when they change or a signal asks for it, until a signal asks to stop or the service has failed.
-fn obey(state: &ServiceState, asked: &mpsc::Receiver<Asked>, has_failed: impl Fn() -> bool) {
-    loop {
-        let reloaded = match asked.recv_timeout(LOOK) {
-            Ok(Asked::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Asked::Reload) => {
-                let now = NotifyState::monotonic_usec_now().ok();
-                notify(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
-                let reloaded = state.reload().map(|()| true);
-                notify(&[NotifyState::Ready]);
-                reloaded
-            }
-            Err(RecvTimeoutError::Timeout) if has_failed() => return,
-            Err(RecvTimeoutError::Timeout) => state.reload_keys(),
-        };
-        match reloaded {
-            Ok(true) => tracing::info!(target: RUNS, keys = state.rules().peers.len(), "reloaded"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::error!(error = chain(&error).to_string(), "not reloaded: the former rules stay");
-            }
-        }
-    }
-}
-
-/// Takes the sockets that systemd passes on, or binds those of the configuration.
-fn sockets(config: &ServiceConfig) -> Result<Sockets, ServeError> {
-    let mut given = ListenFd::from_env();
-    if given.len() == 0 {
-        return Ok(Sockets::bind(config.listen, config.mode).map_err(SessionError::from)?);
-    }
-    let (mut udp, mut tcp) = (None, None);
-    for at in 0..given.len() {
-        match given.take_udp_socket(at) {
-            Ok(socket) => udp = udp.or(socket),
-            Err(_) => tcp = tcp.or(given.take_tcp_listener(at).map_err(ServeError::GivenSockets)?),
-        }
-    }
-    Sockets::of_bound(udp, tcp).map_err(ServeError::GivenSockets)
-}
-
-/// Tells systemd the state of the service, if it has started it.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "systemd cannot be told");
-    }
 }
 
 /// Takes peers, each on a thread of its own, until told to stop.

@@ -1,20 +1,14 @@
-//! The state of a service: what its files say, the sessions that go on, and the queues of its folders.
+//! The state of a service: what its files say, its sessions, and the queues of its folders.
 
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
 };
 
 use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun};
 use parking_lot::{Mutex, RwLock};
-use syncer::{
-    monitor::Monitor,
-    session::{Guests, SessionError},
-};
+use syncer::session::{Guests, SessionError};
 use thiserror::Error;
 use trend::human::printable;
 
@@ -24,6 +18,7 @@ use super::{
     folders_apart::overlap,
     peers::{FileStamp, Peers, PeersError},
     refused::Refused,
+    revoked_sessions::{Entered, Sessions},
     service_config::{ServedFolder, ServiceConfig},
 };
 use crate::{screen::Screen, toml_file::ConfigFileError};
@@ -90,16 +85,6 @@ impl Rules {
     }
 }
 
-/// A session of a peer, or its wait for one.
-#[derive(Debug)]
-struct Present {
-    number: u64,
-    key: Fingerprint,
-    folder: String,
-    access: FolderAccess,
-    monitor: Arc<Monitor>,
-}
-
 /// The state of a service.
 #[derive(Debug)]
 pub(crate) struct ServiceState {
@@ -107,8 +92,7 @@ pub(crate) struct ServiceState {
     rules: RwLock<Arc<Rules>>,
     guests: Guests,
     queues: Mutex<HashMap<String, Arc<Turns>>>,
-    present: Mutex<Vec<Present>>,
-    is_stopping: AtomicBool,
+    sessions: Sessions,
     /// The stamp of the file of keys that could not be used.
     failed: Mutex<Option<FileStamp>>,
     pub(crate) counts: Counts,
@@ -126,8 +110,7 @@ impl ServiceState {
             rules: RwLock::new(Arc::new(rules)),
             guests,
             queues: Mutex::default(),
-            present: Mutex::default(),
-            is_stopping: AtomicBool::new(false),
+            sessions: Sessions::default(),
             failed: Mutex::default(),
             counts: Counts::default(),
             refused: Refused::default(),
@@ -195,29 +178,17 @@ impl ServiceState {
         let (former, rules) = (self.rules(), Arc::new(rules));
         self.guests.replace(rules.peers.fingerprints());
         *self.rules.write() = Arc::clone(&rules);
-        for session in self.present.lock().iter() {
-            let permitted = rules.permit(session.key, &session.folder, session.access);
-            let stays = permitted.is_some_and(|(now, _)| {
-                former.config.folders.get(&session.folder).is_some_and(|before| now.is_as_strict(before))
-            });
-            if !stays {
-                let why =
-                    if permitted.is_some() { "the folder's demands changed" } else { "its right is gone" };
-                tracing::warn!(folder = session.folder, key = %session.key, why, "the session of a peer ends");
-                session.monitor.cancel();
-            }
-        }
+        self.sessions.end_forbidden(&former, &rules);
     }
 
     /// Ends all sessions, and those that begin later.
     pub(crate) fn stop(&self) {
-        self.is_stopping.store(true, SeqCst);
-        self.present.lock().iter().for_each(|session| session.monitor.cancel());
+        self.sessions.end_all();
     }
 
     /// Returns whether all sessions end.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.is_stopping.load(SeqCst)
+        self.sessions.are_ending()
     }
 
     /// Notes a session, so that it ends when its peer loses its right. Returns what a peer may not do as an error.
@@ -227,14 +198,8 @@ impl ServiceState {
         key: Fingerprint,
         request: &FolderRequest,
     ) -> Result<Admitted<'_>, SessionError> {
-        let monitor = Arc::new(Monitor::default());
-        let (folder, access) = (request.folder.clone(), request.access);
-        let present = Present { number, key, folder, access, monitor: Arc::clone(&monitor) };
-        let entered = Entered { state: self, number };
-        self.present.lock().push(present);
-        if self.is_stopping() {
-            monitor.cancel();
-        }
+        let access = request.access;
+        let entered = self.sessions.enter(number, key, request);
         // Only after it was noted, or a reload in between would miss it.
         let rules = self.rules();
         let name = || rules.peers.of_key(key).map_or_else(|| key.to_string(), |peer| peer.peer.clone());
@@ -244,7 +209,7 @@ impl ServiceState {
             folder: shown(&request.folder),
         };
         let (served, peer) = rules.permit(key, &request.folder, access).ok_or_else(refused)?;
-        Ok(Admitted { served: served.clone(), peer: peer.into(), monitor, _entered: entered })
+        Ok(Admitted { served: served.clone(), peer: peer.into(), session: entered })
     }
 }
 
@@ -259,21 +224,8 @@ pub(crate) struct Admitted<'a> {
     pub(crate) served: ServedFolder,
     /// The peer's name.
     pub(crate) peer: String,
-    pub(crate) monitor: Arc<Monitor>,
-    _entered: Entered<'a>,
-}
-
-/// The note of a session, which is removed when it is dropped.
-#[derive(Debug)]
-struct Entered<'a> {
-    state: &'a ServiceState,
-    number: u64,
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.state.present.lock().retain(|session| session.number != self.number);
-    }
+    /// Its session, which goes on until this is dropped.
+    pub(crate) session: Entered<'a>,
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use syncer::{
 
 use super::{
     folder_queue::Turns,
+    revoked_sessions::Entered,
     service_config::ServedFolder,
     state::{Admitted, ServiceState, shown},
 };
@@ -62,7 +63,7 @@ fn attend(
     admitted: &Admitted<'_>,
     below: RelPath,
 ) {
-    let Admitted { served, peer, monitor, .. } = admitted;
+    let Admitted { served, peer, session: Entered { monitor, .. } } = admitted;
     let (folder, access) = (request.folder.clone(), request.access);
     let _span = tracing::info_span!(target: RUNS, "serve", folder, peer).entered();
     let reads = access == FolderAccess::Read;

@@ -17,7 +17,7 @@ use super::{
     damage_json::VerifyJson,
     flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
     json::{PruneJson, SnapshotJson, VerdictJson},
-    print, say, say_json, show_list,
+    list, print, say, say_json,
 };
 
 /// Carries out a command if its place is in object storage.
@@ -42,7 +42,7 @@ fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {
         Err(BucketError::NoStore(_)) => Roots::default(),
         store => store?.roots()?,
     };
-    show_list(&roots, flags);
+    list::show(&roots, flags);
     Ok(ExitCode::Done)
 }
 

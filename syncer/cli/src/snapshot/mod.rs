@@ -8,11 +8,13 @@ mod bucket_site;
 mod change;
 mod copied_json;
 mod copy;
+mod create;
 mod damage_json;
 pub(crate) mod flags;
 pub(crate) mod history_ends;
 mod json;
 pub(crate) mod key_flags;
+mod list;
 mod look;
 mod look_flags;
 mod look_json;
@@ -28,53 +30,25 @@ mod text_diff;
 pub(crate) mod time;
 mod verify;
 mod volume_flags;
+mod wait_for_volume;
 
 use std::{
-    collections::HashMap,
     io::{self, Write as _},
     os::fd::OwnedFd,
     path::Path,
-    time::{Duration, Instant, SystemTime},
 };
 
 pub(crate) use print::damage_of_list;
+pub(crate) use wait_for_volume::waiting;
 
 use contract::{ExitCode, chain};
-use jiff::tz::TimeZone;
 
-use self::flags::{CreateFlags, ListFlags, SnapshotCommand};
+use self::flags::SnapshotCommand;
 use crate::output;
 use syncer::{
-    report::Failures,
     root::{Root, TreeLocation},
-    snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, Store,
-        create::{FirstCopy, create_snapshot, first_copy},
-        retention::{Verdict, explain},
-        store::{Labels, hold_for_reading},
-        typed_time::time_of,
-    },
+    snapshot::{Roots, SnapshotError, Store, store::hold_for_reading},
 };
-use trend::human::bytes as human_bytes;
-
-/// The pause between two tries to lock a volume.
-const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(100);
-
-/// Tries again for so many seconds as long as another run or command holds the volume.
-pub(crate) fn waiting<T>(
-    seconds: u64,
-    mut attempt: impl FnMut() -> Result<T, SnapshotError>,
-) -> Result<T, SnapshotError> {
-    let began = Instant::now();
-    loop {
-        match attempt() {
-            Err(error) if error.is_busy() && began.elapsed().as_secs() < seconds => {
-                std::thread::sleep(PAUSE_BETWEEN_TRIES);
-            }
-            result => return result,
-        }
-    }
-}
 
 /// Carries out a command on the snapshots of a volume. If another one holds the volume, tries again as long as the
 /// command waits.
@@ -98,8 +72,8 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
         return bucket_site::finish(done, command.is_json());
     }
     match command {
-        SnapshotCommand::Create(flags) => create_one(flags),
-        SnapshotCommand::List(flags) => list(flags),
+        SnapshotCommand::Create(flags) => create::run(flags),
+        SnapshotCommand::List(flags) => list::run(flags),
         SnapshotCommand::Restore(flags) => restore::run(flags),
         SnapshotCommand::Show(flags) => browse::show(flags),
         SnapshotCommand::Ls(flags) => browse::ls(flags),
@@ -193,60 +167,4 @@ fn opened(store: Store, reading: Option<OwnedFd>) -> Result<Opened, SnapshotErro
 /// Returns the name of the current user for the audit log and for labels.
 fn user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
-}
-
-fn create_one(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
-    let CreateFlags { volume, tags, note, pin, exclude, engine } = flags.clone();
-    let how = (engine, &exclude[..]);
-    let labels =
-        Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
-    labels.check()?;
-    let place = TreeLocation::from(&volume.dir);
-    if let Some(FirstCopy { bytes, free }) = first_copy(&place, how)? {
-        let (dir, bytes, free) = (volume.dir.display(), human_bytes(bytes), human_bytes(free));
-        print::complain(&format!(
-            "note: {dir} cannot clone files, so its first snapshot copies {bytes}, and {free} are free\n"
-        ));
-    }
-    let failures = Failures::default();
-    let snapshot = waiting(volume.wait_lock, || create_snapshot(&place, labels.clone(), how, &failures))?;
-    if volume.json {
-        say_json(&json::SnapshotJson::from(&snapshot));
-    } else {
-        say(&format!("{}\n", snapshot.id));
-    }
-    print::failures(&failures);
-    let in_motion = failures.in_motion();
-    in_motion.first.iter().for_each(|path| {
-        print::complain(&format!("error: {path}: it kept changing while it was read, and may be a mix\n"));
-    });
-    Ok(if snapshot.is_whole() && in_motion.count == 0 { ExitCode::Done } else { ExitCode::Partial })
-}
-
-fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = match open(&flags.volume.dir) {
-        Err(SnapshotError::None(_)) => None,
-        result => Some(result?),
-    };
-    show_list(&opened.map(|opened| opened.roots).unwrap_or_default(), flags);
-    Ok(ExitCode::Done)
-}
-
-fn show_list(roots: &Roots, flags: &ListFlags) {
-    let verdicts = explain(roots, time_of(SystemTime::now()), &TimeZone::system());
-    let verdicts: HashMap<SnapshotId, Verdict> =
-        verdicts.into_iter().map(|verdict| (verdict.id, verdict)).collect();
-    let snapshots = roots.snapshots.iter();
-    let listed: Vec<(&Snapshot, Option<&Verdict>)> = snapshots
-        .filter(|snapshot| flags.all || snapshot.forgotten.is_none())
-        .filter(|snapshot| flags.tag.as_ref().is_none_or(|tag| snapshot.tags.contains(tag)))
-        .filter(|snapshot| flags.job.as_ref().is_none_or(|job| snapshot.job == *job))
-        .map(|snapshot| (snapshot, verdicts.get(&snapshot.id)))
-        .collect();
-    if flags.volume.json {
-        let listed = listed.into_iter().map(|(snapshot, verdict)| json::ListedJson::new(snapshot, verdict));
-        say_json(&listed.collect::<Vec<_>>());
-    } else {
-        say(&print::list(&listed));
-    }
 }

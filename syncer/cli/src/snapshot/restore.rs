@@ -9,7 +9,9 @@ use std::{
 use contract::{Compare, ExitCode, Reason, RunParams};
 use parking_lot::Mutex;
 
-use super::{PAUSE_BETWEEN_TRIES, flags::RestoreFlags, open_for_reading, print, say, say_json, user};
+use super::{
+    flags::RestoreFlags, open_for_reading, print, say, say_json, user, wait_for_volume::PAUSE_BETWEEN_TRIES,
+};
 use crate::summary;
 use syncer::{
     monitor::Monitor,

@@ -2,9 +2,10 @@
 //! run, and a false statement about a file fails that file.
 
 use syncer::internals::{
+    block_sizes::{MAX_BLOCK_BYTES, MIN_BLOCK_BYTES},
     codec::put_varint,
     delta::chunk_sizes::ChunkSizes,
-    hash::{BlockHash, BlockHashes, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES, TransferHash},
+    hash::{BlockHash, BlockHashes, TransferHash},
     wire::{
         BasisManifest, Message, Update,
         compress::COMPRESSED,

@@ -3,8 +3,9 @@
 
 use contract::{ChangedBlocks, ChangedRanges};
 use syncer::internals::{
-    delta::name::ShortName,
-    hash::{MIN_BLOCK_BYTES, TransferHash},
+    block_sizes::MIN_BLOCK_BYTES,
+    delta::short_name::ShortName,
+    hash::TransferHash,
     wire::{
         BasisManifest, FileGroup, Message, Prefix, Update,
         patch::{BlockHeader, Patch, Segment},

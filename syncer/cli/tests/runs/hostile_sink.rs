@@ -2,7 +2,9 @@
 //! violation, and the source is only read.
 
 use syncer::internals::{
-    delta::{chunk_sizes::ChunkSizes, features::Sampling, granules::Granules, list::list, name::ShortName},
+    delta::{
+        chunk_sizes::ChunkSizes, features::Sampling, granules::Granules, list::list, short_name::ShortName,
+    },
     wire::{BasisManifest, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 

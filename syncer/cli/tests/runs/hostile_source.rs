@@ -2,8 +2,8 @@
 //! violation, and no entry that it should not touch was touched.
 
 use syncer::internals::{
+    block_sizes::MIN_BLOCK_BYTES,
     entry::{Entry, Kind},
-    hash::MIN_BLOCK_BYTES,
     wire::Message,
 };
 

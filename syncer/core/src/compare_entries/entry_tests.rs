@@ -4,11 +4,10 @@ use super::*;
 use crate::tree::{
     attrs::{Attrs, put_attr},
     entry::{Owner, Time},
-    filter::{Filter, SizeLimits},
+    filter::{Filter, InUse, Rules, SizeLimits},
     kept_times::KeptTimes,
     listing::ListingBuilder,
     path::RelPath,
-    rules::{InUse, Rules},
 };
 
 const DELETE: Policy = Policy {

@@ -7,9 +7,8 @@ use super::count_as_equal::Policy;
 use crate::tree::{
     dir::Beyond,
     entry::{Entry, Kind, Time},
-    filter::{Filter, SizeLimits},
+    filter::{Filter, Rules, SizeLimits},
     path::RelPath,
-    rules::Rules,
 };
 
 impl Policy {

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::chunk_offsets::ChunkOffsets;
 use super::chunk_sizes::ChunkSizes;
 use super::list::ChunkList;
-use super::name::ShortName;
+use super::short_name::ShortName;
 
 /// Slots that a search visits before it gives up. Half of the slots are free, so honest names never need as many. Names
 /// made to collide only make themselves unfindable.

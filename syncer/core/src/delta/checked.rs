@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::hash::block_bytes;
+use crate::block_sizes::block_bytes;
 
 /// The length, in bytes, from which files are sent with a check for each block. A shorter file is hashed again in a
 /// tenth of a second.

@@ -2,8 +2,8 @@
 
 use blake3::hazmat::ChainingValue;
 
-use super::{checked::CheckedBlocks, name::ShortName};
-use crate::hash::{MAX_BLOCK_BYTES, granule_value};
+use super::{checked::CheckedBlocks, short_name::ShortName};
+use crate::{block_sizes::MAX_BLOCK_BYTES, hash::granule_value};
 
 /// Names of all granules of a file, or of consecutive ones: the first bytes of each granule's part in the file's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::chunk_sizes::{ChunkSizes, ChunkSizesError};
 use super::cut_chunks::Chunker;
-use super::name::ShortName;
+use super::short_name::ShortName;
 
 const HEADER: usize = 12;
 

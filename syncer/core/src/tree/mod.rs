@@ -4,7 +4,6 @@ pub mod attrs;
 pub mod dir;
 pub mod entry;
 pub mod filter;
-pub mod filter_rules;
 pub mod kept_mode_bits;
 pub mod kept_times;
 pub mod kept_xattrs;
@@ -14,10 +13,7 @@ pub mod noted_in_motion;
 pub mod owners;
 pub mod path;
 pub mod path_list;
-pub mod pattern;
-pub mod pattern_use;
 pub mod reshape;
-pub mod rules;
 pub mod seek;
 pub mod stamps;
 pub mod whereabouts;
@@ -26,10 +22,10 @@ use crate::hash::TreeDigest;
 use attrs::AttrsBuf;
 use dir::{Dir, DirId, Mounts, ROOT, Totals};
 use entry::{Kind, Meta};
+use filter::PatternUse;
 use links::Group;
 use owners::Owners;
 use path::RelPath;
-use pattern_use::PatternUse;
 
 /// A scanned tree. It takes about 25 bytes of memory and a name for each entry, and 80 bytes for each directory.
 #[derive(Debug, Default)]

@@ -8,8 +8,9 @@ use super::{
     message::Prefix,
 };
 use crate::{
+    block_sizes::block_bytes,
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    hash::{ContentId, TransferHash, block_bytes},
+    hash::{ContentId, TransferHash},
     tree::{
         attrs::{Attrs, MAX_ATTRS_BYTES},
         entry::{Meta, put_meta, read_meta},

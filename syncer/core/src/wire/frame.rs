@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{codec::DecodeError, delta::chunk_sizes::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
+use crate::{block_sizes::MAX_BLOCK_BYTES, codec::DecodeError, delta::chunk_sizes::MAX_CHUNK};
 
 /// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
 /// name are of different jobs.

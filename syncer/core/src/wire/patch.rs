@@ -3,9 +3,9 @@
 
 use super::frame::{HEADER_BYTES, WireError, begin_frame, end_frame};
 use crate::{
+    block_sizes::{MAX_BLOCK_BYTES, block_bytes},
     codec::{DecodeError, Reader, put_signed, put_varint},
     delta::chunk_sizes::MAX_CHUNK,
-    hash::{MAX_BLOCK_BYTES, block_bytes},
 };
 
 /// The kind of a frame with a patch.
@@ -383,7 +383,7 @@ fn take<'a>(reader: &mut Reader<'a>, len: u64) -> Result<&'a [u8], DecodeError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::MIN_BLOCK_BYTES;
+    use crate::block_sizes::MIN_BLOCK_BYTES;
 
     const BLOCK: u64 = MIN_BLOCK_BYTES as u64;
 

@@ -23,7 +23,7 @@ use syncer::internals::{
         features::Sampling,
         granules::Granules,
         list::list,
-        name::ShortName,
+        short_name::ShortName,
     },
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::{ContentId, TransferHash, TreeDigest},

@@ -13,6 +13,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
+    block_sizes::block_bytes,
     delta::checked::{BlockCheck, FileVersion},
     destination::{
         copy_bytes::{read_exact_at, write_all},
@@ -22,7 +23,7 @@ use crate::{
             state_dir::StateDir,
         },
     },
-    hash::{block_bytes, digest},
+    hash::digest,
 };
 
 const MAGIC: [u8; 8] = *b"VFBLOCK\x01";

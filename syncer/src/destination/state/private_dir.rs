@@ -24,7 +24,6 @@ use crate::{
     destination::{
         metadata::set_metadata,
         state::{
-            epoch::fill_random,
             made_mark,
             state_names::{self, FOLDERS},
             volume_id,
@@ -32,6 +31,7 @@ use crate::{
     },
     path::{OWN_DIR, SNAPSHOTS},
     sys::{
+        random::fill_random,
         root::{each_name, open_child},
         stat::Identity,
     },

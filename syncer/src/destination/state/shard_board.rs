@@ -22,7 +22,7 @@ use crate::{
     destination::{
         copy_bytes,
         remove_old_versions::EntryAt,
-        state::{epoch::Stamp, private_dir::Private},
+        state::{lock_still_held::Stamp, private_dir::Private},
     },
     hash::digest,
 };

@@ -25,8 +25,8 @@ use crate::{
         metadata::set_xattrs,
         state::{
             dirty_mark::DirtyMark,
-            epoch::{EPOCH, Epoch},
             leftovers::{Leftover, blocks, drop_file, parts_before, sweep, unlink},
+            lock_still_held::{EPOCH, Epoch},
             made_mark,
             motion_notes::MotionNotes,
             private_dir::{OpenedOwn, Private, Replaced},

@@ -12,9 +12,12 @@ use rustix::{
 };
 
 use crate::{
-    destination::{copy_bytes, state::epoch::fill_random},
+    destination::copy_bytes,
     path::OWN_DIR,
-    sys::root::{Root, open_child},
+    sys::{
+        random::fill_random,
+        root::{Root, open_child},
+    },
 };
 
 pub(crate) const VOLUME: &[u8] = b"volume";

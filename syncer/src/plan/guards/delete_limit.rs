@@ -1,11 +1,11 @@
-//! Refuses a run that would empty the destination, or delete more of it than the limits allow.
+//! Refuses a run that would delete more of the destination than the limits allow.
 
 use contract::{Reason, RunParams};
 
 use crate::{
     measure::monitor::Monitor,
     plan::{
-        guards::{counted_deletes::CountedDeletes, first_run_deletes, refused::Refused},
+        guards::{counted_deletes::CountedDeletes, empty_source, first_run_deletes, refused::Refused},
         planned::Planned,
     },
     session_error::SessionError,
@@ -25,24 +25,13 @@ pub(super) fn check_deletes(
         return Ok(Vec::new());
     }
     let is_empty = plan.head.totals.entries == 0;
-    let mut notes = if is_empty { source_is_empty(deletes).unless(params.force)? } else { Vec::new() };
+    let mut notes = if is_empty { empty_source::refusal(deletes).unless(params.force)? } else { Vec::new() };
     notes.extend(first_run_deletes::check(params, root, deletes, plan)?);
     let limited = [above_number(params, deletes), above_limit(params, deletes).filter(|_| !is_empty)];
     for refused in limited.into_iter().flatten() {
         notes.extend(refused.unless(params.force)?);
     }
     above_demanded(params, deletes).map_or(Ok(notes), |refused| refused.unless(false))
-}
-
-fn source_is_empty(CountedDeletes { of, .. }: CountedDeletes) -> Refused {
-    Refused {
-        reason: Reason::SourceEmpty,
-        problem: format!(
-            "the source is empty and the destination has {of} entries: a volume that was not mounted or was wiped looks like \
-             this"
-        ),
-        remedy: "if the destination shall be emptied, remove its files yourself",
-    }
 }
 
 fn above_number(params: &RunParams, CountedDeletes { count, .. }: CountedDeletes) -> Option<Refused> {

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::{DeleteTiming, RunParams, WriteMode};
+use contract::{DeleteTiming, Reason, RunParams, WriteMode, human_bytes::bytes as human_bytes};
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     process::geteuid,
@@ -23,6 +23,7 @@ use crate::{
     measure::monitor::Monitor,
     path::RelPath,
     plan::{
+        guards::refused::Refused,
         planned::{Compared, PlannedDir, file_in},
         when_in_place,
     },
@@ -64,9 +65,9 @@ enum Sharing {
 
 /// A run that needs more bytes, at least, than are free.
 #[derive(Debug)]
-pub(crate) struct TooFewBytes {
-    pub needed: u64,
-    pub free: u64,
+struct TooFewBytes {
+    needed: u64,
+    free: u64,
 }
 
 impl Room {
@@ -100,11 +101,33 @@ impl Room {
         Self { holes, ..self }
     }
 
-    /// Returns what is missing if fewer bytes are free than a run needs.
+    /// Returns the objection to a run that needs more bytes than are free.
     ///
     /// # Errors
     /// When the run is stopped.
-    pub(crate) fn lacks(
+    pub(super) fn refusal(
+        &self,
+        params: &RunParams,
+        source: &Totals,
+        sink: &Tree,
+        planned: &Compared,
+        deletes: bool,
+        monitor: &Monitor,
+    ) -> Result<Option<Refused>, SessionError> {
+        let lacks = self.lacks(params, source, sink, planned, deletes, monitor)?;
+        Ok(lacks.map(|TooFewBytes { needed, free }| Refused {
+            reason: Reason::NotEnoughSpace,
+            problem: format!(
+                "the run needs at least {} at the destination, and {} are free",
+                human_bytes(needed),
+                human_bytes(free)
+            ),
+            remedy: "make room, or have deletes make it with --delete=before",
+        }))
+    }
+
+    /// Returns what is missing if fewer bytes are free than a run needs.
+    fn lacks(
         &self,
         params: &RunParams,
         source: &Totals,

@@ -3,10 +3,12 @@
 
 mod counted_deletes;
 mod delete_limit;
+mod empty_source;
 pub(crate) mod expected_volume;
 mod first_run_deletes;
 pub(crate) mod first_snapshot_room;
 pub(crate) mod free_space;
+mod mount_notes;
 mod other_jobs_folder;
 pub(crate) mod other_source;
 pub(crate) mod owners_demands;
@@ -15,25 +17,23 @@ mod refused;
 pub(crate) mod renamed_file;
 mod wrong_direction;
 
-use contract::{Reason, RunParams, human_bytes::bytes as human_bytes, plural};
+use contract::RunParams;
 
 use crate::{
     measure::monitor::Monitor,
     plan::{
         guards::{
             delete_limit::check_deletes,
-            free_space::{Room, TooFewBytes},
+            free_space::Room,
+            mount_notes::{mounts_note, stay_note},
             other_jobs_folder::other_job,
             pattern_notes::pattern_notes,
-            refused::Refused,
             wrong_direction::wrong_direction,
         },
-        planned::{Compared, Planned},
+        planned::Planned,
     },
     session_error::SessionError,
     sys::root::Root,
-    tree::{Tree, dir::Mounts},
-    wire::TreeHead,
 };
 
 /// Checks a plan before anything is changed. `root` is the destination, if it is there; `room` is the state of its file
@@ -55,7 +55,10 @@ pub(crate) fn check(
     let refused = [
         other_job(params, sink, planned, monitor)?,
         wrong_direction(params, head, sink, planned, monitor)?,
-        no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes, monitor)?,
+        match room.filter(|_| !planned.dirs.is_empty()) {
+            Some(room) => room.refusal(params, &head.totals, sink, planned, deletes, monitor)?,
+            None => None,
+        },
     ];
     let mut notes = Vec::new();
     if head.last_run.is_some() {
@@ -69,56 +72,4 @@ pub(crate) fn check(
         notes.extend(refused.unless(params.force)?);
     }
     Ok(notes)
-}
-
-/// Returns a note about file systems that are mounted inside the source, which the user may have overlooked.
-fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
-    let first = &mounts.first;
-    let found = match mounts.count {
-        0 => return None,
-        1 => format!("another file system is mounted inside the source, at {first}"),
-        count => format!("{count} other file systems are mounted inside the source, the first at {first}"),
-    };
-    Some(if params.one_file_system {
-        format!("{found}: its entries were left out")
-    } else {
-        format!("{found}: what is in it belongs to the run; --one-file-system leaves it out")
-    })
-}
-
-/// Returns a note about entries that stay because they are in other mounts inside the destination.
-fn stay_note(params: &RunParams, stay: &Mounts) -> Option<String> {
-    let entries = plural(
-        stay.count,
-        "entry that the source does not have stays",
-        "entries that the source does not have stay",
-    );
-    (stay.count > 0 && !params.one_file_system).then(|| {
-        format!(
-            "{entries}, in what is mounted inside the destination, the first at {}: --cross-mounts deletes there, too",
-            stay.first
-        )
-    })
-}
-
-fn no_room(
-    params: &RunParams,
-    head: &TreeHead,
-    sink: &Tree,
-    planned: &Compared,
-    room: Option<&Room>,
-    deletes: bool,
-    monitor: &Monitor,
-) -> Result<Option<Refused>, SessionError> {
-    let Some(room) = room else { return Ok(None) };
-    let lacks = room.lacks(params, &head.totals, sink, planned, deletes, monitor)?;
-    Ok(lacks.map(|TooFewBytes { needed, free }| Refused {
-        reason: Reason::NotEnoughSpace,
-        problem: format!(
-            "the run needs at least {} at the destination, and {} are free",
-            human_bytes(needed),
-            human_bytes(free)
-        ),
-        remedy: "make room, or have deletes make it with --delete=before",
-    }))
 }

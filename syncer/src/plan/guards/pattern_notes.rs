@@ -2,7 +2,7 @@
 
 use contract::RunParams;
 
-use crate::pattern_use::PatternUse;
+use crate::filter::PatternUse;
 
 /// The most patterns that a note names.
 const MAX_NAMED: usize = 3;

@@ -12,7 +12,8 @@ use crate::{
     report::Failures,
     snapshot::{
         create::{KnownFromRun, create_in},
-        store::{Labels, MAX_SAFETY, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer},
+        retention::MAX_SAFETY,
+        store::{Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer},
     },
 };
 

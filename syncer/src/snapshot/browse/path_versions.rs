@@ -7,9 +7,8 @@ use super::{
     snapshot_tree::{Node, What, node_at, nodes},
 };
 use crate::{
-    filter::read_pattern,
+    filter::{Pattern, read_pattern},
     path::RelPath,
-    pattern::Pattern,
     snapshot::store::{FolderId, FolderRef, Snapshot, SnapshotError, Store},
 };
 

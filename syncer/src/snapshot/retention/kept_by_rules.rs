@@ -11,10 +11,11 @@ use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 use super::keep_reasons::{KeptBy, Rule, Until, Verdict};
 use crate::{
     entry::Time,
-    snapshot::store::{
-        JobRules, MAX_SAFETY, Period, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, counts,
-    },
+    snapshot::store::{JobRules, Period, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, counts},
 };
+
+/// The number of snapshots before restores that a volume keeps, apart from pinned ones.
+pub(crate) const MAX_SAFETY: u32 = 3;
 
 /// Judges snapshots: those of each SyncJob, and those of persons, separately. Those from before restores follow their
 /// own limit. The verdicts are in the order of the snapshots.

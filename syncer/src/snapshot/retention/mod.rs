@@ -6,5 +6,5 @@ pub(crate) mod kept_by_rules;
 
 pub use collect_garbage::{Collected, collect_garbage, plan_collection};
 pub use keep_reasons::{KeptBy, Period, Rule, Until, Verdict};
-pub(crate) use kept_by_rules::not_kept;
+pub(crate) use kept_by_rules::{MAX_SAFETY, not_kept};
 pub use kept_by_rules::{explain, judge, removed_by};

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, OFlags, Timestamps};
 
 use super::{
     audit_log::{self, Durable, Event},
-    list_copies::ROOTS,
+    choose_list_copy::ROOTS,
     read_store::Store,
     readers_lock::{READERS, readers},
     room_for_next_list,

@@ -8,7 +8,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    hash::{BlockHash, BlockHashes, ContentId, block_bytes},
+    block_sizes::block_bytes,
+    hash::{BlockHash, BlockHashes, ContentId},
     sys::cores::cores,
     sys::file_part::Slice,
 };

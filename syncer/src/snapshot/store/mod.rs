@@ -1,15 +1,16 @@
 //! What is on the volume: the list, packs, contents and the log, how they are read, and how a change becomes durable.
 
 pub(crate) mod audit_log;
+pub(crate) mod choose_list_copy;
 pub(crate) mod clone_or_copy;
 pub(crate) mod commit;
 pub(crate) mod content_id;
+pub(crate) mod exposed_files;
 pub(crate) mod folder;
 pub(crate) mod folder_changes;
 pub(crate) mod job_rules;
 pub(crate) mod known_damage;
 pub(crate) mod labels;
-pub(crate) mod list_copies;
 pub(crate) mod pack;
 pub(crate) mod purpose;
 pub(crate) mod read_store;
@@ -39,7 +40,6 @@ pub(crate) use known_damage::{read_text_file, replace_file};
 pub(crate) use labels::check_tags;
 pub use labels::{Labels, check_tag};
 pub(crate) use pack::{BegunPack, Packing, overwrite};
-pub(crate) use purpose::MAX_SAFETY;
 pub use purpose::Purpose;
 pub use read_store::{OpenContent, Store};
 pub use readers_lock::hold_for_reading;

@@ -2,9 +2,6 @@
 
 use crate::codec::DecodeError;
 
-/// The number of snapshots before restores that a volume keeps, apart from pinned ones.
-pub(crate) const MAX_SAFETY: u32 = 3;
-
 /// The bits of a record's flags: a run without a name and a job took the snapshot, or a restore did.
 const BY_UNNAMED_RUN: u8 = 4;
 const BY_RESTORE: u8 = 8;

@@ -13,17 +13,16 @@ use rustix::fs::OFlags;
 
 use super::{
     audit_log,
+    choose_list_copy::RootsFile,
     content_id::{ContentRef, Home, VisitData, id_of_visited},
+    exposed_files::is_exposed,
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder, ObjectRef},
     folder_changes::{self, StoredFolder},
-    list_copies::RootsFile,
     snapshot_error::{SnapshotError, io_error},
     snapshot_id::SnapshotId,
     snapshot_list::{Roots, Snapshot},
     snapshot_record::MAX_RECORD_BYTES,
-    store_files::{
-        AUDIT, NEW, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, is_exposed, names, open_file, own_name,
-    },
+    store_files::{AUDIT, NEW, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, names, open_file, own_name},
 };
 use crate::{
     codec::DecodeError,

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, str::FromStr};
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::sys::random::fill_random;
 
 /// The digits of a whole id.
 const DIGITS: usize = 16;
@@ -18,10 +18,7 @@ impl SnapshotId {
     /// If the system has no random bytes.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-        }
+        fill_random(&mut bytes)?;
         Ok(Self(u64::from_be_bytes(bytes)))
     }
 

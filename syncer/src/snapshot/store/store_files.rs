@@ -17,9 +17,6 @@ use crate::{
     sys::file_part::data_in,
 };
 
-/// The permission bits that let other users write.
-const OTHERS_WRITE: u32 = 0o022;
-
 /// The log of changes.
 pub(crate) const AUDIT: &str = "audit";
 
@@ -76,11 +73,6 @@ pub(crate) fn read_with_stat(
     let mut bytes = Vec::with_capacity(stat.st_size as usize + 1);
     std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
     Ok(Some((bytes, stat)))
-}
-
-/// Returns whether a user other than `user` and root can write to the file, or has made it.
-pub(crate) fn is_exposed(file: &Stat, user: u32) -> bool {
-    ![0, user].contains(&file.st_uid) || file.st_mode & OTHERS_WRITE != 0
 }
 
 /// Returns the status of an open file, which has to be a regular one: a device may have no end.

@@ -12,13 +12,15 @@ use rustix::net::sockopt;
 
 use crate::{
     sys::cores::cores,
-    transport::{congestion, quic::udp_socket::CALL_BYTES},
+    transport::{
+        congestion,
+        quic::{
+            silent_peer::{IDLE_TIMEOUT, KEEP_ALIVE},
+            udp_socket::CALL_BYTES,
+        },
+    },
     wire::packets::MAX_PACKET_BYTES,
 };
-
-/// A peer that is silent for this long is lost. Keep-alives make an idle peer send something.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// The most data streams. The sink holds up to a frame of each.
 const MAX_DATA_STREAMS: usize = 8;

@@ -21,14 +21,14 @@ use crate::{
         quic::{
             busy_queue::{AttendedQueue, PeerQueue, PresentSession},
             closing::close_and_tell,
-            connection_config::{IDLE_TIMEOUT, widen},
+            connection_config::widen,
             data_streams::Data,
             link_errors::connection_error,
             port::{End, Port},
             proven_peer::Proven,
             pump::{LinkOrigin, pump_control, stop_when, watch},
             run_queues::{EndsData, EndsRuns, Lanes},
-            silence::end_silent,
+            silent_peer::{IDLE_TIMEOUT, end_silent},
         },
     },
 };

@@ -19,7 +19,7 @@ mod proven_peer;
 mod pump;
 mod run_queues;
 mod service_port;
-mod silence;
+mod silent_peer;
 mod sockets;
 mod stream_socket;
 mod tcp_waits_for_udp;

@@ -1,5 +1,6 @@
 //! `volferry snapshot mount`: all snapshots of a volume as a file system, read-only.
 
+mod mode_under_acl;
 mod mounted_files;
 mod mounted_tree;
 mod read_ahead;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{delta::name::ShortName, hash::MIN_BLOCK_BYTES, wire::frame::HEADER_BYTES};
+use crate::{block_sizes::MIN_BLOCK_BYTES, delta::short_name::ShortName, wire::frame::HEADER_BYTES};
 
 fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), &'static str> {
     |frame| {

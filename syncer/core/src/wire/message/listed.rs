@@ -11,11 +11,10 @@ use crate::{
         attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
         dir::{DirId, Mounts, Totals},
         entry::{Meta, Owner, Time, put_meta, put_time, read_meta, read_time},
+        filter::{MAX_RULES_BYTES, PatternUse},
         listing::Listing,
         owners::{MAX_OWNERS, Owners},
         path::{MAX_PATH_BYTES, RelPath},
-        pattern_use::PatternUse,
-        rules::MAX_RULES_BYTES,
     },
     wire::frame::WireError,
 };

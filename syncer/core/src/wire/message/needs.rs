@@ -2,14 +2,14 @@
 
 use super::fields::{MAX_ASKED, TOO_MUCH_ASKED, put_ascending, read_ascending};
 use crate::{
+    block_sizes::block_bytes,
     codec::{DecodeError, Reader, put_varint},
     delta::{
         checked::{CheckedBlocks, FileVersion},
         granules::Granules,
         list::ChunkList,
-        name::ShortName,
+        short_name::ShortName,
     },
-    hash::block_bytes,
     tree::dir::DirId,
     wire::frame::WireError,
 };

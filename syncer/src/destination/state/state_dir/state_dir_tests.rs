@@ -9,7 +9,7 @@ use crate::{
     destination::{
         remove_old_versions::{EntryAt, Retire},
         staging::staged_file::Staged,
-        state::{epoch::LOOK_EVERY, leftovers::Leftover, state_dir::*},
+        state::{leftovers::Leftover, lock_still_held::LOOK_EVERY, state_dir::*},
     },
     measure::monitor::Monitor,
     path::RelPath,

@@ -1,4 +1,4 @@
-//! The epoch of a destination: tells a run whether the destination is still its own.
+//! Tells a run whether it still holds the lock on its destination, by an epoch that each run raises.
 //!
 //! The lock on a destination is the file system's, and a network file system may give it away while its holder is cut
 //! off, frozen or presumed dead. So every run that takes the lock writes a stamp of its own, and reads it again before
@@ -14,8 +14,9 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
-    rand::{GetRandomFlags, getrandom},
 };
+
+use crate::sys::random::fill_random;
 
 pub(crate) const EPOCH: &[u8] = b"epoch";
 
@@ -138,14 +139,6 @@ fn read(file: &OwnedFd) -> io::Result<Option<Stamp>> {
     let mut stamp = Stamp::default();
     let read = rustix::io::pread(file.as_fd(), &mut stamp, 0)?;
     Ok((read == stamp.len()).then_some(stamp))
-}
-
-/// Fills `bytes` with random bytes from the system, at most 256 at once.
-pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    match getrandom(&mut *bytes, GetRandomFlags::empty())? {
-        filled if filled == bytes.len() => Ok(()),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ends the session of a peer that keeps the connection open and sends nothing.
+//! Decides when a silent peer is lost: one that sends no packet, or keeps the connection alive and says nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,10 @@ use crate::{
     transport::{Fault, TransportError},
     wire::code,
 };
+
+/// A peer from which nothing comes for this long is lost. Keep-alives make an idle peer send something.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// The longest time for the first message of a session.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);

@@ -12,12 +12,11 @@ use std::{
 use rustix::fs::AtFlags;
 
 use super::{
+    exposed_files::is_exposed,
     room_for_next_list,
     snapshot_error::{SnapshotError, io_error},
     snapshot_list::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
-    store_files::{
-        AUDIT, CONTENT, NEW, PACKS, is_exposed, names, open_file, read_regular, read_with_stat, write_new,
-    },
+    store_files::{AUDIT, CONTENT, NEW, PACKS, names, open_file, read_regular, read_with_stat, write_new},
 };
 
 /// The list of snapshots.

@@ -155,7 +155,7 @@ impl Patterns {
 }
 
 /// Returns whether `glob` matches all of `text` as rsync does: a double star crosses slashes wherever it is.
-pub fn matches_wild(glob: &[u8], text: &[u8]) -> bool {
+pub(super) fn matches_wild(glob: &[u8], text: &[u8]) -> bool {
     let mut tries = Tries { crosses_anywhere: true, ..Tries::new(text) };
     tries.wild(glob, text, true) == WildMatch::Match
 }

@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-use crate::tree::pattern::matches_wild;
+use super::gitignore_pattern::matches_wild;
 
 /// The most rules of a run. Each is tried on every entry.
-pub const MAX_RULES: usize = 5000;
+pub(super) const MAX_RULES: usize = 5000;
 
 /// The most merge files that are looked for in each directory.
-pub const MAX_MERGES: usize = 16;
+pub(super) const MAX_MERGES: usize = 16;
 
 /// The longest pattern, in bytes. No path is longer.
 const MAX_BYTES: usize = 4096;
@@ -266,7 +266,7 @@ fn last_names(path: &[u8], count: usize) -> Option<&[u8]> {
 
 /// The rules of one file, in their order.
 #[derive(Debug, Default)]
-pub struct RuleList {
+pub(super) struct RuleList {
     patterns: Vec<RulePattern>,
     /// Whether it forgets the rules of the directories above.
     pub is_cleared: bool,
@@ -277,7 +277,7 @@ impl RuleList {
     ///
     /// # Errors
     /// If a line is no rule, or names another file.
-    pub fn parse(file: &MergeFile, text: &[u8]) -> Result<Self, RuleError> {
+    pub(super) fn parse(file: &MergeFile, text: &[u8]) -> Result<Self, RuleError> {
         let mut list = Self::default();
         let lines = text.split(|byte| matches!(byte, b'\n' | b'\r')).map(String::from_utf8_lossy);
         for rule in lines.filter_map(|line| file.rule_of(&line)) {
@@ -297,13 +297,13 @@ impl RuleList {
     }
 
     /// Returns the decision on the entry at `path`, if a rule decides; anchored patterns begin behind `start` bytes.
-    pub fn decide(&self, path: &[u8], is_dir: bool, start: usize) -> Option<bool> {
+    pub(super) fn decide(&self, path: &[u8], is_dir: bool, start: usize) -> Option<bool> {
         let first = self.patterns.iter().find(|pattern| pattern.decides(path, is_dir, start));
         first.map(|pattern| pattern.includes)
     }
 
     /// Returns the memory that it takes, in bytes.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.patterns.iter().map(|pattern| size_of::<RulePattern>() + pattern.glob.len()).sum()
     }
 }

@@ -15,8 +15,8 @@ use super::super::{
     pair::waits::{Standing, UNSEEN, Waits, observed, standing},
 };
 use super::{
-    patience::Patience,
     record::{MovedClaim, Record},
+    wait_for_objects::Patience,
 };
 use crate::api::{AccessMode, GROUP, SyncJob, VERSION, conditions};
 

@@ -3,13 +3,12 @@
 
 use thiserror::Error;
 
-use crate::tree::{
-    entry::Kind,
-    filter_rules::{FilterRules, RuleError},
-    path::RelPath,
-    pattern::{Pattern, Patterns},
+use super::{
+    gitignore_pattern::{Pattern, Patterns},
     pattern_use::{PatternUse, WatchedPatterns},
+    rsync_filter_rules::{FilterRules, RuleError},
 };
+use crate::tree::path::RelPath;
 
 /// The most include patterns, and the most exclude patterns. Each is tried on every entry.
 pub const MAX_PATTERNS: usize = 5000;
@@ -130,28 +129,6 @@ impl Filter {
             || self.spare.decide(path, is_dir) == Some(true)
             || self.rules.exclude(path, is_dir, |_| None)
             || !(includes_all || self.include.decide_with_parents(path) == Some(true))
-    }
-}
-
-/// The sizes, in bytes, of files that take part in a run. All other files are neither sent, changed nor deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SizeLimits {
-    /// Smaller files are left alone.
-    pub min: u64,
-    /// Larger files are left alone.
-    pub max: u64,
-}
-
-impl Default for SizeLimits {
-    fn default() -> Self {
-        Self { min: 0, max: u64::MAX }
-    }
-}
-
-impl SizeLimits {
-    /// Returns whether an entry of this kind is left alone.
-    pub fn exclude(&self, kind: Kind<'_>) -> bool {
-        matches!(kind, Kind::File { size } if size < self.min || size > self.max)
     }
 }
 

@@ -13,13 +13,13 @@ use std::{
 
 use thiserror::Error;
 
+use super::{
+    gitignore_pattern::{Pattern, Patterns},
+    rsync_filter_rules::{FilterRules, MergeFile, RuleError, RuleList},
+};
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    tree::{
-        filter_rules::{FilterRules, MergeFile, RuleError, RuleList},
-        path::RelPath,
-        pattern::{Pattern, Patterns},
-    },
+    tree::path::RelPath,
 };
 
 /// The names of ignore files. Their patterns apply as if they were in one file, in this order, so a later one
@@ -30,10 +30,10 @@ pub const IGNORE_FILES: [&[u8]; 2] = [b".gitignore", b".volferryignore"];
 pub const MAX_RULES_BYTES: usize = 256 << 10;
 
 /// The most patterns of one directory's ignore files.
-pub const MAX_PATTERNS: usize = 1000;
+pub(super) const MAX_PATTERNS: usize = 1000;
 
 /// The most memory that the patterns of directories in a walk may take at once.
-pub const MAX_BYTES_IN_USE: usize = 256 << 20;
+pub(super) const MAX_BYTES_IN_USE: usize = 256 << 20;
 
 /// Why the patterns of a directory's ignore files cannot be used.
 #[derive(Debug, Error)]

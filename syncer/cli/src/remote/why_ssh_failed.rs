@@ -1,0 +1,67 @@
+//! Tells from the end of ssh why the far end did not answer: its key, ssh itself, no program there, or another version.
+
+use std::time::Duration;
+
+use contract::ExitCode;
+
+use super::{bootstrap::CopyError, greeting::GreetingError, near_end::RemoteError, ssh::Ssh};
+
+/// The status of ssh for an error of its own, and those of a shell that cannot run a program.
+const OF_SSH: i32 = 255;
+const NOT_RUN: [i32; 2] = [126, 127];
+
+/// Finds out from the end of ssh why the far end did not answer.
+pub(crate) fn explain(
+    host: String,
+    program: String,
+    answer_timeout: Option<Duration>,
+    error: CopyError,
+    ssh: Ssh,
+) -> RemoteError {
+    if let (true, Some(timeout)) = (ssh.is_late(), answer_timeout) {
+        let _ = ssh.end();
+        return RemoteError::NoAnswer { host, timeout };
+    }
+    let source = match error {
+        CopyError::Greeting(GreetingError::OtherProtocol { theirs }) => {
+            let why = format!("it speaks {theirs}");
+            return RemoteError::OtherVersion { host, program, why };
+        }
+        CopyError::Greeting(source) => source,
+        source => return RemoteError::Copy { host, source },
+    };
+    if !matches!(source, GreetingError::Read(_)) {
+        return RemoteError::Greeting { host, source };
+    }
+    let other_program = ssh.other_program().map(String::from);
+    let (status, errors) = ssh.end();
+    let has = |text: &str| errors.iter().any(|line| line.contains(text));
+    // What volferry says itself there, or else the last line.
+    let said = errors.iter().find_map(|line| line.strip_prefix("error: "));
+    let last = said.or(errors.last().map(String::as_str)).unwrap_or("it gave no reason").to_owned();
+    let code = status.and_then(|status| status.code());
+    let told = said.and(code).and_then(ExitCode::from_status);
+    match code {
+        Some(OF_SSH) if has("HOST IDENTIFICATION HAS CHANGED") => {
+            RemoteError::HostKey { host, why: "it is another one than the last time" }
+        }
+        Some(OF_SSH) if has("Host key verification failed") => {
+            RemoteError::HostKey { host, why: "it is not known here" }
+        }
+        Some(OF_SSH) => match other_program {
+            Some(program) => RemoteError::Shell { program, host, last },
+            None => RemoteError::Ssh { host, last },
+        },
+        Some(code) if NOT_RUN.contains(&code) || has("ommand not found") => {
+            RemoteError::NoProgram { host, program }
+        }
+        Some(2) if has("unrecognized subcommand") => {
+            let why = "it does not know this command".into();
+            RemoteError::OtherVersion { host, program, why }
+        }
+        _ => {
+            let status = status.map_or_else(|| "it did not end".into(), |status| status.to_string());
+            RemoteError::Ended { host, status, last, told }
+        }
+    }
+}
