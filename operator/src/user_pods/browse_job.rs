@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::hold;
+use super::idle_limit;
 use crate::{
     api::SyncJob,
     names,
@@ -102,7 +102,7 @@ fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String) -> PodSpec {
             image: syncer.image.clone(),
             image_pull_policy: syncer.image_pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
-            args: Some(hold::args()),
+            args: Some(idle_limit::hold_args()),
             resources: syncer.resources.clone(),
             security_context: Some(security::container(is_root, Side::Source)),
             volume_mounts: Some(vec![VolumeMount {

@@ -12,9 +12,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::signals::Stops;
 
-/// How long the pod waits for its user, in seconds: for the first time, or after the connection was lost.
-const IDLE_S: u32 = 600;
-
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -24,11 +21,6 @@ pub struct HoldArgs {
     /// End after this many seconds in which no other process runs here.
     #[arg(long, value_name = "SECONDS")]
     idle: u64,
-}
-
-/// Returns the arguments of the first process of a pod whose user comes by `exec`.
-pub(super) fn args() -> Vec<String> {
-    vec!["hold".into(), format!("--idle={IDLE_S}")]
 }
 
 /// Waits until no other process of this container has run for a while, or a signal asks to stop.

@@ -3,4 +3,5 @@
 
 pub mod browse_job;
 pub mod hold;
+mod idle_limit;
 pub mod one_off_job;

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::hold;
+use super::idle_limit;
 use crate::{
     api::PodSecurity,
     names,
@@ -151,7 +151,7 @@ fn container(of: &OneOff<'_>) -> Container {
         name: names::CONTAINER.into(),
         image: Some(of.image.into()),
         command: Some(vec![OPERATOR.into()]),
-        args: Some(hold::args()),
+        args: Some(idle_limit::hold_args()),
         resources: Some(modest_resources()),
         security_context: Some(security::container(of.user == PodUser::Root, of.side)),
         volume_devices: non_empty(devices, Vec::is_empty),

@@ -25,11 +25,11 @@ use crate::{
     remote::{
         bootstrap::CopyError,
         greeting::GreetingError,
-        near_end::{self, RemoteError},
+        near_end,
         place::SERVICE_PORT,
         ssh::Ssh,
         ssh_settings,
-        why_ssh_failed::explain,
+        why_ssh_failed::{RemoteError, explain},
     },
     screen::Screen,
     users_service_keys::{OwnFiles, OwnFilesError},

@@ -22,7 +22,7 @@ use super::{
     messages,
     open_offsite::open_offsite,
     output,
-    remote::near_end::RemoteError,
+    remote::why_ssh_failed::RemoteError,
     report_file, run_log,
     screen::Screen,
     show_progress::{Live, Look},

@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
-use contract::{Contact, ExitCode, Reason, Side};
+use contract::{Contact, Side};
 use parking_lot::Mutex;
 use syncer::{
     monitor::Monitor,
-    session::{Exchange, LinkMode, LinkOptions, Meets, SessionError},
+    session::{Exchange, LinkMode, LinkOptions, Meets},
 };
-use thiserror::Error;
 
 use super::{
     bootstrap::{CopyError, ProgramCopy},
@@ -23,7 +22,7 @@ use super::{
     greeting::{self, Answer, GreetingError, Request},
     place::RemotePlace,
     ssh::{AnswerWatch, Ssh},
-    why_ssh_failed::explain,
+    why_ssh_failed::{RemoteError, explain},
 };
 use crate::screen::Screen;
 
@@ -51,51 +50,6 @@ pub(crate) struct FarEnd {
     pub(crate) answer_timeout: Option<Duration>,
     /// The longest time to wait for the link, once the far end runs.
     pub(crate) connect_timeout: Duration,
-}
-
-/// Why this end did not meet the far end.
-#[derive(Debug, Error)]
-pub(crate) enum RemoteError {
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    #[error("cannot start `{program}`")]
-    Start { program: String, source: io::Error },
-    #[error("ssh refuses the key of {host}: {why}")]
-    HostKey { host: String, why: &'static str },
-    #[error("ssh to {host} failed: {last}")]
-    Ssh { host: String, last: String },
-    #[error("{program} did not get through to {host}: {last}")]
-    Shell { program: String, host: String, last: String },
-    #[error("{host} did not answer over ssh within {} s", .timeout.as_secs())]
-    NoAnswer { host: String, timeout: Duration },
-    #[error("{host} has no program `{program}`")]
-    NoProgram { host: String, program: String },
-    #[error("the program `{program}` at {host} is of another version: {why}")]
-    OtherVersion { host: String, program: String, why: String },
-    #[error("this program cannot be copied to {host}")]
-    Copy { host: String, source: CopyError },
-    #[error("{host} ended before it answered ({status}): {last}")]
-    Ended { host: String, status: String, last: String, told: Option<ExitCode> },
-    #[error("{host} did not answer as volferry does")]
-    Greeting { host: String, source: GreetingError },
-}
-
-impl RemoteError {
-    /// Returns the reason for the report and the exit code.
-    pub(crate) fn reason(&self) -> Reason {
-        match self {
-            Self::Session(_) => Reason::PeerLost,
-            Self::Start { .. } => Reason::RemoteShellMissing,
-            Self::HostKey { .. } => Reason::HostKeyRefused,
-            Self::Ssh { .. } | Self::NoAnswer { .. } => Reason::SshFailed,
-            Self::Shell { .. } => Reason::RemoteShellFailed,
-            Self::NoProgram { .. } => Reason::NoRemoteProgram,
-            Self::OtherVersion { .. } => Reason::OtherProtocol,
-            Self::Copy { source: CopyError::Unusable, .. } => Reason::RemoteCopyUnusable,
-            Self::Copy { .. } => Reason::RemoteCopyFailed,
-            Self::Ended { .. } | Self::Greeting { .. } => Reason::RemoteEnded,
-        }
-    }
 }
 
 impl FarEnd {

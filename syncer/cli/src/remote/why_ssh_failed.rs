@@ -1,14 +1,61 @@
 //! Tells from the end of ssh why the far end did not answer: its key, ssh itself, no program there, or another version.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use contract::ExitCode;
+use contract::{ExitCode, Reason};
+use syncer::session::SessionError;
+use thiserror::Error;
 
-use super::{bootstrap::CopyError, greeting::GreetingError, near_end::RemoteError, ssh::Ssh};
+use super::{bootstrap::CopyError, greeting::GreetingError, ssh::Ssh};
 
 /// The status of ssh for an error of its own, and those of a shell that cannot run a program.
 const OF_SSH: i32 = 255;
 const NOT_RUN: [i32; 2] = [126, 127];
+
+/// Why this end did not meet the far end.
+#[derive(Debug, Error)]
+pub(crate) enum RemoteError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("cannot start `{program}`")]
+    Start { program: String, source: io::Error },
+    #[error("ssh refuses the key of {host}: {why}")]
+    HostKey { host: String, why: &'static str },
+    #[error("ssh to {host} failed: {last}")]
+    Ssh { host: String, last: String },
+    #[error("{program} did not get through to {host}: {last}")]
+    Shell { program: String, host: String, last: String },
+    #[error("{host} did not answer over ssh within {} s", .timeout.as_secs())]
+    NoAnswer { host: String, timeout: Duration },
+    #[error("{host} has no program `{program}`")]
+    NoProgram { host: String, program: String },
+    #[error("the program `{program}` at {host} is of another version: {why}")]
+    OtherVersion { host: String, program: String, why: String },
+    #[error("this program cannot be copied to {host}")]
+    Copy { host: String, source: CopyError },
+    #[error("{host} ended before it answered ({status}): {last}")]
+    Ended { host: String, status: String, last: String, told: Option<ExitCode> },
+    #[error("{host} did not answer as volferry does")]
+    Greeting { host: String, source: GreetingError },
+}
+
+impl RemoteError {
+    /// Returns the reason for the report and the exit code.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Session(_) => Reason::PeerLost,
+            Self::Start { .. } => Reason::RemoteShellMissing,
+            Self::HostKey { .. } => Reason::HostKeyRefused,
+            Self::Ssh { .. } | Self::NoAnswer { .. } => Reason::SshFailed,
+            Self::Shell { .. } => Reason::RemoteShellFailed,
+            Self::NoProgram { .. } => Reason::NoRemoteProgram,
+            Self::OtherVersion { .. } => Reason::OtherProtocol,
+            Self::Copy { source: CopyError::Unusable, .. } => Reason::RemoteCopyUnusable,
+            Self::Copy { .. } => Reason::RemoteCopyFailed,
+            Self::Ended { .. } | Self::Greeting { .. } => Reason::RemoteEnded,
+        }
+    }
+}
 
 /// Finds out from the end of ssh why the far end did not answer.
 pub(crate) fn explain(

@@ -16,8 +16,9 @@ use super::{
 use crate::{
     remote::{
         history_request::{OFFER, take_args},
-        near_end::{self, FarEnd, RemoteError},
+        near_end::{self, FarEnd},
         place::{Place, RemotePlace},
+        why_ssh_failed::RemoteError,
     },
     run::LinkError,
     screen::Screen,
