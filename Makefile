@@ -43,7 +43,9 @@ demo: ## Three runs of a SyncJob on a tree that changes, with no cluster
 demo: PROFILE = demo
 
 .PHONY: test
-test: test-local test-cluster ## Every test: unit, integration, API server, kind
+test: ## Every test: unit, integration, API server, kind
+	@.ci/tools build test
+	e2e/run --beside '$(MAKE) test-local test-apiserver' --workspace --test kind
 
 .PHONY: test-local
 test-local: ## The tests that need no cluster programs
