@@ -45,7 +45,7 @@ demo: PROFILE = demo
 .PHONY: test
 test: ## Every test: unit, integration, API server, kind
 	@.ci/tools build test
-	e2e/run --beside '$(MAKE) test-local test-apiserver' --workspace --test kind
+	e2e/run --beside '$(MAKE) --keep-going test-local test-apiserver' --workspace --test kind
 
 .PHONY: test-local
 test-local: ## The tests that need no cluster programs
