@@ -1,22 +1,18 @@
-//! What delta costs per byte: finding cuts, hashing, looking up, putting together, and what the machine's memory
-//! does beside it. `syncer/doc/delta.md` has figures and what follows from them.
+//! What delta costs per byte: finding cuts, hashing and looking up. `syncer/doc/delta.md` has figures.
 //!
 //! "cached" goes over 1 MiB again and again, as a session does with what it has just read; "memory" over 128 MiB.
-//! Time is that of the thread on its core, so that whatever else the machine does counts for little.
 
 #![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
 
 use std::hint::black_box;
-use std::time::Duration;
 
-use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use rustix::time::{ClockId, clock_gettime};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use syncer::internals::block_sizes::MIN_GRANULE_BYTES;
 use syncer::internals::delta::basis::Basis;
 use syncer::internals::delta::diff::Differ;
 use syncer::internals::delta::granules::{Granules, named};
-use syncer::internals::delta::list::{ChunkList, list};
+use syncer::internals::delta::list::list;
 use syncer::internals::delta::{chunk_sizes::ChunkSizes, cut_chunks::Chunker};
 use syncer::internals::hash::granule_value;
 
@@ -40,25 +36,19 @@ fn sizes() -> [(&'static str, ChunkSizes); 3] {
     ]
 }
 
-fn per_byte<'c>(criterion: &'c mut Bench, name: &str, bytes: usize) -> BenchmarkGroup<'c, CpuTime> {
+fn per_byte<'c>(criterion: &'c mut Criterion, name: &str, bytes: usize) -> BenchmarkGroup<'c, WallTime> {
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Bytes(bytes as u64)).sample_size(20);
     group
 }
 
-fn memory(criterion: &mut Bench) {
+fn hashing(criterion: &mut Criterion) {
     for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
-        let from = noise(1, len);
-        let mut to = vec![0; len];
+        let bytes = noise(1, len);
         let mut group = per_byte(criterion, &format!("machine/{place}"), len);
-        group.bench_function("copy", |bencher| {
-            bencher.iter(|| {
-                to.copy_from_slice(black_box(&from));
-                black_box(&mut to);
-            });
+        group.bench_function("BLAKE3 of the whole", |bencher| {
+            bencher.iter(|| blake3::hash(black_box(&bytes)));
         });
-        group
-            .bench_function("BLAKE3 of the whole", |bencher| bencher.iter(|| blake3::hash(black_box(&from))));
     }
 }
 
@@ -72,7 +62,14 @@ fn cut(bytes: &[u8], sizes: ChunkSizes) -> usize {
     chunks
 }
 
-fn chunking(criterion: &mut Bench) {
+/// Also what repeated positions cost that pass the filter: the worst that bytes can do.
+fn chunking(criterion: &mut Criterion) {
+    let worst = noise(3, 700).repeat(2 * MIB / 700);
+    let mut group = per_byte(criterion, "cut/repetitive", worst.len());
+    for (name, sizes) in sizes() {
+        group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&worst), sizes)));
+    }
+    group.finish();
     for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
         let bytes = noise(2, len);
         for (name, sizes) in sizes() {
@@ -85,22 +82,13 @@ fn chunking(criterion: &mut Bench) {
     }
 }
 
-/// What repeated positions cost that pass the filter: the worst that bytes can do.
-fn chunking_at_worst(criterion: &mut Bench) {
-    let bytes = noise(3, 700).repeat(2 * MIB / 700);
-    let mut group = per_byte(criterion, "cut/repetitive", bytes.len());
-    for (name, sizes) in sizes() {
-        group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
-    }
-}
-
 /// The source's pass: over what the sink has, over the same with bytes inserted, and over what it does not have.
-fn differing(criterion: &mut Bench) {
+fn differing(criterion: &mut Criterion) {
     let old = noise(5, MEMORY);
     let moved = [&noise(6, MIB)[..], &old].concat();
     let other = noise(7, MEMORY);
     for (name, sizes) in sizes() {
-        let known = short(&old, sizes);
+        let known = list(&old, sizes).0;
         let basis = Basis::new(&known).unwrap();
         let mut group = per_byte(criterion, &format!("diff/{name}"), MEMORY);
         for (case, bytes) in [("the same", &old), ("1 MiB inserted", &moved), ("nothing in common", &other)] {
@@ -120,7 +108,7 @@ fn diff(bytes: &[u8], basis: &Basis) -> u64 {
 }
 
 /// The same in granules, where nothing has moved.
-fn keeping(criterion: &mut Bench) {
+fn keeping(criterion: &mut Criterion) {
     let old = noise(8, MEMORY);
     let each = || old.chunks(MIN_GRANULE_BYTES).zip((0..).step_by(MIN_GRANULE_BYTES));
     let names = each().map(|(bytes, at)| named(&granule_value(bytes, at))).collect();
@@ -137,77 +125,5 @@ fn keeping(criterion: &mut Bench) {
     });
 }
 
-/// Per chunk, with a list of 65,536: 16 GiB in chunks of 256 KiB.
-fn basis_and_list(criterion: &mut Bench) {
-    let bytes = noise(9, 256 * MIB);
-    let known = short(&bytes, ChunkSizes::FINE);
-    let hashes = noise(10, 32 << 16)
-        .as_chunks::<32>()
-        .0
-        .iter()
-        .map(|bytes| blake3::Hash::from_bytes(*bytes))
-        .collect::<Vec<_>>();
-    let mut encoded = Vec::new();
-    known.encode(&mut encoded);
-    let basis = Basis::new(&known).unwrap();
-
-    let mut group = criterion.benchmark_group("chunks");
-    group.throughput(Throughput::Elements(known.chunks().len() as u64));
-    group.bench_function("basis built", |bencher| bencher.iter(|| Basis::new(black_box(&known))));
-    group.bench_function("list encoded", |bencher| {
-        bencher.iter_batched_ref(Vec::new, |out| known.encode(out), BatchSize::LargeInput);
-    });
-    group.bench_function("list decoded", |bencher| {
-        bencher.iter(|| ChunkList::decode(black_box(&encoded)));
-    });
-    group.throughput(Throughput::Elements(hashes.len() as u64));
-    group.bench_function("looked up in vain", |bencher| {
-        bencher.iter(|| hashes.iter().filter(|hash| basis.find(hash, 4096).is_some()).count());
-    });
-}
-
-fn short(bytes: &[u8], sizes: ChunkSizes) -> ChunkList {
-    list(bytes, sizes).0
-}
-
-/// The time that the thread has had a core.
-struct CpuTime;
-
-type Bench = Criterion<CpuTime>;
-
-impl Measurement for CpuTime {
-    type Intermediate = Duration;
-    type Value = Duration;
-
-    fn start(&self) -> Duration {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-    }
-
-    fn end(&self, start: Duration) -> Duration {
-        self.start() - start
-    }
-
-    fn add(&self, one: &Duration, other: &Duration) -> Duration {
-        *one + *other
-    }
-
-    fn zero(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn to_f64(&self, value: &Duration) -> f64 {
-        value.as_nanos() as f64
-    }
-
-    fn formatter(&self) -> &dyn ValueFormatter {
-        WallTime.formatter()
-    }
-}
-
-criterion_group! {
-    name = delta;
-    config = Criterion::default().with_measurement(CpuTime);
-    targets = memory, chunking, chunking_at_worst, differing, keeping, basis_and_list
-}
+criterion_group!(delta, hashing, chunking, differing, keeping);
 criterion_main!(delta);

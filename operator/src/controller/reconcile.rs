@@ -30,7 +30,7 @@ use crate::{
     grants::{namespace_annotations, refresh_grants, remove_abroad},
     hooks::run_hooks,
     names::{self, FIELD_MANAGER},
-    pods::{security, shared_pod},
+    pods::{one_pod_or_two, security},
     run::{
         bookkeeping,
         outcome::Outcome,
@@ -395,7 +395,7 @@ fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
             security::check(privileged, &valid.pods.security_context, ownership, &end.namespace)?;
         }
     }
-    Ok(shared_pod::settle(block_volumes::settle(valid, &found.claims)?, &found.claims))
+    Ok(one_pod_or_two::settle(block_volumes::settle(valid, &found.claims)?, &found.claims))
 }
 
 /// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root,

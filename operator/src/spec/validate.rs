@@ -55,8 +55,8 @@ pub struct ValidatedSyncJob {
     pub parallelism: u32,
     /// Where the two volumes are mounted together, as the spec says.
     pub placement: Placement,
-    /// Whether one pod mounts both volumes. If the spec leaves it open, [`shared_pod`](crate::pods::shared_pod) decides
-    /// by the claims.
+    /// Whether one pod mounts both volumes. If the spec leaves it open,
+    /// [`one_pod_or_two`](crate::pods::one_pod_or_two) decides by the claims.
     pub is_local: bool,
     /// The maximum duration of a run, including retries.
     pub timeout: Duration,

@@ -5,8 +5,8 @@
 //! If nothing has moved, a file is compared in [`granules`] of equal size at their offsets. If bytes may have moved, it
 //! is cut into chunks at positions that its content chooses ([`cut_chunks`]), which are named by their BLAKE3 hashes
 //! ([`short_name`]); the chunks of a file are its [`list`]. The sink sends the names of its granules or chunks. The
-//! source reads its file and finds the content that the sink has: by [`Granules::kept`](granules::Granules::kept), or in
-//! a [`basis`] by a [`diff`]. The rest crosses as literals.
+//! source reads its file and finds the content that the sink has: by [`Granules::kept`](granules::Granules::kept), or
+//! in a [`basis`] by a [`diff`]. The rest crosses as literals.
 //!
 //! # Guarantees
 //!

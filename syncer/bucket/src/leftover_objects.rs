@@ -1,4 +1,4 @@
-//! How long objects are kept that no list names: for a day, and for as long as a copy goes on that has sent them.
+//! How long leftover objects stay, which no list names: for a day, and as long as a copy goes on that has sent them.
 //!
 //! A copy that takes longer says so by a mark of its own, with the time of its oldest pack, which it writes again and
 //! again. One that was cut off leaves its mark, so that what it has sent can be taken over for a day.
