@@ -8,6 +8,7 @@ mod peers;
 mod refused;
 mod reload;
 mod revoked_sessions;
+mod rules;
 pub(crate) mod service_config;
 mod state;
 mod systemd;
@@ -45,7 +46,8 @@ use crate::{
     users_service_keys::read_or_make,
 };
 use reload::{listen_for_signals, obey};
-use state::{Rules, ServiceState, StateError};
+use rules::{Rules, RulesError};
+use state::ServiceState;
 use systemd::{notify, passed_sockets};
 use visits_per_key::Visits;
 
@@ -53,7 +55,7 @@ use visits_per_key::Visits;
 #[derive(Debug, Error)]
 enum ServeError {
     #[error(transparent)]
-    State(#[from] StateError),
+    Rules(#[from] RulesError),
     #[error(transparent)]
     Key(#[from] IdentityError),
     #[error("the sockets that this process was given cannot be used")]
@@ -69,7 +71,7 @@ enum ServeError {
 impl ServeError {
     fn exit(&self) -> ExitCode {
         match self {
-            Self::State(_) => ExitCode::Usage,
+            Self::Rules(_) => ExitCode::Usage,
             Self::Key(_) => ExitCode::Identity,
             _ => ExitCode::Failed,
         }

@@ -9,7 +9,7 @@ use contract::{Fingerprint, FolderAccess, FolderRequest};
 use parking_lot::Mutex;
 use syncer::monitor::Monitor;
 
-use super::state::Rules;
+use super::rules::Rules;
 
 /// A session of a peer, or its wait for one.
 #[derive(Debug)]

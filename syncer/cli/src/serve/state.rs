@@ -1,4 +1,4 @@
-//! The state of a service: what its files say, its sessions, and the queues of its folders.
+//! The state of a service: its rules, its sessions, and the queues of its folders.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,81 +9,21 @@ use std::{
 use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun};
 use parking_lot::{Mutex, RwLock};
 use syncer::session::{Guests, SessionError};
-use thiserror::Error;
 use trend::human::printable;
 
 use super::{
     counts::Counts,
     folder_queue::{QueueLengths, Turns},
-    folders_apart::overlap,
-    peers::{FileStamp, Peers, PeersError},
+    peers::FileStamp,
     refused::Refused,
     revoked_sessions::{Entered, Sessions},
-    service_config::{ServedFolder, ServiceConfig},
+    rules::{Rules, RulesError},
+    service_config::ServedFolder,
 };
-use crate::{screen::Screen, toml_file::ConfigFileError};
+use crate::screen::Screen;
 
 /// The most characters of a peer's text that are shown: more than a name has.
 const MAX_SHOWN: usize = 200;
-
-/// Why the files of a service cannot be used.
-#[derive(Debug, Error)]
-pub(crate) enum StateError {
-    #[error(transparent)]
-    Config(#[from] ConfigFileError),
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    #[error("{path}: {what}", path = .path.display())]
-    Overlap { path: PathBuf, what: String },
-}
-
-/// What the files of a service say.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) config: ServiceConfig,
-    pub(crate) peers: Peers,
-    /// The state of the file of keys when it was read.
-    stamp: Option<FileStamp>,
-}
-
-impl Rules {
-    pub(crate) fn read(path: &Path) -> Result<Self, StateError> {
-        let config = ServiceConfig::read(path)?;
-        match overlap(path, &config) {
-            Some(what) => Err(StateError::Overlap { path: path.into(), what }),
-            None => Self::of(config),
-        }
-    }
-
-    fn of(config: ServiceConfig) -> Result<Self, StateError> {
-        // Looked at first, so that a change during the read is noticed.
-        let stamp = FileStamp::of(&config.authorized);
-        let peers = Peers::read(&config.authorized)?;
-        for (folder, served) in &config.folders {
-            for name in served.named().filter(|name| !peers.has_name(name)) {
-                tracing::warn!(folder, peer = name, "a peer of this folder has no key");
-            }
-        }
-        Ok(Self { config, peers, stamp })
-    }
-
-    /// Returns a folder, and the name of the peer with this key, if the peer may use the folder in this way.
-    pub(crate) fn permit(
-        &self,
-        key: Fingerprint,
-        folder: &str,
-        access: FolderAccess,
-    ) -> Option<(&ServedFolder, &str)> {
-        let peer = self.peers.of_key(key)?;
-        let served = self.config.folders.get(folder)?;
-        let granted = match access {
-            FolderAccess::Read => &peer.read,
-            FolderAccess::Write => &peer.write,
-        };
-        let may = granted.contains(folder) || served.lets(&peer.peer, access);
-        may.then_some((served, peer.peer.as_str()))
-    }
-}
 
 /// The state of a service.
 #[derive(Debug)]
@@ -146,7 +86,7 @@ impl ServiceState {
     }
 
     /// Reads all files again. The former rules stay if one of them cannot be used.
-    pub(crate) fn reload(&self) -> Result<(), StateError> {
+    pub(crate) fn reload(&self) -> Result<(), RulesError> {
         let rules = Rules::read(&self.path)?;
         let former = self.rules();
         let (old, new) = (&former.config, &rules.config);
@@ -160,7 +100,7 @@ impl ServiceState {
 
     /// Reads the file of keys again if it has changed. Returns whether it has. A file that cannot be used is an error
     /// once, until it changes.
-    pub(crate) fn reload_keys(&self) -> Result<bool, StateError> {
+    pub(crate) fn reload_keys(&self) -> Result<bool, RulesError> {
         let rules = self.rules();
         let stamp = FileStamp::of(&rules.config.authorized);
         let mut failed = self.failed.lock();

@@ -2,7 +2,8 @@
 
 use syncer::kept_xattrs::ACCESS_ACL;
 
-use super::mounted_files::NamedValue;
+/// The name and the value of an attribute.
+pub(super) type NamedValue<'a> = (&'a [u8], &'a [u8]);
 
 /// Returns the bits of a mode that are safe to show where an ACL (`linux/posix_acl_xattr.h`) has more to say, because
 /// the kernel checks the mode alone here. In a mode, the group's bits are the mask, which may be more than the group

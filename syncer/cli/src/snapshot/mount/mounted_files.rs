@@ -22,7 +22,7 @@ use syncer::{
 };
 
 use super::{
-    mode_under_acl::left_by_acl,
+    mode_under_acl::{NamedValue, left_by_acl},
     mounted_tree::{MountedNode, MountedTree, StoredNode, told},
     read_ahead::{ReadAhead, SmallFile},
 };
@@ -204,9 +204,6 @@ impl MountedFiles {
         })
     }
 }
-
-/// The name and the value of an attribute.
-pub(super) type NamedValue<'a> = (&'a [u8], &'a [u8]);
 
 /// `lseek` to the next data, and to the next hole.
 const SEEK_DATA: c_int = 3;
