@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{LocalArgs, LocalError, manifest::Manifest};
+use super::{
+    args::{LocalArgs, LocalError},
+    manifest::Manifest,
+};
 use crate::{ends::end_kind::EndKind, engine::Folder, spec::validate::ValidatedSyncJob};
 
 /// Refuses a folder that stands for no claim: its name is probably misspelt.
