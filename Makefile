@@ -225,7 +225,7 @@ check-panel: ## The panel for Headlamp: types, lints, tests in a DOM, and a buil
 	config/headlamp/check
 
 .PHONY: crds
-crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference
+crds: ## Write crds/ and its copies from the types in operator/api, and the reference
 	@.ci/tools build
 	$(DEV_PROGRAMS) --bin crdgen
 	"$(DEV_DIR)/crdgen" $(CRD_FOLDERS)

@@ -1,7 +1,6 @@
 //! The operator: see `operator/doc/design.md`.
 
 pub mod agent;
-pub mod api;
 pub mod controller;
 pub mod endpoints;
 pub mod ends;
@@ -12,7 +11,6 @@ pub mod hooks;
 pub mod human;
 pub mod leases;
 pub mod local_run;
-pub mod manifest_file;
 pub mod names;
 pub mod plugin;
 pub mod pods;
@@ -28,3 +26,5 @@ pub mod status;
 pub mod telemetry;
 pub mod user_pods;
 pub mod volumes;
+
+pub use api;

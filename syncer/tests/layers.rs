@@ -9,7 +9,7 @@ use std::{
 };
 
 /// The crates, by their folders, whose files may not import one another in a circle.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 11] = [
     "syncer/contract",
     "syncer/core",
     "syncer/testkit",
@@ -18,6 +18,8 @@ const CRATES: [&str; 9] = [
     "syncer/bucket",
     "syncer/cli",
     "operator",
+    "operator/api",
+    "operator/migrate",
     "e2e",
 ];
 

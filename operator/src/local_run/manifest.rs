@@ -11,8 +11,8 @@ use crate::{
     api::{
         GROUP, KnownDestination, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
+        manifest_file::{ManifestFileError, documents},
     },
-    manifest_file::{ManifestFileError, documents},
     spec::{
         fields::ValidationError,
         validate::{self, ValidatedSyncJob},

@@ -7,8 +7,8 @@ use kube::{
 };
 use thiserror::Error;
 
-use super::migrate::migrate_error::MigrateError;
 use crate::{controller::read::DereferenceError, names::ANNOTATION_PRIVILEGED};
+use migrate::MigrateError;
 
 /// The reasons why a command failed.
 #[derive(Debug, Error)]

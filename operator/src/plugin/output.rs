@@ -11,9 +11,6 @@ use serde::Serialize;
 
 use super::error::PluginError;
 
-/// What a printed manifest has for the public key of an endpoint. The user fills it in: no API server takes this one.
-pub(super) const KEY_TO_FILL_IN: &str = "STATUS.PUBLICKEY";
-
 const ALTERNATE_SCREEN: &str = "\x1b[?1049h";
 const USUAL_SCREEN: &str = "\x1b[?1049l";
 const HOME: &str = "\x1b[H";

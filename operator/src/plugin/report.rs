@@ -13,8 +13,8 @@ use thiserror::Error;
 use trend::{FormFlags, Reports, TrendError};
 
 use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
-use crate::{
-    api::{RunCause, SyncRun},
+use crate::api::{
+    RunCause, SyncRun,
     manifest_file::{ManifestFileError, objects},
 };
 

@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use super::super::{
     args::ClaimPlace,
     error::PluginError,
-    output::KEY_TO_FILL_IN,
     pair_args::{MadeFlags, PairFlags},
 };
 use crate::{
-    api::{EndpointAccess, GROUP, ServiceType, VERSION},
+    api::{EndpointAccess, GROUP, KEY_TO_FILL_IN, ServiceType, VERSION},
     ends::remote_end::RemoteEnd,
 };
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::rule::{Rule, quoting};
 
-pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
+/// The message about a schedule that is none.
+pub const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
      each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes \
      from the lower to the higher, and one of the months has such a day";
 
@@ -12,7 +13,7 @@ const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 
 /// Returns the pattern of a cron schedule in capitals: five fields, or a macro. It does not detect empty ranges.
-pub(crate) fn cron_form() -> String {
+pub fn cron_form() -> String {
     const STEP: &str = "/[1-9][0-9]?";
     let range = |one: &str| format!("{one}(-{one})?");
     let field = |item: &str| format!(r"(\*|{item}(,{item})*)");

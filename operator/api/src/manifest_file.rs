@@ -45,7 +45,7 @@ pub enum ManifestFileError {
 ///
 /// # Errors
 /// If it cannot be read, is longer than 64 MiB, or is neither.
-pub(crate) fn documents(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
+pub fn documents(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
     let failed = |source| ManifestFileError::Read { path: path.into(), source };
     let mut text = String::new();
     let length = if path == Path::new("-") {
@@ -64,7 +64,7 @@ pub(crate) fn documents(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
 ///
 /// # Errors
 /// Those of [`documents`].
-pub(crate) fn objects(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
+pub fn objects(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
     let items = documents(path)?.into_iter().flat_map(|mut document| match document["items"].take() {
         Value::Array(items) => items,
         _ => vec![document],

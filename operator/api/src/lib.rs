@@ -9,17 +9,18 @@ pub mod admission;
 mod benchmark;
 pub mod conditions;
 mod crd;
-pub(crate) mod crd_schema;
+pub mod crd_schema;
 mod duration;
 mod ends;
 mod files;
 mod grant;
+pub mod manifest_file;
 mod pods;
 mod point_in_time;
 mod remote_limits;
 pub mod reports;
 mod restore;
-pub(crate) mod rules;
+pub mod rules;
 mod run;
 mod set;
 mod spec;
@@ -73,3 +74,7 @@ pub const GROUP: &str = "volferry.dev";
 
 /// The only version of the API.
 pub const VERSION: &str = "v1alpha1";
+
+/// What a person replaces by the public key of a SyncEndpoint's status. No key can be this, so the API server rejects a
+/// SyncJob that has it.
+pub const KEY_TO_FILL_IN: &str = "STATUS.PUBLICKEY";

@@ -10,7 +10,7 @@ use super::{
     migrate_error::MigrateError,
     restic_retention,
 };
-use crate::api::{
+use api::{
     AccessMode, CaptureMethod, ClaimReference, CreateClaim, EndpointAccess, EndpointClaim, EndpointService,
     ObjectStore, ObjectStoreSecret, PodSecurity, PodSettings, PointInTime, RetainImages, Schedule,
     ServiceType, Snapshots, SyncEndpointSpec, SyncJobSpec, VolumeSnapshots,

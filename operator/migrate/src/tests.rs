@@ -3,10 +3,10 @@ use std::{fs, path::PathBuf};
 use serde_json::Value;
 
 use super::*;
-use crate::api::admission::{Admitted, admit};
+use api::admission::{Admitted, admit};
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("src/plugin/migrate/fixtures").join(name)
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("fixtures").join(name)
 }
 
 fn text(drafts: &[Draft]) -> String {
@@ -82,8 +82,8 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
     let spec = &job.spec;
     assert_eq!((spec.source.path.as_str(), spec.destination.path.as_str()), ("/x", "/"));
     assert!(spec.files.delete && spec.files.preserve.ownership == contract::Ownership::Never);
-    assert_eq!(spec.transfer.placement, crate::api::Placement::Local);
-    assert_eq!(spec.transfer.compression, crate::api::CompressionMode::None);
+    assert_eq!(spec.transfer.placement, api::Placement::Local);
+    assert_eq!(spec.transfer.compression, api::CompressionMode::None);
     assert_eq!(job.metadata.namespace.as_deref(), Some("a"));
     let two = "--source old --dest new -n a -N b -s mnt2".split_whitespace().map(Into::into);
     let draft = pv_migrate::draft(&two.collect::<Vec<_>>()).unwrap();
@@ -91,7 +91,7 @@ fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
         draft.spec.destination.persistent_volume_claim.as_ref().unwrap().namespace.as_deref(),
         Some("b")
     );
-    assert_eq!(draft.spec.transfer.placement, crate::api::Placement::Auto);
+    assert_eq!(draft.spec.transfer.placement, api::Placement::Auto);
     assert!(text(&[draft]).contains("# - The namespace b has to allow this by a SyncGrant"));
 
     let old = ["migrate", "old", "new"].map(String::from);
@@ -137,7 +137,7 @@ fn claims_of_two_clusters_are_copied_and_synced_between_just_these() {
     let made = far("-c one -C two -P /x -o -s mnt2");
     assert!(judged(&made)[0].as_ref().unwrap_err().contains("publicKey"), "{made}");
     let key = "2Ej8lyFbGXtk9sU3e3mYwA3HnJpKKeG1kcLEcQWvY1Q=";
-    let judged = judged(&made.replace(super::super::output::KEY_TO_FILL_IN, key));
+    let judged = judged(&made.replace(api::KEY_TO_FILL_IN, key));
     let [Ok(Admitted::SyncJob(job))] = judged.as_slice() else { panic!("{judged:?}") };
     let endpoint = job.spec.destination.endpoint.as_ref().unwrap();
     assert_eq!(endpoint.address, "STATUS.ADDRESS::new/x");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{fields::Fields, migrate_error::MigrateError};
-use crate::api::Retain;
+use api::Retain;
 
 /// The maximum number of hours that a SyncJob can express.
 const MAX_HOURS: u64 = 9_999;

@@ -2,8 +2,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{super::output::KEY_TO_FILL_IN, migrate_error::MigrateError};
-use crate::api::{GROUP, RemoteEndpoint, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
+use super::migrate_error::MigrateError;
+use api::{GROUP, KEY_TO_FILL_IN, RemoteEndpoint, Retain, Snapshots, SyncEndpointSpec, SyncJobSpec, VERSION};
 
 /// The name of a claim that the objects do not name. No claim can have this name, so the API server rejects it until a
 /// person writes theirs.
@@ -11,11 +11,13 @@ pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
 
 /// A SyncJob or SyncEndpoint that replaces another tool's configuration, and notes on the parts without a counterpart.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub struct Draft {
     /// The original, such as `ReplicationSource prod/web`.
     pub(super) origin: String,
-    pub(super) name: String,
-    pub(super) namespace: Option<String>,
+    /// The object's name.
+    pub name: String,
+    /// Its namespace, if the original says one.
+    pub namespace: Option<String>,
     pub(super) spec: SyncJobSpec,
     /// The SyncEndpoint that takes the place of the original, if no SyncJob does.
     pub(super) endpoint: Option<SyncEndpointSpec>,
@@ -46,7 +48,7 @@ impl Draft {
     }
 
     /// Returns the manifest as a YAML document, without fields that have their default, below the notes as comments.
-    pub(super) fn lines(&self) -> Result<Vec<String>, MigrateError> {
+    pub fn lines(&self) -> Result<Vec<String>, MigrateError> {
         let (name, namespace) = (Some(self.name.clone()), self.namespace.clone());
         let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
         let (kind, spec) = match &self.endpoint {

@@ -98,7 +98,8 @@ mod tests {
     use super::*;
 
     fn yaml_files(directory: &str) -> BTreeMap<String, String> {
-        let directory = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("..").join(directory);
+        let directory =
+            Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../..").join(directory);
         let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
         files
             .map(|it| (it.file_name().into_string().unwrap(), fs::read_to_string(it.path()).unwrap()))
@@ -109,7 +110,7 @@ mod tests {
     fn the_files_in_crds_and_its_copies_are_what_the_types_say() {
         let generated: BTreeMap<_, _> = crd_files().unwrap().into_iter().collect();
         for directory in ["crds", "config/crd", "charts/volferry/files/crds"] {
-            let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("..").join(directory);
+            let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../..").join(directory);
             assert!(!path.symlink_metadata().unwrap().is_symlink(), "{directory}: Flux drops symbolic links");
             let mut there = yaml_files(directory);
             there.remove("kustomization.yaml");

@@ -1,7 +1,7 @@
 use std::slice::from_ref;
 
 use super::*;
-use crate::api::HistoryLimit;
+use crate::HistoryLimit;
 
 const LEAST: &str = "
 apiVersion: volferry.dev/v1alpha1

@@ -1,16 +1,11 @@
 //! Converts a command line of pv-migrate to a SyncJob.
 
+use api::{ClaimReference, CompressionMode, Placement, SyncJobSpec};
 use clap::Parser;
 use contract::Ownership;
 
 use super::{draft::Draft, migrate_error::MigrateError};
-use crate::{
-    api::{ClaimReference, CompressionMode, Placement, SyncJobSpec},
-    names,
-};
 
-/// The maximum length of a generated SyncJob name.
-const MAX_NAME: usize = 50;
 /// The strategies in which one pod mounts both claims.
 const ONE_POD: [&str; 2] = ["mount", "mnt2"];
 /// The strategies in which two pods connect.
@@ -99,7 +94,7 @@ pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
     let (source, dest) = flags.claims()?;
     let mut draft = Draft {
         origin: format!("pv-migrate {}", args.join(" ")),
-        name: names::shorten(&format!("{source}-to-{dest}"), MAX_NAME),
+        name: format!("{source}-to-{dest}"),
         namespace: flags.source_namespace.clone(),
         spec: SyncJobSpec::default(),
         endpoint: None,

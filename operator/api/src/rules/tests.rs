@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::bytes_form;
-use crate::api::admission::admit;
+use crate::admission::admit;
 
 const BANDWIDTH_MIN: u64 = 64 << 10;
 

@@ -16,7 +16,7 @@ const MOST_BYTES: i64 = 65_536;
 const MOST_ITEMS: i64 = 4096;
 
 /// Returns the schema of a type, as a CRD has it for a field of that type; `None` if it has no such form.
-pub(crate) fn of<T: JsonSchema>() -> Option<JSONSchemaProps> {
+pub fn of<T: JsonSchema>() -> Option<JSONSchemaProps> {
     let settings = SchemaSettings::openapi3().with(|it| {
         it.inline_subschemas = true;
         it.meta_schema = None;
@@ -47,7 +47,7 @@ pub(super) fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut J
 
 /// Brings the numbers of an object into the bounds of 64-bit ones, which sums and quotients of numbers within them may
 /// exceed: the API server would refuse the whole object.
-pub(crate) fn clamp(value: &mut Value) {
+pub fn clamp(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(clamp),
         Value::Array(items) => items.iter_mut().for_each(clamp),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::rule::each;
 pub(super) use self::rule::quoting;
 pub(super) use self::rule::{Rule, rule};
-pub(crate) use self::schedule::{IS_NOT_CRON, cron_form};
+pub use self::schedule::{IS_NOT_CRON, cron_form};
 pub(super) use self::{
     endpoint::{endpoint_service, host_name, key_version, peer_name, public_key, sync_endpoint},
     schedule::{cron, time_zone},
