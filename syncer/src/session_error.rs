@@ -240,20 +240,8 @@ impl SessionError {
                 return Refusal { message: STOPPED.into(), ..(**refusal).clone() };
             }
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
-            Self::Transport(TransportError::Identity(_)) => Reason::IdentityUnusable,
-            Self::Transport(TransportError::OtherKey(_)) => Reason::IdentityRefused,
-            Self::Transport(TransportError::NotAccepted(_)) => Reason::KeyNotAccepted,
-            Self::Transport(TransportError::OtherJob) => Reason::OtherJob,
-            Self::Transport(TransportError::OtherProtocol) => Reason::OtherProtocol,
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
-            Self::Transport(TransportError::Address { .. }) => Reason::AddressUnusable,
-            Self::Transport(
-                TransportError::Lost(_)
-                | TransportError::NoAnswer(_)
-                | TransportError::NoContact(_)
-                | TransportError::NameUnknown { .. },
-            ) => Reason::PeerLost,
-            Self::Transport(_) => Reason::ProtocolViolation,
+            Self::Transport(error) => reason_of_transport(error),
         };
         let exit = match self {
             Self::BackupPlace { .. } => ExitCode::Usage,
@@ -300,6 +288,23 @@ impl SessionError {
             (Self::Transport(TransportError::Lost(_)), Some(cause)) => Self::Transport(cause),
             (error, _) => error,
         }
+    }
+}
+
+/// Returns the reason of a failure of the transport that is neither the peer's word nor a stop.
+fn reason_of_transport(error: &TransportError) -> Reason {
+    match error {
+        TransportError::Identity(_) => Reason::IdentityUnusable,
+        TransportError::OtherKey(_) => Reason::IdentityRefused,
+        TransportError::NotAccepted(_) => Reason::KeyNotAccepted,
+        TransportError::OtherJob => Reason::OtherJob,
+        TransportError::OtherProtocol => Reason::OtherProtocol,
+        TransportError::Address { .. } => Reason::AddressUnusable,
+        TransportError::Lost(_)
+        | TransportError::NoAnswer(_)
+        | TransportError::NoContact(_)
+        | TransportError::NameUnknown { .. } => Reason::PeerLost,
+        _ => Reason::ProtocolViolation,
     }
 }
 

@@ -86,22 +86,27 @@ fn run(
     let made = taken?;
     watch.enter(Phase::Snapshot);
     let snapshot = retain_offsite(&mut *store, asked, &made, &failures, monitor);
+    let mut report = Report { run: params.run.clone(), ..report_of(work, &failures, watch) };
+    report.notes.extend(lock.note);
+    report.tell_snapshot(snapshot);
+    report.fill_rates();
+    Ok(report)
+}
+
+/// Returns what a run that has ended did, when, and what failed.
+fn report_of(work: Work, failures: &Failures, watch: &Stopwatch<'_>) -> Report {
     let now = SystemTime::now();
     let mut report = Report {
-        run: params.run.clone(),
         start_time: timestamp(now - watch.elapsed()),
         completion_time: timestamp(now),
         timings: watch.timings(),
         work,
         failures: failures.named(),
-        notes: lock.note.into_iter().collect(),
         usage: watch.source_usage(),
         ..Report::default()
     };
     if failures.count() > 0 {
         report.tell_failures(0);
     }
-    report.tell_snapshot(snapshot);
-    report.fill_rates();
-    Ok(report)
+    report
 }

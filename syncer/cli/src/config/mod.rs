@@ -71,19 +71,7 @@ impl Config {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.into_inner().out },
             Command::Report(report) => Self::Report(report.into_inner()),
             Command::Doctor(doctor) => Self::Doctor(doctor.into_inner()),
-            Command::Bench(bench) => {
-                let mut bench = bench.into_inner();
-                [&bench.source, &bench.destination]
-                    .into_iter()
-                    .flatten()
-                    .try_for_each(|path| check_local(path))?;
-                let link = std::mem::take(&mut bench.link);
-                let link = match bench.end {
-                    Some(end) => Some(LinkConfig::resolve(link, end.into())?),
-                    None => check_unlinked(&link, bench.bandwidth_limit).map(|()| None)?,
-                };
-                Self::Bench(Box::new(bench), link)
-            }
+            Command::Bench(bench) => Self::of_bench(bench.into_inner())?,
             Command::Generate(generate) => Self::Generate(generate.into_inner()),
             Command::Config => Self::Defaults,
             Command::Serve(serve) => Self::Serve(serve.into_inner()),
@@ -116,22 +104,34 @@ impl Config {
             Command::Sync(sync) => {
                 let sync = sync.into_inner();
                 let output = sync.output.clone();
-                let job = |(source, sync): (PathBuf, SyncFlags)| {
-                    let job = match bucket_of(&sync.destination) {
-                        Some(url) => {
-                            check_local(&source)?;
-                            offsite_job(source.clone(), url?, sync)?
-                        }
-                        None => sync_job(source.clone(), sync)?,
-                    };
-                    Ok((source, job))
-                };
-                let jobs =
-                    several_sources::runs(sync)?.into_iter().map(job).collect::<Result<_, ConfigError>>()?;
-                Run::resolve(jobs, output, surroundings)?
+                let jobs = several_sources::runs(sync)?.into_iter().map(one_source);
+                Run::resolve(jobs.collect::<Result<_, _>>()?, output, surroundings)?
             }
         })
     }
+
+    fn of_bench(mut bench: BenchFlags) -> Result<Self, ConfigError> {
+        let ends = [&bench.source, &bench.destination];
+        ends.into_iter().flatten().try_for_each(|path| check_local(path))?;
+        let link = std::mem::take(&mut bench.link);
+        let link = match bench.end {
+            Some(end) => Some(LinkConfig::resolve(link, end.into())?),
+            None => check_unlinked(&link, bench.bandwidth_limit).map(|()| None)?,
+        };
+        Ok(Self::Bench(Box::new(bench), link))
+    }
+}
+
+/// Returns the run of `sync` from one of its sources.
+fn one_source((source, sync): (PathBuf, SyncFlags)) -> Result<(PathBuf, Job), ConfigError> {
+    let job = match bucket_of(&sync.destination) {
+        Some(url) => {
+            check_local(&source)?;
+            offsite_job(source.clone(), url?, sync)?
+        }
+        None => sync_job(source.clone(), sync)?,
+    };
+    Ok((source, job))
 }
 
 impl Run {

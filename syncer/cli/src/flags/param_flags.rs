@@ -298,9 +298,29 @@ impl ParamFlags {
     }
 }
 
+impl ParamFlags {
+    fn preserve(&self) -> Preserve {
+        Preserve {
+            // An owner that was asked for and is not kept is a failure.
+            ownership: match self.ownership {
+                Ownership::Auto if self.chown.is_some() => Ownership::Always,
+                ownership => ownership,
+            },
+            permissions: !self.no_permissions,
+            times: !self.no_times,
+            xattrs: !self.no_xattrs,
+            acls: !self.no_acls,
+            hard_links: !self.no_hard_links,
+            sparse: !self.no_sparse,
+            specials: !self.no_specials,
+        }
+    }
+}
+
 impl From<ParamFlags> for RunParams {
     fn from(flags: ParamFlags) -> Self {
         Self {
+            preserve: flags.preserve(),
             run: flags.run,
             dry_run: flags.dry_run,
             verify: flags.verify,
@@ -340,20 +360,6 @@ impl From<ParamFlags> for RunParams {
                 (true, _) => Compare::Content,
                 (_, true) => Compare::Size,
                 _ => flags.compare,
-            },
-            preserve: Preserve {
-                // An owner that was asked for and is not kept is a failure.
-                ownership: match flags.ownership {
-                    Ownership::Auto if flags.chown.is_some() => Ownership::Always,
-                    ownership => ownership,
-                },
-                permissions: !flags.no_permissions,
-                times: !flags.no_times,
-                xattrs: !flags.no_xattrs,
-                acls: !flags.no_acls,
-                hard_links: !flags.no_hard_links,
-                sparse: !flags.no_sparse,
-                specials: !flags.no_specials,
             },
             write: flags.write,
             bandwidth_limit: flags.bandwidth_limit,
