@@ -45,7 +45,7 @@ fn per_byte<'c>(criterion: &'c mut Criterion, name: &str, bytes: usize) -> Bench
 fn hashing(criterion: &mut Criterion) {
     for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
         let bytes = noise(1, len);
-        let mut group = per_byte(criterion, &format!("machine/{place}"), len);
+        let mut group = per_byte(criterion, &format!("hash/{place}"), len);
         group.bench_function("BLAKE3 of the whole", |bencher| {
             bencher.iter(|| blake3::hash(black_box(&bytes)));
         });

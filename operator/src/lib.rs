@@ -27,4 +27,5 @@ pub mod telemetry;
 pub mod user_pods;
 pub mod volumes;
 
+// The kinds of the API, under the same path as the rooms.
 pub use api;

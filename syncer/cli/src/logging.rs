@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn every_crate_of_the_program_warns_without_being_asked_and_libraries_do_not() {
         let filter = filter(0, false);
-        for own in [module_path!(), "volferry_core::tree::rules", "syncer::session"] {
+        for own in [module_path!(), "volferry_core::tree::filter", "syncer::session"] {
             assert!(filter.would_enable(own, &tracing::Level::WARN), "{own}");
         }
         assert!(!filter.would_enable("quinn::connection", &tracing::Level::WARN));
