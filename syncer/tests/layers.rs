@@ -108,6 +108,13 @@ fn files_of_the_operator_that_decide_use_no_client_and_no_clock() {
             panic!("operator/src: {module} decides, and imports {import}, which acts");
         }
     }
+    for folder in ["operator/api/src", "operator/migrate/src"] {
+        let mut files = BTreeMap::new();
+        find_files(&repository().join(folder), &mut Vec::new(), &mut files);
+        for (module, text) in files.iter().filter(|(module, _)| !is_test(module)) {
+            assert_eq!(acting_in(text), None, "{folder}: {module} acts");
+        }
+    }
     for of in &acting {
         let mut inside = files.keys().filter(|module| is_in(module, of));
         let is_needed = |module: &String| {

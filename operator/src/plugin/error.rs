@@ -8,7 +8,7 @@ use kube::{
 use thiserror::Error;
 
 use crate::{controller::read::DereferenceError, names::ANNOTATION_PRIVILEGED};
-use migrate::MigrateError;
+use ::migrate::MigrateError;
 
 /// The reasons why a command failed.
 #[derive(Debug, Error)]

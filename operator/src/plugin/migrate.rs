@@ -10,9 +10,9 @@ const MAX_NAME: usize = 50;
 /// namespace get `namespace`.
 pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result<(), PluginError> {
     let drafts = match command {
-        MigrateCommand::Volsync { file } => migrate::volsync_drafts(&file)?,
+        MigrateCommand::Volsync { file } => ::migrate::volsync_drafts(&file)?,
         MigrateCommand::PvMigrate { args } => {
-            let mut draft = migrate::pv_migrate_draft(&args)?;
+            let mut draft = ::migrate::pv_migrate_draft(&args)?;
             draft.name = names::shorten(&draft.name, MAX_NAME);
             vec![draft]
         }

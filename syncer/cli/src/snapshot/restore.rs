@@ -3,15 +3,12 @@
 use std::{
     io::{self, Write as _},
     sync::Arc,
-    time::Instant,
 };
 
 use contract::{Compare, ExitCode, Reason, RunParams};
 use parking_lot::Mutex;
 
-use super::{
-    flags::RestoreFlags, open_for_reading, print, say, say_json, user, wait_for_volume::PAUSE_BETWEEN_TRIES,
-};
+use super::{flags::RestoreFlags, open_for_reading, print, say, say_json, user, wait_for_volume::while_busy};
 use crate::summary;
 use syncer::{
     monitor::Monitor,
@@ -46,15 +43,11 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     });
     let restore =
         Restore { from, store: &opened.store, snapshot, to, paths, before, plan: flags.plan.clone() };
-    let began = Instant::now();
-    let outcome = loop {
-        let outcome = session::restore(&restore, &params, &monitor);
-        let is_busy = outcome.report.reason == Some(Reason::DestinationBusy);
-        if !is_busy || began.elapsed().as_secs() >= flags.volume.wait_lock {
-            break outcome;
-        }
-        std::thread::sleep(PAUSE_BETWEEN_TRIES);
-    };
+    let outcome = while_busy(
+        flags.volume.wait_lock,
+        || session::restore(&restore, &params, &monitor),
+        |outcome| outcome.report.reason == Some(Reason::DestinationBusy),
+    );
     if flags.volume.json {
         say_json(&outcome.report);
     }
