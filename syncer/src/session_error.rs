@@ -221,18 +221,15 @@ impl SessionError {
             Self::Source(_) | Self::Scan { .. } => Reason::TreeUnreadable,
             Self::SourceBusy { .. } => Reason::SourceBusy,
             Self::SourceHalfWritten { .. } => Reason::SourceHalfWritten,
-            Self::Folder(_) => Reason::DestinationUnusable,
+            Self::Folder(_) | Self::ShardBoard(_) => Reason::DestinationUnusable,
             Self::SourceDevice(_) => Reason::DeviceUnreadable,
-            Self::Device(DeviceError::Busy { .. } | DeviceError::InUse { .. }) => Reason::DestinationBusy,
-            Self::Device(DeviceError::TooSmall { .. }) => Reason::DestinationTooSmall,
-            Self::Device(_) => Reason::DestinationUnusable,
+            Self::Device(error) => reason_of_device(error),
             Self::Kinds(_) => Reason::KindMismatch,
             Self::NotForFiles { .. } => Reason::NotForFiles,
             Self::SourceFile { .. } => Reason::TreeUnreadable,
             Self::NotForDevices { .. } => Reason::NotForDevices,
             Self::Guard { reason, .. } => reason.clone(),
             Self::Shard(_) => Reason::ShardLost,
-            Self::ShardBoard(_) => Reason::DestinationUnusable,
             Self::SameTree(_) => Reason::SameTree,
             Self::Commit(_) => Reason::CommitFailed,
             // Here nobody asked for it.
@@ -288,6 +285,15 @@ impl SessionError {
             (Self::Transport(TransportError::Lost(_)), Some(cause)) => Self::Transport(cause),
             (error, _) => error,
         }
+    }
+}
+
+/// Returns the reason of a failure at a device that is written.
+fn reason_of_device(error: &DeviceError) -> Reason {
+    match error {
+        DeviceError::Busy { .. } | DeviceError::InUse { .. } => Reason::DestinationBusy,
+        DeviceError::TooSmall { .. } => Reason::DestinationTooSmall,
+        _ => Reason::DestinationUnusable,
     }
 }
 

@@ -64,7 +64,13 @@ async fn fifty_jobs_of_one_endpoint_all_have_their_turn_within_its_limit_and_not
     remote.list(&keys).await;
     run_until_taken(&remote, vec![first]).await;
 
-    for (at, job) in [&remote.own].into_iter().chain(&others).enumerate() {
+    assert_all_arrived(&remote, &others, &large).await;
+    until_nothing_is_left(&remote).await;
+}
+
+/// Asserts that each job has run once without a retry, that its folder is whole, and that the endpoint tells of all.
+async fn assert_all_arrived(remote: &Remote, others: &[Dialling], large: &[u8]) {
+    for (at, job) in [&remote.own].into_iter().chain(others).enumerate() {
         let done = job.until_ready().await;
         let tries = syncjob::status(&done, "/lastRun/retries").as_u64();
         assert!(at == 0 || tries == Some(0), "{}: {done:#?}", job.name);
@@ -82,9 +88,8 @@ async fn fifty_jobs_of_one_endpoint_all_have_their_turn_within_its_limit_and_not
     };
     remote.serving.until("each run is told", came).await;
     for gauge in ["sessions", "waiting_peers"] {
-        until_gauge(&remote, gauge, 0).await;
+        until_gauge(remote, gauge, 0).await;
     }
-    until_nothing_is_left(&remote).await;
 }
 
 /// Creates a SyncJob that sends into a folder of its own. Of one folder, the operator itself would let one go after the

@@ -182,8 +182,17 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     assert_ne!(first, second);
     assert_eq!(clusters.listed().await, [second.as_str()]);
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello again"));
-    let mut pods = clusters.rotate_in_two_goes(pods).await;
+    let pods = clusters.rotate_in_two_goes(pods).await;
+    rotate_after_a_stop(&clusters, service, pods).await;
+    let job = dialling.stage.jobs.get("web").await.unwrap();
+    assert_ne!(job.data["spec"]["destination"]["endpoint"]["publicKey"], shown.to_string());
+    assert_eq!(content(&serving.volume()).as_deref(), Some("hello once more"));
+    unpair(&clusters).await;
+}
 
+/// Changes the endpoint's key by a command that is stopped halfway, and by another one.
+async fn rotate_after_a_stop(clusters: &Clusters, service: Controller, mut pods: Vec<Pod>) {
+    let Clusters { serving, dialling, .. } = clusters;
     // A command that is stopped halfway has counted, and the next one does not.
     let mut stopped = clusters.start("rotate", &["--endpoint"]);
     serving.until("it has counted", |it| it.data["spec"]["keyVersion"] == 2).await;
@@ -200,10 +209,11 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     let said = tokio::select! { said = ended(rotating, 0) => said, () = running => unreachable!() };
     assert!(said.contains("a run has met the endpoint with its new key"), "{said}");
     assert_eq!(serving.endpoints.get("web").await.unwrap().data["spec"]["keyVersion"], 2);
-    let job = dialling.stage.jobs.get("web").await.unwrap();
-    assert_ne!(job.data["spec"]["destination"]["endpoint"]["publicKey"], shown.to_string());
-    assert_eq!(content(&serving.volume()).as_deref(), Some("hello once more"));
+}
 
+/// Takes the pair apart, after commands that are refused; nothing of it is left.
+async fn unpair(clusters: &Clusters) {
+    let Clusters { serving, dialling, .. } = clusters;
     let said = ended(clusters.start("unpair", &["--serve=from"]), 1).await;
     assert!(said.contains("neither a SyncJob nor a SyncEndpoint"), "{said}");
     let said = ended(clusters.start_of(["to", "to"], "pair", &["--apply", "--no-trial"]), 1).await;

@@ -26,27 +26,10 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
 
     // The key is made by the pod, in a Secret that it can never read, and the endpoint does not know it.
     let first = remote.pod(&[]).await;
-    let as_pod = remote.serving.stage.kubelet.client_of(&first).await.unwrap();
-    remote.serving.until_refused_as(as_pod.clone(), json!({"metadata": {"name": "other"}})).await;
-    let others = json!({"metadata": {"name": "vf-copy-key-0123456789"}});
-    remote.serving.until_refused_as(as_pod.clone(), others).await;
-    let token = json!({"metadata": {"name": "vf-copy-key-0123456789",
-        "annotations": {"kubernetes.io/service-account.name": "default"}},
-        "type": "kubernetes.io/service-account-token"});
-    remote.serving.until_refused_as(as_pod.clone(), token).await;
+    assert_stores_no_other_secret(&remote, &first).await;
     assert_eq!(remote.run(&first).await, 6);
     let key = remote.public_key().await;
-    let waiting =
-        remote.until("it says so", |job| syncjob::has_reason(job, "Reconciling", "KeyNotAccepted")).await;
-    let said = syncjob::message(&waiting, "Reconciling");
-    assert!(said.contains(&key) && said.contains(&remote.address), "{said}");
-    assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 0, "it uses up no retry");
-    let secrets = remote.secrets().await;
-    assert_eq!((secrets.len(), secrets[0].immutable), (1, Some(true)));
-    assert_eq!(secrets[0].owner_references()[0].kind, "SyncJob");
-    let as_pod = Api::<Secret>::namespaced(as_pod, &remote.serving.stage.namespace);
-    let refused = as_pod.get(&secrets[0].name_any()).await.unwrap_err().to_string();
-    assert!(refused.contains("forbidden"), "{refused}");
+    let secret = assert_waits_for_key(&remote, &first, &key).await;
 
     remote.list(&[&key]).await;
     remote.next_pod().await;
@@ -80,7 +63,36 @@ async fn a_job_waits_until_its_key_is_listed_and_sends_into_the_endpoint() {
     assert_eq!(syncjob::text(&told, "/lastRun/peer"), "copy-0");
 
     remote.serving.stage.jobs.delete("copy", &kube::api::DeleteParams::default()).await.unwrap();
-    wait::until_gone(&remote.serving.api::<Secret>(), &secrets[0].name_any(), PATIENCE).await.unwrap();
+    wait::until_gone(&remote.serving.api::<Secret>(), &secret, PATIENCE).await.unwrap();
+}
+
+/// Asserts that a pod can make no Secret but that of its key.
+async fn assert_stores_no_other_secret(remote: &Remote, pod: &Pod) {
+    let as_pod = remote.serving.stage.kubelet.client_of(pod).await.unwrap();
+    remote.serving.until_refused_as(as_pod.clone(), json!({"metadata": {"name": "other"}})).await;
+    let others = json!({"metadata": {"name": "vf-copy-key-0123456789"}});
+    remote.serving.until_refused_as(as_pod.clone(), others).await;
+    let token = json!({"metadata": {"name": "vf-copy-key-0123456789",
+        "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token"});
+    remote.serving.until_refused_as(as_pod, token).await;
+}
+
+/// Asserts that a job waits for its key to be listed, and that the pod cannot read it. Returns the Secret's name.
+async fn assert_waits_for_key(remote: &Remote, pod: &Pod, key: &str) -> String {
+    let waiting =
+        remote.until("it says so", |job| syncjob::has_reason(job, "Reconciling", "KeyNotAccepted")).await;
+    let said = syncjob::message(&waiting, "Reconciling");
+    assert!(said.contains(key) && said.contains(&remote.address), "{said}");
+    assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 0, "it uses up no retry");
+    let secrets = remote.secrets().await;
+    assert_eq!((secrets.len(), secrets[0].immutable), (1, Some(true)));
+    assert_eq!(secrets[0].owner_references()[0].kind, "SyncJob");
+    let as_pod = remote.serving.stage.kubelet.client_of(pod).await.unwrap();
+    let as_pod = Api::<Secret>::namespaced(as_pod, &remote.serving.stage.namespace);
+    let refused = as_pod.get(&secrets[0].name_any()).await.unwrap_err().to_string();
+    assert!(refused.contains("forbidden"), "{refused}");
+    secrets[0].name_any()
 }
 
 #[tokio::test]
@@ -133,15 +145,14 @@ async fn another_key_than_the_pinned_one_stalls_the_job_until_it_is_corrected() 
     remote.until_ready().await;
 }
 
+/// Returns the manifest of the SyncJob `copy`.
+fn copy_of(spec: Value) -> Value {
+    json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": {"name": "copy"}, "spec": spec})
+}
+
 #[tokio::test]
 async fn what_an_endpoint_cannot_have_is_refused_with_what_to_write_instead() {
     let (serving, _controller) = Serving::new("remote-refused").await;
-    let refused = async |spec: Value, words: &str| {
-        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": {"name": "copy"},
-            "spec": spec});
-        let said = syncjob::create(&serving.stage.jobs, manifest).await.unwrap_err();
-        assert!(format!("{said:#}").contains(words), "{words}: {said:#}");
-    };
     let key = OwnKey::generate().unwrap().public().to_string();
     let endpoint = json!({"endpoint": {"address": "h:7400::web", "publicKey": key}});
     let claim = json!({"persistentVolumeClaim": {"claimName": "from"}});
@@ -152,46 +163,36 @@ async fn what_an_endpoint_cannot_have_is_refused_with_what_to_write_instead() {
     };
     let to = |more: Value| with(&json!({"source": claim, "destination": endpoint}), more);
     let from = |more: Value| with(&json!({"source": endpoint, "destination": claim}), more);
-    let both = json!({"source": endpoint, "destination": endpoint});
-    refused(both, "name a claim at one of the two ends").await;
-    refused(json!({"source": {}, "destination": claim}), "exactly one of persistentVolumeClaim and endpoint")
-        .await;
-    refused(to(json!({"source": endpoint.clone()})), "exactly one of persistentVolumeClaim and endpoint")
-        .await;
-    refused(to(json!({"destination": {"path": "/x"}})), "destination.path is for a claim").await;
-    refused(from(json!({"source": {"path": "/x"}})), "source.path is for a claim").await;
-    refused(
-        from(json!({"source": {"pointInTime": {"method": "Snapshot"}}})),
-        "source.pointInTime is for a claim",
-    )
-    .await;
-    refused(to(json!({"destination": {"create": {}}})), "destination.create is for a claim").await;
-    refused(to(json!({"snapshots": {}})), "snapshots is for a destination that is a claim").await;
-    refused(to(json!({"parallelism": 2})), "parallelism above 1 is for two claims").await;
-    refused(from(json!({"transfer": {"placement": "Local"}})), "transfer.placement Local is one pod").await;
-    refused(
-        to(json!({"destination": {"pods": {"nodeSelector": {"a": "b"}}}})),
-        "destination.pods is for a claim",
-    )
-    .await;
+    let address = |address: &str| to(json!({"destination": {"endpoint": {"address": address}}}));
+    let placed = json!({"destination": {"pods": {"nodeSelector": {"a": "b"}}}});
     let abroad = json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}});
-    refused(to(abroad), "source.persistentVolumeClaim.namespace is for two claims").await;
-    for address in ["h:7400/web", "h::", "me@h::web", "-h::web", "h::web/../x"] {
-        refused(
-            to(json!({"destination": {"endpoint": {"address": address}}})),
-            "is no address of an endpoint",
-        )
-        .await;
+    let captured = json!({"source": {"pointInTime": {"method": "Snapshot"}}});
+    let one_kind = "exactly one of persistentVolumeClaim and endpoint";
+    for (spec, words) in [
+        (json!({"source": endpoint, "destination": endpoint}), "name a claim at one of the two ends"),
+        (json!({"source": {}, "destination": claim}), one_kind),
+        (to(json!({"source": endpoint})), one_kind),
+        (to(json!({"destination": {"path": "/x"}})), "destination.path is for a claim"),
+        (from(json!({"source": {"path": "/x"}})), "source.path is for a claim"),
+        (from(captured), "source.pointInTime is for a claim"),
+        (to(json!({"destination": {"create": {}}})), "destination.create is for a claim"),
+        (to(json!({"snapshots": {}})), "snapshots is for a destination that is a claim"),
+        (to(json!({"parallelism": 2})), "parallelism above 1 is for two claims"),
+        (from(json!({"transfer": {"placement": "Local"}})), "transfer.placement Local is one pod"),
+        (to(placed), "destination.pods is for a claim"),
+        (to(abroad), "source.persistentVolumeClaim.namespace is for two claims"),
+        (address("h:7400/web"), "is no address of an endpoint"),
+        (address("h::"), "is no address of an endpoint"),
+        (address("me@h::web"), "is no address of an endpoint"),
+        (address("-h::web"), "is no address of an endpoint"),
+        (address("h::web/../x"), "is no address of an endpoint"),
+    ] {
+        let said = syncjob::create(&serving.stage.jobs, copy_of(spec)).await.unwrap_err();
+        assert!(format!("{said:#}").contains(words), "{words}: {said:#}");
     }
 
     // A claim stays a claim, since what was written there would be left behind; an address may change.
-    syncjob::create(
-        &serving.stage.jobs,
-        json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
-        "metadata": {"name": "copy"}, "spec": to(json!({"suspend": true}))}),
-    )
-    .await
-    .unwrap();
+    syncjob::create(&serving.stage.jobs, copy_of(to(json!({"suspend": true})))).await.unwrap();
     let moved = json!({"spec": {"destination": {"endpoint": {"address": "[fd00::7]:31000::web/below"}}}});
     serving.stage.patch("copy", moved).await.unwrap();
     let other =

@@ -200,38 +200,9 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
     let spec = json!({"source": claim, "schedule": {"interval": "1s"}, "suspend": true, "snapshots": {}});
     stage.sync("web", spec).await.unwrap();
     stage.until("web", "it is suspended", |job| syncjob::text(job, "/phase") == "Suspended").await.unwrap();
-    let mut back = syncjob::run_now("back", "web");
-    back["spec"]["restore"] = json!({"snapshot": "as-of:yesterday"});
-    let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
-    assert!(format!("{refused:#}").contains("is not a time"), "{refused:#}");
-    for (paths, word) in
-        [(json!(["../x"]), "is not a file or folder inside the volume"), (json!([]), "paths")]
-    {
-        back["spec"]["restore"] = json!({"snapshot": "gold", "paths": paths});
-        let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
-        assert!(format!("{refused:#}").contains(word), "{refused:#}");
-    }
-    back["spec"]["restore"] = json!({"snapshot": "gold", "paths": ["/accounts/2026.csv", "/mail"]});
-    syncjob::create(&stage.runs, back).await.unwrap();
+    ask_for_restore(&stage).await;
     let pod = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
-    let asked = args(&pod);
-    for arg in [
-        "/source",
-        "--delete",
-        "--adopt",
-        "--source-snapshot=gold",
-        "--snapshot-before=before-back",
-        "--restore-path=/accounts/2026.csv",
-        "--restore-path=/mail",
-        "--run=back",
-    ] {
-        assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
-    }
-    assert!(!asked.iter().any(|arg| arg == "--snapshot"), "{asked:?}");
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claims: Vec<_> =
-        volumes.filter_map(|it| Some(&it.persistent_volume_claim.as_ref()?.claim_name)).collect();
-    assert!(claims.len() == 1 && claims[0] != "gone", "{claims:?}");
+    assert_restores(&pod);
     stage.kubelet.start(&pod).await.unwrap();
     // A spec that changes while pods start makes them anew.
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
@@ -256,6 +227,45 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
             || syncjob::has_reason(job, "Reconciling", "ClaimNotFound")
     };
     stage.until("web", "a run is due again", due).await.unwrap();
+}
+
+/// Asks for a restore of two paths, after restores that are refused.
+async fn ask_for_restore(stage: &Stage) {
+    let mut back = syncjob::run_now("back", "web");
+    back["spec"]["restore"] = json!({"snapshot": "as-of:yesterday"});
+    let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("is not a time"), "{refused:#}");
+    for (paths, word) in
+        [(json!(["../x"]), "is not a file or folder inside the volume"), (json!([]), "paths")]
+    {
+        back["spec"]["restore"] = json!({"snapshot": "gold", "paths": paths});
+        let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
+        assert!(format!("{refused:#}").contains(word), "{refused:#}");
+    }
+    back["spec"]["restore"] = json!({"snapshot": "gold", "paths": ["/accounts/2026.csv", "/mail"]});
+    syncjob::create(&stage.runs, back).await.unwrap();
+}
+
+/// Asserts that the pod of that restore mounts the destination alone.
+fn assert_restores(pod: &Pod) {
+    let asked = args(pod);
+    for arg in [
+        "/source",
+        "--delete",
+        "--adopt",
+        "--source-snapshot=gold",
+        "--snapshot-before=before-back",
+        "--restore-path=/accounts/2026.csv",
+        "--restore-path=/mail",
+        "--run=back",
+    ] {
+        assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
+    }
+    assert!(!asked.iter().any(|arg| arg == "--snapshot"), "{asked:?}");
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims: Vec<_> =
+        volumes.filter_map(|it| Some(&it.persistent_volume_claim.as_ref()?.claim_name)).collect();
+    assert!(claims.len() == 1 && claims[0] != "gone", "{claims:?}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use contract::{OwnKey, PublicKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
 
@@ -76,24 +76,29 @@ fn assert_same_folders(one: &Path, other: &Path) {
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
 }
 
+#[track_caller]
+fn assert_refused(sync: &Output) {
+    assert_eq!(sync.status.code(), Some(6), "{sync:?}");
+}
+
+/// Creates an endpoint of the claim `data` for one peer.
+async fn create(api: &Api<DynamicObject>, name: &str, access: &str, peer: Value) {
+    let spec = json!({"persistentVolumeClaim": {"claimName": "data"}, "access": access, "peers": [peer],
+        "service": {"type": "NodePort"}});
+    let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": name},
+        "spec": spec});
+    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
     let sandbox = Sandbox::new("endpoint").await;
     let volume = sandbox.volume("data", 0).await.unwrap();
     let (laptop, stranger) = (Outside::new(), Outside::new());
     let api = endpoints(&sandbox);
-    let spec = |access: &str, peers: Value| {
-        json!({"persistentVolumeClaim": {"claimName": "data"}, "access": access, "peers": peers,
-            "service": {"type": "NodePort"}})
-    };
+    create(&api, "web", "Write", laptop.peer("laptop")).await;
     // The stranger is the peer of another endpoint.
-    for (name, access, peer) in
-        [("web", "Write", laptop.peer("laptop")), ("other", "Read", stranger.peer("stranger"))]
-    {
-        let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint", "metadata": {"name": name},
-            "spec": spec(access, json!([peer]))});
-        api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
-    }
+    create(&api, "other", "Read", stranger.peer("stranger")).await;
     let ready = serving(&api).await;
     let (address, key) = (syncjob::text(&ready, "/address"), syncjob::text(&ready, "/publicKey"));
 
@@ -109,13 +114,9 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
     let other = named_serving(&api, "other").await;
     let (other, other_key) = (syncjob::text(&other, "/address"), syncjob::text(&other, "/publicKey"));
     let got = laptop.dir.path().join("got");
-    for refused in [
-        stranger.sync(from, address, key, &[]),
-        stranger.sync(from, address, other_key, &[]),
-        laptop.sync(other, got.to_str().unwrap(), other_key, &[]),
-    ] {
-        assert_eq!(refused.status.code(), Some(6), "{refused:?}");
-    }
+    assert_refused(&stranger.sync(from, address, key, &[]));
+    assert_refused(&stranger.sync(from, address, other_key, &[]));
+    assert_refused(&laptop.sync(other, got.to_str().unwrap(), other_key, &[]));
     let fetched = stranger.sync(other, got.to_str().unwrap(), other_key, &[]);
     assert!(fetched.status.success(), "{fetched:?}");
     let is_told = |it: &DynamicObject| syncjob::status(it, "/peers/0/runs").as_u64() == Some(2);
@@ -123,45 +124,55 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
     assert_eq!(syncjob::text(&told, "/lastRun/peer"), "laptop");
 
     // The next pod has the same key, with the other access.
-    let before = sandbox.api::<Pod>().list(&kube::api::ListParams::default().labels(LABEL)).await.unwrap();
-    let before: Vec<_> = before.items.iter().map(ResourceExt::name_any).collect();
-    let read = Patch::Merge(json!({"spec": {"access": "Read"}}));
-    api.patch("web", &PatchParams::default(), &read).await.unwrap();
-    let is_new = |pod: &Pod| wait::is_ready(pod) && !before.contains(&pod.name_any());
-    wait::until_any(&sandbox.api::<Pod>(), LABEL, "there is another pod", PATIENCE, is_new).await.unwrap();
-    let again = serving(&api).await;
-    assert_eq!(syncjob::text(&again, "/publicKey"), key);
-    let address = syncjob::text(&again, "/address");
+    let address = read_by_next_pod(&sandbox, &api, key).await;
     let back = laptop.dir.path().join("back");
-    let got = laptop.sync(address, back.to_str().unwrap(), key, &[]);
+    let got = laptop.sync(&address, back.to_str().unwrap(), key, &[]);
     assert!(got.status.success(), "{got:?}");
     assert_same_folders(Path::new(from), &back);
     assert_same(&listing, &volume.list().unwrap());
 
     // A peer that is taken out is a stranger, and the pod stays.
-    let pods =
-        sandbox.api::<Pod>().list(&kube::api::ListParams::default().labels(LABEL)).await.unwrap().items;
+    let pods = pods(&sandbox).await;
     let other = Patch::Merge(json!({"spec": {"peers": [stranger.peer("stranger")]}}));
     api.patch("web", &PatchParams::default(), &other).await.unwrap();
     let copy = stranger.dir.path().join("copy");
     let admitted = async {
-        while !stranger.sync(address, copy.to_str().unwrap(), key, &[]).status.success() {
+        while !stranger.sync(&address, copy.to_str().unwrap(), key, &[]).status.success() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
-    let refused = laptop.sync(address, back.to_str().unwrap(), key, &[]);
-    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
-    for pod in pods {
-        let now = sandbox.api::<Pod>().get(&pod.name_any()).await.unwrap();
-        let restarts =
-            |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
-        assert_eq!((now.uid(), restarts(&now)), (pod.uid(), 0));
-    }
+    assert_refused(&laptop.sync(&address, back.to_str().unwrap(), key, &[]));
+    assert_never_restarted(&sandbox, &pods).await;
 
     for name in ["web", "other"] {
         api.delete(name, &DeleteParams::default()).await.unwrap();
         wait::until_gone(&api, name, PATIENCE).await.unwrap();
     }
     sandbox.until_nothing_has("volferry.dev/syncendpoint").unwrap();
+}
+
+async fn assert_never_restarted(sandbox: &Sandbox, pods: &[Pod]) {
+    for pod in pods {
+        let now = sandbox.api::<Pod>().get(&pod.name_any()).await.unwrap();
+        let restarts =
+            |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
+        assert_eq!((now.uid(), restarts(&now)), (pod.uid(), 0));
+    }
+}
+
+async fn pods(sandbox: &Sandbox) -> Vec<Pod> {
+    sandbox.api::<Pod>().list(&ListParams::default().labels(LABEL)).await.unwrap().items
+}
+
+/// Changes the endpoint's access, and waits until another pod serves with the same key. Returns its address.
+async fn read_by_next_pod(sandbox: &Sandbox, api: &Api<DynamicObject>, key: &str) -> String {
+    let before: Vec<_> = pods(sandbox).await.iter().map(ResourceExt::name_any).collect();
+    let read = Patch::Merge(json!({"spec": {"access": "Read"}}));
+    api.patch("web", &PatchParams::default(), &read).await.unwrap();
+    let is_new = |pod: &Pod| wait::is_ready(pod) && !before.contains(&pod.name_any());
+    wait::until_any(&sandbox.api::<Pod>(), LABEL, "there is another pod", PATIENCE, is_new).await.unwrap();
+    let again = serving(api).await;
+    assert_eq!(syncjob::text(&again, "/publicKey"), key);
+    syncjob::text(&again, "/address").to_owned()
 }

@@ -79,71 +79,72 @@ fn keygen_says_why_a_folder_cannot_be_used() {
     assert!(stderr(&run).contains("Not a directory"), "{}", stderr(&run));
 }
 
+/// Wrong command lines, and words of what is said about each.
+const WRONG: &[(&[&str], &str)] = &[
+    (&[], "Usage: volferry"),
+    (&["ferry"], "unrecognized subcommand 'ferry'"),
+    (&["keygen"], "--out <DIR>"),
+    (&["sync", "a"], "<DST>"),
+    (&["sync", "a", "b", "--dleete"], "a similar argument exists: '--delete'"),
+    (&["sync", "a", "b", "--once"], "unexpected argument '--once'"),
+    (&["sync", "a", "b", "--compare", "sizes"], "is not `metadata`, `content` or `size`"),
+    (&["sync", "a", "b", "--delete-limit", "101"], "a percentage from 0 to 100"),
+    (&["send", "a", "--identity", "i", "--bandwidth-limit", "1.5Mi"], "such as 1048576, 100Mi or 2G"),
+    (
+        &["send", "a", "--identity", "i", "--connect", "h:1", "--bandwidth-limit", "0"],
+        "leave it out for no limit",
+    ),
+    (&["sync", "a", "b", "--compression", "none"], "without a place on another machine"),
+    (&["sync", "a", "b", "--bandwidth-limit", "0"], "leave it out for no limit"),
+    (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
+    (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),
+    (
+        &["receive", "a", "--identity", "i", "--connect", "h:1", "--delete"],
+        "`volferry sync` and `volferry send` take it",
+    ),
+    (&["receive", "a", "--identity", "i", "--connect", "h:1", "--force"], "has no effect here"),
+    (
+        &["send", "a", "--identity", "i", "--listen", "[::1]:0", "--connect-timeout", "5"],
+        "--connect-timeout with --listen",
+    ),
+    (&["sync", "a", "b", "--shard", "2/2"], "i from 0 to n - 1"),
+    (&["sync", "a", "b", "--progress", "yes"], "[possible values: auto, bar, json, none]"),
+    (&["send", "a", "--connect", "h:1"], "--identity <FILE>"),
+    (
+        &["send", "a", "--identity", "i", "--identity", "j", "--connect", "h:1"],
+        "--identity more than once with --connect: an end that dials has one peer",
+    ),
+    (&["send", "a", "--identity", "i", "--connect", "h:1", "--once"], "--listen"),
+    (&["send", "a", "--identity", "i"], "neither --listen nor --connect"),
+    (&["send", "a", "--exchange", ""], "a job's name has 1 to 512 bytes"),
+    (&["send", "a", "--exchange", "j", "--identity", "i"], "cannot be used with"),
+    (&["receive", "a", "--exchange", "j", "--connect", "h:1"], "cannot be used with"),
+    (&["receive", "a", "--identity", "i"], "neither --listen nor --connect"),
+    (
+        &["receive", "a", "--listen", "[::1]:0", "--identity", "i", "--connect", "h:1"],
+        "both --listen and --connect",
+    ),
+    (&["receive", "a", "--identity", "i", "--listen", "localhost:0"], "such as 0.0.0.0:7400"),
+    (&["send", "a", "--identity", "i", "--connect", "h"], "such as copy.example.org:7400"),
+    (&["send", "a", "--identity", "i", "--connect", "h:1", "--connect-timeout", "0"], "1 or more"),
+    (
+        &["send", "a", "--identity", "i", "--connect", "h:1", "--connect-timeout", "18446744073709551615"],
+        "at most 3153600000",
+    ),
+    (&["sync", "localhost::music/../x", "d"], "localhost:7400::music/../x names nothing in the folder: "),
+    (&["sync", "a", "b", "--report", "no/such/r.json"], "the folder no/such is not there"),
+    (&["sync", "a", "b", "--report", "/"], "name a file"),
+    (&["sync", "a", "b", "--report=-", "--progress=json"], "leave --report out"),
+    (&["sync", "a", "b", "--exclude-from", "no/such"], "the patterns in no/such: No such file"),
+    (&["sync", "a", "b", "--exclude-from=-", "--include-from=-"], "give one of them a file"),
+    (&["sync", "a", "b", "-c", "--compare=metadata"], "cannot be used with"),
+    (&["send", "web:/srv", "--identity", "i", "--connect", "h:1"], "names another machine"),
+    (&["receive", "user@web:copy", "--identity", "i", "--connect", "h:1"], "names another machine"),
+];
+
 #[test]
 fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
-    let link = ["--identity", "i", "--connect", "h:1"];
-    let cases: &[(&[&str], &str)] = &[
-        (&[], "Usage: volferry"),
-        (&["ferry"], "unrecognized subcommand 'ferry'"),
-        (&["keygen"], "--out <DIR>"),
-        (&["sync", "a"], "<DST>"),
-        (&["sync", "a", "b", "--dleete"], "a similar argument exists: '--delete'"),
-        (&["sync", "a", "b", "--once"], "unexpected argument '--once'"),
-        (&["sync", "a", "b", "--compare", "sizes"], "is not `metadata`, `content` or `size`"),
-        (&["sync", "a", "b", "--delete-limit", "101"], "a percentage from 0 to 100"),
-        (&["send", "a", link[0], link[1], "--bandwidth-limit", "1.5Mi"], "such as 1048576, 100Mi or 2G"),
-        (
-            &["send", "a", link[0], link[1], link[2], link[3], "--bandwidth-limit", "0"],
-            "leave it out for no limit",
-        ),
-        (&["sync", "a", "b", "--compression", "none"], "without a place on another machine"),
-        (&["sync", "a", "b", "--bandwidth-limit", "0"], "leave it out for no limit"),
-        (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
-        (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),
-        (
-            &["receive", "a", link[0], link[1], link[2], link[3], "--delete"],
-            "`volferry sync` and `volferry send` take it",
-        ),
-        (&["receive", "a", link[0], link[1], link[2], link[3], "--force"], "has no effect here"),
-        (
-            &["send", "a", link[0], link[1], "--listen", "[::1]:0", "--connect-timeout", "5"],
-            "--connect-timeout with --listen",
-        ),
-        (&["sync", "a", "b", "--shard", "2/2"], "i from 0 to n - 1"),
-        (&["sync", "a", "b", "--progress", "yes"], "[possible values: auto, bar, json, none]"),
-        (&["send", "a", "--connect", "h:1"], "--identity <FILE>"),
-        (
-            &["send", "a", "--identity", "i", "--identity", "j", "--connect", "h:1"],
-            "--identity more than once with --connect: an end that dials has one peer",
-        ),
-        (&["send", "a", "--identity", "i", "--connect", "h:1", "--once"], "--listen"),
-        (&["send", "a", "--identity", "i"], "neither --listen nor --connect"),
-        (&["send", "a", "--exchange", ""], "a job's name has 1 to 512 bytes"),
-        (&["send", "a", "--exchange", "j", "--identity", "i"], "cannot be used with"),
-        (&["receive", "a", "--exchange", "j", "--connect", "h:1"], "cannot be used with"),
-        (&["receive", "a", "--identity", "i"], "neither --listen nor --connect"),
-        (
-            &["receive", "a", "--listen", "[::1]:0", link[0], link[1], link[2], link[3]],
-            "both --listen and --connect",
-        ),
-        (&["receive", "a", "--identity", "i", "--listen", "localhost:0"], "such as 0.0.0.0:7400"),
-        (&["send", "a", "--identity", "i", "--connect", "h"], "such as copy.example.org:7400"),
-        (&["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "0"], "1 or more"),
-        (
-            &["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "18446744073709551615"],
-            "at most 3153600000",
-        ),
-        (&["sync", "localhost::music/../x", "d"], "localhost:7400::music/../x names nothing in the folder: "),
-        (&["sync", "a", "b", "--report", "no/such/r.json"], "the folder no/such is not there"),
-        (&["sync", "a", "b", "--report", "/"], "name a file"),
-        (&["sync", "a", "b", "--report=-", "--progress=json"], "leave --report out"),
-        (&["sync", "a", "b", "--exclude-from", "no/such"], "the patterns in no/such: No such file"),
-        (&["sync", "a", "b", "--exclude-from=-", "--include-from=-"], "give one of them a file"),
-        (&["sync", "a", "b", "-c", "--compare=metadata"], "cannot be used with"),
-        (&["send", "web:/srv", link[0], link[1], link[2], link[3]], "names another machine"),
-        (&["receive", "user@web:copy", link[0], link[1], link[2], link[3]], "names another machine"),
-    ];
-    for (args, message) in cases {
+    for (args, message) in WRONG {
         let run = volferry(*args);
         assert_eq!(exit(&run), ExitCode::Usage, "{args:?}: {}", stderr(&run));
         assert!(stderr(&run).contains(message), "{args:?}: {}", stderr(&run));

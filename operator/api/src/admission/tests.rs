@@ -106,10 +106,22 @@ fn good_values_are_taken() {
     }
 }
 
+/// Checks that a value is refused at its field, or at one around or below it, with a message that contains `advice`.
+#[track_caller]
+fn assert_refused(cases: &[(&str, Value, &str)]) {
+    for (pointer, value, advice) in cases {
+        let found = problems(pointer, value.clone());
+        let field = dotted(pointer);
+        let said = |it: &Problem| {
+            it.message.contains(advice) && (field.starts_with(&it.field) || it.field.starts_with(&field))
+        };
+        assert!(found.iter().any(said), "{pointer} {value}: {found:?}");
+    }
+}
+
 #[test]
-fn bad_values_are_refused_at_their_field_and_with_advice() {
-    let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
-    let cases = [
+fn bad_schedules_are_refused_at_their_field_and_with_advice() {
+    assert_refused(&[
         ("/spec/schedule/cron", json!("* * * *"), "write five fields"),
         ("/spec/schedule/cron", json!("60 * * * *"), "write five fields"),
         ("/spec/schedule/cron", json!("* 24 * * *"), "write five fields"),
@@ -125,34 +137,28 @@ fn bad_values_are_refused_at_their_field_and_with_advice() {
         ("/spec/schedule", json!({"cron": "@daily", "interval": "1m"}), "exactly one of cron"),
         ("/spec/schedule", json!({"interval": "1m", "timeZone": "UTC"}), "goes with cron"),
         ("/spec/schedule", json!({"cron": "@daily", "timeZone": "Europe/Berln"}), "IANA database"),
+        ("/spec/schedule/interval", json!("0s"), "such as 90s"),
+        ("/spec/schedule/interval", json!("1 day"), "such as 90s"),
+    ]);
+}
+
+#[test]
+fn bad_ends_are_refused_at_their_field_and_with_advice() {
+    let a = json!({"claimName": "a"});
+    assert_refused(&[
+        ("/spec/source", json!({"persistentVolumeClaim": a, "trustStore": true}), "go with snapshot"),
         (
             "/spec/source",
-            json!({"persistentVolumeClaim": {"claimName": "a"}, "trustStore": true}),
-            "go with snapshot",
-        ),
-        (
-            "/spec/source",
-            json!({"persistentVolumeClaim": {"claimName": "a"}, "history": "All", "snapshot": "v1"}),
+            json!({"persistentVolumeClaim": a, "history": "All", "snapshot": "v1"}),
             "remove one of the two",
         ),
         (
             "/spec/source",
-            json!({"persistentVolumeClaim": {"claimName": "a"}, "history": "All", "pointInTime": {"method": "Clone"}}),
+            json!({"persistentVolumeClaim": a, "history": "All", "pointInTime": {"method": "Clone"}}),
             "remove one of the two",
         ),
         ("/spec/source/history", json!("Kept"), "source.history: Kept keeps what"),
         ("/spec/source/history", json!("Some"), "\"Kept\""),
-        ("/spec/schedule/interval", json!("0s"), "such as 90s"),
-        ("/spec/schedule/interval", json!("1 day"), "such as 90s"),
-        ("/spec/limits/timeout", json!("6"), "such as 90s"),
-        ("/spec/limits/timeout", json!(6), "is not of type \"string\""),
-        ("/spec/limits/retries", json!(-1), "-1 is less than the minimum of 0"),
-        ("/spec/transfer/bandwidthLimit", json!("fast"), "such as 500k"),
-        ("/spec/transfer/bandwidthLimit", json!("100"), "64Ki or more"),
-        ("/spec/transfer/bandwidthLimit", json!("1.5Mi"), "whole bytes"),
-        ("/spec/transfer", json!({"compressionLevel": 3}), "goes with compression: Zstd"),
-        ("/spec/transfer", json!({"placement": "Local", "bandwidthLimit": "1Mi"}), "remove one of the two"),
-        ("/spec/transfer/compression", json!("gzip"), "\"Auto\""),
         ("/spec/source/path", json!("a"), "begins with /"),
         ("/spec/source/path", json!("/a/"), "does not end with it"),
         ("/spec/source/path", json!("/a//b"), "empty"),
@@ -171,15 +177,30 @@ fn bad_values_are_refused_at_their_field_and_with_advice() {
         ("/spec/destination/create/size", json!("10 GB"), "such as 500Mi"),
         ("/spec/destination/create/size", json!("0"), "such as 500Mi"),
         ("/spec/destination/create/accessModes", json!(["ReadOnlyMany"]), "\"ReadWriteOnce\""),
-        ("/spec/destination", claim("a"), "overlap"),
+        ("/spec/destination", json!({"persistentVolumeClaim": a}), "overlap"),
+        ("/spec/source/snapshot", json!("as-of:yesterday"), "is not a time"),
+        ("/spec/source/snapshot", json!("as-of:2026-11-22T18:00"), "is not a time"),
+    ]);
+}
+
+#[test]
+fn other_bad_values_are_refused_at_their_field_and_with_advice() {
+    assert_refused(&[
+        ("/spec/limits/timeout", json!("6"), "such as 90s"),
+        ("/spec/limits/timeout", json!(6), "is not of type \"string\""),
+        ("/spec/limits/retries", json!(-1), "-1 is less than the minimum of 0"),
+        ("/spec/transfer/bandwidthLimit", json!("fast"), "such as 500k"),
+        ("/spec/transfer/bandwidthLimit", json!("100"), "64Ki or more"),
+        ("/spec/transfer/bandwidthLimit", json!("1.5Mi"), "whole bytes"),
+        ("/spec/transfer", json!({"compressionLevel": 3}), "goes with compression: Zstd"),
+        ("/spec/transfer", json!({"placement": "Local", "bandwidthLimit": "1Mi"}), "remove one of the two"),
+        ("/spec/transfer/compression", json!("gzip"), "\"Auto\""),
         ("/spec/files/deleteLimit/percent", json!(101), "greater than the maximum"),
         ("/spec/deletionPolicy", json!("Delete"), "destination.create"),
         ("/spec/files", json!({"deleteAnyway": true}), "goes with delete: true"),
         ("/spec/files", json!({"deleteTiming": "Before"}), "goes with delete: true"),
         ("/spec/files/exclude", json!(["ok", "two\nlines"]), "one pattern an entry"),
         ("/spec/files/exclude", json!("*.tmp"), "is not of type \"array\""),
-        ("/spec/source/snapshot", json!("as-of:yesterday"), "is not a time"),
-        ("/spec/source/snapshot", json!("as-of:2026-11-22T18:00"), "is not a time"),
         ("/spec/snapshots/retain", json!({"daily": 0}), "would keep no snapshot"),
         ("/spec/snapshots/retain", json!({"tags": []}), "would keep no snapshot"),
         ("/spec/snapshots/retain/maxBytes", json!("much"), "is not a size"),
@@ -200,15 +221,7 @@ fn bad_values_are_refused_at_their_field_and_with_advice() {
         ("/metadata/nam", json!("x"), "unknown field nam"),
         ("/metadata/name", json!("Web"), "lower-case letters"),
         ("/metadata", json!({}), "metadata.name"),
-    ];
-    for (pointer, value, advice) in cases {
-        let found = problems(pointer, value.clone());
-        let field = dotted(pointer);
-        let said = |it: &Problem| {
-            it.message.contains(advice) && (field.starts_with(&it.field) || it.field.starts_with(&field))
-        };
-        assert!(found.iter().any(said), "{pointer} {value}: {found:?}");
-    }
+    ]);
 }
 
 /// Returns the violated rules of a change from the minimal SyncJob with `old` to the one with `new`.

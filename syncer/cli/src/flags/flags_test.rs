@@ -74,23 +74,27 @@ fn any_patterns() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(prop_oneof![".*", "-{0,2}[a-z=, ]*", "[\\s\"'\\\\*!#/]*"], 0..4)
 }
 
+const CHMOD: &[&str] = &["D755,F644", "go=rX,u+w"];
+
+fn any_chown() -> impl Strategy<Value = Option<Chown>> {
+    any::<(Option<u16>, Option<u16>)>().prop_map(|(uid, gid)| {
+        (uid.is_some() || gid.is_some()).then(|| Chown { uid: uid.map(u32::from), gid: gid.map(u32::from) })
+    })
+}
+
 prop_compose! {
     fn any_params()(
         (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
-        (dry_run, verify, image, delete_anyway, before, adopt) in any::<(bool, bool, bool, bool, bool, bool)>(),
+        [dry_run, verify, image, delete_anyway, before, adopt] in any::<[bool; 6]>(),
         (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
-        (ignore_files, update, one_file_system, cross_mounts) in any::<(bool, bool, bool, bool)>(),
-        (existing, ignore_existing, uid, gid) in any::<(bool, bool, Option<u16>, Option<u16>)>(),
-        chmod in prop::option::of(prop::sample::select(&["D755,F644", "go=rX,u+w"][..])),
-        (min_size, max_size, max_delete) in any::<(Option<u64>, Option<u64>, Option<u64>)>(),
+        [ignore_files, update, one_file_system, cross_mounts] in any::<[bool; 4]>(),
+        [existing, ignore_existing, removes, content_hash] in any::<[bool; 4]>(),
+        (chmod, chown) in (prop::option::of(prop::sample::select(CHMOD)), any_chown()),
+        [min_size, max_size, max_delete, bandwidth_limit] in any::<[Option<u64>; 4]>(),
         (compare, in_place, compression) in (0..3usize, any::<bool>(), any_compression()),
-        bandwidth_limit in any::<Option<u64>>(),
-        shard in prop::option::of(any_shard()),
-        volume in any::<Option<[u8; 16]>>(),
+        (shard, volume) in (prop::option::of(any_shard()), any::<Option<[u8; 16]>>()),
         (list, blocks) in (prop::option::of((".+", any::<bool>())), prop::option::of(".+")),
-        (filter, removes, content_hash) in (any_patterns(), any::<bool>(), any::<bool>()),
-        (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
-        (other, history, taken) in (prop::sample::select(&OTHER_SOURCES[..]), any_history(), any_history()),
+        (filter, demands, history) in (any_patterns(), any_demands(), any_history()),
     ) -> RunParams {
         RunParams {
             run,
@@ -100,7 +104,7 @@ prop_compose! {
             content_hash,
             changed_blocks: blocks.map(|file| ChangedBlocks { file, ..ChangedBlocks::default() }),
             delete,
-            delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
+            delete_timing: [DeleteTiming::After, DeleteTiming::Before][usize::from(delete && before)],
             adopt: delete && adopt,
             delete_anyway: delete && delete_anyway,
             delete_limit: DeleteLimit(delete_limit),
@@ -120,12 +124,7 @@ prop_compose! {
             existing,
             ignore_existing,
             chmod: chmod.filter(|_| preserve.permissions).map(|changes| changes.parse().unwrap()),
-            chown: match preserve.ownership {
-                Ownership::Always if uid.is_some() || gid.is_some() => {
-                    Some(Chown { uid: uid.map(u32::from), gid: gid.map(u32::from) })
-                }
-                _ => None,
-            },
+            chown: chown.filter(|_| preserve.ownership == Ownership::Always),
             compare: [Compare::Metadata, Compare::Content, Compare::Size][compare],
             preserve,
             write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
@@ -141,14 +140,20 @@ prop_compose! {
             keep_going: false,
             source_id: None,
             history,
-            demands: Demands {
-                snapshot,
-                history: taken,
-                backup_dir: backup_dir.map(PathBuf::from),
-                other_source: other,
-                ..Demands::default()
-            },
+            demands,
         }
+    }
+}
+
+prop_compose! {
+    fn any_demands()(
+        snapshot in prop::option::of(any_snapshot()),
+        backup_dir in prop::option::of("[ =a-z/-]{1,9}"),
+        other_source in prop::sample::select(&OTHER_SOURCES[..]),
+        history in any_history(),
+    ) -> Demands {
+        let backup_dir = backup_dir.map(PathBuf::from);
+        Demands { snapshot, history, backup_dir, other_source, ..Demands::default() }
     }
 }
 

@@ -14,179 +14,87 @@ use syncer::internals::{
     },
 };
 
-use super::hostile_source::{Attack, BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new};
+use super::hostile_source::{BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new};
 use crate::common::hostile::{Hostile, file, frame, of_run, varints};
 use crate::common::prelude::*;
 
+/// Data that breaks the protocol after a source has offered a file.
+struct BadData {
+    what: &'static str,
+    offered: fn(&mut Hostile),
+    data: Vec<u8>,
+    words: &'static str,
+}
+
+/// Checks that each is refused with a message that contains its words.
+#[track_caller]
+fn assert_data_refused(all: Vec<BadData>) {
+    for BadData { what, offered, data, words } in all {
+        let attack = |peer: &mut Hostile| {
+            offered(peer);
+            peer.data(&data);
+        };
+        assert_refused(what, attack, words);
+    }
+}
+
+/// Returns data that follows the offer of a file of 5 bytes.
+fn after_small(what: &'static str, data: Vec<u8>, words: &'static str) -> BadData {
+    BadData { what, offered: |peer| offer_new(peer, 5), data, words }
+}
+
+/// Returns data that follows the offer of a large file.
+fn after_large(what: &'static str, data: Vec<u8>, words: &'static str) -> BadData {
+    BadData { what, offered: |peer| offer_new(peer, NEW_LEN), data, words }
+}
+
+/// Returns data that follows the offer of another version of a large file.
+fn after_update(what: &'static str, data: Vec<u8>, words: &'static str) -> BadData {
+    BadData { what, offered: |peer| offer_update(peer, 2 * BLOCK_LEN), data, words }
+}
+
+/// Returns a compressed frame that says it holds `len` bytes.
+fn compressed(len: u32, content: &[u8]) -> Vec<u8> {
+    let packed = if content.is_empty() { Vec::new() } else { zstd::bulk::compress(content, 1).unwrap() };
+    frame(PACK | COMPRESSED, &[&len.to_le_bytes()[..], &packed].concat())
+}
+
 #[test]
 fn frames_that_are_none_or_were_not_asked_for_end_the_run() {
-    assert_refused(&[
-        (
-            "an unknown kind",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&frame(99, b""));
-            },
-            "unknown kind 99",
-        ),
-        (
-            "a long frame",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&[PACK, 0, 0, 0, 0, 255, 255, 255, 255]);
-            },
-            "4294967295 bytes",
-        ),
-        (
-            "a frame that is cut off",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&[PACK, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
-            },
-            "inside of a frame",
-        ),
-        (
-            "a frame of a run that has not begun",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&of_run(1, pack(0, b"hello")));
-            },
-            "a run that has not begun",
-        ),
-        (
-            "a file that nobody needs",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&pack(7000, b"hello"));
-            },
-            "not asked for",
-        ),
-        (
-            "a block of it",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&block(7000, 300, 0, &[1; 300]));
-            },
-            "not asked for",
-        ),
-        (
-            "a pack that is larger than it is",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&frame(PACK, &varints(&[0, 0, 1 << 40])));
-            },
-            "a malformed Pack",
-        ),
-        (
-            "a block beyond its file",
-            |peer| {
-                offer_new(peer, NEW_LEN);
-                peer.data(&block(0, 100, 0, &[1; 300]));
-            },
-            "a malformed Block",
-        ),
-        (
-            "a bomb",
-            |peer| {
-                offer_new(peer, 5);
-                let bomb = zstd::bulk::compress(&vec![0; 256 << 20], 1).unwrap();
-                peer.data(&frame(PACK | COMPRESSED, &[&3_000_000_u32.to_le_bytes()[..], &bomb].concat()));
-            },
-            "a malformed compressed frame",
-        ),
-        (
-            "a length that is a lie",
-            |peer| {
-                offer_new(peer, 5);
-                let packed = zstd::bulk::compress(&[7; 100], 1).unwrap();
-                peer.data(&frame(PACK | COMPRESSED, &[&101_u32.to_le_bytes()[..], &packed].concat()));
-            },
-            "a malformed compressed frame",
-        ),
-        (
-            "a frame that unpacks to too much",
-            |peer| {
-                offer_new(peer, 5);
-                peer.data(&frame(PACK | COMPRESSED, &u32::MAX.to_le_bytes()));
-            },
-            "4294967295 bytes",
-        ),
+    let long = vec![PACK, 0, 0, 0, 0, 255, 255, 255, 255];
+    let cut_off = vec![PACK, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2];
+    let bomb = compressed(3_000_000, &vec![0; 256 << 20]);
+    assert_data_refused(vec![
+        after_small("an unknown kind", frame(99, b""), "unknown kind 99"),
+        after_small("a long frame", long, "4294967295 bytes"),
+        after_small("a frame that is cut off", cut_off, "inside of a frame"),
+        after_small("a run that has not begun", of_run(1, pack(0, b"hello")), "a run that has not begun"),
+        after_small("a file that nobody needs", pack(7000, b"hello"), "not asked for"),
+        after_small("a block of it", block(7000, 300, 0, &[1; 300]), "not asked for"),
+        after_small("a pack larger than it is", frame(PACK, &varints(&[0, 0, 1 << 40])), "a malformed Pack"),
+        after_large("a block beyond its file", block(0, 100, 0, &[1; 300]), "a malformed Block"),
+        after_small("a bomb", bomb, "a malformed compressed frame"),
+        after_small("a length that is a lie", compressed(101, &[7; 100]), "a malformed compressed frame"),
+        after_small("a frame that unpacks to too much", compressed(u32::MAX, b""), "4294967295 bytes"),
     ]);
 }
 
 #[test]
 fn parts_that_do_not_fit_their_file_end_the_run() {
-    assert_refused(&[
-        (
-            "two lengths",
-            |peer| {
-                offer_new(peer, NEW_LEN);
-                let frames = [
-                    block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]),
-                    block(0, BLOCK_LEN + 5, BLOCK_LEN, b"hello"),
-                ];
-                peer.data(&frames.concat());
-            },
-            "two lengths",
-        ),
-        (
-            "a block that comes twice",
-            |peer| {
-                offer_new(peer, NEW_LEN);
-                peer.data(
-                    &[
-                        block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]),
-                        block(0, 2 * BLOCK_LEN, 0, &[2; MIN_BLOCK_BYTES]),
-                    ]
-                    .concat(),
-                );
-            },
-            "came more than once",
-        ),
-        (
-            "bytes kept of a file that there is not",
-            |peer| {
-                offer_new(peer, NEW_LEN);
-                peer.data(
-                    &Patch { place: place(2 * BLOCK_LEN), segments: vec![Segment::Kept(BLOCK_LEN)] }.encode(),
-                );
-            },
-            "kept of a file that there is not",
-        ),
-        (
-            "chunks of a file that there is not",
-            |peer| {
-                offer_new(peer, NEW_LEN);
-                peer.data(&chunks(3 * BLOCK_LEN, (0, CHUNK_LEN)));
-            },
-            "in another way than it was begun",
-        ),
-        (
-            "chunks that come twice",
-            |peer| {
-                offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(
-                    &[chunks(2 * BLOCK_LEN, (0, CHUNK_LEN)), chunks(2 * BLOCK_LEN, (0, CHUNK_LEN))].concat(),
-                );
-            },
-            "came more than once",
-        ),
-        (
-            "chunks that are shorter than it cuts",
-            |peer| {
-                offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&chunks(2 * BLOCK_LEN, (0, CHUNK_LEN - 1)));
-            },
-            "a chunk is too short",
-        ),
-        (
-            "a block of a file that comes in chunks",
-            |peer| {
-                offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]));
-            },
-            "in another way than it was begun",
-        ),
+    let first = |content: u8| block(0, 2 * BLOCK_LEN, 0, &[content; MIN_BLOCK_BYTES]);
+    let of_other_length = block(0, BLOCK_LEN + 5, BLOCK_LEN, b"hello");
+    let kept = Patch { place: place(2 * BLOCK_LEN), segments: vec![Segment::Kept(BLOCK_LEN)] }.encode();
+    let chunk = || chunks(2 * BLOCK_LEN, (0, CHUNK_LEN));
+    let short = chunks(2 * BLOCK_LEN, (0, CHUNK_LEN - 1));
+    let other_way = "in another way than it was begun";
+    assert_data_refused(vec![
+        after_large("two lengths", [first(1), of_other_length].concat(), "two lengths"),
+        after_large("a block that comes twice", [first(1), first(2)].concat(), "came more than once"),
+        after_large("bytes kept of no file", kept, "kept of a file that there is not"),
+        after_large("chunks of no file", chunks(3 * BLOCK_LEN, (0, CHUNK_LEN)), other_way),
+        after_update("chunks that come twice", [chunk(), chunk()].concat(), "came more than once"),
+        after_update("chunks that are shorter than it cuts", short, "a chunk is too short"),
+        after_update("a block of a file that comes in chunks", first(1), other_way),
     ]);
 }
 
@@ -237,14 +145,14 @@ fn offer_update(peer: &mut Hostile, size: u64) {
     }
 }
 
-/// Checks that each false statement about a file's content fails only that file, and that the destination's entries
-/// stay.
+/// Checks that data that lies about a file's content fails only that file, and that the destination's entries stay.
 #[track_caller]
-fn assert_file_fails(lies: &[Attack]) {
-    for (what, lie, words) in lies {
+fn assert_file_fails(lies: Vec<BadData>) {
+    for BadData { what, offered, data, words } in lies {
         let (sink, mut peer) = Sink::start();
         let before = Snapshot::of(&sink.pair.destination);
-        lie(&mut peer);
+        offered(&mut peer);
+        peer.data(&data);
         peer.done();
         let (ended, pair) = sink.end();
         ended.assert_exit(ExitCode::Partial);
@@ -261,81 +169,41 @@ fn assert_file_fails(lies: &[Attack]) {
 #[test]
 fn a_lie_about_content_is_the_failure_of_its_file() {
     const NO_HASH: &str = "does not have the hash";
-    assert_file_fails(&[
-        (
-            "a packed file",
-            |peer| {
-                offer_new(peer, 5);
-                let mut pack = pack(0, b"hello");
-                *pack.last_mut().unwrap() ^= 1;
-                peer.data(&pack);
-            },
-            NO_HASH,
-        ),
-        (
-            "a file in blocks",
-            |peer| {
-                offer_new(peer, 200_000);
-                peer.data(
-                    &[block(0, 200_000, 0, &[1; 200_000]), end(200_000, TransferHash([1; 32]))].concat(),
-                );
-            },
-            NO_HASH,
-        ),
-        (
-            "the end before the content",
-            |peer| {
-                offer_new(peer, 200_000);
-                peer.data(
-                    &[end(200_000, TransferHash::of(&[2; 200_000])), block(0, 200_000, 0, &[1; 200_000])]
-                        .concat(),
-                );
-            },
-            NO_HASH,
-        ),
-        (
-            "a file in chunks",
-            |peer| {
-                offer_update(peer, 2 * BLOCK_LEN);
-                let len = u64::from(CHUNK_LEN);
-                let parts = [0, 2 * len, len].map(|offset| {
-                    let mut chunks = ChunksBuilder::default();
-                    chunks.push(Some((offset, CHUNK_LEN)), b"");
-                    chunks.finish(&BlockHeader { offset, ..place(3 * len) })
-                });
-                peer.data(&[parts.concat(), end(3 * len, TransferHash([3; 32]))].concat());
-            },
-            NO_HASH,
-        ),
-        (
-            "chunks beyond the file that they are copied from",
-            |peer| {
-                offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&[chunks(100, (1 << 40, 100)), end(100, TransferHash([3; 32]))].concat());
-            },
-            "",
-        ),
-        (
-            "the longest file there can be",
-            |peer| {
-                let len = 1 << 61;
-                offer_new(peer, NEW_LEN);
-                let hole = Patch { place: place(len), segments: vec![Segment::Hole(len)] };
-                peer.data(&[hole.encode(), end(len, TransferHash([4; 32]))].concat());
-            },
-            "",
-        ),
-        (
-            "more kept of a small file than there is",
-            |peer| {
-                offer_new(peer, 500);
-                let files = [&varints(&[0, 4, 500])[..], &500_u32.to_le_bytes(), &[5; 32]].concat();
-                let hash = TransferHash::of(&files).0;
-                peer.data(&frame(PACK, &[&hash[..], &files].concat()));
-            },
-            "",
-        ),
+    let mut changed = pack(0, b"hello");
+    *changed.last_mut().unwrap() ^= 1;
+    let blocks = block(0, 200_000, 0, &[1; 200_000]);
+    let end_of = |len, hash: [u8; 32]| end(len, TransferHash(hash));
+    let early_end = end(200_000, TransferHash::of(&[2; 200_000]));
+    let beyond = [chunks(100, (1 << 40, 100)), end_of(100, [3; 32])].concat();
+    let longest = 1 << 61;
+    let hole = Patch { place: place(longest), segments: vec![Segment::Hole(longest)] }.encode();
+    assert_file_fails(vec![
+        after_small("a packed file", changed, NO_HASH),
+        after_large("a file in blocks", [blocks.clone(), end_of(200_000, [1; 32])].concat(), NO_HASH),
+        after_large("the end before the content", [early_end, blocks].concat(), NO_HASH),
+        after_update("a file in chunks", three_chunks(), NO_HASH),
+        after_update("chunks beyond the file that they are copied from", beyond, ""),
+        after_large("the longest file there can be", [hole, end_of(longest, [4; 32])].concat(), ""),
+        after_small("more kept of a small file than there is", more_kept_than_there_is(), ""),
     ]);
+}
+
+/// Makes a file of three chunks, of which the last comes before the second, and whose hash is another.
+fn three_chunks() -> Vec<u8> {
+    let len = u64::from(CHUNK_LEN);
+    let parts = [0, 2 * len, len].map(|offset| {
+        let mut chunks = ChunksBuilder::default();
+        chunks.push(Some((offset, CHUNK_LEN)), b"");
+        chunks.finish(&BlockHeader { offset, ..place(3 * len) })
+    });
+    [parts.concat(), end(3 * len, TransferHash([3; 32]))].concat()
+}
+
+/// Makes a pack with a patch of a small file that is not at the destination.
+fn more_kept_than_there_is() -> Vec<u8> {
+    let files = [&varints(&[0, 4, 500])[..], &500_u32.to_le_bytes(), &[5; 32]].concat();
+    let hash = TransferHash::of(&files).0;
+    frame(PACK, &[&hash[..], &files].concat())
 }
 
 #[test]

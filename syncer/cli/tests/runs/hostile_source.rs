@@ -98,124 +98,77 @@ fn offer_unlike(peer: &mut Hostile) {
 
 pub(super) type Act = fn(&mut Hostile);
 
-/// An attack: its name, the actions, and words of the error.
-pub(super) type Attack = (&'static str, Act, &'static str);
-
-/// Checks that each attack is refused as a violation of the protocol with a message that contains its words, and that
-/// no visible entry changes.
+/// Checks that an attack is refused as a violation of the protocol with a message that contains `words`, and that no
+/// visible entry changes.
 #[track_caller]
-pub(super) fn assert_refused(attacks: &[Attack]) {
-    for (what, attack, words) in attacks {
-        let (sink, mut peer) = Sink::start();
-        let before = Snapshot::of(&sink.pair.destination);
-        attack(&mut peer);
-        let (ended, pair) = sink.end();
-        ended.assert_exit(ExitCode::PeerLost);
-        let Report { message, reason, .. } = ended.report();
-        assert_eq!(reason.as_deref(), Some("ProtocolViolation"), "{what}: {message}");
-        assert!(message.contains(words), "{what}: {message}");
-        Snapshot::of(&pair.destination).assert_like(&before, BELOW_ROOT, what);
-        pair.assert_only_parts_staged(1);
-        let _ = peer.closed();
-    }
+pub(super) fn assert_refused(what: &str, attack: impl FnOnce(&mut Hostile), words: &str) {
+    let (sink, mut peer) = Sink::start();
+    let before = Snapshot::of(&sink.pair.destination);
+    attack(&mut peer);
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::PeerLost);
+    let Report { message, reason, .. } = ended.report();
+    assert_eq!(reason.as_deref(), Some("ProtocolViolation"), "{what}: {message}");
+    assert!(message.contains(words), "{what}: {message}");
+    Snapshot::of(&pair.destination).assert_like(&before, BELOW_ROOT, what);
+    pair.assert_only_parts_staged(1);
+    let _ = peer.closed();
 }
 
 #[test]
-fn messages_that_are_none_or_out_of_place_end_the_run() {
-    assert_refused(&[
-        (
-            "no Hello",
-            |peer| {
-                peer.say(&tree());
-            },
-            "Tree came instead of Hello",
-        ),
-        (
-            "two",
-            |peer| {
-                peer.hello();
-                peer.hello();
-            },
-            "Hello came instead of Tree",
-        ),
-        (
-            "an unknown kind",
-            |peer| {
-                peer.write(&frame(99, b""));
-            },
-            "unknown kind 99",
-        ),
-        (
-            "a long frame",
-            |peer| {
-                peer.write(&[3, 0, 0, 0, 0, 255, 255, 255, 255]);
-            },
-            "4294967295 bytes",
-        ),
-        (
-            "a frame that is cut off",
-            |peer| {
-                peer.write(&[3, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
-                peer.finish();
-            },
-            "inside of a frame",
-        ),
-        (
-            "no JSON",
-            |peer| {
-                peer.write(&frame(1, b"{"));
-            },
-            "a malformed Hello",
-        ),
-        (
-            "more than the body",
-            |peer| {
-                peer.write(&frame(7, b"x"));
-            },
-            "a malformed NeedsEnd",
-        ),
-        (
-            "a directory that was not asked for",
-            |peer| {
-                peer.hello();
-                peer.say(&tree());
-                while !matches!(peer.hear(), Some(Message::Want(_))) {}
-                peer.say(&listed(5, 6, &[]));
-            },
-            "a directory came that was not asked for",
-        ),
-        (
-            "more than may be pushed",
-            |peer| {
-                peer.hello();
-                let names: Vec<_> = (0..20_000).map(|i| format!("{i:05}")).collect();
-                let files: Vec<_> = names.iter().map(|name| file(name, 1)).collect();
-                peer.say(&listed(0, 1, &files));
-            },
-            "more was pushed than may be",
-        ),
-        (
-            "features of more files than were asked about",
-            |peer| {
-                offer_unlike(peer);
-                peer.say(&Message::Samples(vec![vec![1], vec![2]]));
-            },
-            "other features came than were asked for",
-        ),
-        (
-            "features that end early",
-            |peer| {
-                offer_unlike(peer);
-                peer.write(&frame(20, &[3, 1, 2, 3, 4, 5, 6, 7, 8]));
-            },
-            "a malformed Samples",
-        ),
-    ]);
+fn bytes_that_are_no_message_end_the_run() {
+    for (what, bytes, words) in [
+        ("an unknown kind", frame(99, b""), "unknown kind 99"),
+        ("a long frame", vec![3, 0, 0, 0, 0, 255, 255, 255, 255], "4294967295 bytes"),
+        ("no JSON", frame(1, b"{"), "a malformed Hello"),
+        ("more than the body", frame(7, b"x"), "a malformed NeedsEnd"),
+    ] {
+        assert_refused(what, |peer| peer.write(&bytes), words);
+    }
+    let cut_off = |peer: &mut Hostile| {
+        peer.write(&[3, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
+        peer.finish();
+    };
+    assert_refused("a frame that is cut off", cut_off, "inside of a frame");
+}
+
+#[test]
+fn messages_out_of_place_end_the_run() {
+    assert_refused("no Hello", |peer| peer.say(&tree()), "Tree came instead of Hello");
+    let two = |peer: &mut Hostile| {
+        peer.hello();
+        peer.hello();
+    };
+    assert_refused("two", two, "Hello came instead of Tree");
+    let unasked = |peer: &mut Hostile| {
+        peer.hello();
+        peer.say(&tree());
+        while !matches!(peer.hear(), Some(Message::Want(_))) {}
+        peer.say(&listed(5, 6, &[]));
+    };
+    assert_refused("another directory", unasked, "a directory came that was not asked for");
+    let too_much = |peer: &mut Hostile| {
+        peer.hello();
+        let names: Vec<_> = (0..20_000).map(|i| format!("{i:05}")).collect();
+        let files: Vec<_> = names.iter().map(|name| file(name, 1)).collect();
+        peer.say(&listed(0, 1, &files));
+    };
+    assert_refused("more than may be pushed", too_much, "more was pushed than may be");
+    let other_features = |peer: &mut Hostile| {
+        offer_unlike(peer);
+        peer.say(&Message::Samples(vec![vec![1], vec![2]]));
+    };
+    assert_refused("features of more files", other_features, "other features came than were asked for");
+    let short_features = |peer: &mut Hostile| {
+        offer_unlike(peer);
+        peer.write(&frame(20, &[3, 1, 2, 3, 4, 5, 6, 7, 8]));
+    };
+    assert_refused("features that end early", short_features, "a malformed Samples");
 }
 
 #[test]
 fn listings_that_lead_elsewhere_or_lie_end_the_run() {
-    assert_refused(&[
+    let listings: &[(&str, Act, &str)] = &[
         ("a path", |peer| peer.offer(&[file("d/kept", 1)]), "not a name"),
         ("the parent", |peer| peer.offer(&[dir("..")]), "not a name"),
         ("itself", |peer| peer.offer(&[dir(".")]), "not a name"),
@@ -265,7 +218,10 @@ fn listings_that_lead_elsewhere_or_lie_end_the_run() {
             },
             "a path is longer than a path can be",
         ),
-    ]);
+    ];
+    for (what, offer, words) in listings {
+        assert_refused(what, offer, words);
+    }
 }
 
 #[test]

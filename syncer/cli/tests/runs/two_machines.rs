@@ -78,11 +78,16 @@ fn the_commands_of_the_page_on_two_machines_do_what_it_says() {
     run(keygen);
     fs::rename(folder.join("keys/sink"), folder.join("sink")).unwrap();
     fs::remove_dir_all(copy).unwrap();
-    let mut listener = bash(receive).spawn().unwrap();
-    let sent = bash(send).output().unwrap();
+    assert_sends(bash(receive), bash(send));
+    far.pair.assert_copy(send);
+}
+
+/// Asserts that one command sends to the other.
+fn assert_sends(mut receive: Command, mut send: Command) {
+    let mut listener = receive.spawn().unwrap();
+    let sent = send.output().unwrap();
     listener.kill().unwrap();
     let listened = listener.wait_with_output().unwrap();
     let said = [&sent.stderr, &listened.stderr].map(|it| String::from_utf8_lossy(it)).concat();
     assert!(sent.status.success(), "{said}");
-    far.pair.assert_copy(send);
 }

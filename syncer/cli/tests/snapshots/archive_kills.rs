@@ -92,11 +92,7 @@ fn archives_and_runs_with_a_history_that_are_killed_at_any_moment_leave_nothing_
             assert_eq!(fs::read_dir(volume.store("new")).unwrap().count(), 0, "round {round}");
         }
     }
-    for (nth, killed) in all.iter().enumerate() {
-        assert!(
-            killed.cut_off > kills / 4,
-            "only {} of {kills} of command {nth} were cut off",
-            killed.cut_off
-        );
+    for (nth, Killed { cut_off, .. }) in all.iter().enumerate() {
+        assert!(*cut_off > kills / 4, "only {cut_off} of {kills} of command {nth} were cut off");
     }
 }

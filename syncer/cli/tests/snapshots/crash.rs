@@ -31,6 +31,30 @@ fn listed(volume: &Volume) -> BTreeMap<String, String> {
     list.as_array().unwrap().iter().map(|one| (text(&one["id"]), text(&one["digest"]))).collect()
 }
 
+/// Returns what is killed in a round.
+fn nth_command(round: usize, newest: &str) -> (&'static str, Vec<&str>) {
+    match round % 6 {
+        0 | 1 => ("create", vec![]),
+        2 => ("restore", vec!["first", "--no-safety"]),
+        3 => ("forget", vec![newest]),
+        4 => ("prune", vec!["--keep-last", "3"]),
+        _ => ("verify", vec![]),
+    }
+}
+
+/// Asserts that no snapshot has another tree than before, and that only what the command may do was done.
+#[track_caller]
+fn assert_changed_as_asked(command: &str, before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    for (id, digest) in now {
+        assert!(before.get(id).is_none_or(|other| other == digest), "{command}: {id}");
+    }
+    let new = now.keys().filter(|id| !before.contains_key(*id)).count();
+    let gone = before.keys().filter(|id| !now.contains_key(*id)).count();
+    let (may_add, may_remove) =
+        (usize::from(command == "create"), if command == "prune" { before.len() } else { 0 });
+    assert!(new <= may_add && gone <= may_remove, "{command}: {new} new, {gone} gone");
+}
+
 #[test]
 fn the_store_is_complete_or_unchanged_after_every_kill() {
     let kills = std::env::var("VOLFERRY_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
@@ -48,13 +72,8 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
         fs::write(volume.path().join(format!("d0000/f{number:06}")), content).unwrap();
         let before = listed(&volume);
         let newest = volume.list().last().unwrap()["id"].as_str().unwrap().to_owned();
-        let (command, args): (&str, &[&str]) = match round % 6 {
-            0 | 1 => ("create", &[]),
-            2 => ("restore", &["first", "--no-safety"]),
-            3 => ("forget", &[&newest]),
-            4 => ("prune", &["--keep-last", "3"]),
-            _ => ("verify", &[]),
-        };
+        let (command, args) = nth_command(round, &newest);
+        let args = &args[..];
         let usual = usual.entry(command).or_insert_with(|| {
             let began = Instant::now();
             let copy = if command == "forget" { ("list", &[][..]) } else { (command, args) };
@@ -73,14 +92,7 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
         if command == "verify" && volume.run("verify", &[]).code != Some(0) {
             volume.ok("verify", &[]);
         }
-        let now = listed(&volume);
-        for (id, digest) in &now {
-            assert!(before.get(id).is_none_or(|other| other == digest), "round {round}, {command}");
-        }
-        let new = now.keys().filter(|id| !before.contains_key(*id)).count();
-        let gone = before.keys().filter(|id| !now.contains_key(*id)).count();
-        let may = (usize::from(command == "create"), if command == "prune" { before.len() } else { 0 });
-        assert!(new <= may.0 && gone <= may.1, "round {round}, {command}: {new} new, {gone} gone");
+        assert_changed_as_asked(command, &before, &listed(&volume));
         if round % 10 == 0 {
             volume.ok("verify", &["--no-heal"]);
         }

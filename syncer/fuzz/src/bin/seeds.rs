@@ -6,17 +6,13 @@ use std::{fs, io, path::Path};
 // The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
-use contract::{Reason, 
-    BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
-    RunParams,
-};
 use bucket::internals::{pack, samples};
-use syncer::snapshot::{
-    copy::{CopiedHistory, HistorySource, NoHistory, RequestedContent, StreamedHistory, serve_history},
-    store::{ContentRef, Home},
+use contract::{
+    BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair,
+    OwnKey, Progress, Reason, Report, RunParams,
 };
 use syncer::internals::{
-    attrs::Attrs, kept_xattrs::Classes,
+    attrs::Attrs,
     delta::{
         checked::{BlockCheck, CheckedBlocks, FileVersion},
         chunk_sizes::ChunkSizes,
@@ -27,6 +23,7 @@ use syncer::internals::{
     },
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::{ContentId, TransferHash, TreeDigest},
+    kept_xattrs::Classes,
     listing::{Listing, ListingBuilder},
     owners::Owners,
     path::RelPath,
@@ -39,6 +36,10 @@ use syncer::internals::{
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
         patch::{BlockHeader, ChunksBuilder, Patch, Segment},
     },
+};
+use syncer::snapshot::{
+    copy::{CopiedHistory, HistorySource, NoHistory, RequestedContent, StreamedHistory, serve_history},
+    store::{ContentRef, Home},
 };
 
 fn main() -> io::Result<()> {
@@ -209,11 +210,8 @@ fn files() -> Vec<FileGroup> {
     vec![FileGroup { dir: 300, indices: vec![0, 1, 7] }, FileGroup { dir: 2, indices: vec![200] }]
 }
 
-fn messages() -> Vec<Message> {
-    let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
-    let refusal =
-        Refusal { exit: contract::ExitCode::Guard, reason: Reason::SourceEmpty, message: "m".into() };
-    let head = TreeHead {
+fn head() -> TreeHead {
+    TreeHead {
         root_meta: meta(0o755),
         root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [5; 16] },
@@ -222,7 +220,13 @@ fn messages() -> Vec<Message> {
         owners: Owners::new([(Owner { uid: 0, gid: 0 }, 9), (Owner { uid: 1000, gid: 100 }, 7)], 3),
         last_run: None,
         source: SourceDone::default(),
-    };
+    }
+}
+
+fn messages() -> Vec<Message> {
+    let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
+    let refusal =
+        Refusal { exit: contract::ExitCode::Guard, reason: Reason::SourceEmpty, message: "m".into() };
     let rules = Box::from(*b"*.o\n");
     let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16], attrs: [6; 16] }];
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
@@ -251,7 +255,7 @@ fn messages() -> Vec<Message> {
         })),
         Message::Welcome(Welcome { version: "0.1.0".into(), dry_run: false }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),
-        Message::Tree(Box::new(head)),
+        Message::Tree(Box::new(head())),
         Message::Want(vec![0, 1, 300]),
         Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
         update(BasisManifest::Granules(granules)),
@@ -339,12 +343,22 @@ fn archives() -> Vec<(&'static str, Vec<u8>)> {
     let end = vec![0; 1024];
     vec![
         ("plain", [header(b'0', 3, &[]), block(b"abc"), header(b'5', 0, &[]), end.clone()].concat()),
-        ("records", [header(b'x', attrs.len(), &[]), block(&attrs), header(b'2', 0, &[]), end.clone()].concat()),
+        (
+            "records",
+            [header(b'x', attrs.len(), &[]), block(&attrs), header(b'2', 0, &[]), end.clone()].concat(),
+        ),
         ("long", [header(b'L', 5, &[]), block(b"name\0"), header(b'0', 0, &[]), end.clone()].concat()),
         (
             "holes",
-            [header(b'x', holes.len(), &[]), block(&holes), header(b'0', 1024, &[]), map, vec![7; 512], end.clone()]
-                .concat(),
+            [
+                header(b'x', holes.len(), &[]),
+                block(&holes),
+                header(b'0', 1024, &[]),
+                map,
+                vec![7; 512],
+                end.clone(),
+            ]
+            .concat(),
         ),
         ("old-holes", [header(b'S', 512, &[(1024, 512)]), vec![7; 512], end].concat()),
     ]

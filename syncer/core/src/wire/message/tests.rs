@@ -53,10 +53,10 @@ fn sketch() -> SampleRequest {
     SampleRequest { sampling: Sampling::new(1 << 20).unwrap(), files: file_groups() }
 }
 
-fn samples() -> Vec<Message> {
+fn head() -> TreeHead {
     let totals =
         Totals { entries: 1, bytes: u64::MAX, skipped: 3, sparse: 4, newest: Time { seconds: -5, nanos: 6 } };
-    let head = TreeHead {
+    TreeHead {
         root_meta: Meta { mode: 0o755, ..Meta::default() },
         root_attrs: Attrs::trusted(b"\x06user.a\x00").into(),
         digest: TreeDigest::default(),
@@ -68,7 +68,15 @@ fn samples() -> Vec<Message> {
         ),
         last_run: Some(Time { seconds: 7, nanos: 8 }),
         source: SourceDone::default(),
-    };
+    }
+}
+
+fn hello(params: RunParams, attrs: Classes, device: Option<u64>) -> Message {
+    let whereabouts = Default::default();
+    Message::Hello(Box::new(Hello { params, attrs, device, file: None, whereabouts, last: true }))
+}
+
+fn samples() -> Vec<Message> {
     let action = PlannedAction {
         action: Action::SetMetadata,
         kind: EntryKind::Folder,
@@ -79,32 +87,15 @@ fn samples() -> Vec<Message> {
         differs: vec![Difference::Mode],
     };
     let refusal = Refusal { exit: ExitCode::Guard, reason: "R".into(), message: "m".into() };
+    let ranges = ChangedRanges::new([(0, 4096), (1 << 30, 512)]).unwrap();
+    let changed_blocks = Some(ChangedBlocks { ranges, ..ChangedBlocks::default() });
+    let blocks = RunParams { changed_blocks, ..RunParams::default() };
     vec![
-        Message::Hello(Box::new(Hello {
-            params: RunParams::default(),
-            attrs: Classes::USER,
-            device: None,
-            file: None,
-            whereabouts: Default::default(),
-            last: true,
-        })),
-        Message::Hello(Box::new(Hello {
-            params: RunParams {
-                changed_blocks: Some(ChangedBlocks {
-                    ranges: ChangedRanges::new([(0, 4096), (1 << 30, 512)]).unwrap(),
-                    ..ChangedBlocks::default()
-                }),
-                ..RunParams::default()
-            },
-            attrs: Classes::NONE,
-            device: Some(1 << 40),
-            file: None,
-            whereabouts: Default::default(),
-            last: true,
-        })),
+        hello(RunParams::default(), Classes::USER, None),
+        hello(blocks, Classes::NONE, Some(1 << 40)),
         Message::Welcome(Welcome { version: "1".into(), dry_run: false }),
         Message::Listed(listed()),
-        Message::Tree(Box::new(head)),
+        Message::Tree(Box::new(head())),
         Message::Want(vec![0, 1, u32::MAX]),
         Message::Forecast(Forecast { files: 3, bytes: u64::MAX }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200], prefixes: prefixes() }),
