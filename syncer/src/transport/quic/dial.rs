@@ -188,7 +188,10 @@ impl Dialling<'_> {
                 until_udp_has_no_answer(&self.answered).await;
             }
             match command {
-                Some(command) => self.over_command(command).await,
+                Some(command) => match self.over_command(command).await {
+                    Err(_) if !self.proof.is_of(Carrier::Stream as u8) && has_udp => future::pending().await,
+                    met => met,
+                },
                 None if !has_stream => future::pending().await,
                 None => match self.until_answered(Carrier::Stream, FIRST_ATTEMPT).await {
                     // The time is over for UDP, too, and which of the two ends first shall not decide what is said.
@@ -255,7 +258,21 @@ impl Dialling<'_> {
         let connecting = self.connect(&endpoint, peer, Carrier::Udp, config)?;
         let shaken = self.shake_in_time(connecting, &socket, patience).await;
         let connection = shaken.unwrap_or_else(|| Err(self.no_answer()))?;
-        of_one_job(connection, LinkKind::Udp, self.began)
+        self.proven(connection, Carrier::Udp, LinkKind::Udp)
+    }
+
+    /// Takes a connection on which this end showed its key. Without it, the peer refuses a connection that is complete at
+    /// this end, and this one would be preferred to the other attempt that shows the key.
+    fn proven(
+        &self,
+        connection: quinn::Connection,
+        carrier: Carrier,
+        kind: LinkKind,
+    ) -> Result<Proven, TransportError> {
+        if !self.proof.is_of(carrier as u8) {
+            return Err(self.no_answer());
+        }
+        of_one_job(connection, kind, self.began)
     }
 
     async fn over_tcp(&self, peer: SocketAddr) -> Result<Proven, TransportError> {
@@ -278,7 +295,7 @@ impl Dialling<'_> {
         let endpoint = over_stream(stream, None, None).map_err(|error| self.unusable(&error))?;
         let connecting = self.connect(&endpoint, peer, Carrier::Stream, stream_config())?;
         let connection = connecting.await.map_err(|error| connection_error(&error))?;
-        of_one_job(connection, kind, self.began)
+        self.proven(connection, Carrier::Stream, kind)
     }
 
     fn connect(
@@ -445,6 +462,28 @@ mod tests {
             assert!(accepted.join().unwrap());
         });
         assert_eq!(connection_id(&next), connection_id(&first), "it has read the answer");
+    }
+
+    #[test]
+    fn an_attempt_beside_one_that_shows_the_key_is_not_taken_for_the_link() {
+        let pair = IdentityPair::generate("job").unwrap();
+        let (listening, listener) = listening(&pair.sink);
+        let monitor = Monitor::default();
+        let end = End { side: Side::Sink, bandwidth_limit: None };
+        let address = listener.to_string();
+        let dialling = Dialling::new(&address, &pair.source, Side::Source, PATIENCE);
+        let other = Proof::only_of_one(&dialling.proof, 7, tls::client(&pair.source).unwrap());
+        assert!(other.client_auth_cert_resolver.resolve(&[], &[]).is_some());
+        let port = Port::to_dial().unwrap();
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| listening.accept(end, &monitor).is_err());
+            for carrier in [Carrier::Stream, Carrier::Udp] {
+                let met = port.runtime.block_on(dialling.attempt(carrier, PATIENCE));
+                assert!(met.is_err(), "{carrier:?}");
+            }
+            monitor.cancel();
+            assert!(accepted.join().unwrap());
+        });
     }
 
     #[test]
