@@ -123,7 +123,10 @@ fn bytes_that_are_no_message_end_the_run() {
         ("no JSON", frame(1, b"{"), "a malformed Hello"),
         ("more than the body", frame(7, b"x"), "a malformed NeedsEnd"),
     ] {
-        assert_refused(what, |peer| peer.write(&bytes), words);
+        let write = |peer: &mut Hostile| {
+            peer.write(&bytes);
+        };
+        assert_refused(what, write, words);
     }
     let cut_off = |peer: &mut Hostile| {
         peer.write(&[3, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
@@ -134,7 +137,10 @@ fn bytes_that_are_no_message_end_the_run() {
 
 #[test]
 fn messages_out_of_place_end_the_run() {
-    assert_refused("no Hello", |peer| peer.say(&tree()), "Tree came instead of Hello");
+    let no_hello = |peer: &mut Hostile| {
+        peer.say(&tree());
+    };
+    assert_refused("no Hello", no_hello, "Tree came instead of Hello");
     let two = |peer: &mut Hostile| {
         peer.hello();
         peer.hello();
