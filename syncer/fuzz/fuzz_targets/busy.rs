@@ -11,7 +11,8 @@ fuzz_target!(|data: &[u8]| {
         answers.take(part, |answer| {
             let shown = answer.to_string();
             assert!(!shown.contains(char::is_control), "{shown:?}");
-            let again: BusyAnswer = serde_json::from_slice(&answer.to_line()).expect("what was read can be written");
+            let again: BusyAnswer =
+                serde_json::from_slice(&answer.to_line()).expect("what was read can be written");
             assert_eq!(again, *answer);
         })
     });

@@ -2,11 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::internals::{
-    codec::Reader,
-    entry::{Kind},
-    listing::{Listing},
-};
+use syncer::internals::{codec::Reader, entry::Kind, listing::Listing};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(listing) = Listing::decode(&mut Reader::new(data)) else { return };

@@ -10,7 +10,7 @@ use syncer::internals::{
         BasisManifest, Message, Update,
         compress::COMPRESSED,
         data::{Block, END, EndFrame, PACK, PackBuilder, Whole},
-        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
+        patch::{BlockHeader, ChunkPart, ChunksBuilder, Copied, Patch, Segment},
     },
 };
 
@@ -157,7 +157,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             "chunks of a file that there is not",
             |peer| {
                 offer_new(peer, NEW_LEN);
-                peer.data(&chunks(3 * BLOCK_LEN, (0, CHUNK_LEN)));
+                peer.data(&chunks(3 * BLOCK_LEN, 0, CHUNK_LEN));
             },
             "in another way than it was begun",
         ),
@@ -166,7 +166,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
                 peer.data(
-                    &[chunks(2 * BLOCK_LEN, (0, CHUNK_LEN)), chunks(2 * BLOCK_LEN, (0, CHUNK_LEN))].concat(),
+                    &[chunks(2 * BLOCK_LEN, 0, CHUNK_LEN), chunks(2 * BLOCK_LEN, 0, CHUNK_LEN)].concat(),
                 );
             },
             "came more than once",
@@ -175,7 +175,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             "chunks that are shorter than it cuts",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&chunks(2 * BLOCK_LEN, (0, CHUNK_LEN - 1)));
+                peer.data(&chunks(2 * BLOCK_LEN, 0, CHUNK_LEN - 1));
             },
             "a chunk is too short",
         ),
@@ -219,9 +219,9 @@ pub(crate) fn place(file_len: u64) -> BlockHeader {
 const CHUNK_LEN: u32 = ChunkSizes::for_len(0).min();
 
 /// Makes the chunks of a file: one chunk, copied from the basis.
-pub(crate) fn chunks(file_len: u64, copied: (u64, u32)) -> Vec<u8> {
+pub(crate) fn chunks(file_len: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut chunks = ChunksBuilder::default();
-    chunks.push(Some(copied), b"");
+    chunks.push(ChunkPart { copied: Some(Copied { offset, len }), literal: b"" });
     chunks.finish(&place(file_len))
 }
 
@@ -300,7 +300,8 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
                 let len = u64::from(CHUNK_LEN);
                 let parts = [0, 2 * len, len].map(|offset| {
                     let mut chunks = ChunksBuilder::default();
-                    chunks.push(Some((offset, CHUNK_LEN)), b"");
+                    let copied = Some(Copied { offset, len: CHUNK_LEN });
+                    chunks.push(ChunkPart { copied, literal: b"" });
                     chunks.finish(&BlockHeader { offset, ..place(3 * len) })
                 });
                 peer.data(&[parts.concat(), end(3 * len, TransferHash([3; 32]))].concat());
@@ -311,7 +312,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "chunks beyond the file that they are copied from",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&[chunks(100, (1 << 40, 100)), end(100, TransferHash([3; 32]))].concat());
+                peer.data(&[chunks(100, 1 << 40, 100), end(100, TransferHash([3; 32]))].concat());
             },
             "",
         ),

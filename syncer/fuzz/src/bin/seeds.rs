@@ -6,19 +6,15 @@ use std::{fs, io, path::Path};
 // The compiler flags of `run` make every program here count the code that it runs; libFuzzer defines the counters.
 use libfuzzer_sys as _;
 
-use contract::{Reason, 
-    BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair, OwnKey, Progress, Report,
-    RunParams,
-};
 use bucket::internals::{pack, samples};
-use syncer::snapshot::{
-    copy::{CopiedHistory, HistorySource, NoHistory, RequestedContent, StreamedHistory, serve_history},
-    store::{ContentRef, Home},
+use contract::{
+    BusyAnswer, ChangedBlocks, ChangedRanges, Compression, Event, FolderAccess, FolderRequest, IdentityPair,
+    OwnKey, Progress, Reason, Report, RunParams,
 };
 use syncer::internals::{
-    attrs::Attrs, kept_xattrs::Classes,
+    attrs::Attrs,
     delta::{
-        checked::{BlockCheck, CheckedBlocks, FileVersion},
+        checked::{BlockCheck, CheckedBlock, CheckedBlocks, FileVersion},
         chunk_sizes::ChunkSizes,
         features::Sampling,
         granules::Granules,
@@ -27,6 +23,7 @@ use syncer::internals::{
     },
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::{ContentId, TransferHash, TreeDigest},
+    kept_xattrs::Classes,
     listing::{Listing, ListingBuilder},
     owners::Owners,
     path::RelPath,
@@ -37,8 +34,12 @@ use syncer::internals::{
         check::add_check,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
-        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
+        patch::{BlockHeader, ChunkPart, ChunksBuilder, Copied, Patch, Segment},
     },
+};
+use syncer::snapshot::{
+    copy::{CopiedHistory, HistorySource, NoHistory, RequestedContent, StreamedHistory, serve_history},
+    store::{ContentRef, Home},
 };
 
 fn main() -> io::Result<()> {
@@ -61,7 +62,7 @@ fn main() -> io::Result<()> {
     listing().encode(&mut bytes);
     write("listing", "every-kind", &bytes)?;
     for (name, sizes) in [("fine", ChunkSizes::FINE), ("large", ChunkSizes::for_len(1 << 30))] {
-        let (list, _) = list(&noise(60_000), sizes);
+        let list = list(&noise(60_000), sizes);
         let mut bytes = Vec::new();
         list.encode(&mut bytes);
         write("chunks", name, &bytes)?;
@@ -228,10 +229,11 @@ fn messages() -> Vec<Message> {
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, 0, vec![name(); 7]).expect("as many names as granules");
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
-    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![(start, [6; 32])]);
+    let block = CheckedBlock { offset: start, value: [6; 32] };
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![block]);
     let rest = Granules::new(len, 16 << 10, start, vec![name(); 7]).expect("as many names as granules");
     let rest = rest.with_checked(checked.expect("it is a block of the file"));
-    let chunks = list(&noise(30_000), ChunkSizes::FINE).0;
+    let chunks = list(&noise(30_000), ChunkSizes::FINE);
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
         Message::Hello(Box::new(Hello {
@@ -308,8 +310,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let place = BlockHeader { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);
     let mut parts = ChunksBuilder::default();
-    parts.push(Some((50, 400)), b"");
-    parts.push(None, &literal);
+    parts.push(ChunkPart { copied: Some(Copied { offset: 50, len: 400 }), literal: b"" });
+    parts.push(ChunkPart { copied: None, literal: &literal });
     let segments = vec![Segment::Kept(300), Segment::Literal(&literal), Segment::Hole(100)];
     vec![
         ("patch", Patch { place, segments }.encode()),
@@ -339,12 +341,22 @@ fn archives() -> Vec<(&'static str, Vec<u8>)> {
     let end = vec![0; 1024];
     vec![
         ("plain", [header(b'0', 3, &[]), block(b"abc"), header(b'5', 0, &[]), end.clone()].concat()),
-        ("records", [header(b'x', attrs.len(), &[]), block(&attrs), header(b'2', 0, &[]), end.clone()].concat()),
+        (
+            "records",
+            [header(b'x', attrs.len(), &[]), block(&attrs), header(b'2', 0, &[]), end.clone()].concat(),
+        ),
         ("long", [header(b'L', 5, &[]), block(b"name\0"), header(b'0', 0, &[]), end.clone()].concat()),
         (
             "holes",
-            [header(b'x', holes.len(), &[]), block(&holes), header(b'0', 1024, &[]), map, vec![7; 512], end.clone()]
-                .concat(),
+            [
+                header(b'x', holes.len(), &[]),
+                block(&holes),
+                header(b'0', 1024, &[]),
+                map,
+                vec![7; 512],
+                end.clone(),
+            ]
+            .concat(),
         ),
         ("old-holes", [header(b'S', 512, &[(1024, 512)]), vec![7; 512], end].concat()),
     ]
